@@ -1,0 +1,78 @@
+"""The exceptions that a user can meet, and how each reads.
+
+The command line turns a `HoldfastError` into one readable message and its `exit_code`; every other
+exception is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class HoldfastError(Exception):
+    """Base of every error whose message is written for the user."""
+
+    exit_code = 2
+
+
+class InputError(HoldfastError):
+    """Input that cannot be understood: what was found, where, what was expected, what to do.
+
+    Args:
+        problem: one sentence that says what is wrong.
+        path: the file (or directory) in which it was found.
+        place: the line, key or column inside the file, for example ``"line 17"``.
+        found: what stands there.
+        expected: what should stand there.
+        remedy: what the user can do about it.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        path: str | Path | None = None,
+        place: str | None = None,
+        found: str | None = None,
+        expected: str | None = None,
+        remedy: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.path = None if path is None else str(path)
+        self.place = place
+        self.found = found
+        self.expected = expected
+        self.remedy = remedy
+        super().__init__(self._render())
+
+    def _render(self) -> str:
+        where = ", ".join(part for part in (self.path, self.place) if part)
+        lines = [f"{where}: {self.problem}" if where else self.problem]
+        for label, value in (
+            ("found", self.found),
+            ("expected", self.expected),
+            ("remedy", self.remedy),
+        ):
+            if value:
+                lines.append(f"  {label}: {value}")
+        return "\n".join(lines)
+
+
+class MissingExtraError(HoldfastError):
+    """An optional library is needed that is not installed.
+
+    Args:
+        library: the name it is imported by.
+        extra: the extra of holdfast that installs it.
+    """
+
+    def __init__(self, library: str, extra: str) -> None:
+        self.library = library
+        self.extra = extra
+        super().__init__(
+            f"this needs {library}, which is not installed\n  remedy: pip install 'holdfast[{extra}]'"
+        )
+
+
+class StoreError(HoldfastError):
+    """A store that cannot be opened or written: missing, of a newer version, or on a full disk."""

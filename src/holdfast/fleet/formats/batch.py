@@ -1,0 +1,54 @@
+"""What every format reader yields, and what ingest tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What a reader may need to know beyond the file itself."""
+
+    timezone: ZoneInfo = field(default_factory=lambda: ZoneInfo("UTC"))
+    """Zone of times that are written without one (sacct prints local time)."""
+    cluster: str = ""
+    """Cluster name for formats that do not carry one."""
+    delimiter: str | None = None
+    """Field delimiter of sacct text; None: detect."""
+    column_map: Path | None = None
+    """TOML map from the columns of a CSV or Parquet file to the schema."""
+    gpus_per_node: int | None = None
+    """GPUs of a node, for formats (SWF) that count processors or nodes only."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A piece of a source, read: rows in the schemas of `holdfast.fleet.schema`."""
+
+    tables: Mapping[str, pa.Table]
+    """Name in `schema.TABLES` (or "steps") -> rows. The column `key` may be left out; ingest fills it."""
+    offset: int = 0
+    """Bytes of the decompressed source consumed so far: where a resumed read may start."""
+    steps: int = 0
+    """sacct step records in this piece (they are not jobs)."""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    """What the reader noticed about the source, for `store.json` (columns, version, time zone ...)."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """One input format: how to recognise it and how to read it."""
+
+    name: str
+    """As the user writes it after ``--format``."""
+    describes: str
+    """One line for the help text and for errors."""
+    sniff: Callable[[bytes, Path], bool]
+    """(first 64 KiB of the decompressed source, path) -> is it this format?"""
+    read: Callable[[Path, ReadOptions, int], Iterator[Batch]]
+    """(path, options, offset to start from) -> batches, in order."""

@@ -1,0 +1,149 @@
+"""The tables of a fleet store: every field's meaning and unit, once, for every format and every analysis.
+
+All times are seconds since 1970-01-01T00:00:00 UTC. Slurm keeps whole seconds, so do attempts; the
+clocks of health checks are finer. A time that is not known (a job that never started, an attempt that
+is still running) is null, never zero.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+STORE_VERSION = 1
+
+ATTEMPTS = pa.schema(
+    [
+        # One row per execution of a job id on a set of nodes (a requeued job has several).
+        pa.field("cluster", pa.string()),
+        pa.field("job_id", pa.string()),  # as sacct prints it: "123", "123_4" (array), "123+1" (het)
+        pa.field("job_id_raw", pa.int64()),  # JobIDRaw: the number the controller uses
+        pa.field("attempt", pa.int32()),  # 1, 2, ...: order of the executions of this job id
+        pa.field("db_index", pa.int64()),  # sacct DBIndex; null where the format lacks it
+        pa.field("restarts", pa.int32()),  # Slurm's own restart counter; null before 23.x
+        pa.field("name", pa.string()),
+        pa.field("user", pa.string()),
+        pa.field("account", pa.string()),
+        pa.field("partition", pa.string()),
+        pa.field("qos", pa.string()),
+        pa.field("work_dir", pa.string()),
+        pa.field("priority", pa.int64()),
+        pa.field("state", pa.string()),  # the base state: "CANCELLED by 1001" -> "CANCELLED"
+        pa.field("reason", pa.string()),
+        pa.field("exit_code", pa.int32()),  # the 1 of ExitCode "1:15"
+        pa.field("exit_signal", pa.int32()),  # the 15 of ExitCode "1:15"
+        pa.field("out_of_memory", pa.bool_()),  # state, a step's state or DerivedExitCode 0:125
+        pa.field("submit_s", pa.int64()),
+        pa.field("eligible_s", pa.int64()),
+        pa.field("start_s", pa.int64()),
+        pa.field("end_s", pa.int64()),  # null while it runs
+        pa.field("runtime_s", pa.int64()),  # seconds on its nodes; the overlap of a resize counted once
+        pa.field("time_limit_s", pa.int64()),  # null: none or unknown
+        pa.field("node_count", pa.int32()),
+        pa.field("nodes", pa.list_(pa.string())),  # expanded host list; empty if never started
+        pa.field("gpus", pa.int32()),  # GPUs of the whole attempt, allocated (requested if never started)
+        pa.field("cpus", pa.int32()),
+        pa.field("excluded_nodes", pa.list_(pa.string())),  # nodes the user asked to avoid
+        pa.field("failed_node", pa.string()),  # named by Slurm (JSON, 23.x and later); else null
+        pa.field("recovered", pa.bool_()),  # lost by sacct, rebuilt from steps that precede their job
+        pa.field("key", pa.int64()),  # hash of (cluster, job_id_raw, submit_s, recovered): identity
+    ]
+)
+
+NODES = pa.schema(
+    [
+        # One row per node.
+        pa.field("node", pa.string()),
+        pa.field("gpus", pa.int32()),  # null: unknown
+        pa.field("cpus", pa.int32()),
+        pa.field("state", pa.string()),  # as the inventory printed it, for example "IDLE+DRAIN"
+        pa.field("reason", pa.string()),
+        pa.field("inferred", pa.bool_()),  # seen only in logs, not in an inventory
+    ]
+)
+
+HEALTH = pa.schema(
+    [
+        # One row per event of a health check, kernel XID or ticket.
+        pa.field("time_s", pa.float64()),
+        pa.field("node", pa.string()),
+        pa.field("check", pa.string()),  # the check's own name; "xid 79" for a kernel XID; "ticket"
+        pa.field("severity", pa.string()),  # HIGH (node removed at once), LOW (drained), "" (not said)
+        pa.field("result", pa.string()),  # "fail", "warn" or "ok"
+        pa.field("message", pa.string()),
+        pa.field("xid", pa.int32()),  # NVIDIA XID number; null for everything else
+        pa.field("key", pa.int64()),  # hash of the row: identity
+    ]
+)
+
+NODE_OUTAGES = pa.schema(
+    [
+        # One row per period in which a node was down or drained.
+        pa.field("node", pa.string()),
+        pa.field("start_s", pa.int64()),
+        pa.field("end_s", pa.int64()),  # null: not over
+        pa.field("state", pa.string()),  # DOWN, DRAIN, FAIL, MAINT ...; "FAILURE" from a failure log
+        pa.field("reason", pa.string()),
+        pa.field("cause", pa.string()),  # a failure log's own cause; null elsewhere
+        pa.field("key", pa.int64()),  # hash of (node, start_s, state): identity
+    ]
+)
+
+CONTROLLER_EVENTS = pa.schema(
+    [
+        # What slurmctld.log says and accounting does not.
+        pa.field("time_s", pa.float64()),
+        pa.field("event", pa.string()),  # "preempt", "preempt_requeue", "node_fail"
+        pa.field("job_id", pa.string()),  # the preempted or failed job, as in ATTEMPTS.job_id
+        pa.field("job_id_raw", pa.int64()),
+        pa.field("preemptor", pa.string()),  # job id; null unless a preemption that names it
+        pa.field("preemptor_raw", pa.int64()),
+        pa.field("node", pa.string()),  # the failed node; null unless "node_fail"
+        pa.field("key", pa.int64()),
+    ]
+)
+
+QOS = pa.schema(
+    [
+        # One row per quality of service (`sacctmgr show qos -P`).
+        pa.field("qos", pa.string()),
+        pa.field("priority", pa.int64()),
+        pa.field("grace_s", pa.int64()),  # time between the preemption signal and the kill
+        pa.field("preempts", pa.list_(pa.string())),  # the qos that this one may preempt
+    ]
+)
+
+REJECTS = pa.schema(
+    [
+        # One row per record that could not be used.
+        pa.field("source", pa.string()),
+        pa.field("line", pa.int64()),  # 1-based line on which the record starts
+        pa.field("reason", pa.string()),
+        pa.field("raw", pa.string()),
+    ]
+)
+
+TABLES: dict[str, pa.Schema] = {
+    "attempts": ATTEMPTS,
+    "nodes": NODES,
+    "health": HEALTH,
+    "node_outages": NODE_OUTAGES,
+    "controller_events": CONTROLLER_EVENTS,
+    "qos": QOS,
+    "rejects": REJECTS,
+}
+
+# Not kept in a store: what ingest needs of `sacct` steps to recover attempts that sacct lost.
+STEPS = pa.schema(
+    [
+        pa.field("cluster", pa.string()),
+        pa.field("job_id", pa.string()),
+        pa.field("job_id_raw", pa.int64()),
+        pa.field("db_index", pa.int64()),
+        pa.field("submit_s", pa.int64()),  # of the job row that the step belongs to, where it is known
+        pa.field("start_s", pa.int64()),
+        pa.field("end_s", pa.int64()),
+        pa.field("state", pa.string()),
+        pa.field("nodes", pa.list_(pa.string())),
+        pa.field("out_of_memory", pa.bool_()),
+    ]
+)
