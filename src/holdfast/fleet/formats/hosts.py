@@ -1,0 +1,92 @@
+"""Host lists (``node[1-4,7]``) expanded by ClusterShell, once per distinct list."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.fleet.formats.columns import Column, by_distinct, flat
+
+_MAX_HOSTS = 1_000_000
+_HOST_CHARACTERS = re.compile(r"^[A-Za-z0-9_.\-\[\],]+$")
+_HOST_RANGE = re.compile(r"\[([^\[\]]*)\]")
+_NO_HOSTS = (
+    "",
+    "None assigned",
+    "None Assigned",
+    "(none)",
+    "(null)",
+    "None",
+    "NONE",
+    "none",
+    "N/A",
+    "Unknown",
+)
+
+
+def parse_hosts(values: Column) -> pa.Array:
+    """Host lists (``node[1-4,7]``) expanded and sorted: a list of strings per row.
+
+    Returns:
+        an empty list for ``None assigned`` and blanks; null for a list that is cut off or is none.
+    """
+    return by_distinct(values, hosts_of, pa.list_(pa.string()))
+
+
+@lru_cache(maxsize=65536)
+def hosts_of(text: str) -> list[str] | None:
+    """The hosts of one host list, sorted; None if it is cut off or none. Do not modify it."""
+    if text in _NO_HOSTS:
+        return []
+    if _HOST_CHARACTERS.match(text) is None:
+        return None
+    if "[" not in text and "]" not in text and "," not in text:
+        return [text]
+    if (
+        text.count("[") != text.count("]")
+        or text.endswith((",", "-", "["))
+        or _hosts_bound(text) > _MAX_HOSTS
+    ):
+        return None
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    try:
+        return sorted(NodeSet(text, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        return None
+
+
+def _hosts_bound(text: str) -> int:
+    """At least as many hosts as the text names: a mangled range must not fill the memory."""
+    bound = text.count(",") + 1
+    for ranges in _HOST_RANGE.findall(text):
+        size = 0
+        for part in ranges.split(","):
+            low, _, high = part.partition("-")
+            size += int(high) - int(low) + 1 if low.isdigit() and high.isdigit() else 1
+        bound *= max(size, 1)
+    return bound
+
+
+_EXCLUDE = re.compile(r"(?:^|\s)(?:--exclude(?:=|\s+)|-x\s*=?\s*)(\S+)")
+
+
+def excluded_hosts(values: Column) -> pa.Array:
+    """The nodes that a submit line asks to avoid (``--exclude=a[1-2]``, ``-x a1``), as lists."""
+    array = flat(values)
+    asks = pc.or_(pc.match_substring(array, "--exclude"), pc.match_substring(array, "-x"))
+    return by_distinct(
+        pc.if_else(pc.fill_null(asks, False), array, pa.scalar("")),
+        _excluded,
+        pa.list_(pa.string()),
+    )
+
+
+def _excluded(line: str) -> list[str]:
+    found: set[str] = set()
+    for text in _EXCLUDE.findall(line):
+        found.update(hosts_of(text.strip("'\"")) or ())
+    return sorted(found)
