@@ -32,6 +32,9 @@ ATTEMPTS = pa.schema(
         pa.field("exit_code", pa.int32()),  # the 1 of ExitCode "1:15"
         pa.field("exit_signal", pa.int32()),  # the 15 of ExitCode "1:15"
         pa.field("out_of_memory", pa.bool_()),  # state, a step's state or DerivedExitCode 0:125
+        # SIGTERM reached it: ExitCode 15:0 or n:15, DerivedExitCode n:15, or a step that ended n:15.
+        # It is how a preempted script usually dies, and a clue where the state does not say so.
+        pa.field("sigterm", pa.bool_()),
         pa.field("submit_s", pa.int64()),
         pa.field("eligible_s", pa.int64()),
         pa.field("start_s", pa.int64()),
@@ -145,5 +148,6 @@ STEPS = pa.schema(
         pa.field("state", pa.string()),
         pa.field("nodes", pa.list_(pa.string())),
         pa.field("out_of_memory", pa.bool_()),
+        pa.field("sigterm", pa.bool_()),  # the step's ExitCode is n:15
     ]
 )
