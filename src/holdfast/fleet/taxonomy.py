@@ -1,8 +1,8 @@
 """What a sign of trouble means: check names and XIDs -> symptoms -> possible domains.
 
 The knowledge is data (`taxonomy.toml`, beside this module), so that an operator can correct it
-without touching code. Its source is the failure taxonomy of Kokolis et al., arXiv 2410.21680v2; the sets of
-causes of NVIDIA's XIDs follow NVIDIA's Xid documentation.
+without touching code. Its source is the failure taxonomy of Kokolis et al., arXiv 2410.21680v2; the
+sets of causes of NVIDIA's XIDs follow NVIDIA's Xid documentation.
 """
 
 from __future__ import annotations
