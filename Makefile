@@ -1,0 +1,76 @@
+# Two commands on a fresh machine: `make demo` and `make test`. `make help` lists the rest.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q install -c constraints.txt
+export PIP_ROOT_USER_ACTION := ignore
+
+# What the testbed's README states: its time is compressed.
+DEMO_WINDOWS := --check-before 45s --check-after 10s --grace low=5s,normal=8s
+
+.PHONY: help demo test test-full lint bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.core ## the main job on the bundled log: a report and its findings
+	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
+	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
+
+test: $(VENV)/.test lint ## everything that must hold: lint, types, import contracts, tests
+	$(BIN)/pytest -n 2 < /dev/null
+
+test-full: $(VENV)/.full .java lint ## the same and the slow proofs (Spark, large logs)
+	$(BIN)/pytest -n 2 -m "full or not full" < /dev/null
+
+lint: $(VENV)/.test ## format, lint, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.test ## side-by-side benchmarks; rewrites docs/benchmarks.md
+	for script in benchmarks/*_report.py; do $(BIN)/python $$script; done
+	$(BIN)/python benchmarks/render.py
+
+docs: $(VENV)/.docs ## build the documentation into site/
+	$(BIN)/python docs/reference.py
+	$(BIN)/python benchmarks/render.py
+	$(BIN)/zensical build --clean --strict
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) out site
+
+# A stamp says which groups of packages the environment holds; a change of the lists renews it.
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "holdfast needs Python 3.11 or later; say which: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) 'pip>=25.1'
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.core
+	$(PIP) --group test --group docs
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.test
+	touch $@
+
+$(VENV)/.full: $(VENV)/.test
+	$(PIP) -e '.[spark]'
+	touch $@
+
+# Spark needs Java; without it, and without the right to install it, its tests are skipped.
+.PHONY: .java
+.java:
+	@command -v java > /dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless < /dev/null; \
+	  else echo "no Java: install openjdk-17-jre-headless to run the Spark tests"; fi; }

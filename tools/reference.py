@@ -1,0 +1,151 @@
+"""The pages of the documentation that are made from the code: the commands and the store's tables.
+
+    python tools/reference.py
+
+rewrites `docs/cli.md` and `docs/store-format.md`; a test fails when either is stale.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+GENERATED = "<!-- Made by tools/reference.py; edit that, or the code it reads. -->"
+
+STORE_PROSE = """\
+# The store
+
+`holdfast fleet ingest` writes a directory that any tool can read: `store.json` and one folder a
+table, each holding Parquet files. `holdfast.fleet.open(path)` and every `holdfast fleet` command
+read it; so do DuckDB, Spark and pandas.
+
+`store.json` says which files are live. A write adds new files, syncs them, and then replaces
+`store.json` by a rename: a reader sees the store before or after, never between, and files that
+`store.json` does not list are the leftovers of an interrupted run. It also keeps the version of
+this layout (now {version}), the sources with their fingerprints (a source that was read before is
+not read again), the time zone, whether the log has every attempt (`duplicates_flag`), and what was
+inferred rather than read.
+
+All times are seconds since 1970-01-01T00:00:00 UTC. A time that is not known (a job that never
+started, an attempt that still runs) is null, never zero.
+"""
+
+CLI_PROSE = """\
+# Commands
+
+Every command prints a table for people, and with `--json` the same answer for programs (stable
+keys, units in the names). Progress goes to stderr. Exit codes: 0 done, 1 the answer is a failure
+(a gate that was not met), 2 bad input or usage.
+"""
+
+
+def store_page() -> str:
+    """`docs/store-format.md`: every table and field of `holdfast.fleet.schema`."""
+    from holdfast.fleet import schema
+
+    source = inspect.getsource(schema)
+    parts = [GENERATED, "", STORE_PROSE.format(version=schema.STORE_VERSION)]
+    for name, table in schema.TABLES.items():
+        block = re.search(
+            rf"^{name.upper()} = pa\.schema\(\n    \[\n(.*?)^    \]$", source, re.S | re.M
+        )
+        if block is None:
+            raise LookupError(f"schema.py has no schema {name.upper()} as this script expects it")
+        about, notes = _comments(block[1])
+        parts += [f"## {name}", "", about, "", "| field | type | meaning |", "|-|-|-|"]
+        parts += [
+            f"| `{field.name}` | {re.sub('(element|item): ', '', str(field.type))} "
+            f"| {_cell(notes.get(field.name, ''))} |"
+            for field in table
+        ]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _comments(block: str) -> tuple[str, dict[str, str]]:
+    """What the comments of a schema say: of the table, and of each field."""
+    about, notes, pending = "", {}, []
+    for line in map(str.strip, block.splitlines()):
+        field = re.match(r'pa\.field\("(\w+)".*?\),(?:  # (.*))?$', line)
+        if field is None:
+            pending.append(line.removeprefix("# "))
+            continue
+        if not notes:
+            about, pending = " ".join(pending), []
+        notes[field[1]] = field[2] or " ".join(pending)
+        pending = []
+    return about, notes
+
+
+def cli_page() -> str:
+    """`docs/cli.md`: every command, from its own help."""
+    import typer.main
+    from holdfast.cli import app
+
+    root = typer.main.get_command(app)
+    parts = [GENERATED, "", CLI_PROSE]
+    for names, command in _commands(root, ("holdfast",)):
+        parts += [f"## {' '.join(names)}", "", _prose(command.help or ""), ""]
+        usage = " ".join([*names, *command.collect_usage_pieces(_context(command, names))])
+        parts += ["```text", usage, "```", ""]
+        rows = [row for row in map(_parameter, command.params) if row]
+        if rows:
+            parts += ["| | |", "|-|-|", *rows, ""]
+    return "\n".join(parts)
+
+
+def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    context = _context(command, names)
+    yield names, command
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(context):
+            yield from _commands(command.get_command(context, name), (*names, name))
+
+
+def _context(command: Any, names: tuple[str, ...]) -> Any:
+    return command.context_class(command, info_name=names[-1])
+
+
+def _parameter(parameter: Any) -> str | None:
+    """One row of a command's table: what to write, and what it does."""
+    if getattr(parameter, "hidden", False) or parameter.name == "help":
+        return None
+    if parameter.param_type_name == "argument":
+        spelled = f"`{parameter.human_readable_name}`"
+    else:
+        names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
+        flag = parameter.is_flag or getattr(parameter, "count", False)
+        kind = parameter.metavar or parameter.type.name.upper()
+        spelled = names if flag else f"{names} {kind}"
+    note = _cell(" ".join((getattr(parameter, "help", None) or "").split()))
+    default = parameter.default
+    shown = default is not None and not callable(default) and default not in (False, (), [], "")
+    if shown and parameter.param_type_name != "argument":
+        note += f" Default: {_cell(str(default))}."
+    return f"| {spelled} | {note} |"
+
+
+def _prose(text: str) -> str:
+    """Help text as Markdown: Click marks pre-formatted paragraphs with a backspace."""
+    return inspect.cleandoc(text).replace("\b\n", "").replace("\f", "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+PAGES = {"store-format.md": store_page, "cli.md": cli_page}
+
+
+def main() -> None:
+    """Rewrite the generated pages."""
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
