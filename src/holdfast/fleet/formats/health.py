@@ -1,0 +1,301 @@
+"""Health events, one record each, as JSON lines or CSV: time, node, check, severity, message ...
+
+Recognised keys (any case; the first that is there counts):
+
+========  ==========================================================================
+time      time, timestamp, @timestamp, ts, datetime, date, opened, created
+node      node, host, hostname, node_name, nodename, server
+check     check, check_name, health_check, test, alertname
+severity  severity, level, priority
+result    result, status, outcome, exit_code
+message   message, msg, _msg, description, details, summary, text, output
+xid       xid, xid_code
+========  ==========================================================================
+
+Times are ISO 8601 with or without a zone, or seconds, milliseconds, microseconds or nanoseconds
+since 1970. An exit code is read as monitoring plugins mean it: 0 ok, 1 warn, 2 fail, anything else warn.
+Tickets are events whose check is ``ticket``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import InputError
+from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of
+from holdfast.fleet.formats.delimited import (
+    Header,
+    header_at,
+    header_of,
+    place_rejects,
+    read_delimited,
+)
+from holdfast.fleet.formats.fields import is_blank, parse_instant
+from holdfast.fleet.formats.json_lines import first_objects, read_json_lines
+from holdfast.fleet.formats.source import Rejects, open_source
+from holdfast.fleet.schema import HEALTH
+
+ALIASES: Mapping[str, tuple[str, ...]] = {
+    "time": ("time", "timestamp", "@timestamp", "ts", "datetime", "date", "opened", "created"),
+    "node": ("node", "host", "hostname", "node_name", "nodename", "server"),
+    "check": ("check", "check_name", "health_check", "test", "alertname"),
+    "severity": ("severity", "level", "priority"),
+    "result": ("result", "status", "outcome", "exit_code"),
+    "message": (
+        "message",
+        "msg",
+        "_msg",
+        "description",
+        "details",
+        "summary",
+        "text",
+        "output",
+    ),
+    "xid": ("xid", "xid_code"),
+}
+REQUIRED = ("time", "node", "check")
+
+_HIGH = {"high", "critical", "crit", "fatal", "error", "err", "emerg", "alert", "major", "p1", "p0"}
+_LOW = {"low", "warn", "warning", "medium", "minor", "notice", "info", "p2", "p3", "p4", "p5"}
+_OK = {"ok", "pass", "passed", "success", "healthy", "resolved", "good", "up", "0"}
+_WARN = {"warn", "warning", "degraded", "unknown", "1", "3"}
+_XID = r"(?i)\bxid\b(?:\s*\([^)]*\))?[\s:=#]*(?P<xid>[0-9]{1,4})\b"
+
+
+def health_table(columns: Mapping[str, Column], zone: ZoneInfo) -> tuple[pa.Table, pa.Array]:
+    """Health events from a source's own columns.
+
+    Args:
+        columns: some of the keys of `ALIASES`, ``time``, ``node`` and ``check`` at least, each of
+            shape ``[n]``: strings or numbers.
+        zone: of times without one.
+
+    Returns:
+        The usable rows in `schema.HEALTH`, and for each of the `n` records why it is not among
+        them (null: it is).
+    """
+    length = len(columns["time"])
+    instants = event_times(columns["time"], zone)
+    nodes, checks = (pc.utf8_trim_whitespace(texts(columns[name])) for name in ("node", "check"))
+    message = pc.fill_null(texts(columns.get("message", pa.nulls(length))), "")
+    severity = by_distinct(_words(columns.get("severity"), length), severity_of, pa.string())
+    result = by_distinct(_words(columns.get("result"), length), result_of, pa.string())
+    reasons = pc.if_else(
+        pc.is_null(instants),
+        "no time that can be read",
+        pc.if_else(is_blank(nodes), "no node", pc.if_else(is_blank(checks), "no check", None)),
+    )
+    table = table_of(
+        HEALTH,
+        {
+            "time_s": instants,
+            "node": nodes,
+            "check": checks,
+            "severity": severity,
+            "result": result,
+            "message": message,
+            "xid": _xids(columns.get("xid"), checks, message),
+        },
+        length,
+    )
+    return table.filter(pc.is_null(reasons)), reasons
+
+
+def event_times(values: Column, zone: ZoneInfo) -> pa.Array:
+    """Times of events in seconds since 1970 UTC (float64); null where there is none.
+
+    Args:
+        values: strings in ISO 8601, or numbers (also as strings) in seconds, milliseconds,
+            microseconds or nanoseconds since 1970.
+        zone: of times without one.
+    """
+    array = flat(values)
+    if pa.types.is_timestamp(array.type):
+        if array.type.tz is None:
+            array = pc.assume_timezone(array, zone.key, ambiguous="earliest", nonexistent="latest")
+        seconds = pc.divide(array.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(float), 1e6)
+    elif pa.types.is_integer(array.type) or pa.types.is_floating(array.type):
+        seconds = _scaled(array.cast(pa.float64()))
+    else:
+        array = array.cast(pa.string())
+        digits = pc.match_substring_regex(array, r"^\d{13,19}$")
+        plain = pc.if_else(digits, pa.scalar(None, pa.string()), array)
+        fine = pc.if_else(digits, array, pa.scalar(None, pa.string())).cast(pa.float64())
+        seconds = pc.coalesce(parse_instant(plain, zone), _scaled(fine))
+    real = pc.greater_equal(seconds, 31_536_000.0)  # 1969 and 1970 are clocks that were never set
+    return pc.if_else(real, seconds, pa.scalar(None, pa.float64()))
+
+
+def _scaled(numbers: pa.Array) -> pa.Array:
+    for limit in (1e17, 1e14, 1e11):  # nano-, micro-, milliseconds: years 1973 to 5138
+        factor = {1e17: 1e9, 1e14: 1e6, 1e11: 1e3}[limit]
+        numbers = pc.if_else(pc.greater(numbers, limit), pc.divide(numbers, factor), numbers)
+    return numbers
+
+
+def texts(values: Column) -> pa.Array:
+    """Any column as strings; null where it holds lists or objects."""
+    array = flat(values)
+    if pa.types.is_nested(array.type):
+        return pa.nulls(len(array), pa.string())
+    return array.cast(pa.string())
+
+
+def _words(values: Column | None, length: int) -> pa.Array:
+    if values is None:
+        return pa.array([""] * length)
+    return pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(texts(values))), "")
+
+
+def severity_of(word: str) -> str:
+    """HIGH, LOW or "" (not said) for one severity in lower case."""
+    return "HIGH" if word in _HIGH else "LOW" if word in _LOW else ""
+
+
+def result_of(word: str) -> str:
+    """``ok``, ``warn`` or ``fail`` for one result in lower case; none at all means ``fail``."""
+    if word in _OK:
+        return "ok"
+    return "warn" if word in _WARN or (word.isdecimal() and word != "2") else "fail"
+
+
+def _xids(given: Column | None, checks: pa.Array, message: pa.Array) -> pa.Array:
+    found = pa.nulls(len(checks), pa.int32())
+    if given is not None:
+        array = flat(given)
+        if pa.types.is_floating(array.type):
+            array = array.cast(pa.int64(), safe=False)
+        strings = pc.utf8_trim_whitespace(array.cast(pa.string()))
+        number = pc.match_substring_regex(strings, r"^\d{1,4}$")
+        found = pc.if_else(number, strings, pa.scalar(None, pa.string())).cast(pa.int32())
+    for source in (checks, message):
+        says = pc.match_substring(source, "xid", ignore_case=True)
+        if pc.any(says).as_py():
+            number = pc.struct_field(pc.extract_regex(source, _XID), "xid")
+            found = pc.coalesce(found, number.cast(pa.int32()))
+    return found
+
+
+# --- JSON lines ----------------------------------------------------------------------------------
+
+
+def pick(keys: Mapping[str, list[str]], table: pa.Table, zone: ZoneInfo) -> dict[str, Column]:
+    """The columns that `health_table` takes, out of a table.
+
+    Args:
+        keys: field -> the columns that may hold it, the best first; a record's first value counts.
+        table: shape ``[n]``.
+        zone: of times without one.
+    """
+    chosen: dict[str, Column] = {}
+    for field, names in keys.items():
+        found = [table.column(table.column_names.index(name)) for name in names]
+        if field == "time":
+            chosen[field] = pc.coalesce(*(event_times(column, zone) for column in found))
+        elif len(found) == 1:
+            chosen[field] = found[0]
+        else:
+            chosen[field] = pc.coalesce(*(texts(column) for column in found))
+    for field in REQUIRED:
+        chosen.setdefault(field, pa.nulls(table.num_rows, pa.string()))
+    return chosen
+
+
+def aliases_in(
+    keys: Iterable[str], aliases: Mapping[str, tuple[str, ...]] = ALIASES
+) -> dict[str, list[str]]:
+    """Which of `keys` may hold which field, the best first."""
+    lowered = {key.lower(): key for key in keys}
+    found = {field: [lowered[n] for n in names if n in lowered] for field, names in aliases.items()}
+    return {field: names for field, names in found.items() if names}
+
+
+def _complete(keys: Iterable[str]) -> bool:
+    return aliases_in(keys).keys() >= set(REQUIRED)
+
+
+def _sniff_jsonl(head: bytes, path: Path) -> bool:
+    objects = first_objects(head)
+    return bool(objects) and all(_complete(value) for value in objects)
+
+
+def _read_jsonl(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    rejects = Rejects(str(path))
+    for records in read_json_lines(path, offset, rejects):
+        columns = pick(aliases_in(records.columns.column_names), records.columns, options.timezone)
+        table, reasons = health_table(columns, options.timezone)
+        set_aside(reasons, records.lines, records.texts, rejects)
+        yield Batch({"health": table, "rejects": rejects.table()}, records.end)
+    if rejects.rows:
+        yield Batch({"rejects": rejects.table()}, offset)
+
+
+def set_aside(reasons: pa.Array, lines: pa.Array, raw: pa.Array, rejects: Rejects) -> None:
+    """Add the records that have a reason to the rejects; all arrays of shape ``[n]``."""
+    bad = pc.is_valid(reasons)
+    if pc.any(bad).as_py():
+        rows = zip(*(array.filter(bad).to_pylist() for array in (lines, reasons, raw)), strict=True)
+        for line, reason, text in rows:
+            rejects.add(line, reason, text)
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def _sniff_csv(head: bytes, path: Path) -> bool:
+    header = header_of(head)
+    return header is not None and _complete(header.names)
+
+
+def _read_csv(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    header = header_at(path, options.delimiter)
+    if not _complete(header.names):
+        raise InputError(
+            "this is not a CSV of health events",
+            path=path,
+            place="line 1",
+            found=", ".join(header.names),
+            expected="columns for time, node and check",
+            remedy="name the columns so, or describe them with --map",
+        )
+    yield from read_health_csv(path, options, offset, header, aliases_in(header.names))
+
+
+def read_health_csv(
+    path: Path, options: ReadOptions, offset: int, header: Header, keys: Mapping[str, list[str]]
+) -> Iterator[Batch]:
+    """Read a CSV whose columns `keys` gives for the keys of `ALIASES`."""
+    if offset:  # the only offset that is handed out is the end
+        return
+    rejects = Rejects(str(path))
+    bad: dict[int, str] = {}
+    records = 0
+    for piece in read_delimited(path, header, quoted=True):
+        table, reasons = health_table(pick(keys, piece, options.timezone), options.timezone)
+        for index in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist():
+            bad[records + index] = reasons[index].as_py()
+        records += piece.num_rows
+        yield Batch({"health": table}, 0)
+    place_rejects(path, header, bad, records, rejects, quoted=True)
+    yield Batch({"rejects": rejects.table()}, decompressed_size(path))
+
+
+def decompressed_size(path: Path) -> int:
+    """Bytes of the decompressed source."""
+    with open_source(path) as file:
+        return sum(len(piece) for piece in iter(lambda: file.read(1 << 20), b""))
+
+
+JSON_LINES = Format(
+    "health-jsonl", "health events as JSON lines (time, node, check ...)", _sniff_jsonl, _read_jsonl
+)
+CSV = Format(
+    "health-csv", "health events or tickets as CSV (time, node, check ...)", _sniff_csv, _read_csv
+)
+FORMATS = (JSON_LINES, CSV)

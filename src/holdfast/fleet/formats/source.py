@@ -1,0 +1,132 @@
+"""A source as bytes: decompressed, cut into blocks of whole lines, with what was rejected of it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.fleet.schema import REJECTS
+
+BLOCK_BYTES = 16 << 20
+RAW_CHARACTERS = 2000  # of a rejected record: enough to recognise it
+
+
+def open_source(path: Path) -> BinaryIO:
+    """Open a file for reading; gzip, bzip2 and xz are recognised by their first bytes."""
+    with path.open("rb") as file:
+        magic = file.read(6)
+    if magic.startswith(b"\x1f\x8b"):
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    if magic.startswith(b"BZh"):
+        return cast(BinaryIO, bz2.open(path, "rb"))
+    if magic.startswith(b"\xfd7zXZ\x00"):
+        return cast(BinaryIO, lzma.open(path, "rb"))
+    return path.open("rb")
+
+
+def read_text(path: Path) -> str:
+    """The whole source as text; bytes that are not UTF-8 become U+FFFD."""
+    with open_source(path) as file:
+        return file.read().decode("utf-8-sig", errors="replace")
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of a source."""
+
+    data: bytes
+    """Valid UTF-8."""
+    first_line: int
+    """1-based number of the first line in the source."""
+    end: int
+    """Bytes of the decompressed source up to the end of this block."""
+
+    def lines(self) -> pa.Array:
+        """The lines without their ends, shape ``[n]``, the first being `first_line`."""
+        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n")) + 1
+        if not self.data.endswith(b"\n"):
+            ends = np.append(ends, len(self.data))
+        offsets = np.concatenate(([0], ends)).astype(np.int32)
+        lines = pa.StringArray.from_buffers(
+            len(ends), pa.py_buffer(offsets), pa.py_buffer(self.data)
+        )
+        return pc.ascii_rtrim(lines, "\r\n")
+
+
+def blocks(path: Path, offset: int = 0, size: int = BLOCK_BYTES) -> Iterator[Block]:
+    """Cut a source into blocks of about `size` bytes that end at a line's end.
+
+    Args:
+        path: the file.
+        offset: decompressed bytes to leave out; a line must start there.
+        size: bytes read at a time.
+    """
+    with open_source(path) as file:
+        line, position = 1, 0
+        while position < offset:
+            skipped = file.read(min(size, offset - position))
+            if not skipped:
+                return
+            line += skipped.count(b"\n")
+            position += len(skipped)
+        rest = b""
+        while True:
+            piece = file.read(size)
+            whole, newline, rest = (rest + piece).rpartition(b"\n") if piece else (rest, b"", b"")
+            data = whole + newline
+            if data:
+                position += len(data)
+                yield Block(_valid(data, start=position == len(data)), line, position)
+                line += data.count(b"\n")
+            if not piece:
+                return
+
+
+def _valid(data: bytes, *, start: bool) -> bytes:
+    if start:
+        data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return data.decode(errors="replace").encode()
+    return data
+
+
+@dataclass
+class Rejects:
+    """Records that could not be used, gathered while a source is read."""
+
+    source: str
+    rows: list[tuple[int, str, str]] = field(default_factory=list)
+
+    def add(self, line: int, reason: str, raw: str) -> None:
+        """Set one record aside.
+
+        Args:
+            line: 1-based line on which it starts.
+            reason: why, as a short sentence.
+            raw: its text.
+        """
+        self.rows.append((line, reason, raw[:RAW_CHARACTERS]))
+
+    def table(self) -> pa.Table:
+        """The rejects in `schema.REJECTS`, and none kept."""
+        rows, self.rows = sorted(self.rows), []
+        return pa.Table.from_pydict(
+            {
+                "source": [self.source] * len(rows),
+                "line": [row[0] for row in rows],
+                "reason": [row[1] for row in rows],
+                "raw": [row[2] for row in rows],
+            },
+            schema=REJECTS,
+        )
