@@ -95,7 +95,8 @@ CONTROLLER_EVENTS = pa.schema(
     [
         # What slurmctld.log says and accounting does not.
         pa.field("time_s", pa.float64()),
-        pa.field("event", pa.string()),  # "preempt", "preempt_requeue", "node_fail"
+        # "preempt" (the grace period starts), "preempt_requeue", "preempt_kill" (it ended so), "node_fail"
+        pa.field("event", pa.string()),
         pa.field("job_id", pa.string()),  # the preempted or failed job, as in ATTEMPTS.job_id
         pa.field("job_id_raw", pa.int64()),
         pa.field("preemptor", pa.string()),  # job id; null unless a preemption that names it

@@ -13,7 +13,7 @@ xid       xid, xid_code
 ========  ==========================================================================
 
 Times are ISO 8601 with or without a zone, or seconds, milliseconds, microseconds or nanoseconds
-since 1970. An exit code is read as monitoring plugins mean it: 0 ok, 1 warn, 2 fail, anything else warn.
+since 1970. An exit code is read as monitoring plugins mean it: 0 ok, 1 warn, 2 fail, else warn.
 Tickets are events whose check is ``ticket``.
 """
 
@@ -38,7 +38,7 @@ from holdfast.fleet.formats.delimited import (
 )
 from holdfast.fleet.formats.fields import is_blank, parse_instant
 from holdfast.fleet.formats.json_lines import first_objects, read_json_lines
-from holdfast.fleet.formats.source import Rejects, open_source
+from holdfast.fleet.formats.source import Rejects, decompressed_size
 from holdfast.fleet.schema import HEALTH
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -230,19 +230,10 @@ def _read_jsonl(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch
     for records in read_json_lines(path, offset, rejects):
         columns = pick(aliases_in(records.columns.column_names), records.columns, options.timezone)
         table, reasons = health_table(columns, options.timezone)
-        set_aside(reasons, records.lines, records.texts, rejects)
+        rejects.add_all(reasons, records.lines, records.texts)
         yield Batch({"health": table, "rejects": rejects.table()}, records.end)
     if rejects.rows:
         yield Batch({"rejects": rejects.table()}, offset)
-
-
-def set_aside(reasons: pa.Array, lines: pa.Array, raw: pa.Array, rejects: Rejects) -> None:
-    """Add the records that have a reason to the rejects; all arrays of shape ``[n]``."""
-    bad = pc.is_valid(reasons)
-    if pc.any(bad).as_py():
-        rows = zip(*(array.filter(bad).to_pylist() for array in (lines, reasons, raw)), strict=True)
-        for line, reason, text in rows:
-            rejects.add(line, reason, text)
 
 
 # --- CSV -----------------------------------------------------------------------------------------
@@ -284,12 +275,6 @@ def read_health_csv(
         yield Batch({"health": table}, 0)
     place_rejects(path, header, bad, records, rejects, quoted=True)
     yield Batch({"rejects": rejects.table()}, decompressed_size(path))
-
-
-def decompressed_size(path: Path) -> int:
-    """Bytes of the decompressed source."""
-    with open_source(path) as file:
-        return sum(len(piece) for piece in iter(lambda: file.read(1 << 20), b""))
 
 
 JSON_LINES = Format(

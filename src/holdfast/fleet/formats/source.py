@@ -39,6 +39,12 @@ def read_text(path: Path) -> str:
         return file.read().decode("utf-8-sig", errors="replace")
 
 
+def decompressed_size(path: Path) -> int:
+    """Bytes of the decompressed source."""
+    with open_source(path) as file:
+        return sum(len(piece) for piece in iter(lambda: file.read(1 << 20), b""))
+
+
 @dataclass(frozen=True)
 class Block:
     """Whole lines of a source."""
@@ -117,6 +123,20 @@ class Rejects:
             raw: its text.
         """
         self.rows.append((line, reason, raw[:RAW_CHARACTERS]))
+
+    def add_all(self, reasons: pa.Array, lines: pa.Array, raw: pa.Array) -> None:
+        """Set aside every record that has a reason.
+
+        Args:
+            reasons: why, shape ``[n]``; null: the record is fine.
+            lines: the line of each, shape ``[n]``.
+            raw: the text of each, shape ``[n]``.
+        """
+        bad = pc.is_valid(reasons)
+        if pc.any(bad).as_py():
+            chosen = (array.filter(bad).to_pylist() for array in (lines, reasons, raw))
+            for line, reason, text in zip(*chosen, strict=True):
+                self.add(line, reason, text)
 
     def table(self) -> pa.Table:
         """The rejects in `schema.REJECTS`, and none kept."""
