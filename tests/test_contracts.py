@@ -1,0 +1,86 @@
+"""The rules of the house that no linter checks."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import reference
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+SETTINGS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+LAYERS = SETTINGS["tool"]["importlinter"]["contracts"][0]["layers"]
+ROOMS = [room.strip() for room in LAYERS[1].split("|")]
+HEAVY = {"altair", "duckdb", "ibis", "lifelines", "numba", "numpy", "pandas", "pyarrow", "scipy"}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_has_the_face_that_every_room_has(room: str) -> None:
+    module = importlib.import_module(f"holdfast.{room}")
+    assert module.__all__, "a room names its public functions"
+    assert all(hasattr(module, name) for name in module.__all__)
+    importlib.import_module(f"holdfast.{room}.cli")
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = (
+        "import sys\n"
+        "from holdfast.cli import main\n"
+        "sys.argv = ['holdfast', '--help']\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}), file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert HEAVY.isdisjoint(done.stderr.split())
+    assert all(room in done.stdout for room in ROOMS)
+
+
+@pytest.mark.parametrize("page", list(reference.PAGES))
+def test_generated_pages_are_fresh(page: str) -> None:
+    stored = (reference.DOCS / page).read_text(encoding="utf-8")
+    assert stored == reference.PAGES[page](), "run: python tools/reference.py"
+
+
+def test_every_command_and_option_says_what_it_does() -> None:
+    silent = [
+        line
+        for line in reference.cli_page().splitlines()
+        if line.startswith("| `") and line.rstrip("| ").endswith("`")
+    ]
+    assert not silent
+
+
+def test_constraints_pin_every_direct_dependency() -> None:
+    lines = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {_plain(line.partition("==")[0]) for line in lines if "==" in line}
+    wanted = [
+        *SETTINGS["project"]["dependencies"],
+        *(
+            line
+            for extra in SETTINGS["project"]["optional-dependencies"].values()
+            for line in extra
+        ),
+        *(line for group in SETTINGS["dependency-groups"].values() for line in group),
+    ]
+    names = {_plain(line) for line in wanted}
+    assert names <= pinned
+
+
+def test_make_help_lists_the_targets() -> None:
+    done = subprocess.run(
+        ["make", "help"], cwd=REPOSITORY, capture_output=True, text=True, check=True
+    )
+    listed = {line.split()[1] for line in done.stdout.splitlines()}
+    assert {"help", "demo", "test", "test-full", "lint", "bench", "docs"} <= listed
+
+
+def _plain(requirement: str) -> str:
+    """The name of a requirement as an index spells it."""
+    name = requirement.split("[")[0]
+    for sign in "<>=~!; ":
+        name = name.split(sign)[0]
+    return name.lower().replace("_", "-").replace(".", "-")
