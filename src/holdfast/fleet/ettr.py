@@ -1,0 +1,399 @@
+r"""Effective training time ratio (ETTR): the share of a job's wall time that is training it keeps.
+
+With R the productive time, Q the time queued while eligible and U the time that runs but is lost,
+ETTR = R / (Q + R + U). All forms share one picture of a job on N nodes with r_f failures a
+node-day:
+
+- it fails L = N r_f times per time of *running* (not of queueing);
+- each (re)start costs a queue of q, then an initialisation of u0;
+- it computes for dt, writes a checkpoint for w, and so on; a failure, also one during the
+  initialisation or a write, throws it back to the last complete checkpoint.
+
+The forms, from rough to exact, with a = 1 - L(u0 + dt/2):
+
+- ``v2``: a / [(1 + Lq)(1 + w/dt)]. Kokolis et al., arXiv 2410.21680v2, whose formula is the case
+  q = 0; the queue of each restart enters by the factor 1 + Lq.
+- ``full``: a / [(1 + Lq)(1 + w/dt + u0/R) + (q/R) a], which adds the first start of a run of
+  productive time R. To first order the running time is T = R(1 + w/dt) + u0 + L T (u0 + dt/2),
+  hence T = [R(1 + w/dt) + u0] / a, and the queue is q(1 + L T); ETTR = R / (T + queue).
+- ``exact``: dt / [(1/L + q) e^{L u0} (e^{L(dt+w)} - 1)], the long run. By renewal-reward: from
+  one start to the next passes q + 1/L on average, and the number K of checkpoints completed in
+  between has P(K >= k) = P(gap >= u0 + k(dt + w)), so E[K] = e^{-L u0} / (e^{L(dt+w)} - 1);
+  ETTR = dt E[K] / (q + 1/L).
+- ``exact_finite``: R / E[W] for a whole run of productive time R with its first start and its
+  last, shorter interval (which also ends in a write). From one checkpoint to the next passes
+  X(dt) = (q + 1/L) e^{L u0} (e^{L(dt+w)} - 1) on average; a start before the first interval adds
+  q e^{L u0} + (e^{L u0} - 1)/L; E[W] is that start plus the sum of X over the intervals.
+- ``monte_carlo``: simulation with any distribution of the gaps, see `ettr_monte_carlo`.
+
+``v2`` and ``full`` are first-order in L and pessimistic at scale: beyond L(u0 + dt/2) = 0.3 use
+``exact``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.errors import InputError
+from holdfast.fleet.checkpoint_interval import (
+    SECONDS_PER_DAY,
+    daly_interval,
+    job_failures_per_s,
+    optimal_checkpoint_interval,
+    optimal_load,
+    require_number,
+    young_interval,
+)
+
+FIRST_ORDER_LIMIT = 0.3  # of L(u0 + dt/2): beyond it v2 and full are too far off to be used
+
+Form = Literal["v2", "full", "exact", "exact_finite", "monte_carlo"]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EttrParameters:
+    """What an ETTR depends on.
+
+    Raises:
+        InputError: a value that is not finite, negative, or zero where it must be positive.
+    """
+
+    nodes: float
+    """Nodes of the job, all of which must work."""
+    rate_per_node_day: float
+    """Failures per node and day that end the job."""
+    checkpoint_interval_s: float
+    """Productive time between two checkpoint writes, seconds."""
+    init_s: float = 300.0
+    """Time from a (re)start to the first productive step, seconds (the paper's 5 minutes)."""
+    write_s: float = 0.0
+    """Time a checkpoint write stops the training, seconds."""
+    queue_s: float = 0.0
+    """Mean time in the queue before each (re)start, seconds."""
+    productive_s: float | None = None
+    """Productive time that the run needs, seconds; None: without end (the long run)."""
+
+    def __post_init__(self) -> None:
+        for name in ("nodes", "checkpoint_interval_s", "productive_s"):
+            value = getattr(self, name)
+            if value is not None:
+                require_number(name, value, positive=True)
+        for name in ("rate_per_node_day", "init_s", "write_s", "queue_s"):
+            require_number(name, getattr(self, name), positive=False)
+
+    @property
+    def failures_per_s(self) -> float:
+        """L = N r_f: failures of the job per second of running."""
+        return self.nodes * self.rate_per_node_day / SECONDS_PER_DAY
+
+    @property
+    def first_order_load(self) -> float:
+        """L(u0 + dt/2), the share lost to failures to first order; v2 and full need it small."""
+        return self.failures_per_s * (self.init_s + self.checkpoint_interval_s / 2)
+
+
+@dataclass(frozen=True)
+class EttrResult:
+    """Every form of the expected ETTR of one setting, the best interval, and what was assumed."""
+
+    parameters: EttrParameters
+    v2: float | None
+    """The paper's approximation; None outside its range (it would be negative)."""
+    full: float | None
+    """First order with queue, writes and first start; None outside its range."""
+    exact: float
+    """The long run, exponential failures."""
+    exact_finite: float | None
+    """The whole run of ``productive_s``; None when that is without end."""
+    young_interval_s: float | None
+    """Young's interval; None without failures."""
+    daly_interval_s: float | None
+    """Daly's higher-order interval; None without failures."""
+    optimal_interval_s: float | None
+    """The interval with the highest exact ETTR; 0 when writes are free, None without failures."""
+    optimal_ettr: float
+    """The exact long-run ETTR at that interval (the limit where it is 0 or None)."""
+    notes: tuple[str, ...] = field(default=())
+    """What a reader must know before using the numbers."""
+
+    @property
+    def recommended_form(self) -> str:
+        """The name of the form to quote: exact for the run as it was described."""
+        return "exact" if self.exact_finite is None else "exact_finite"
+
+    @property
+    def recommended(self) -> float:
+        """The value of the recommended form."""
+        return self.exact if self.exact_finite is None else self.exact_finite
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast fleet ettr``; units are in the names."""
+        p = self.parameters
+        return {
+            "v2": self.v2,
+            "full": self.full,
+            "exact": self.exact,
+            "young_checkpoint_minutes": _minutes(self.young_interval_s),
+            "optimal_checkpoint_minutes": _minutes(self.optimal_interval_s),
+            "optimal_ettr": self.optimal_ettr,
+            "assumptions": {
+                "nodes": p.nodes,
+                "rate_per_node_day": p.rate_per_node_day,
+                "checkpoint_minutes": _minutes(p.checkpoint_interval_s),
+                "init_minutes": _minutes(p.init_s),
+                "write_minutes": _minutes(p.write_s),
+                "queue_minutes": _minutes(p.queue_s),
+                "productive_minutes": _minutes(p.productive_s),
+                "failures_per_day": p.failures_per_s * SECONDS_PER_DAY,
+                "first_order_load": p.first_order_load,
+                "daly_checkpoint_minutes": _minutes(self.daly_interval_s),
+                "recommended_form": self.recommended_form,
+                "exact_finite": self.exact_finite,
+                "notes": list(self.notes),
+            },
+        }
+
+
+def ettr(
+    nodes: float,
+    rate_per_node_day: float,
+    checkpoint_interval_s: float,
+    *,
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+    productive_s: float | None = None,
+) -> EttrResult:
+    """Every form of the expected ETTR, the best checkpoint intervals, and the assumptions.
+
+    Args:
+        nodes: nodes of the job.
+        rate_per_node_day: failures per node and day.
+        checkpoint_interval_s: productive seconds between two writes.
+        init_s: seconds from a start to the first productive step.
+        write_s: seconds for which a write stops the training.
+        queue_s: mean seconds in the queue before each start.
+        productive_s: productive seconds that the run needs; None: without end.
+
+    Returns:
+        An `EttrResult`; no ratio in it lies outside [0, 1].
+
+    Raises:
+        InputError: a parameter that makes no sense.
+    """
+    p = EttrParameters(
+        nodes, rate_per_node_day, checkpoint_interval_s, init_s, write_s, queue_s, productive_s
+    )
+    optimum = optimal_checkpoint_interval(nodes, rate_per_node_day, write_s=write_s)
+    return EttrResult(
+        parameters=p,
+        v2=_first_order(p, finite=False),
+        full=_first_order(p, finite=True),
+        exact=exact_ettr(p),
+        exact_finite=None if productive_s is None else exact_finite_ettr(p),
+        young_interval_s=young_interval(nodes, rate_per_node_day, write_s=write_s),
+        daly_interval_s=daly_interval(nodes, rate_per_node_day, write_s=write_s),
+        optimal_interval_s=optimum,
+        optimal_ettr=optimal_ettr(
+            nodes, rate_per_node_day, init_s=init_s, write_s=write_s, queue_s=queue_s
+        ),
+        notes=tuple(_notes(p)),
+    )
+
+
+def expected_ettr(
+    nodes: float,
+    rate_per_node_day: float,
+    checkpoint_interval_s: float,
+    *,
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+    productive_s: float | None = None,
+    form: Form = "exact",
+) -> float:
+    """The expected ETTR by one form (the module's docstring has the formulas).
+
+    Args:
+        nodes: nodes of the job.
+        rate_per_node_day: failures per node and day.
+        checkpoint_interval_s: productive seconds between two writes.
+        init_s: seconds from a start to the first productive step.
+        write_s: seconds for which a write stops the training.
+        queue_s: mean seconds in the queue before each start.
+        productive_s: productive seconds that the run needs; None: without end. ``v2`` and ``exact``
+            are long-run forms and do not depend on it; ``exact_finite`` needs it.
+        form: "v2", "full", "exact", "exact_finite" or "monte_carlo" (exponential gaps, fixed seed).
+
+    Raises:
+        InputError: a parameter that makes no sense, or a first-order form outside its range.
+    """
+    p = EttrParameters(
+        nodes, rate_per_node_day, checkpoint_interval_s, init_s, write_s, queue_s, productive_s
+    )
+    if form == "exact":
+        return exact_ettr(p)
+    if form == "exact_finite":
+        return exact_finite_ettr(p)
+    if form == "monte_carlo":
+        from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
+
+        return monte_carlo_ettr(p).ettr
+    if form not in ("v2", "full"):
+        raise InputError(
+            "unknown form of the ETTR",
+            found=repr(form),
+            expected="v2, full, exact, exact_finite or monte_carlo",
+        )
+    value = _first_order(p, finite=form == "full")
+    if value is None:
+        raise InputError(
+            f"the form {form} is outside its range: it would give an ETTR below zero",
+            found=f"L(u0 + dt/2) = {p.first_order_load:.3g}",
+            expected=f"well below 1 (trust it below {FIRST_ORDER_LIMIT})",
+            remedy="use the form exact",
+        )
+    return value
+
+
+def optimal_ettr(
+    nodes: float,
+    rate_per_node_day: float,
+    *,
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+) -> float:
+    """The exact long-run ETTR at the optimal interval: e^{-L u0} (1 - L dt*) / (1 + Lq).
+
+    Where writes are free that is e^{-L u0} / (1 + Lq), and without failures 1.
+    """
+    for name, value in (("init_s", init_s), ("write_s", write_s), ("queue_s", queue_s)):
+        require_number(name, value, positive=False)
+    failures = job_failures_per_s(nodes, rate_per_node_day)
+    start = math.exp(-failures * init_s) / (1 + failures * queue_s)
+    load = failures * write_s
+    # 1 - x as the equation of the optimum gives it, without the cancellation near x = 1.
+    return start * math.exp(-(optimal_load(load) + load))
+
+
+def long_run_ettr(
+    failures_per_s: npt.ArrayLike,
+    checkpoint_interval_s: npt.ArrayLike,
+    init_s: npt.ArrayLike,
+    write_s: npt.ArrayLike,
+    queue_s: npt.ArrayLike,
+) -> FloatArray:
+    """The exact form on arrays that broadcast together; safe for any size of L(dt + w).
+
+    Written as dt/(dt+w) * y/(e^y - 1) * e^{-L u0} / (1 + Lq) with y = L(dt + w), in logarithms.
+    """
+    rate, interval, init, write, queue = np.broadcast_arrays(
+        *(
+            np.asarray(value, dtype=np.float64)
+            for value in (failures_per_s, checkpoint_interval_s, init_s, write_s, queue_s)
+        )
+    )
+    segment = interval + write
+    y = rate * segment
+    shrink = -np.expm1(-y)
+    lost = np.where(y > 0, np.log(np.where(y > 0, y, 1) / np.where(y > 0, shrink, 1)) - y, 0.0)
+    ratio = interval / segment * np.exp(lost - rate * init - np.log1p(rate * queue))
+    return np.asarray(ratio, dtype=np.float64)
+
+
+def first_order_ettr(p: EttrParameters, *, finite: bool) -> float:
+    """``full`` (finite) or ``v2`` as the formula gives it, below zero outside its range."""
+    a = 1 - p.first_order_load
+    per_restart = 1 + p.failures_per_s * p.queue_s
+    writes = p.write_s / p.checkpoint_interval_s
+    if not finite or p.productive_s is None:
+        return a / (per_restart * (1 + writes))
+    first_init, first_queue = p.init_s / p.productive_s, p.queue_s / p.productive_s
+    return a / (per_restart * (1 + writes + first_init) + first_queue * max(a, 0.0))
+
+
+def _first_order(p: EttrParameters, *, finite: bool) -> float | None:
+    value = first_order_ettr(p, finite=finite)
+    return value if value >= 0 else None
+
+
+def exact_ettr(p: EttrParameters) -> float:
+    """The form ``exact``."""
+    value = long_run_ettr(p.failures_per_s, p.checkpoint_interval_s, p.init_s, p.write_s, p.queue_s)
+    return float(value)
+
+
+def intervals_of_run(productive_s: float, checkpoint_interval_s: float) -> tuple[int, float]:
+    """Intervals before the last, and the productive seconds of the last (above 0, at most dt)."""
+    before = max(math.ceil(productive_s / checkpoint_interval_s * (1 - 1e-12)) - 1, 0)
+    return before, productive_s - before * checkpoint_interval_s
+
+
+def exact_finite_ettr(p: EttrParameters) -> float:
+    """The form ``exact_finite``; InputError without a productive time."""
+    if p.productive_s is None:
+        raise InputError(
+            "the form exact_finite needs the productive time of the run",
+            remedy="give productive_s, or use the form exact",
+        )
+    rate, queue = p.failures_per_s, p.queue_s
+    before, last = intervals_of_run(p.productive_s, p.checkpoint_interval_s)
+    if rate * (queue + p.init_s + p.checkpoint_interval_s + p.write_s) < 1e-17:
+        # Failures change no digit, and 1/L could overflow.
+        wall = queue + p.init_s + p.productive_s + (before + 1) * p.write_s
+        return p.productive_s / wall
+    # Everything is scaled by e^{-m}, m the exponent of the longest interval, so nothing overflows.
+    longest = (p.checkpoint_interval_s if before else last) + p.write_s
+    m = rate * (p.init_s + longest)
+    start = queue * math.exp(-rate * longest) + math.exp(-rate * longest) * (
+        -math.expm1(-rate * p.init_s) / rate
+    )
+    per_restart = queue + 1 / rate
+    full = before * per_restart * -math.expm1(-rate * longest)
+    short = last + p.write_s
+    partial = per_restart * math.exp(rate * (short - longest)) * -math.expm1(-rate * short)
+    return math.exp(math.log(p.productive_s) - math.log(start + full + partial) - m)
+
+
+def _notes(p: EttrParameters) -> list[str]:
+    notes = [
+        "Failures are exponential with a constant rate per running node; none happens in the queue."
+    ]
+    if p.first_order_load > 1:
+        notes.append(
+            f"v2 and full are outside their range (L(u0 + dt/2) = {p.first_order_load:.2f} > 1) "
+            "and not given; use exact."
+        )
+    elif p.first_order_load > FIRST_ORDER_LIMIT:
+        notes.append(
+            f"L(u0 + dt/2) = {p.first_order_load:.2f} is above {FIRST_ORDER_LIMIT}: v2 and full "
+            "are too pessimistic here; use exact."
+        )
+    if p.productive_s is None:
+        notes.append(
+            "The run is without end, so its first start does not count; full takes R = inf."
+        )
+    else:
+        notes.append(
+            "v2 and exact describe the long run; full and exact_finite include the first queue and "
+            "initialisation of a run of the given productive time."
+        )
+    if p.failures_per_s == 0:
+        notes.append("The rate is zero: there is no best checkpoint interval (never write).")
+    elif p.write_s == 0:
+        notes.append(
+            "A write costs nothing (0 s), so the best interval tends to 0 and optimal_ettr is that "
+            "limit; give the write time for a usable interval."
+        )
+    return notes
+
+
+def _minutes(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / 60

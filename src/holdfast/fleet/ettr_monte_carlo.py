@@ -1,0 +1,179 @@
+"""The expected ETTR by simulation, for failures that are not exponential.
+
+One start of the job lasts a gap G of running time until the next failure. Of it u0 is
+initialisation and each further dt + w a kept checkpoint, so it keeps K = floor((G - u0) / (dt + w))
+intervals and costs q + G. Gaps are independent: a restart begins a new gap, as if the failed part
+had been replaced (a renewal process); with exponential gaps this is the model of the exact form.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.errors import InputError
+from holdfast.fleet.ettr import (
+    EttrParameters,
+    FloatArray,
+    exact_ettr,
+    exact_finite_ettr,
+    intervals_of_run,
+)
+
+MOST_DRAWS = 200_000_000  # beyond it a set of runs counts as one that never ends
+
+
+@dataclass(frozen=True)
+class MonteCarloEttr:
+    """A simulated expected ETTR."""
+
+    ettr: float
+    """Ratio of the mean productive time to the mean wall time."""
+    standard_error: float
+    """Of `ettr`, by the delta method."""
+    replicas: int
+    """Starts (long run) or whole runs (finite productive time) that were simulated."""
+    distribution: str
+    seed: int
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """Normal 95 % interval, cut to [0, 1]."""
+        half = 1.959963984540054 * self.standard_error
+        return max(self.ettr - half, 0.0), min(self.ettr + half, 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "ettr": self.ettr,
+            "standard_error": self.standard_error,
+            "ci95": list(self.ci95),
+            "replicas": self.replicas,
+            "distribution": self.distribution,
+            "seed": self.seed,
+        }
+
+
+def monte_carlo_ettr(
+    parameters: EttrParameters,
+    *,
+    distribution: str | npt.ArrayLike = "exponential",
+    shape: float = 1.0,
+    replicas: int = 100_000,
+    seed: int = 0,
+) -> MonteCarloEttr:
+    """Simulate the expected ETTR of a job.
+
+    Args:
+        parameters: of the job; the mean gap between its failures is 1 / `failures_per_s`. Without
+            `productive_s` the long run is simulated, else whole runs with their first start.
+        distribution: of the gaps: "exponential", "weibull", "lognormal", or an array of measured
+            gaps, which is resampled and scaled to the mean gap (the data give the shape, the rate
+            the scale).
+        shape: Weibull's k, or the lognormal's sigma.
+        replicas: starts (long run) or whole runs to simulate.
+        seed: of the random numbers.
+
+    Raises:
+        InputError: an unknown distribution, useless gaps, or runs that do not end.
+    """
+    if replicas < 2:
+        raise InputError("too few replicas", found=str(replicas), expected="at least 2")
+    name = distribution if isinstance(distribution, str) else "empirical"
+    if parameters.failures_per_s == 0:
+        finite = parameters.productive_s is not None
+        value = exact_finite_ettr(parameters) if finite else exact_ettr(parameters)
+        return MonteCarloEttr(value, 0.0, replicas, name, seed)
+    gaps = _Gaps(distribution, shape, 1 / parameters.failures_per_s, np.random.default_rng(seed))
+    if parameters.productive_s is None:
+        kept, wall = _starts(parameters, gaps, replicas)
+    else:
+        wall = _runs(parameters, gaps, replicas)
+        kept = np.full(replicas, parameters.productive_s)
+    ratio = float(kept.sum() / wall.sum())
+    spread = float(np.std(kept - ratio * wall, ddof=1))
+    error = spread / math.sqrt(replicas) / float(wall.mean())
+    return MonteCarloEttr(ratio, error, replicas, name, seed)
+
+
+class _Gaps:
+    """Draws gaps between failures, seconds, with the given mean."""
+
+    def __init__(
+        self,
+        distribution: str | npt.ArrayLike,
+        shape: float,
+        mean_s: float,
+        rng: np.random.Generator,
+    ) -> None:
+        self.rng, self.mean_s, self.shape = rng, mean_s, shape
+        self.measured: FloatArray | None = None
+        if not isinstance(distribution, str):
+            measured = np.asarray(distribution, dtype=np.float64).ravel()
+            if not (measured.size and np.isfinite(measured).all() and (measured > 0).all()):
+                raise InputError(
+                    "the measured gaps cannot be resampled",
+                    expected="one or more finite times above zero, in seconds",
+                )
+            self.kind, self.measured = "empirical", measured * (mean_s / measured.mean())
+            return
+        if distribution not in ("exponential", "weibull", "lognormal"):
+            raise InputError(
+                "unknown distribution of the gaps between failures",
+                found=repr(distribution),
+                expected="exponential, weibull, lognormal, or an array of gaps in seconds",
+            )
+        if not (math.isfinite(shape) and shape > 0):
+            raise InputError("shape makes no sense", found=repr(shape), expected="above zero")
+        self.kind = distribution
+
+    def draw(self, count: int) -> FloatArray:
+        if self.measured is not None:
+            return self.measured[self.rng.integers(0, self.measured.size, count)]
+        if self.kind == "weibull":
+            scale = self.mean_s / math.gamma(1 + 1 / self.shape)
+            return scale * self.rng.weibull(self.shape, count)
+        if self.kind == "lognormal":
+            middle = math.log(self.mean_s) - self.shape**2 / 2
+            return self.rng.lognormal(middle, self.shape, count)
+        return self.rng.exponential(self.mean_s, count)
+
+
+def _starts(p: EttrParameters, gaps: _Gaps, count: int) -> tuple[FloatArray, FloatArray]:
+    """Kept productive time and wall time of `count` starts of a run without end."""
+    gap = gaps.draw(count)
+    intervals = np.floor(np.maximum(gap - p.init_s, 0) / (p.checkpoint_interval_s + p.write_s))
+    return intervals * p.checkpoint_interval_s, gap + p.queue_s
+
+
+def _runs(p: EttrParameters, gaps: _Gaps, count: int) -> FloatArray:
+    """Wall time of `count` runs, each from its first submission to its last checkpoint."""
+    if p.productive_s is None:
+        raise ValueError("a whole run has a productive time")
+    before, last = intervals_of_run(p.productive_s, p.checkpoint_interval_s)
+    segment, last_segment = p.checkpoint_interval_s + p.write_s, last + p.write_s
+    left = np.full(count, float(before))  # intervals still to do before the last one
+    wall = np.zeros(count)
+    active = np.arange(count)
+    draws = 0
+    while active.size:
+        draws += active.size
+        if draws > MOST_DRAWS:
+            raise InputError(
+                "the simulated runs do not end: almost no start lives long enough to keep a "
+                "checkpoint",
+                found=f"{MOST_DRAWS} starts for {count - active.size} of {count} runs",
+                remedy="use the form exact, a shorter checkpoint interval or a shorter run",
+            )
+        gap = gaps.draw(active.size)
+        need = p.init_s + left[active] * segment + last_segment
+        done = gap >= need
+        wall[active] += p.queue_s + np.where(done, need, gap)
+        kept = np.floor(np.maximum(gap - p.init_s, 0) / segment)
+        left[active] -= np.minimum(kept, left[active])
+        active = active[~done]
+    return wall

@@ -1,0 +1,279 @@
+"""What reaches a given ETTR: one parameter solved for, or the contour of two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from holdfast.errors import InputError
+from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY, optimal_checkpoint_interval
+from holdfast.fleet.ettr import (
+    EttrParameters,
+    FloatArray,
+    exact_ettr,
+    exact_finite_ettr,
+    first_order_ettr,
+    long_run_ettr,
+)
+
+SolveFor = Literal["checkpoint", "rate", "write", "init", "queue", "nodes"]
+FIELDS: dict[str, tuple[str, str]] = {
+    # what is solved for: (field of EttrParameters, unit)
+    "checkpoint": ("checkpoint_interval_s", "s"),
+    "rate": ("rate_per_node_day", "failures per node-day"),
+    "write": ("write_s", "s"),
+    "init": ("init_s", "s"),
+    "queue": ("queue_s", "s"),
+    "nodes": ("nodes", "nodes"),
+}
+SMALLEST, LARGEST = 1e-12, 1e15  # of any parameter; beyond them nothing changes
+
+
+@dataclass(frozen=True)
+class SolveResult:
+    """The values of one parameter that reach an ETTR."""
+
+    solved_for: str
+    """Name of the field of `EttrParameters`; its unit is `unit`."""
+    unit: str
+    target: float
+    low: float
+    """Smallest value that reaches the target (0: any small value does)."""
+    high: float | None
+    """Largest value that reaches it; None: any large value does."""
+    best: float
+    """The value with the highest ETTR (the limit 0 where smaller is always better)."""
+    best_ettr: float
+    form: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; the unit of low, high and best is under "unit"."""
+        return dict(self.__dict__)
+
+
+def solve(
+    for_: SolveFor,
+    target: float = 0.9,
+    *,
+    nodes: float | None = None,
+    rate_per_node_day: float | None = None,
+    checkpoint_interval_s: float | None = None,
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+    productive_s: float | None = None,
+    form: str = "exact",
+) -> SolveResult:
+    """The range of one parameter in which the expected ETTR is at least `target`.
+
+    The ETTR falls with every parameter but the checkpoint interval, in which it rises to one
+    optimum and falls again; so each answer is one interval.
+
+    Args:
+        for_: "checkpoint", "rate", "write", "init", "queue" or "nodes"; its own value is not used.
+        target: the ETTR to reach, between 0 and 1.
+        nodes: as in `EttrParameters`, like all that follow.
+        rate_per_node_day: failures per node and day.
+        checkpoint_interval_s: seconds.
+        init_s: seconds.
+        write_s: seconds.
+        queue_s: seconds.
+        productive_s: seconds; None: the long run.
+        form: "exact", "full", "v2", or "exact_finite" (not for "checkpoint", where the length of
+            the last interval makes it jagged).
+
+    Raises:
+        InputError: the target cannot be reached (it says what can), or a parameter is missing.
+    """
+    if for_ not in FIELDS:
+        raise InputError("this cannot be solved for", found=repr(for_), expected=", ".join(FIELDS))
+    if not 0 < target < 1:
+        raise InputError(
+            "the target is not an ETTR", found=repr(target), expected="a number between 0 and 1"
+        )
+    if form not in ("exact", "full", "v2", "exact_finite") or (
+        form == "exact_finite" and (for_ == "checkpoint" or productive_s is None)
+    ):
+        raise InputError(
+            "this form of the ETTR cannot be solved here",
+            found=repr(form),
+            expected="exact, full or v2 (exact_finite with a productive time, not for checkpoint)",
+        )
+    given = {
+        "nodes": nodes,
+        "rate_per_node_day": rate_per_node_day,
+        "checkpoint_interval_s": checkpoint_interval_s,
+    }
+    name, unit = FIELDS[for_]
+    given[name] = 1.0 if name in given else None
+    missing = [key for key, value in given.items() if value is None and key != name]
+    if missing:
+        raise InputError(f"solving for {for_} needs {', '.join(missing)}")
+    filled = {key: value for key, value in given.items() if value is not None}
+    base = EttrParameters(
+        **filled,
+        **{
+            key: value
+            for key, value in (("init_s", init_s), ("write_s", write_s), ("queue_s", queue_s))
+            if key != name
+        },
+        productive_s=productive_s,
+    )
+
+    def value_at(x: float) -> float:
+        return _evaluate(replace(base, **{name: x}), form)
+
+    best = _best_interval(base, form, value_at) if for_ == "checkpoint" else 0.0
+    if for_ == "nodes":
+        best = 1.0
+    best_ettr = value_at(max(best, SMALLEST))
+    if best_ettr < target:
+        raise InputError(
+            f"no {for_} reaches an ETTR of {target:g}",
+            found=f"at best {best_ettr:.6f}, with {name} = {best:.6g} ({unit})",
+            expected=f"a target below {best_ettr:.4f}",
+            remedy=_why(for_, base),
+        )
+    high = _edge(value_at, target, max(best, SMALLEST), LARGEST)
+    low = best if for_ == "nodes" else 0.0
+    if for_ == "checkpoint" and best > 0:
+        low = _edge(value_at, target, best, SMALLEST) or 0.0
+    if for_ == "nodes" and high is not None:
+        high = math.floor(high * (1 + 1e-12))
+    return SolveResult(name, unit, target, low, high, best, best_ettr, form)
+
+
+def contours(
+    nodes: float,
+    *,
+    levels: npt.ArrayLike = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98),
+    checkpoint_interval_s: npt.ArrayLike | None = None,
+    init_s: float = 300.0,
+    write_s: float = 0.0,
+    queue_s: float = 0.0,
+) -> pa.Table:
+    """The failure rate at which each checkpoint interval gives each ETTR (exact, long run).
+
+    Args:
+        nodes: of the job.
+        levels: of the ETTR, each between 0 and 1.
+        checkpoint_interval_s: seconds, any shape; by default 61 values from 10 s to 24 h.
+        init_s: seconds.
+        write_s: seconds.
+        queue_s: seconds.
+
+    Returns:
+        Columns ettr, checkpoint_interval_s, rate_per_node_day (float64), one row per point, by
+        level and interval; points that no rate reaches (the writes alone cost more) are absent.
+    """
+    checked = EttrParameters(nodes, 0.0, 1.0, init_s, write_s, queue_s)
+    level = np.unique(np.asarray(levels, dtype=np.float64))
+    if not ((level > 0) & (level < 1)).all():
+        raise InputError(
+            "a contour's level is not an ETTR", found=str(levels), expected="between 0 and 1"
+        )
+    interval = (
+        np.geomspace(10.0, SECONDS_PER_DAY, 61)
+        if checkpoint_interval_s is None
+        else np.unique(np.asarray(checkpoint_interval_s, dtype=np.float64))
+    )
+    if not (np.isfinite(interval) & (interval > 0)).all():
+        raise InputError("a checkpoint interval is not above zero", found=str(interval.min()))
+    ettr, dt = (grid.ravel() for grid in np.meshgrid(level, interval, indexing="ij"))
+    reached = dt / (dt + write_s) > ettr
+    ettr, dt = ettr[reached], dt[reached]
+    rate = _rate_at(ettr, dt, checked) * SECONDS_PER_DAY / nodes
+    return pa.table({"ettr": ettr, "checkpoint_interval_s": dt, "rate_per_node_day": rate})
+
+
+def _rate_at(ettr: FloatArray, interval: FloatArray, p: EttrParameters) -> FloatArray:
+    """Failures per second of the job at which the exact form equals `ettr`: bisection in log L."""
+    low = np.full(ettr.shape, math.log(1e-18))
+    high = np.full(ettr.shape, math.log(1e6))
+    for _ in range(70):
+        middle = (low + high) / 2
+        value = long_run_ettr(np.exp(middle), interval, p.init_s, p.write_s, p.queue_s)
+        above = value > ettr
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return np.asarray(np.exp((low + high) / 2), dtype=np.float64)
+
+
+def _evaluate(p: EttrParameters, form: str) -> float:
+    if form in ("v2", "full"):
+        return max(first_order_ettr(p, finite=form == "full"), 0.0)
+    return exact_ettr(p) if form == "exact" else exact_finite_ettr(p)
+
+
+def _best_interval(base: EttrParameters, form: str, value_at: Callable[[float], float]) -> float:
+    """The checkpoint interval with the highest ETTR (LARGEST without failures)."""
+    if base.failures_per_s == 0:
+        return LARGEST
+    if base.write_s == 0:
+        return 0.0
+    exact = optimal_checkpoint_interval(base.nodes, base.rate_per_node_day, write_s=base.write_s)
+    if form == "exact" and exact is not None:
+        return exact
+    # The first-order forms have one maximum too: golden-section search on log dt, within the range
+    # in which a = 1 - L(u0 + dt/2) is positive.
+    room = 2 * (1 / base.failures_per_s - base.init_s)
+    if room <= 0:
+        return exact or 0.0
+    low, high = math.log(room * 1e-9), math.log(room)
+    golden = (math.sqrt(5) - 1) / 2
+    for _ in range(90):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if value_at(math.exp(left)) > value_at(math.exp(right)):
+            high = right
+        else:
+            low = left
+    return math.exp((low + high) / 2)
+
+
+def _edge(
+    value_at: Callable[[float], float], target: float, inside: float, outside: float
+) -> float | None:
+    """Where the ETTR crosses the target between two points; None if it holds at `outside` too."""
+    if value_at(outside) >= target:
+        return None
+    a, b = math.log(inside), math.log(outside)
+    for _ in range(200):
+        middle = (a + b) / 2
+        if value_at(math.exp(middle)) >= target:
+            a = middle
+        else:
+            b = middle
+    return math.exp(a)
+
+
+def _why(for_: str, base: EttrParameters) -> str:
+    """Which losses remain at the best value, and so what has to change instead."""
+    rate = base.failures_per_s
+    losses = {
+        "the writes (write_s against the interval)": base.write_s / base.checkpoint_interval_s
+        if for_ not in ("write", "checkpoint")
+        else 0.0,
+        "the replay after failures (a shorter interval)": rate * base.checkpoint_interval_s / 2
+        if for_ not in ("rate", "nodes", "checkpoint")
+        else 0.0,
+        "the initialisation after failures": rate * base.init_s
+        if for_ not in ("rate", "nodes", "init")
+        else 0.0,
+        "the queue before restarts": rate * base.queue_s
+        if for_ not in ("rate", "nodes", "queue")
+        else 0.0,
+        "the writes that failures force (a faster write, fewer failures)": math.sqrt(
+            2 * rate * base.write_s
+        )
+        if for_ == "checkpoint"
+        else 0.0,
+    }
+    largest = max(losses, key=lambda cause: losses[cause])
+    if losses[largest] == 0:
+        return "lower the target"
+    return f"what is left is mostly lost to {largest}: lower that first"
