@@ -1,0 +1,40 @@
+"""How numbers read, in a terminal as in a report: digits, thousands, intervals."""
+
+from __future__ import annotations
+
+import math
+
+
+def number(value: float | None, digits: int | None = None) -> str:
+    """A number for people: thousands separated, never in exponent form between 1e-4 and 1e15.
+
+    Args:
+        value: any number; None and NaN read as an en dash, infinities as ∞.
+        digits: decimals; by default none for integers and four significant digits for floats.
+
+    Returns:
+        For example ``"1,204"``, ``"0.6502"``, ``"47.70"`` (digits=2), ``"−3.1"``.
+    """
+    if value is None or value != value:
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if digits is None:
+        if isinstance(value, int) or value == 0:
+            digits = 0
+        else:
+            magnitude = math.floor(math.log10(abs(value)))
+            if not -5 < magnitude < 15:
+                return f"{value:.3e}".replace("-", "−")
+            digits = max(0, 3 - magnitude)
+    text = f"{value:,.{digits}f}"
+    if text.startswith("-"):
+        text = "−" + text[1:] if text.strip("-0.,") else text[1:]
+    return text
+
+
+def interval(low: float | None, high: float | None, digits: int | None = None) -> str:
+    """An interval in brackets, ``"[5.1, 9.8]"``; one without an end reads ``"[27.1, ∞)"``."""
+    end = ")" if high is not None and math.isinf(high) else "]"
+    start = "(" if low is not None and math.isinf(low) else "["
+    return f"{start}{number(low, digits)}, {number(high, digits)}{end}"

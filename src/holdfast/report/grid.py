@@ -1,0 +1,152 @@
+"""An Arrow table -> the cells, sort keys and CSV file of a table on the page."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import datetime
+import io
+import math
+import re
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.numbers import interval, number
+from holdfast.report.page import ColumnFormat, Table
+
+_FORMULA = re.compile(r"^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+
+
+def lay_out(table: Table, name: str) -> dict[str, Any]:
+    """What the template needs of a table.
+
+    Args:
+        table: the table.
+        name: its id in the page.
+
+    Returns:
+        ``heads`` (text, right), ``rows`` (the escaped cells of each row as HTML), ``csv`` (a data
+        URI) and the texts around them.
+
+    Raises:
+        ValueError: if a format names a column that the table lacks.
+    """
+    from markupsafe import Markup
+
+    data = table.data
+    formats = table.columns or {column: ColumnFormat() for column in data.column_names}
+    for column, form in formats.items():
+        for needed in (column, *(form.interval or ())):
+            if needed not in data.column_names:
+                raise ValueError(f"table {name}: no column {needed!r} in {data.column_names}")
+    values = {column: data[column].to_pylist() for column in data.column_names}
+    columns = [_cells(column, form, data, values) for column, form in formats.items()]
+    count = data.num_rows
+    return {
+        "id": name,
+        "file": f"{name}.csv",
+        "caption": table.caption,
+        "empty": table.empty,
+        "count": f"{count:,} row{'' if count == 1 else 's'}.",
+        "heads": [
+            {"text": _head(column, form), "right": _is_right(data, column, form)}
+            for column, form in formats.items()
+        ],
+        "rows": [Markup("".join(cells)) for cells in zip(*columns, strict=True)],
+        "csv": _csv_uri(data.column_names, values, count),
+    }
+
+
+def _head(column: str, form: ColumnFormat) -> str:
+    label = form.label if form.label is not None else column.replace("_", " ")
+    return f"{label} ({form.unit})" if form.unit else label
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def _is_right(data: pa.Table, column: str, form: ColumnFormat) -> bool:
+    return _is_numeric(data.schema.field(column).type) if form.right is None else form.right
+
+
+def _cells(
+    column: str, form: ColumnFormat, data: pa.Table, values: Mapping[str, list[Any]]
+) -> list[str]:
+    right = ' class="r"' if _is_right(data, column, form) else ""
+    if not _is_numeric(data.schema.field(column).type):
+        return [_text_cell(value, right) for value in values[column]]
+    scale = 100 if form.unit == "%" else 1
+
+    def shown(value: Any) -> Any:
+        return value * scale if value is not None and scale != 1 else value
+
+    texts = [number(shown(value), form.digits) for value in values[column]]
+    if form.interval:
+        low, high = (values[bound] for bound in form.interval)
+        texts = [
+            text
+            if lower is None or upper is None
+            else f'{text} <span class="ci">{interval(lower, upper, form.digits)}</span>'
+            for text, lower, upper in zip(texts, map(shown, low), map(shown, high), strict=True)
+        ]
+    return [
+        f'<td{right} data-v="{_raw(value)}">{text}</td>'
+        for value, text in zip(values[column], texts, strict=True)
+    ]
+
+
+def _text_cell(value: Any, right: str) -> str:
+    text = escape(_text(value))
+    return f"<td{right}>{text}</td>" if text else f'<td{right} data-v=""></td>'
+
+
+def _raw(value: Any) -> str:
+    """The value for sorting and copying; empty if there is none."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, float) and math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(sep=" ", timespec="seconds")
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="backslashreplace")
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}: {_text(part)}" for key, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_text(part) for part in value)
+    return str(value)
+
+
+def _csv_uri(columns: list[str], values: Mapping[str, list[Any]], count: int) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\r\n")
+    writer.writerow([_guarded(column) for column in columns])
+    exported = [[_export(value) for value in values[column]] for column in columns]
+    writer.writerows(zip(*exported, strict=True) if columns else ([] for _ in range(count)))
+    encoded = base64.b64encode(file.getvalue().encode("utf-8")).decode()
+    return f"data:text/csv;charset=utf-8;base64,{encoded}"
+
+
+def _export(value: Any) -> str:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _raw(value)
+    return _guarded(_text(value))
+
+
+def _guarded(text: str) -> str:
+    """Text that a spreadsheet would run as a formula, made harmless by an apostrophe."""
+    return f"'{text}" if _FORMULA.match(text) else text

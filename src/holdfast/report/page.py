@@ -1,0 +1,154 @@
+"""What a page is made of: findings, tiles, sections and what could not be told.
+
+Every string is plain text; `render` escapes it. A page holds no numbers of its own: the rooms
+compute them, and put the value, its unit and its interval into these fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import altair
+    import pyarrow as pa
+
+Trend = Literal["rising", "falling", "steady"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One sentence of the summary, the most valuable first."""
+
+    text: str
+    """A sentence with a number, its unit and its interval."""
+    section_id: str | None = None
+    """The section that proves it."""
+    lead: str = ""
+    """Words shown in bold before `text`: what a reader in a hurry must see."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One figure of the row under the findings; a page has at most six."""
+
+    label: str
+    """What is measured, for example ``"MTTF at 1,024 GPUs"``."""
+    value: str
+    """The formatted number, without its unit."""
+    unit: str = ""
+    """The unit of `value`."""
+    interval: str = ""
+    """The interval and its level, for example ``"[5.1, 9.8] at 95 %"``."""
+    note: str = ""
+    """A short remark: the base of a share, what a trend is against."""
+    trend: Trend | None = None
+    """Drawn as an arrow before `note`."""
+    section_id: str | None = None
+    """The section that proves it."""
+
+
+@dataclass(frozen=True)
+class ColumnFormat:
+    """How a column of a table reads."""
+
+    label: str | None = None
+    """The header; by default the column's name with spaces."""
+    unit: str = ""
+    """Shown in the header, in brackets. ``"%"`` multiplies by 100."""
+    digits: int | None = None
+    """Decimals; by default four significant digits for floats and none for integers."""
+    interval: tuple[str, str] | None = None
+    """The columns that hold the lower and upper bound, shown in brackets after the value."""
+    right: bool | None = None
+    """Align right; by default numbers do."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows behind a figure: sortable, copyable and downloadable on the page."""
+
+    data: pa.Table
+    """At most 20,000 rows, in the order in which they are to be read."""
+    columns: Mapping[str, ColumnFormat] = field(default_factory=dict)
+    """The columns to show, in this order; without any, all. The CSV file holds all of them."""
+    caption: str = ""
+    """What one row is, and how the rows are ordered."""
+    empty: str = "No rows."
+    """The sentence that stands in the place of a table without rows."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart."""
+
+    chart: altair.TopLevelMixin | Mapping[str, Any]
+    """An Altair chart or a Vega-Lite specification, with at most 20,000 rows of data."""
+    caption: str = ""
+    """One line above the chart where a section has several."""
+    notes: Sequence[str] = ()
+    """The texts of numbered marks (see `theme.event_marks`), from number 1 on."""
+    description: str = ""
+    """What a reader who cannot see the chart is told; by default the section's sentence."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How a section's numbers were computed: the fold-out under its table."""
+
+    formula: str | Sequence[str]
+    """The equation or equations, one a line, as plain text."""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    """Every assumed or fitted parameter with its value and unit."""
+    source: str = ""
+    """The paper, section or equation it comes from."""
+    notes: str | Sequence[str] = ()
+    """What the reader should know about its limits, a paragraph each."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """One question and its answer."""
+
+    id: str
+    """The anchor: lower-case letters, digits and hyphens, unique in the page."""
+    question: str
+    """The heading, for example ``"Which nodes should I pull?"``."""
+    sentence: str
+    """The answer, in one sentence."""
+    figures: Sequence[Figure] = ()
+    """Usually one."""
+    tables: Sequence[Table] = ()
+    """Usually one: the rows behind the figure."""
+    how: How | None = None
+    """The fold-out."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Something that the input did not allow to tell."""
+
+    text: str
+    """What is unknown, and how much it matters."""
+    remedy: str = ""
+    """What the user can do about it."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """A report, in the order in which a busy person asks."""
+
+    title: str
+    subtitle: str = ""
+    """One line: the fleet and the time range."""
+    inputs: Sequence[tuple[str, str]] = ()
+    """Label and value: files, time range and its zone, rows used and set aside."""
+    findings: Sequence[Finding] = ()
+    """Three to seven."""
+    tiles: Sequence[Tile] = ()
+    """At most six."""
+    sections: Sequence[Section] = ()
+    unknowns: Sequence[Unknown] = ()
+    footer: str = ""
+    """One line at the end, for example the version that wrote the page."""
