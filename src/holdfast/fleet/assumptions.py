@@ -1,0 +1,68 @@
+"""Every parameter that an answer about a fleet assumes and that a log does not contain."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from holdfast.errors import InputError
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What the analyses assume; printed with every answer. The defaults are the paper's.
+
+    Source: Kokolis et al., "Revisiting Reliability in Large-Scale Machine Learning Research
+    Clusters", arXiv 2410.21680v2.
+    """
+
+    check_before_s: float = 600.0
+    """A check explains the end of an attempt if it fired at most this long before it ..."""
+    check_after_s: float = 300.0
+    """... or at most this long after it."""
+    min_gpus: int = 128
+    """The failure rate counts attempts with more GPUs than this; 0 counts every attempt."""
+    checkpoint_interval_s: float = 3600.0
+    """Assumed time between checkpoints: a failure loses half of it on average."""
+    init_s: float = 300.0
+    """Unproductive time after each start of a job (u0)."""
+    write_s: float = 0.0
+    """Time that a checkpoint write stops the job (w)."""
+    preemption_grace_s: float = 300.0
+    """Time from the preemption signal to the kill, for a quality of service whose grace is unknown."""
+    preemption_slack_s: float = 300.0
+    """A preemptor starts at most grace plus this long after the end of the attempt it displaced."""
+    crash_loop_requeues: int = 3
+    """A crash loop is this many requeues of one run after infrastructure failures ..."""
+    crash_loop_window_s: float = 86_400.0
+    """... within this time."""
+    long_run_s: float = 86_400.0
+    """Measured ETTR is taken over job runs that spent at least this long on their nodes."""
+    incident_gap_s: float = 60.0
+    """Failures of attempts on one node closer together than this are one incident of the node."""
+    lemon_window_s: float = 28 * 86_400.0
+    """Lemon signals are counted over this time before the end of the log."""
+    lemon_fdr: float = 0.05
+    """False discovery rate at which a node is called a lemon."""
+    chain_by_name: bool = False
+    """Chain attempts also across job ids by (user, name, working directory, size)."""
+    taxonomy: Path | None = None
+    """TOML file with symptoms, domains and check names; None: the one that holdfast ships."""
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+                raise InputError(
+                    f"the assumption {name} cannot be negative",
+                    found=str(value),
+                    expected="a number that is zero or more",
+                )
+        if self.checkpoint_interval_s == 0:
+            raise InputError(
+                "a checkpoint interval of zero would mean that a failure never loses work",
+                expected="a time above zero, for example 60m",
+            )
+
+    def to_dict(self) -> dict[str, object]:
+        """The parameters by name, times in seconds."""
+        return {k: str(v) if isinstance(v, Path) else v for k, v in asdict(self).items()}

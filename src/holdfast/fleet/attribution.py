@@ -1,0 +1,346 @@
+"""Why attempts failed: health checks near their end, and which failures are the infrastructure's.
+
+A FAILED or NODE_FAIL attempt is explained by check c if c fired on one of its nodes in
+[end - before, end + after] (Kokolis et al., arXiv 2410.21680v2, section on attribution). Checks
+overlap, so the answer is a ranked set. Where Slurm's own events name the node that went down, checks
+on other nodes of the attempt rank below those on it and do not become the cause.
+
+The join of attempts and events goes over (node, time bucket), never over the product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import ibis
+import pyarrow as pa
+
+from holdfast.errors import InputError
+from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, open_log
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import ibis.expr.types as ir
+
+    from holdfast.fleet.store import Store
+
+UNATTRIBUTED = "unattributed"
+
+SLURM_MATCH_S = 10
+"""Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only."""
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The attempts of one job, each with the checks that explain its end."""
+
+    job_id: str
+    attempts: list[dict[str, object]]
+    """In order: attempt, state, nodes, start, end, infrastructure, failed_nodes, causes (ranked)."""
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON of ``holdfast fleet attribute``."""
+        return {"job_id": self.job_id, "attempts": self.attempts}
+
+
+def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
+    """Explain the end of every attempt of a job.
+
+    Args:
+        log: a store or an open log.
+        job_id: as ``sacct`` prints it: ``"93"``, ``"306_4"``, ``"98+1"``.
+
+    Returns:
+        The attempts in order; causes are ranked, the likeliest first.
+
+    Raises:
+        InputError: if the log has no such job.
+    """
+    from holdfast.fleet.moments import iso
+
+    log = open_log(log)
+    mine = log.attempts.filter(lambda t: t.job_id == job_id)
+    attempts = log.frame(
+        mine.select("key", "attempt", "state", "nodes", "start_s", "end_s", "gpus", "recovered")
+    ).sort_values("attempt")
+    if attempts.empty:
+        raise InputError(
+            f"no attempt of job {job_id!r} in this log",
+            path=log.store.path,
+            expected="a job id as sacct prints it, for example 93, 306_4 or 98+1",
+            remedy="check the id, and that the window (--since) covers the job",
+        )
+    keys = [int(key) for key in attempts["key"]]
+    causes = log.frame(
+        ranked_causes(log).filter(lambda t: t.key.isin(keys)).order_by("key", "rank")
+    )
+    failures = log.frame(infrastructure_failures(log).filter(lambda t: t.key.isin(keys)))
+    failed_nodes = log.frame(
+        _evident_nodes(log, mine.select("key", "nodes", "stop_s", "job_id_raw", "failed_node"))
+    )
+    rows: list[dict[str, object]] = []
+    for row in attempts.itertuples():
+        rows.append(
+            {
+                "attempt": int(row.attempt),
+                "state": row.state,
+                "start": iso(row.start_s),
+                "end": iso(row.end_s),
+                "gpus": None if row.gpus != row.gpus else int(row.gpus),
+                "nodes": list(row.nodes) if row.nodes is not None else [],
+                "recovered": bool(row.recovered),
+                "infrastructure": bool((failures["key"] == row.key).any()),
+                "failed_nodes": sorted(
+                    set(failed_nodes.loc[failed_nodes["key"] == row.key, "node"])
+                ),
+                "causes": [
+                    {
+                        "check": cause.check,
+                        "node": cause.node,
+                        "offset_s": round(float(cause.offset_s), 3),
+                        "severity": cause.severity,
+                        "symptom": cause.label,
+                        "domains": cause.domains.split(","),
+                    }
+                    for cause in causes[causes["key"] == row.key].itertuples()
+                ],
+            }
+        )
+    return Attribution(job_id, rows)
+
+
+def classified_health(log: FleetLog) -> ir.Table:
+    """Health events with symptom, label, domains and a severity where the log gave none.
+
+    Columns: time_s, node, check, severity, result, xid, message, symptom, label, domains.
+    """
+    health = log.table("health")
+    kinds = log.frame(health.select("check", "xid").distinct().order_by("check", "xid"))
+    xids = [None if x != x or x is None else int(x) for x in kinds["xid"]]
+    known = log.taxonomy.classify(list(kinds["check"]), xids)
+    meanings = ibis.memtable(
+        pa.table(
+            {
+                "known_check": known["check"],
+                # Engines do not join null to null: -1 stands for "no XID".
+                "known_xid": pa.array([-1 if x is None else x for x in xids], pa.int32()),
+                "symptom": known["symptom"],
+                "label": known["label"],
+                "usual_severity": known["severity"],
+                "domains": pa.array([",".join(d) for d in known["domains"].to_pylist()]),
+            },
+            schema=pa.schema(
+                [
+                    ("known_check", pa.string()),
+                    ("known_xid", pa.int32()),
+                    ("symptom", pa.string()),
+                    ("label", pa.string()),
+                    ("usual_severity", pa.string()),
+                    ("domains", pa.string()),
+                ]
+            ),
+        )
+    )
+    joined = health.mutate(known_xid=health.xid.fill_null(-1)).join(
+        meanings, [("check", "known_check"), "known_xid"]
+    )
+    return joined.mutate(
+        severity=ibis.ifelse(
+            joined.severity.isin(["HIGH", "LOW"]), joined.severity, joined.usual_severity
+        )
+    ).select(
+        *("time_s", "node", "check", "severity", "result", "xid", "message"),
+        *("symptom", "label", "domains"),
+    )
+
+
+def ranked_causes(log: FleetLog) -> ir.Table:
+    """Failed checks near the ends of FAILED and NODE_FAIL attempts, ranked within each attempt.
+
+    A check explains an end if its event has the result "fail"; a warning does not.
+
+    Columns: key (of the attempt), check, node, time_s, offset_s (check minus end), severity, symptom,
+    label, domains, on_failed_node (null: no evidence names the failed node), rank (1 = likeliest).
+    """
+    return log.keep("causes", lambda: _rank_causes(log))
+
+
+def _rank_causes(log: FleetLog) -> ir.Table:
+    window = log.assumptions
+    width = max(1.0, window.check_before_s + window.check_after_s)
+    ends = _failed_ends(log)
+    ends = ends.mutate(
+        bucket=bucket(ends.stop_s - window.check_before_s, width),
+    )
+    events = log.keep(
+        "failed_checks", lambda: classified_health(log).filter(lambda t: t.result == "fail")
+    )
+    own = events.mutate(bucket=bucket(events.time_s, width))
+    # An attempt's window reaches into the bucket after the one in which it begins.
+    both = own.union(own.mutate(bucket=own.bucket - 1))
+    near = ends.join(both, ["node", "bucket"])
+    near = near.mutate(offset_s=near.time_s - near.stop_s).filter(
+        lambda t: (t.offset_s >= -window.check_before_s) & (t.offset_s <= window.check_after_s)
+    )
+    # A check that repeats is one sign: keep the firing nearest to the end.
+    near = (
+        near.mutate(
+            nearest=ibis.row_number().over(
+                group_by=["key", "node", "check", "symptom"],
+                order_by=[near.offset_s.abs(), near.time_s],
+            )
+        )
+        .filter(lambda t: t.nearest == 0)
+        .drop("nearest", "bucket")
+    )
+    evident = _failed_evident(log)
+    named = evident.group_by("key").agg(named=evident.count())
+    hit = evident.select(hit_key="key", hit_node="node").distinct()
+    near = near.left_join(named, "key").drop("key_right")
+    near = near.left_join(hit, [("key", "hit_key"), ("node", "hit_node")])
+    near = near.mutate(
+        on_failed_node=ibis.ifelse(near.named.notnull(), near.hit_key.notnull(), ibis.null("bool"))
+    )
+    # Across nodes the sign nearest to the end counts (it made the scheduler act); on one node the
+    # first sign counts (what follows it are its consequences).
+    near = near.mutate(
+        node_offset_s=near.offset_s.abs().min().over(group_by=["key", "node", "severity"])
+    )
+    order = [
+        ibis.ifelse(near.on_failed_node.fill_null(True), 0, 1),
+        ibis.ifelse(near.severity == "HIGH", 0, 1),
+        near.node_offset_s,
+        near.node,
+        near.offset_s,
+        near.check,
+    ]
+    return near.mutate(
+        rank=(ibis.row_number().over(group_by="key", order_by=order) + 1).cast("int64")
+    ).select(
+        *("key", "check", "node", "time_s", "offset_s", "severity", "symptom", "label"),
+        *("domains", "on_failed_node", "rank"),
+    )
+
+
+def infrastructure_failures(log: FleetLog) -> ir.Table:
+    """NODE_FAIL attempts, and FAILED attempts with a HIGH check on one of their nodes.
+
+    Columns: key, cluster, job_id, job_id_raw, run, attempt, state, qos, gpus, node_count, start_s,
+    stop_s, runtime_s, gpu_hours, symptom and label of the likeliest cause ("unattributed" without
+    one), severity of that cause (null without one).
+    """
+    return log.keep("failures", lambda: _select_failures(log))
+
+
+def _select_failures(log: FleetLog) -> ir.Table:
+    failed = _failed(log)
+    # Checks on nodes other than the one that evidence names do not explain the failure.
+    causes = ranked_causes(log).filter(lambda t: t.on_failed_node.fill_null(True))
+    first = (
+        causes.mutate(place=ibis.row_number().over(group_by="key", order_by=causes.rank))
+        .filter(lambda t: t.place == 0)
+        .select("key", "symptom", "label", "severity")
+    )
+    t = failed.left_join(first, "key").drop("key_right")
+    t = t.filter((t.state == NODE_FAIL) | (t.severity == "HIGH"))
+    return t.mutate(
+        symptom=t.symptom.fill_null(UNATTRIBUTED), label=t.label.fill_null(UNATTRIBUTED)
+    ).drop("nodes", "failed_node")
+
+
+def blamed_nodes(log: FleetLog) -> ir.Table:
+    """Nodes to blame for each infrastructure failure; the blame of a failure adds up to one.
+
+    The node that Slurm names (JSON `failed_node`, controller log, an outage that begins at the end of
+    the attempt) takes it all; else the nodes with a HIGH check; else every node of the attempt.
+
+    Columns: key, node, blame, evidence ("slurm", "check" or "none"), node_count, stop_s, state.
+    """
+    failures = infrastructure_failures(log)
+    slurm = _failed_evident(log).select("key", "node").distinct().mutate(level=0)
+    checks = (
+        ranked_causes(log)
+        .filter(lambda t: t.severity == "HIGH")
+        .select("key", "node")
+        .distinct()
+        .mutate(level=1)
+    )
+    every = _failed_ends(log).select("key", "node").mutate(level=2)
+    levels = slurm.union(checks).union(every)
+    best = levels.group_by("key").agg(level=levels.level.min())
+    chosen = levels.join(best, ["key", "level"])
+    sizes = chosen.group_by("key").agg(size=chosen.count())
+    chosen = chosen.join(sizes, "key").join(
+        failures.select("key", "node_count", "stop_s", "state"), "key"
+    )
+    return chosen.select(
+        "key",
+        "node",
+        blame=1.0 / chosen.size,
+        evidence=chosen.level.cases((0, "slurm"), (1, "check"), else_="none"),
+        node_count=chosen.node_count,
+        stop_s=chosen.stop_s,
+        state=chosen.state,
+    )
+
+
+def _failed(log: FleetLog) -> ir.Table:
+    """The attempts whose end asks for an explanation."""
+    columns = (
+        *("key", "cluster", "job_id", "job_id_raw", "run", "attempt", "state", "qos", "gpus"),
+        *("node_count", "start_s", "stop_s", "runtime_s", "gpu_hours", "nodes", "failed_node"),
+    )
+    return log.keep(
+        "failed",
+        lambda: log.executions.filter(
+            lambda t: t.state.isin([NODE_FAIL, "FAILED"]) & t.end_s.notnull()
+        ).select(*columns),
+    )
+
+
+def _failed_ends(log: FleetLog) -> ir.Table:
+    """One row per (failed attempt, node): key, stop_s, node."""
+    return log.keep("failed_ends", lambda: _explode(_failed(log), "key", "stop_s"))
+
+
+def _failed_evident(log: FleetLog) -> ir.Table:
+    return log.keep("failed_evident", lambda: _evident_nodes(log, _failed(log)))
+
+
+def _explode(attempts: ir.Table, *columns: str) -> ir.Table:
+    """One row per (attempt, node)."""
+    return attempts.select(*columns, node=attempts.nodes.unnest())
+
+
+def _evident_nodes(log: FleetLog, attempts: ir.Table) -> ir.Table:
+    """Which node failed, where Slurm says so: (key, node) from three sources.
+
+    Args:
+        log: the open log.
+        attempts: attempts with key, nodes, stop_s, job_id_raw and failed_node.
+    """
+    ends = _explode(attempts, "key", "stop_s")
+    outages = log.table("node_outages").filter(lambda t: ~t.state.upper().contains("MAINT"))
+    width = 2 * SLURM_MATCH_S
+    own = outages.select("node", outage_s=outages.start_s, bucket=bucket(outages.start_s, width))
+    both = own.union(own.mutate(bucket=own.bucket - 1))
+    down = ends.mutate(bucket=bucket(ends.stop_s - SLURM_MATCH_S, width)).join(
+        both, ["node", "bucket"]
+    )
+    by_outage = down.filter((down.outage_s - down.stop_s).abs() <= SLURM_MATCH_S)
+    said = log.table("controller_events").filter(lambda t: t.event == "node_fail")
+    heard = attempts.select("key", "job_id_raw", "stop_s").join(
+        said.select("time_s", "node", "job_id_raw"), "job_id_raw"
+    )
+    by_controller = heard.filter((heard.time_s - heard.stop_s).abs() <= SLURM_MATCH_S)
+    by_accounting = attempts.filter(
+        lambda t: t.failed_node.notnull() & (t.failed_node != "")
+    ).select("key", node="failed_node")
+    return (
+        by_outage.select("key", "node")
+        .union(by_controller.select("key", "node"))
+        .union(by_accounting)
+        .distinct()
+    )

@@ -1,0 +1,158 @@
+"""A fleet's log, opened: the tables of a store as the analyses see them.
+
+`FleetLog` is what every analysis takes. It adds to the store's attempts the columns that all analyses
+share, cuts them to the window that the user asked for, and keeps the derived tables (infrastructure
+failures, their causes, preemptions) so that a report computes each of them once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import ibis
+import pandas as pd
+
+from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.store import Store
+from holdfast.tables import DEFAULT_ENGINE
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+    from holdfast.fleet.taxonomy import Taxonomy
+
+DAY_S = 86_400
+HOUR_S = 3_600
+
+NODE_FAIL = "NODE_FAIL"
+
+
+class FleetLog:
+    """A store, read under stated assumptions.
+
+    Attributes:
+        store: the opened store.
+        assumptions: what is assumed where the log is silent.
+        since_s: start of the window (epoch seconds); None: the whole log.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        assumptions: Assumptions | None = None,
+        *,
+        since_s: float | None = None,
+        engine: str = DEFAULT_ENGINE,
+    ) -> None:
+        self.store = store
+        self.assumptions = assumptions or Assumptions()
+        self.since_s = since_s
+        self._connection = store.connection(engine)
+        self._kept: dict[str, ir.Table] = {}
+
+    def table(self, name: str) -> ir.Table:
+        """A table of the store as it is (`holdfast.fleet.schema`)."""
+        return self.store.table(name, self._connection)
+
+    def keep(self, name: str, build: Callable[[], ir.Table]) -> ir.Table:
+        """A derived table, computed in the engine on first use and kept there."""
+        if name not in self._kept:
+            self._kept[name] = build().cache()
+        return self._kept[name]
+
+    def frame(self, expression: ir.Table) -> pd.DataFrame:
+        """The rows of a (small) table."""
+        return cast("pd.DataFrame", self._connection.execute(expression))
+
+    @cached_property
+    def taxonomy(self) -> Taxonomy:
+        """What check names and XIDs mean."""
+        from holdfast.fleet.taxonomy import load
+
+        return load(self.assumptions.taxonomy)
+
+    @cached_property
+    def begin_s(self) -> float:
+        """Start of the window."""
+        begin = float(self.store.time_range[0])
+        return begin if self.since_s is None else max(begin, self.since_s)
+
+    @cached_property
+    def end_s(self) -> float:
+        """End of the log: the last moment that any source speaks of."""
+        return float(self.store.time_range[1])
+
+    @cached_property
+    def gpus_per_node(self) -> int:
+        """GPUs of the typical node (the most frequent count in the inventory; 8 if unknown)."""
+        counts = self.table("nodes").filter(lambda t: t.gpus > 0)
+        frame = self.frame(counts.group_by("gpus").agg(n=counts.count()))
+        if frame.empty:
+            return 8
+        return int(frame.sort_values(["n", "gpus"], ascending=False)["gpus"].iloc[0])
+
+    @cached_property
+    def attempts(self) -> ir.Table:
+        """Attempts that were alive in the window, with the columns that every analysis shares.
+
+        Added: `run` (identity of the logical task: attempts of one run are requeues of each other),
+        `ran`, `stop_s` (end, or the last sight of it while it runs), `exposed_s` (runtime inside the
+        window), `gpu_hours` and `node_days` (of the exposed time).
+        """
+        t = self.table("attempts")
+        ran = t.start_s.notnull()
+        stop = ibis.coalesce(t.end_s, t.start_s + t.runtime_s, t.submit_s)
+        run = t.cluster + "/" + t.job_id
+        if self.assumptions.chain_by_name:
+            run = ibis.coalesce(
+                t.user + "/" + t.name + "/" + t.work_dir + "/" + t.node_count.cast("string"), run
+            )
+        t = t.mutate(ran=ran, stop_s=stop, run=run)
+        exposed = ibis.ifelse(t.ran, t.runtime_s, 0)
+        if self.since_s is not None:
+            since = int(self.since_s)
+            t = t.filter(t.stop_s >= since)
+            exposed = ibis.ifelse(
+                t.ran, ibis.least(t.runtime_s, ibis.greatest(t.stop_s - since, 0)), 0
+            )
+        return t.mutate(exposed_s=exposed).mutate(
+            gpu_hours=lambda t: t.exposed_s * t.gpus.fill_null(0) / HOUR_S,
+            node_days=lambda t: t.exposed_s * t.node_count.fill_null(0) / DAY_S,
+        )
+
+    @cached_property
+    def executions(self) -> ir.Table:
+        """The attempts that started."""
+        return self.attempts.filter(lambda t: t.ran)
+
+
+def bucket(time_s: ir.NumericValue, width_s: float) -> ir.NumericValue:
+    """Number of the time bucket, so that a join near in time becomes a join on equality."""
+    return (time_s / width_s).floor().cast("int64")
+
+
+def open_log(
+    store: str | Path | Store | FleetLog,
+    *,
+    assumptions: Assumptions | None = None,
+    since_s: float | None = None,
+    engine: str = DEFAULT_ENGINE,
+) -> FleetLog:
+    """Open a store for analysis (public as `holdfast.fleet.open`).
+
+    Args:
+        store: the directory that `ingest` wrote, or a store or log that is already open.
+        assumptions: what to assume where the log is silent; None: the paper's values.
+        since_s: use only what happened after this time (epoch seconds).
+        engine: see `holdfast.tables.connect`.
+
+    Raises:
+        StoreError: if there is no store at the path, or one of a newer version.
+    """
+    if isinstance(store, FleetLog):
+        return store
+    opened = store if isinstance(store, Store) else Store.open(Path(store))
+    return FleetLog(opened, assumptions, since_s=since_s, engine=engine)

@@ -1,0 +1,396 @@
+"""Which attempts were preempted, and by whom.
+
+Slurm labels few of them PREEMPTED: a script that dies of the warning SIGTERM ends FAILED, one that
+saves and exits ends COMPLETED, one that ends between the grace period and the requeue is recorded as
+a TIMEOUT before its limit. So a preemption is found by the best evidence that the log has:
+
+- ``log``: the controller log names victim and preemptor. Where it covers the time, nothing else counts.
+- ``label``: the state is PREEMPTED.
+- ``early_timeout``: TIMEOUT with less runtime than the limit; no other mechanism of Slurm writes that.
+- ``sigterm``: FAILED or COMPLETED, SIGTERM reached it, and a job that outranks it was waiting then.
+- ``co_victim``: COMPLETED or FAILED within one grace period of the moment at which the preemptor of
+  another victim had its victims signalled, on nodes that this preemptor then took.
+
+The preemptor is the attempt that outranks the victim, was eligible when the victim ended, and starts
+on one of its nodes within grace + slack. A preemption is of second order if the preemptor's run had an
+infrastructure failure before: the failure then cost the victim's work, too (Kokolis et al., arXiv
+2410.21680v2, on preemption cascades).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import ibis
+import pandas as pd
+import pyarrow as pa
+
+from holdfast.fleet.attribution import infrastructure_failures
+from holdfast.fleet.log import FleetLog, bucket
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+PREEMPTED = "PREEMPTED"
+
+ROUNDING_S = 1
+"""Slurm keeps whole seconds: a successor may seem to start this long before its victim ends."""
+EXIT_S = 30
+"""A script that saves and leaves on SIGTERM does so at most this long into a longer grace period."""
+LIMIT_SLACK_S = 1
+"""A TIMEOUT this much or more under its limit did not run out of time."""
+
+PREEMPTIONS = pa.schema(
+    [
+        pa.field("key", pa.int64()),  # the victim
+        pa.field("evidence", pa.string()),  # log, label, early_timeout, sigterm or co_victim
+        pa.field("preemptor_key", pa.int64()),  # null: not identified
+        pa.field("signal_s", pa.float64()),  # when it was signalled, or (inferred) when it ended
+        pa.field("order", pa.int64()),  # 2: the preemptor's run had failed before; else 1
+    ]
+)
+"""One row per preempted attempt, joined with the victim's own columns by `preemptions`."""
+
+
+def preemptions(log: FleetLog) -> ir.Table:
+    """The preempted attempts, one row each.
+
+    Columns: key, job_id, run, attempt, state, qos, gpus, node_count, stop_s, runtime_s, gpu_hours of
+    the victim; evidence; preemptor_key, preemptor (job id), preemptor_run; signal_s; order.
+    """
+    return log.keep("preemptions", lambda: _find(log))
+
+
+def _find(log: FleetLog) -> ir.Table:
+    told = log.keep("told_preemptions", lambda: _from_controller_log(log))
+    inferred = log.keep("inferred_preemptions", lambda: _inferred(log))
+    begin_s, end_s = _told_span(log)
+    if begin_s is not None:
+        inferred = inferred.filter((inferred.signal_s < begin_s) | (inferred.signal_s > end_s))
+        inferred = inferred.anti_join(told, "key")
+    found = told.union(inferred)
+    victims = log.executions.select(
+        *("key", "job_id", "run", "attempt", "state", "qos", "gpus", "node_count", "stop_s"),
+        *("runtime_s", "gpu_hours"),
+    )
+    preemptors = log.executions.select(
+        preemptor_key="key", preemptor="job_id", preemptor_run="run"
+    ).semi_join(found.filter(found.preemptor_key.notnull()), "preemptor_key")
+    t = victims.join(found, "key").left_join(preemptors, "preemptor_key")
+    t = t.drop("preemptor_key_right")
+    failed = infrastructure_failures(log)
+    first_failure = failed.group_by(failed_run=failed.run).agg(failed_s=failed.stop_s.min())
+    t = t.left_join(first_failure, t.preemptor_run == first_failure.failed_run)
+    second = t.failed_s.notnull() & (t.failed_s <= t.signal_s + ROUNDING_S)
+    return t.mutate(order=ibis.ifelse(second, 2, 1).cast("int64")).drop("failed_run", "failed_s")
+
+
+def _told_span(log: FleetLog) -> tuple[float | None, float | None]:
+    """The time that the controller log covers."""
+    events = log.table("controller_events")
+    span = log.frame(events.agg(begin=events.time_s.min(), end=events.time_s.max()))
+    begin, end = span["begin"].iloc[0], span["end"].iloc[0]
+    return (None, None) if pd.isna(begin) else (float(begin), float(end))
+
+
+def _from_controller_log(log: FleetLog) -> ir.Table:
+    """Victims that slurmctld.log names: key, evidence, preemptor_key, signal_s."""
+    events = log.table("controller_events").filter(
+        lambda t: t.event.isin(["preempt", "preempt_requeue"])
+    )
+    events = events.select("job_id_raw", "preemptor_raw", "time_s", "event")
+    ran = log.executions.select("key", "job_id_raw", "start_s", "stop_s")
+    pairs = events.join(ran, "job_id_raw")
+    # The attempt that was on its nodes at that moment; a requeue is logged up to its end.
+    alive = pairs.filter(
+        (pairs.start_s <= pairs.time_s + ROUNDING_S) & (pairs.stop_s >= pairs.time_s - ROUNDING_S)
+    )
+    alive = alive.mutate(
+        # The signal comes before the requeue and always names the preemptor.
+        place=ibis.row_number().over(group_by="key", order_by=[alive.event, alive.time_s])
+    ).filter(lambda t: t.place == 0)
+    starts = log.executions.select(
+        preemptor_key="key", preemptor_raw="job_id_raw", preemptor_start_s="start_s"
+    )
+    took = alive.join(starts, "preemptor_raw").filter(
+        lambda t: t.preemptor_start_s >= t.time_s - ROUNDING_S
+    )
+    took = (
+        took.mutate(place=ibis.row_number().over(group_by="key", order_by=took.preemptor_start_s))
+        .filter(lambda t: t.place == 0)
+        .select("key", "preemptor_key")
+    )
+    named = alive.left_join(took, "key")
+    return named.select(
+        "key",
+        evidence=ibis.literal("log"),
+        preemptor_key=named.preemptor_key,
+        signal_s=named.time_s.cast("float64"),
+    )
+
+
+def _inferred(log: FleetLog) -> ir.Table:
+    """Victims that accounting alone gives away: key, evidence, preemptor_key, signal_s."""
+    ranks = _ranks(log)
+    strong = log.keep("strong_victims", lambda: _strong_victims(log))
+    near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong, ranks))
+    waiting = _candidates_waiting(log, strong.anti_join(near, "key"), ranks)
+    took = log.keep("preemptors_of_strong", lambda: _elect(near.union(waiting)))
+    named = strong.left_join(took, "key").drop("key_right")
+    # SIGTERM alone proves nothing: a user's own tools send it, too.
+    sure = named.filter((named.evidence != "sigterm") | named.preemptor_key.notnull())
+    sure = sure.select("key", "evidence", "preemptor_key", signal_s=sure.stop_s.cast("float64"))
+    known = took.filter(took.shared > 0).join(strong.select("key", "stop_s", "runtime_s"), "key")
+    co = _co_victims(log, known, ranks)
+    return sure.union(co.anti_join(sure, "key"))
+
+
+def _elect(candidates: ir.Table) -> ir.Table:
+    """The likeliest preemptor of each victim: the one that explains the most victims at once.
+
+    A large job has many victims, all of them at one moment; that another attempt was quicker to take
+    one of their nodes is chance.
+
+    Args:
+        candidates: key, preemptor_key, preemptor_start_s, shared (nodes in common).
+
+    Returns:
+        key, preemptor_key, shared.
+    """
+    votes = candidates.group_by("preemptor_key").agg(votes=candidates.count())
+    t = candidates.join(votes, "preemptor_key")
+    order = [t.votes.desc(), t.shared.desc(), t.preemptor_start_s, t.preemptor_key]
+    t = t.mutate(place=ibis.row_number().over(group_by="key", order_by=order))
+    return t.filter(t.place == 0).select("key", "preemptor_key", "shared")
+
+
+def _ranks(log: FleetLog) -> pd.DataFrame:
+    """Who may preempt whom: one row per pair of classes.
+
+    A class is a quality of service, or (in a log with one) a partition. Pairs come from the QOS table
+    where it says what preempts what; else a class outranks those whose mean priority is lower.
+
+    Returns:
+        Columns victim_class, preemptor_class, grace_s.
+    """
+    column = _class_column(log)
+    ran = log.executions.filter(lambda t: t.priority > 0)  # a held job has none
+    mean = log.frame(
+        ran.group_by(rank_class=ran[column])
+        .agg(priority=ran.priority.mean())
+        .order_by("rank_class")
+    ).dropna()
+    worth = list(zip(mean["rank_class"], mean["priority"], strict=True))
+    grace = log.assumptions.preemption_grace_s
+    pairs = [(low, high, grace) for low, a in worth for high, b in worth if a < b]
+    known = log.frame(log.table("qos"))
+    if column == "qos" and not known.empty:
+        grace_of = dict(zip(known["qos"], known["grace_s"], strict=True))
+        stated = [
+            (victim, row.qos)
+            for row in known.itertuples()
+            for victim in (row.preempts if row.preempts is not None else [])
+        ]
+        source = stated or [(low, high) for low, high, _ in pairs]
+        pairs = [
+            (low, high, grace if pd.isna(grace_of.get(low, grace)) else grace_of.get(low, grace))
+            for low, high in source
+        ]
+    return pd.DataFrame(pairs, columns=["victim_class", "preemptor_class", "grace_s"]).astype(
+        {"victim_class": "string", "preemptor_class": "string", "grace_s": "float64"}
+    )
+
+
+def _class_column(log: FleetLog) -> str:
+    """What ranks jobs in this log: "qos", or "partition" where only one QOS is in use."""
+
+    def choose() -> ir.Table:
+        t = log.executions
+        return t.agg(n=t.qos.nunique())
+
+    several = int(log.frame(log.keep("qos_in_use", choose))["n"].iloc[0]) > 1
+    return "qos" if several else "partition"
+
+
+def _strong_victims(log: FleetLog) -> ir.Table:
+    """Attempts whose own row says or suggests that they were preempted."""
+    t = log.executions.filter(lambda t: t.end_s.notnull())
+    early = (t.state == "TIMEOUT") & (t.runtime_s + LIMIT_SLACK_S < t.time_limit_s)
+    signalled = t.state.isin(["FAILED", "COMPLETED"]) & t.sigterm.fill_null(False)
+    evidence = ibis.cases(
+        (t.state == PREEMPTED, "label"),
+        (early, "early_timeout"),
+        (signalled, "sigterm"),
+        else_="none",
+    )
+    return (
+        t.mutate(evidence=evidence, rank_class=t[_class_column(log)])
+        .filter(lambda t: t.evidence != "none")
+        .select(
+            *("key", "job_id", "partition", "rank_class", "priority", "nodes", "stop_s"),
+            *("runtime_s", "evidence"),
+        )
+    )
+
+
+def _outranked(log: FleetLog, victims: ir.Table, ranks: pd.DataFrame) -> ir.Table:
+    """Victims, one row per class that may preempt them, with the grace period they were given.
+
+    A victim that is labelled but whose class nobody outranks is matched with its own class, where the
+    job's priority decides.
+    """
+    pairs = ibis.memtable(
+        pa.Table.from_pandas(
+            ranks,
+            schema=pa.schema(
+                [
+                    ("victim_class", pa.string()),
+                    ("preemptor_class", pa.string()),
+                    ("grace_s", pa.float64()),
+                ]
+            ),
+            preserve_index=False,
+        )
+    )
+    named = victims.join(pairs, victims.rank_class == pairs.victim_class).drop("victim_class")
+    if not ranks.empty:
+        return named
+    return victims.filter(victims.evidence == "label").mutate(
+        preemptor_class=victims.rank_class,
+        grace_s=ibis.literal(float(log.assumptions.preemption_grace_s)),
+    )
+
+
+def _starts(log: FleetLog) -> ir.Table:
+    """Attempts as possible preemptors."""
+    t = log.executions
+    return t.select(
+        preemptor_key="key",
+        preemptor_job="job_id",
+        preemptor_class=t[_class_column(log)],
+        preemptor_priority="priority",
+        preemptor_eligible_s="eligible_s",
+        preemptor_start_s="start_s",
+        preemptor_partition="partition",
+        preemptor_nodes="nodes",
+    )
+
+
+def _in_time(log: FleetLog, pairs: ir.Table) -> ir.Table:
+    """Pairs in which the preemptor waited when the victim ended and started soon after."""
+    late = pairs.grace_s + log.assumptions.preemption_slack_s
+    return pairs.filter(
+        (pairs.preemptor_start_s >= pairs.stop_s - ROUNDING_S)
+        & (pairs.preemptor_start_s <= pairs.stop_s + late)
+        & (pairs.preemptor_eligible_s.fill_null(0) <= pairs.stop_s + ROUNDING_S)
+        & (pairs.preemptor_job != pairs.job_id)
+        & (
+            (pairs.preemptor_class != pairs.rank_class)
+            | (pairs.preemptor_priority > pairs.priority)
+            | pairs.priority.isnull()
+        )
+    )
+
+
+def _window_s(log: FleetLog, ranks: pd.DataFrame) -> float:
+    """The longest time from a victim's end to its preemptor's start."""
+    grace = float(ranks["grace_s"].max()) if len(ranks) else log.assumptions.preemption_grace_s
+    return max(1.0, grace + log.assumptions.preemption_slack_s + ROUNDING_S)
+
+
+def _candidates_on_nodes(log: FleetLog, victims: ir.Table, ranks: pd.DataFrame) -> ir.Table:
+    """Attempts that took nodes of a victim: key, preemptor_key, preemptor_start_s, shared."""
+    width = _window_s(log, ranks)
+    ends = _outranked(log, victims, ranks)
+    ends = ends.mutate(node=ends.nodes.unnest(), bucket=bucket(ends.stop_s - ROUNDING_S, width))
+    starts = _starts(log).filter(
+        lambda t: (
+            t.preemptor_class.isin(sorted(set(ranks["preemptor_class"])))
+            if len(ranks)
+            else ibis.literal(True)
+        )
+    )
+    starts = starts.mutate(node=starts.preemptor_nodes.unnest())
+    own = starts.mutate(bucket=bucket(starts.preemptor_start_s, width)).drop("preemptor_nodes")
+    both = own.union(own.mutate(bucket=own.bucket - 1))
+    pairs = _in_time(log, ends.drop("nodes").join(both, ["node", "bucket", "preemptor_class"]))
+    return pairs.group_by("key", "preemptor_key").agg(
+        preemptor_start_s=pairs.preemptor_start_s.min(), shared=pairs.count()
+    )
+
+
+def _candidates_waiting(log: FleetLog, victims: ir.Table, ranks: pd.DataFrame) -> ir.Table:
+    """Attempts that outrank a victim and started next, on other nodes: as `_candidates_on_nodes`.
+
+    Slurm may preempt for a job and then start it elsewhere, or later than the window on these nodes.
+    """
+    width = _window_s(log, ranks)
+    ends = _outranked(log, victims.filter(victims.evidence != "label"), ranks).drop("nodes")
+    ends = ends.mutate(bucket=bucket(ends.stop_s - ROUNDING_S, width))
+    starts = _starts(log).drop("preemptor_nodes").rename(partition="preemptor_partition")
+    own = starts.mutate(bucket=bucket(starts.preemptor_start_s, width))
+    both = own.union(own.mutate(bucket=own.bucket - 1))
+    pairs = _in_time(log, ends.join(both, ["partition", "bucket", "preemptor_class"]))
+    return pairs.select(
+        "key", "preemptor_key", "preemptor_start_s", shared=ibis.literal(0, "int64")
+    )
+
+
+def _co_victims(log: FleetLog, known: ir.Table, ranks: pd.DataFrame) -> ir.Table:
+    """Attempts that ended with the known victims of one preemptor, on nodes that it took.
+
+    Args:
+        log: the open log.
+        known: strong victims with key, preemptor_key, stop_s and runtime_s.
+        ranks: see `_ranks`.
+
+    Returns:
+        key, evidence ("co_victim"), preemptor_key, signal_s.
+    """
+    width = _window_s(log, ranks)
+    # Slurm exempts young jobs (PreemptExemptTime): none is younger than the youngest sure victim.
+    exempt = log.frame(known.agg(s=known.runtime_s.min()))["s"].iloc[0]
+    signals = known.group_by("preemptor_key").agg(signal_s=known.stop_s.min())
+    takers = _starts(log).join(signals, "preemptor_key")
+    takers = takers.select(
+        *("preemptor_key", "preemptor_job", "preemptor_class", "preemptor_priority"),
+        *("preemptor_eligible_s", "preemptor_start_s", "signal_s"),
+        node=takers.preemptor_nodes.unnest(),
+    )
+    own = takers.mutate(bucket=bucket(takers.signal_s - ROUNDING_S, width))
+    both = own.union(own.mutate(bucket=own.bucket + 1))
+    quiet = log.executions.filter(
+        lambda t: (
+            t.state.isin(["COMPLETED", "FAILED"])
+            & t.end_s.notnull()
+            & ~t.sigterm.fill_null(False)
+            & (t.runtime_s >= (0 if pd.isna(exempt) else int(exempt)))
+        )
+    )
+    quiet = quiet.mutate(
+        rank_class=quiet[_class_column(log)], evidence=ibis.literal("co_victim")
+    ).select("key", "job_id", "rank_class", "priority", "nodes", "stop_s", "evidence", "exit_code")
+    ends = _outranked(log, quiet, ranks)
+    ends = ends.mutate(node=ends.nodes.unnest(), bucket=bucket(ends.stop_s, width)).drop("nodes")
+    pairs = _in_time(log, ends.join(both, ["node", "bucket", "preemptor_class"]))
+    given = ibis.least(pairs.grace_s, EXIT_S)
+    pairs = pairs.filter(
+        (pairs.stop_s >= pairs.signal_s - ROUNDING_S)
+        & (pairs.stop_s <= pairs.signal_s + given + ROUNDING_S)
+        # A script that fails by itself leaves with a code of its own; one that saves leaves with 0.
+        & (pairs.exit_code.fill_null(0) == 0)
+    )
+    return (
+        pairs.mutate(
+            place=ibis.row_number().over(
+                group_by="key", order_by=[pairs.preemptor_start_s, pairs.preemptor_key]
+            )
+        )
+        .filter(lambda t: t.place == 0)
+        .select(
+            "key",
+            "evidence",
+            "preemptor_key",
+            signal_s=lambda t: t.stop_s.cast("float64"),
+        )
+    )
