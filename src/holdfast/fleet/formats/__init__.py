@@ -1,0 +1,71 @@
+"""The input formats of a fleet: what each looks like and which one a file is in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.errors import InputError
+from holdfast.fleet.formats import sacct_json, sacct_text
+from holdfast.fleet.formats.batch import Format
+from holdfast.fleet.formats.opening import first_bytes
+
+FORMATS: list[Format] = [
+    sacct_json.FORMAT,
+    sacct_text.FORMAT,
+]
+"""Every format, the most particular first: `detect` takes the first one that recognises a file."""
+
+
+def by_name(name: str) -> Format:
+    """The format that the user calls `name`.
+
+    Raises:
+        InputError: if there is none; the message lists them.
+    """
+    for known in FORMATS:
+        if known.name == name:
+            return known
+    raise InputError(
+        f"there is no format {name!r}",
+        expected=", ".join(known.name for known in FORMATS),
+        remedy="leave --format out to let the content decide",
+    )
+
+
+def recognise(path: Path) -> Format | None:
+    """The format of a file, or None if none recognises it.
+
+    Raises:
+        InputError: if the file cannot be read.
+    """
+    head = first_bytes(path)
+    if not head.strip():
+        return None
+    return next((known for known in FORMATS if known.sniff(head, path)), None)
+
+
+def detect(path: Path) -> Format:
+    """The format of a file.
+
+    Raises:
+        InputError: if the file cannot be read, is empty, or is in no known format.
+    """
+    found = recognise(path)
+    if found is not None:
+        return found
+    head = first_bytes(path)
+    if not head.strip():
+        raise InputError(
+            "the file is empty",
+            path=path,
+            expected="a log, for example the output of `sacct --parsable2`",
+            remedy="check the command that wrote it",
+        )
+    known = "\n".join(f"    {each.name}: {each.describes}" for each in FORMATS)
+    raise InputError(
+        "this is no log that holdfast knows",
+        path=path,
+        found=repr(head[:80].decode(errors="replace")),
+        expected=f"one of\n{known}",
+        remedy="name the format with --format NAME if one of these should fit",
+    )

@@ -1,0 +1,80 @@
+"""A source as plain bytes, whatever it is compressed with, with errors that a user can act on."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pyarrow as pa
+
+from holdfast.errors import InputError
+
+SNIFFED_BYTES = 65536
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2"}
+
+
+def first_bytes(path: Path) -> bytes:
+    """The first 64 KiB of the decompressed source.
+
+    Raises:
+        InputError: if it cannot be read or its compression is broken.
+    """
+    with open_source(path) as source:
+        return read_exactly(source, SNIFFED_BYTES, path)
+
+
+def open_source(path: Path) -> BinaryIO:
+    """The decompressed bytes of a file: gzip, Zstandard, xz, bzip2 (told by its start) or plain.
+
+    Raises:
+        InputError: if the file is missing or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(6)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    kind = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    if kind == "gzip":
+        return cast(BinaryIO, gzip.open(path, "rb"))
+    if kind == "xz":
+        return cast(BinaryIO, lzma.open(path, "rb"))
+    if kind == "bzip2":
+        return cast(BinaryIO, bz2.open(path, "rb"))
+    if kind == "zstd":
+        return cast(BinaryIO, pa.input_stream(str(path), compression="zstd"))
+    return path.open("rb")
+
+
+def read_exactly(source: BinaryIO, size: int, path: Path) -> bytes:
+    """The next `size` bytes, fewer only at the end.
+
+    Raises:
+        InputError: if the file cannot be read or its compression is broken.
+    """
+    pieces = []
+    while size > 0:
+        try:
+            piece = source.read(size)
+        except (OSError, EOFError, lzma.LZMAError) as error:
+            raise unreadable(path, error) from error
+        if not piece:
+            break
+        pieces.append(piece)
+        size -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def unreadable(path: Path, error: Exception) -> InputError:
+    """The error for a file that cannot be opened or decompressed."""
+    return InputError(
+        "the file cannot be read",
+        path=path,
+        found=str(error),
+        expected="a readable file, plain or compressed",
+        remedy="check the path and its permissions, and that the file was copied whole",
+    )

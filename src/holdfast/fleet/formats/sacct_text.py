@@ -1,0 +1,451 @@
+"""`sacct --parsable2`: any columns in any order, steps or not, as real job names leave it.
+
+The text is read in blocks. In a block, lines that have the header's number of delimiters go to
+Arrow's CSV reader, all others, and those whose columns do not hold what they must, to
+`sacct_repair`. Blocks are converted on two threads: Arrow and NumPy work outside the interpreter
+lock.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyarrow import csv
+
+from holdfast.errors import InputError
+from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.opening import first_bytes, open_source, read_exactly
+from holdfast.fleet.formats.sacct_columns import convert, misfits
+from holdfast.fleet.formats.sacct_fields import CANONICAL, FEW_VALUES, NEEDED, REQUIRED
+from holdfast.fleet.formats.sacct_repair import Layout, Record, Reject, repair
+from holdfast.fleet.formats.source import Rejects
+
+BLOCK_BYTES = 16 << 20
+_WORKERS = 2
+_JOIN_BYTE = b"\x1f"  # stands for a delimiter of several characters
+_LOOK_BACK_LINES = 1000
+
+Indices = npt.NDArray[np.int64]
+
+
+# --- The header ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Header:
+    """Where the records begin and what their columns are."""
+
+    layout: Layout
+    size: int
+    """Bytes up to the first record, blank lines before the header included."""
+    lines: int
+
+
+def find_header(head: bytes, delimiter: str | None = None) -> Header | None:
+    """The header of a log, or None if the bytes begin with none.
+
+    Args:
+        head: the first bytes of the source.
+        delimiter: as given to `sacct --delimiter`; None: the text between two known column names.
+    """
+    body = head.removeprefix(b"\xef\xbb\xbf")
+    skipped = len(head) - len(body)
+    stripped = body.lstrip(b" \t\r\n")
+    blank = body[: len(body) - len(stripped)]
+    line, newline, _ = stripped.partition(b"\n")
+    text = line.decode(errors="replace").rstrip("\r")
+    if delimiter is None:
+        delimiter = _delimiter(text)
+        if delimiter is None:
+            return None
+    names = [CANONICAL.get(name.strip().lower(), "") for name in text.split(delimiter)]
+    if sum(name != "" for name in names) < max(2, len(names) // 2) or "JobID" not in names:
+        return None
+    size = skipped + len(blank) + len(line) + len(newline)
+    return Header(Layout.of(names, delimiter), size, blank.count(b"\n") + 1)
+
+
+def _delimiter(text: str) -> str | None:
+    """What stands between two known column names."""
+    match = re.match(r"(\w+)(\W{1,8}?)(?=\w)", text)
+    while match is not None:
+        if match[1].lower() in CANONICAL:
+            following = re.match(r"\w+", text[match.end() :])
+            if following and following[0].lower() in CANONICAL:
+                return match[2] if match[2].strip() or match[2] == "\t" else None
+        return None
+    return None
+
+
+def header_of(path: Path, delimiter: str | None) -> Header:
+    """The header of the log in `path`.
+
+    Raises:
+        InputError: if there is none, or a column is missing that every analysis needs.
+    """
+    head = first_bytes(path)
+    header = find_header(head, delimiter)
+    if header is None:
+        first = head.strip().split(b"\n", 1)[0][:120].decode(errors="replace")
+        raise InputError(
+            "no header of `sacct --parsable2` was found",
+            path=path,
+            place="line 1",
+            found=repr(first) if first else "nothing",
+            expected="column names such as JobID|State|Start|End",
+            remedy="write the log with `sacct --parsable2` and without --noheader",
+        )
+    missing = [name for name in REQUIRED if name not in header.layout.columns]
+    if missing:
+        raise InputError(
+            f"the column {missing[0]} is missing",
+            path=path,
+            place=f"line {header.lines}",
+            found=", ".join(name for name in header.layout.columns[:12] if name),
+            expected=f"at least {' and '.join(REQUIRED)}, better Submit, Start, End, NodeList, "
+            "AllocTRES too",
+            remedy="add the column to `sacct --format`",
+        )
+    return header
+
+
+# --- Blocks --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Block:
+    data: bytes
+    """Whole lines."""
+    line: int
+    """1-based number of the first."""
+    end: int
+    """Bytes of the source up to the end of this block."""
+
+
+def _blocks(path: Path, header: Header, offset: int) -> Iterator[_Block]:
+    """Cut the source where a record surely begins."""
+    with open_source(path) as source:
+        position, line = _skip(source, path, max(offset, header.size))
+        rest = b""
+        while True:
+            piece = read_exactly(source, BLOCK_BYTES, path)
+            last = len(piece) < BLOCK_BYTES
+            data = rest + piece
+            cut = len(data) if last else _safe_cut(data, header.layout)
+            block, rest = data[:cut], data[cut:]
+            if block:
+                position += len(block)
+                yield _Block(block, line, position)
+                line += block.count(b"\n")
+            if last:
+                return
+
+
+def _skip(source: BinaryIO, path: Path, size: int) -> tuple[int, int]:
+    """Read past `size` bytes; gives the position and the line number there."""
+    position, line = 0, 1
+    while position < size:
+        piece = read_exactly(source, min(BLOCK_BYTES, size - position), path)
+        if not piece:
+            break
+        position += len(piece)
+        line += piece.count(b"\n")
+    return position, line
+
+
+def _safe_cut(data: bytes, layout: Layout) -> int:
+    """The last place between two whole records; a job's row and its steps stay together."""
+    wanted = len(layout.columns)
+    delimiter = layout.delimiter.encode()
+    job_id = layout.columns.index("JobID")
+    end = data.rfind(b"\n") + 1
+    fallback = end
+    below_is_whole = False
+    for _ in range(_LOOK_BACK_LINES):
+        start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
+        if start == 0:
+            break
+        pieces = data[start:end].rstrip(b"\r\n").decode(errors="replace").split(layout.delimiter)
+        whole = data.count(delimiter, start, end) == wanted - 1 and all(
+            test is None or test(piece) for piece, test in zip(pieces, layout.tests, strict=True)
+        )
+        if whole and below_is_whole:
+            return end
+        below_is_whole = whole and "." not in pieces[job_id]
+        end = start
+    return fallback or len(data)
+
+
+# --- One block -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The records of a block as columns of strings."""
+
+    table: pa.Table
+    rejects: list[tuple[int, str, str]]
+    invalid_utf8: int
+
+
+def _rows(block: _Block, layout: Layout, wanted: frozenset[str]) -> _Rows:
+    """The records of a block, repaired where need be."""
+    data, invalid = _clean(block.data)
+    single = layout.delimiter.encode()
+    if len(single) > 1:
+        if _JOIN_BYTE in data:
+            data = data.replace(_JOIN_BYTE, b" ")
+        data = data.replace(single, _JOIN_BYTE)
+        single = _JOIN_BYTE
+    parsed = _parse(data, layout, single, wanted)
+    if parsed is not None:
+        bad = misfits(parsed)
+        if not bad.any():
+            return _Rows(parsed, [], invalid)
+    return _mend(data, block.line, layout, single, wanted, invalid)
+
+
+def _clean(data: bytes) -> tuple[bytes, int]:
+    """Valid UTF-8 with plain line ends, and the number of bytes that were replaced."""
+    invalid = 0
+    if not data.isascii():
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            text = data.decode(errors="replace")
+            invalid = text.count("\ufffd") - data.count("\ufffd".encode())
+            data = text.encode()
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n").replace(b"\r", b" ")
+    if b"\0" in data:
+        data = data.replace(b"\0", b" ")
+    return data if data.endswith(b"\n") else data + b"\n", invalid
+
+
+def _parse(
+    data: bytes, layout: Layout, delimiter: bytes, wanted: frozenset[str]
+) -> pa.Table | None:
+    """The wanted columns by Arrow's CSV reader, or None if some line has another number of fields."""
+    irregular = False
+
+    def skip(_: csv.InvalidRow) -> str:
+        nonlocal irregular
+        irregular = True
+        return "skip"
+
+    names = [f"{place}" for place in range(len(layout.columns))]
+    # A column may be printed twice (`sacct --format=ALL,End`): the first one counts.
+    chosen = {
+        str(place): name
+        for place, name in enumerate(layout.columns)
+        if name in wanted and layout.columns.index(name) == place
+    }
+    coded = pa.dictionary(pa.int32(), pa.string())
+    if not data.strip():
+        return pa.table({name: pa.array([], pa.string()) for name in chosen.values()})
+    table = csv.read_csv(
+        pa.BufferReader(data),
+        csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
+        csv.ParseOptions(
+            delimiter=delimiter.decode(),
+            quote_char=False,
+            double_quote=False,
+            escape_char=False,
+            newlines_in_values=False,
+            invalid_row_handler=skip,
+        ),
+        csv.ConvertOptions(
+            include_columns=list(chosen),
+            column_types={
+                place: coded if name in FEW_VALUES else pa.string()
+                for place, name in chosen.items()
+            },
+            check_utf8=False,
+            null_values=[],
+            strings_can_be_null=False,
+        ),
+    )
+    return None if irregular else table.rename_columns(list(chosen.values()))
+
+
+def _mend(
+    data: bytes,
+    first_line: int,
+    layout: Layout,
+    delimiter: bytes,
+    wanted: frozenset[str],
+    invalid: int,
+) -> _Rows:
+    """As `_rows`, for a block in which some lines are no records by themselves."""
+    text = np.frombuffer(data, np.uint8)
+    ends = np.flatnonzero(text == ord("\n"))
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    places = np.flatnonzero(text == delimiter[0])
+    counts = np.diff(np.searchsorted(places, np.concatenate([starts, [len(data)]])))
+    regular = counts == len(layout.columns) - 1
+    table = _parse(_pick(data, starts, ends, regular), layout, delimiter, wanted)
+    if table is None:
+        raise AssertionError("a line with the header's number of delimiters has that many fields")
+    lines = np.flatnonzero(regular)
+    odd = ~regular
+    if len(lines):
+        odd[lines[misfits(table)]] = True
+    inside = _stretches(odd)
+    table = table.filter(pa.array(~inside[lines]))
+    lines = lines[~inside[lines]]
+    mended: list[tuple[int, Record]] = []
+    rejects: list[tuple[int, str, str]] = []
+    for low, high in _runs(inside):
+        stretch = data[starts[low] : ends[high - 1]].decode(errors="replace")
+        if len(layout.delimiter) > 1:
+            stretch = stretch.replace(_JOIN_BYTE.decode(), layout.delimiter)
+        records, refused = repair(stretch.split("\n"), layout)
+        mended += [(low + record.line, record) for record in records]
+        rejects += [_placed(first_line + low, reject) for reject in refused]
+    if mended:
+        table = _merge(table, lines, mended, layout)
+    return _Rows(table, rejects, invalid)
+
+
+def _placed(first_line: int, reject: Reject) -> tuple[int, str, str]:
+    return (first_line + reject.line, reject.reason, reject.raw)
+
+
+def _pick(data: bytes, starts: Indices, ends: Indices, chosen: npt.NDArray[np.bool_]) -> bytes:
+    """The chosen lines, copied stretch by stretch."""
+    view = memoryview(data)
+    return b"".join(view[starts[low] : ends[high - 1] + 1] for low, high in _runs(chosen))
+
+
+def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """The half-open ranges in which the mask is true."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(np.int8), [0]])))
+    return [(int(low), int(high)) for low, high in edges.reshape(-1, 2)]
+
+
+def _stretches(odd: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Lines to look at together: odd ones, the line above, two below, and what lies between.
+
+    The line above may be the first of a record that goes on below, and a line between two odd ones
+    may be a part of a name that imitates a record perfectly.
+    """
+    near = odd.copy()
+    near[:-1] |= odd[1:]
+    for step in (1, 2):
+        near[step:] |= odd[:-step]
+    return near
+
+
+def _merge(
+    table: pa.Table, lines: Indices, mended: list[tuple[int, Record]], layout: Layout
+) -> pa.Table:
+    """The table with the mended records in their places."""
+    columns = {
+        name: pa.array([record.fields[layout.columns.index(name)] for _, record in mended])
+        for name in table.column_names
+    }
+    plain = pa.schema([pa.field(name, pa.string()) for name in table.column_names])
+    both = pa.concat_tables([table.cast(plain), pa.table(columns, schema=plain)])
+    order = np.argsort(np.concatenate([lines, [line for line, _ in mended]]), kind="stable")
+    return both.take(pa.array(order))
+
+
+# --- The format ----------------------------------------------------------------------------------
+
+
+def _batch(block: _Block, layout: Layout, options: ReadOptions, source: str) -> Batch:
+    rows = _rows(block, layout, NEEDED)
+    converted = convert(rows.table, options)
+    rejects = Rejects(source)
+    for line, reason, raw in rows.rejects:
+        rejects.add(line, reason, raw)
+    facts: dict[str, Any] = {
+        "columns": [name for name in layout.columns if name],
+        "invalid_utf8": rows.invalid_utf8,
+        "unreadable_node_lists": converted.unreadable_node_lists,
+    }
+    tables = {
+        "attempts": converted.attempts,
+        "steps": converted.steps,
+        "rejects": rejects.table(),
+    }
+    return Batch(tables, block.end, converted.step_count, facts)
+
+
+def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    """Batches of about 16 MiB of text, in order.
+
+    Raises:
+        InputError: if the file cannot be read, or has no header or not the columns JobID and State.
+    """
+    header = header_of(path, options.delimiter)
+    waiting: deque[Future[Batch]] = deque()
+    with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
+        try:
+            for block in _blocks(path, header, offset):
+                waiting.append(workers.submit(_batch, block, header.layout, options, str(path)))
+                if len(waiting) > _WORKERS:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def sniff(head: bytes, _: Path) -> bool:
+    """Whether the source begins with a header of `sacct`."""
+    return find_header(head) is not None
+
+
+FORMAT = Format(
+    name="sacct",
+    describes="output of `sacct --parsable2`, any columns (JobID and State at least), any delimiter",
+    sniff=sniff,
+    read=read,
+)
+
+
+def records(
+    path: Path,
+    delimiter: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Iterator[dict[str, str]]:
+    r"""The records of a log as printed, steps included, put together again where names broke them.
+
+    Args:
+        path: output of `sacct --parsable2`.
+        delimiter: as given to `sacct --delimiter`; None: detect it.
+        since: leave out records that ended before; in the log's own time zone.
+        until: leave out records that ended at this time or later.
+
+    Yields:
+        column name -> text, in the order of the log; a line break in a field is the two characters
+        ``\n``. Lines that belong to no record are left out.
+
+    Raises:
+        InputError: as `read`.
+    """
+    header = header_of(path, delimiter)
+    layout = header.layout
+    first = None if since is None else since.isoformat(timespec="seconds")
+    last = None if until is None else until.isoformat(timespec="seconds")
+    everything = frozenset(layout.columns) - {""}
+    for block in _blocks(path, header, 0):
+        for row in _rows(block, layout, everything).table.to_pylist():
+            end = row.get("End", "Unknown")
+            known = end[:1].isdigit()
+            if known and ((first and end < first) or (last and end >= last)):
+                continue
+            yield {name: row[name] for name in dict.fromkeys(layout.columns) if name}
