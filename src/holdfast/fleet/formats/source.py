@@ -1,48 +1,37 @@
-"""A source as bytes: decompressed, cut into blocks of whole lines, with what was rejected of it."""
+"""A source cut into blocks of whole lines, and what was rejected of it."""
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.fleet.formats.opening import open_source, read_exactly
 from holdfast.fleet.schema import REJECTS
 
 BLOCK_BYTES = 16 << 20
 RAW_CHARACTERS = 2000  # of a rejected record: enough to recognise it
 
 
-def open_source(path: Path) -> BinaryIO:
-    """Open a file for reading; gzip, bzip2 and xz are recognised by their first bytes."""
-    with path.open("rb") as file:
-        magic = file.read(6)
-    if magic.startswith(b"\x1f\x8b"):
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if magic.startswith(b"BZh"):
-        return cast(BinaryIO, bz2.open(path, "rb"))
-    if magic.startswith(b"\xfd7zXZ\x00"):
-        return cast(BinaryIO, lzma.open(path, "rb"))
-    return path.open("rb")
-
-
 def read_text(path: Path) -> str:
     """The whole source as text; bytes that are not UTF-8 become U+FFFD."""
     with open_source(path) as file:
-        return file.read().decode("utf-8-sig", errors="replace")
+        return b"".join(_pieces(file, path)).decode("utf-8-sig", errors="replace")
 
 
 def decompressed_size(path: Path) -> int:
     """Bytes of the decompressed source."""
     with open_source(path) as file:
-        return sum(len(piece) for piece in iter(lambda: file.read(1 << 20), b""))
+        return sum(len(piece) for piece in _pieces(file, path))
+
+
+def _pieces(file: BinaryIO, path: Path) -> Iterator[bytes]:
+    return iter(lambda: read_exactly(file, 1 << 20, path), b"")
 
 
 @dataclass(frozen=True)
@@ -79,14 +68,14 @@ def blocks(path: Path, offset: int = 0, size: int = BLOCK_BYTES) -> Iterator[Blo
     with open_source(path) as file:
         line, position = 1, 0
         while position < offset:
-            skipped = file.read(min(size, offset - position))
+            skipped = read_exactly(file, min(size, offset - position), path)
             if not skipped:
                 return
             line += skipped.count(b"\n")
             position += len(skipped)
         rest = b""
         while True:
-            piece = file.read(size)
+            piece = read_exactly(file, size, path)
             whole, newline, rest = (rest + piece).rpartition(b"\n") if piece else (rest, b"", b"")
             data = whole + newline
             if data:

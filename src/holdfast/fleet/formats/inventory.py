@@ -1,0 +1,195 @@
+"""Node inventories: `scontrol show node` (blocks or ``-o``) and `sinfo` in any column layout.
+
+A node that is listed twice (once per partition) is one row. `sinfo` needs a header, or the layout
+``node|gres|gres used|cpus|allocated/idle/other/total|state|partition`` without one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.fields import BLANKS, gpus_of
+from holdfast.fleet.formats.hosts import hosts_of
+from holdfast.fleet.formats.source import Rejects, decompressed_size, read_text
+from holdfast.fleet.schema import NODES
+
+
+@dataclass(frozen=True)
+class _Node:
+    node: str
+    gpus: int | None
+    cpus: int | None
+    state: str | None
+    reason: str | None
+
+    def or_else(self, other: _Node) -> _Node:
+        """This row, with what it does not say taken from `other`."""
+        return _Node(
+            self.node,
+            self.gpus if self.gpus is not None else other.gpus,
+            self.cpus if self.cpus is not None else other.cpus,
+            self.state or other.state,
+            self.reason or other.reason,
+        )
+
+
+def _batch(nodes: Iterable[_Node], rejects: Rejects, path: Path) -> Batch:
+    rows: dict[str, _Node] = {}
+    for each in nodes:
+        known = rows.get(each.node)
+        rows[each.node] = known.or_else(each) if known else each
+    table = pa.Table.from_pylist(
+        [{**vars(row), "inferred": False} for row in rows.values()], schema=NODES
+    )
+    return Batch({"nodes": table, "rejects": rejects.table()}, decompressed_size(path))
+
+
+def _known(text: str | None) -> str | None:
+    return None if text is None or text.strip() in BLANKS else text.strip()
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.strip().isdecimal() else None
+
+
+# --- scontrol show node --------------------------------------------------------------------------
+
+_PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z_]*)=(\S*)")
+_REASON = re.compile(
+    r"(?:^|\s)Reason=(.*?)(?=\s(?:Comment|Extra|InstanceId|InstanceType)=|$)", re.M
+)
+_SET_BY = re.compile(r"\s*\[\S+@[\dT:\-]+\]$")
+
+
+def _sniff_scontrol(head: bytes, path: Path) -> bool:
+    start = head.lstrip()[:4096]
+    return start.startswith(b"NodeName=") and b"State=" in head
+
+
+def _read_scontrol(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    if offset:
+        return
+    rejects = Rejects(str(path))
+    yield _batch(_scontrol_nodes(read_text(path), rejects), rejects, path)
+
+
+def _scontrol_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
+    line = 1
+    for block in re.split(r"(?m)^(?=NodeName=)", text):
+        first, line = line, line + block.count("\n")
+        if not block.strip():
+            continue
+        pairs = dict(_PAIR.findall(block))
+        hosts = hosts_of(pairs.get("NodeName", ""))
+        if not hosts or "State" not in pairs:
+            rejects.add(first, "not a whole node (NodeName, State)", block)
+            continue
+        reason = _REASON.search(block)
+        for host in hosts:
+            yield _Node(
+                host,
+                _scontrol_gpus(pairs),
+                _number(pairs.get("CPUTot")),
+                pairs["State"],
+                _known(_SET_BY.sub("", reason[1])) if reason else None,
+            )
+
+
+def _scontrol_gpus(pairs: Mapping[str, str]) -> int | None:
+    """Gres is what the node has; CfgTRES lists GPUs only where accounting tracks them."""
+    if "Gres" not in pairs and "CfgTRES" not in pairs:
+        return None
+    return gpus_of(pairs.get("Gres", "")) or gpus_of(pairs.get("CfgTRES", "")) or 0
+
+
+# --- sinfo ---------------------------------------------------------------------------------------
+
+_NODE_COLUMNS = ("NODELIST", "HOSTNAMES", "NODEHOST")
+_OTHER_COLUMNS = {"STATE", "GRES", "CPUS", "PARTITION", "REASON", "CPUS(A/I/O/T)", "STATECOMPLETE"}
+_BARE = re.compile(
+    r"(?P<NODELIST>[^|\s]+)\s*\|(?P<GRES>[^|]*)\|[^|]*\|\s*(?P<CPUS>\d+)\s*\|\s*[\d/]+\s*"
+    r"\|\s*(?P<STATE>[A-Za-z_+*~#$%@^!\-]+)\s*\|[^|]*"
+)
+
+
+def _sniff_sinfo(head: bytes, path: Path) -> bool:
+    lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
+    if not lines:
+        return False
+    names, _ = _header(lines[0])
+    if any(name in names for name in _NODE_COLUMNS):
+        return bool(_OTHER_COLUMNS & set(names)) and "JOBID" not in names
+    whole = lines[:-1] or lines  # the sniffed piece may end inside a line
+    return all(_BARE.fullmatch(line) and "/" in line for line in whole[:20])
+
+
+def _header(line: str) -> tuple[list[str], str | None]:
+    delimiter = "|" if "|" in line else None
+    return [name.strip() for name in line.split(delimiter)], delimiter
+
+
+def _read_sinfo(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    if offset:
+        return
+    rejects = Rejects(str(path))
+    yield _batch(_sinfo_nodes(read_text(path), rejects), rejects, path)
+
+
+def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
+    lines = text.splitlines()
+    first = next((index for index, line in enumerate(lines) if line.strip()), len(lines))
+    names, delimiter = _header(lines[first]) if first < len(lines) else ([], None)
+    headed = any(name in names for name in _NODE_COLUMNS)
+    for index in range(first + headed, len(lines)):
+        line = lines[index]
+        if not line.strip() or (line == lines[first] and headed):
+            continue
+        row = _row(line, names, delimiter) if headed else _bare_row(line)
+        if row is None:
+            rejects.add(index + 1, "another number of fields than the header", line)
+            continue
+        hosts = hosts_of(next((row[name] for name in _NODE_COLUMNS if row.get(name)), ""))
+        if not hosts:
+            rejects.add(index + 1, "no node list that can be read", line)
+            continue
+        for host in hosts:
+            yield _Node(
+                host,
+                (gpus_of(row["GRES"]) or 0) if "GRES" in row else None,
+                _number(row.get("CPUS") or row.get("CPUS(A/I/O/T)", "").rpartition("/")[2]),
+                _known(row.get("STATECOMPLETE") or row.get("STATE")),
+                _known(row.get("REASON")),
+            )
+
+
+def _row(line: str, names: list[str], delimiter: str | None) -> dict[str, str] | None:
+    fields = [field.strip() for field in line.split(delimiter)]
+    if len(fields) == len(names) + 1 and not fields[-1]:
+        fields.pop()  # a format that ends with the delimiter
+    if len(fields) != len(names):
+        return None
+    row: dict[str, str] = {}
+    for name, field in zip(names, fields, strict=True):
+        row[name] = row.get(name) or field
+    return row
+
+
+def _bare_row(line: str) -> dict[str, str] | None:
+    match = _BARE.fullmatch(line)
+    return {name: text.strip() for name, text in match.groupdict().items()} if match else None
+
+
+SCONTROL = Format(
+    "scontrol-nodes",
+    "node inventory of `scontrol show node` (also -o)",
+    _sniff_scontrol,
+    _read_scontrol,
+)
+SINFO = Format("sinfo", "node inventory of `sinfo` with a header", _sniff_sinfo, _read_sinfo)
+FORMATS = (SCONTROL, SINFO)
