@@ -1,0 +1,120 @@
+"""Running a command as a benchmark does: fresh process, fixed cores, wall time and peak memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CORES = 2
+
+
+class CommandFailed(RuntimeError):
+    """A measured command did not succeed."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measured run."""
+
+    seconds: float
+    """Wall time, from the start of the process to its end."""
+    peak_mb: float
+    """Largest memory of the process and all its children together, proportional shares (PSS)."""
+    output: str
+
+
+def run(command: Sequence[str | Path], cores: int = CORES) -> Run:
+    """Run a command in a fresh process on `cores` cores.
+
+    Raises:
+        CommandFailed: if it does not exit with 0; the message ends with what it wrote.
+    """
+    allowed = sorted(os.sched_getaffinity(0))[:cores]
+    begin = time.perf_counter()
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: os.sched_setaffinity(0, allowed),
+    )
+    peak, done = [0.0], threading.Event()
+    watcher = threading.Thread(target=_watch, args=(process.pid, done, peak))
+    watcher.start()
+    output, errors = process.communicate()
+    seconds = time.perf_counter() - begin
+    done.set()
+    watcher.join()
+    if process.returncode:
+        raise CommandFailed(f"{' '.join(map(str, command))}: {(errors or output)[-2000:]}")
+    return Run(seconds, peak[0], output)
+
+
+def _watch(pid: int, done: threading.Event, peak: list[float]) -> None:
+    while not done.wait(0.05):
+        peak[0] = max(peak[0], sum(_proportional_mb(member) for member in _family(pid)))
+
+
+def _family(pid: int) -> list[int]:
+    """The process and its descendants."""
+    members, waiting = [], [pid]
+    while waiting:
+        current = waiting.pop()
+        members.append(current)
+        for path in Path(f"/proc/{current}/task").glob("*/children"):
+            try:
+                waiting += map(int, path.read_text().split())
+            except OSError:  # it ended between the listing and the reading
+                continue
+    return members
+
+
+def _proportional_mb(pid: int) -> float:
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:  # it ended
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def summary(runs: Sequence[Run]) -> dict[str, float | int]:
+    """Median, range and peak memory of runs, ready for the results file."""
+    seconds = [one.seconds for one in runs]
+    return {
+        "runs": len(runs),
+        "median_s": round(statistics.median(seconds), 3),
+        "min_s": round(min(seconds), 3),
+        "max_s": round(max(seconds), 3),
+        "peak_mb": round(max(one.peak_mb for one in runs)),
+    }
+
+
+def machine() -> dict[str, str | int | float]:
+    """What the benchmark ran on."""
+    model = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {
+        "processor": model,
+        "cores_used": min(CORES, len(os.sched_getaffinity(0))),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+    }
+
+
+def warm(path: Path) -> None:
+    """Read a file once, so that every contender finds it in the page cache."""
+    with path.open("rb") as source:
+        while source.read(1 << 24):
+            pass

@@ -1,0 +1,76 @@
+"""`benchmarks/results/*.json` -> `docs/benchmarks.md`: every comparison, won or lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent / "results"
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "benchmarks.md"
+
+HEAD = """\
+<!-- Made by benchmarks/render.py from benchmarks/results/; edit those. -->
+
+# Benchmarks
+
+Ours and the best peers on the same input. A ratio above 1 means that holdfast is faster; a comparison
+that it loses stands here like one that it wins. `make bench` measures again.
+"""
+
+
+def page() -> str:
+    """The page for the results that are there."""
+    results = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))
+    ]
+    return "\n".join([HEAD, *map(_section, results)])
+
+
+def _section(result: dict[str, Any]) -> str:
+    lines = [
+        f"## {result['title']}",
+        "",
+        f"{result['input']}. Script: `{result['script']}`.",
+        "",
+        "| comparison | ratio | goal | holdfast | peer |",
+        "|-|-:|-:|-:|-:|",
+    ]
+    for row in result["comparisons"]:
+        goal = f"{row['target']:g}" if row["target"] else ""
+        lines.append(
+            f"| {row['what']} | **{row['ratio']:.2f}** | {goal} | {row['ours_s']:.2f} s "
+            f"| {row['peer']} {row['peer_s']:.2f} s |"
+        )
+    lines += ["", "| limit | measured | allowed | |", "|-|-:|-:|-|"]
+    for row in result["limits"]:
+        verdict = "kept" if row["value"] <= row["limit"] else "**missed**"
+        lines.append(
+            f"| {row['what']} | {row['value']:,g} {row['unit']} | {row['limit']:,g} {row['unit']} "
+            f"| {verdict} |"
+        )
+    lines += ["", "| step | median | range | runs | peak memory |", "|-|-:|-:|-:|-:|"]
+    for name, row in result["figures"].items():
+        if isinstance(row, dict) and "median_s" in row:
+            lines.append(
+                f"| {name.replace('_', ' ')} | {row['median_s']:.2f} s | {row['min_s']:.2f} to "
+                f"{row['max_s']:.2f} s | {row['runs']} | {row['peak_mb']:,} MB |"
+            )
+    machine = result["machine"]
+    versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
+    lines += ["", *(f"- {note}" for note in result["notes"])]
+    lines += [
+        f"- Machine: {machine['processor']}, {machine['cores_used']} cores used, "
+        f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}; {versions}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Rewrite the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
