@@ -10,7 +10,8 @@ def number(value: float | None, digits: int | None = None) -> str:
 
     Args:
         value: any number; None and NaN read as an en dash, infinities as ∞.
-        digits: decimals; by default none for integers and four significant digits for floats.
+        digits: decimals; by default none for integers and four significant digits for floats. A
+            positive value that would round to zero reads ``"<0.001"``.
 
     Returns:
         For example ``"1,204"``, ``"0.6502"``, ``"47.70"`` (digits=2), ``"−3.1"``.
@@ -28,6 +29,8 @@ def number(value: float | None, digits: int | None = None) -> str:
                 return f"{value:.3e}".replace("-", "−")
             digits = max(0, 3 - magnitude)
     text = f"{value:,.{digits}f}"
+    if value > 0 and not text.strip("0."):
+        return f"<{10**-digits:.{digits}f}"
     if text.startswith("-"):
         text = "−" + text[1:] if text.strip("-0.,") else text[1:]
     return text

@@ -26,6 +26,8 @@ from holdfast.report import (
 )
 from holdfast.report.theme import colour
 
+ENDS = {"NODE_FAIL": "purple", "PREEMPTED": "sky", "COMPLETED": "good"}
+ORDERS = {"first order": "first", "second order (preempted by a restart)": "second"}
 START = datetime.datetime(2026, 1, 1, tzinfo=UTC)
 CAUSES = {
     "hardware": "hardware",
@@ -59,7 +61,7 @@ def status_mix() -> alt.Chart:
         .encode(
             x=alt.X("share:Q").axis(format=".0%").title("Share").scale(domain=[0, 1]),
             y=alt.Y("base:N").title(None),
-            color=alt.Color("state:N").scale(charts.meaning_scale(STATES)).title(None),
+            color=charts.meaning_colour("state", STATES),
             order="order:Q",
             tooltip=charts.tooltip({"base": "base", "state": "state", "share": ("share", ".1%")}),
         )
@@ -71,8 +73,7 @@ def rate_by_month() -> Figure:
     chance = random.Random(1)
     rows = [
         {
-            "month": START + timedelta(days=30.4 * month),
-            "to": START + timedelta(days=30.4 * (month + 0.85)),
+            "month": START.replace(month=month + 1),
             "cause": cause,
             "rate": round(chance.uniform(0.4, 2.2), 3),
         }
@@ -83,10 +84,9 @@ def rate_by_month() -> Figure:
         alt.Chart(charts.data(rows))
         .mark_bar()
         .encode(
-            x=charts.time_axis("month", "Month", format="%b %y"),
-            x2="to:T",
+            x=charts.time_axis("month", "Month").timeUnit("utcyearmonth"),
             y=alt.Y("rate:Q").title("Failures per 1,000 node-days"),
-            color=alt.Color("cause:N").scale(charts.meaning_scale(CAUSES)).title(None),
+            color=charts.meaning_colour("cause", CAUSES),
             tooltip=charts.tooltip(
                 {
                     "month": ("month", "%Y-%m"),
@@ -103,7 +103,7 @@ def rate_by_month() -> Figure:
             (START + timedelta(days=240), "row remap check first seen (2026-08-29)"),
         ]
     )
-    return Figure(bars + marks, notes=notes)
+    return Figure(bars + marks, legend=CAUSES, notes=notes)
 
 
 def mttf_by_size() -> alt.LayerChart:
@@ -123,18 +123,19 @@ def mttf_by_size() -> alt.LayerChart:
         .mark_line(color=colour("model"))
         .encode(x=x, y=y, tooltip=shown)
     )
-    labels = charts.end_labels(
-        [{"gpus": 131072, "mttf": line[1]["mttf"], "text": "1/N with the fitted rate"}],
+    labels = charts.line_labels(
+        [{"gpus": 8192, "mttf": 8 * 24000 / 23 / 8192, "text": "1/N with the fitted rate"}],
         x,
         y,
         "text",
-        dy=-14,
+        align="right",
+        dx=-8,
+        dy=14,
     )
     return alt.layer(model, points, labels)
 
 
 def goodput_by_size() -> alt.Chart:
-    orders = {"first order": "first", "second order (preempted by a restart)": "second"}
     sizes = ["1-8", "9-64", "65-256", "257-1,024", "over 1,024"]
     rows = [
         {
@@ -143,15 +144,15 @@ def goodput_by_size() -> alt.Chart:
             "hours": (index + 1) ** 2 * (40 if order == "first order" else 9),
         }
         for index, size in enumerate(sizes)
-        for order in orders
+        for order in ORDERS
     ]
     return (
         alt.Chart(charts.data(rows))
         .mark_bar()
         .encode(
-            x=alt.X("size:N").sort(sizes).title("Job size (GPUs)").axis(labelAngle=0),
-            y=alt.Y("hours:Q").title("GPU-hours lost"),
-            color=alt.Color("order:N").scale(charts.meaning_scale(orders)).title(None),
+            x=alt.X("hours:Q").title("GPU-hours lost"),
+            y=alt.Y("size:N").sort(sizes).title("Job size (GPUs)"),
+            color=charts.meaning_colour("order", ORDERS),
             tooltip=charts.tooltip(
                 {"size": "GPUs", "order": "order", "hours": ("GPU-hours", ",.0f")}
             ),
@@ -179,12 +180,14 @@ def ettr() -> alt.LayerChart:
         data=charts.data(measured)
     )
     line = alt.Chart(charts.data(expected)).mark_line().encode(x=x, y=y)
-    label = charts.end_labels(
-        [{"nodes": 512, "ettr": expected[-1]["ettr"], "text": "expected (exact form)"}],
+    label = charts.line_labels(
+        [{"nodes": 128, "ettr": 0.86, "text": "expected (exact form)"}],
         x,
         y,
         "text",
-        dy=22,
+        align="right",
+        dx=0,
+        dy=14,
     )
     return alt.layer(line, points, label)
 
@@ -200,7 +203,7 @@ def contours() -> alt.LayerChart:
             if 0.3 <= rate <= 30:
                 line.append({"interval": interval, "rate": rate, "ettr": f"{level:.0%}"})
         rows += line
-        ends.append({**line[-1], "text": f"ETTR {level:.0%}"})
+        ends.append({**line[0], "text": f"ETTR {level:.0%}"})
     x = charts.log_axis(alt.X, "interval", "Checkpoint interval (minutes)")
     y = charts.log_axis(alt.Y, "rate", "Failures per 1,000 node-days")
     lines = (
@@ -208,7 +211,7 @@ def contours() -> alt.LayerChart:
         .mark_line()
         .encode(x=x, y=y, color=alt.Color("ettr:O").legend(None))
     )
-    return lines + charts.end_labels(ends, x, y, "text")
+    return lines + charts.line_labels(ends, x, y, "text")
 
 
 def lemon_steps() -> alt.LayerChart:
@@ -219,7 +222,7 @@ def lemon_steps() -> alt.LayerChart:
         values = sorted(int(chance.expovariate(0.5)) for _ in range(60))
         line = [{"value": v, "share": (i + 1) / 60, "signal": name} for i, v in enumerate(values)]
         rows += line
-        ends.append(line[-1])
+        ends.append(line[36 + 6 * len(ends)])
     x = alt.X("value", type="quantitative").title("Count in 28 days")
     y = (
         alt.Y("share", type="quantitative")
@@ -234,7 +237,7 @@ def lemon_steps() -> alt.LayerChart:
         .encode(
             x=x,
             y=y,
-            color=alt.Color("signal:N").scale(charts.meaning_scale(meanings)).title(None),
+            color=charts.meaning_colour("signal", meanings),
         )
     )
     threshold = (
@@ -242,7 +245,9 @@ def lemon_steps() -> alt.LayerChart:
         .mark_rule(color=colour("reference"), strokeDash=[5, 4])
         .encode(x=x)
     )
-    return lines + threshold
+    return alt.layer(
+        lines, threshold, charts.line_labels(ends, x, y, "signal", dy=10, baseline="top")
+    )
 
 
 def timeline() -> alt.LayerChart:
@@ -272,13 +277,7 @@ def timeline() -> alt.LayerChart:
             x=x,
             x2="end:T",
             y=y,
-            color=alt.Color("state:N")
-            .scale(
-                charts.meaning_scale(
-                    {k: STATES[k] for k in ("NODE_FAIL", "PREEMPTED", "COMPLETED")}
-                )
-            )
-            .title(None),
+            color=charts.meaning_colour("state", ENDS),
             tooltip=charts.tooltip(
                 {
                     "attempt": "attempt",
@@ -423,7 +422,7 @@ def page() -> Page:
                 "How do attempts end?",
                 "60 % of the attempts complete; NODE_FAIL is 1 % of the attempts but 14 % of "
                 "the GPU time.",
-                [Figure(status_mix())],
+                [Figure(status_mix(), legend=STATES)],
                 how=how,
             ),
             Section(
@@ -444,7 +443,7 @@ def page() -> Page:
                 "goodput",
                 "What did failures cost?",
                 "1,204 GPU-hours, 84 % of it in the failed jobs themselves.",
-                [Figure(goodput_by_size())],
+                [Figure(goodput_by_size(), legend=ORDERS)],
                 [Table(pa.table({"size": pa.array([], pa.string())}), empty="No job was lost.")],
                 how,
             ),
@@ -470,7 +469,7 @@ def page() -> Page:
                 "timeline",
                 "What happened to job 93?",
                 "Nine attempts ended by node failures; each had an InfiniBand check.",
-                [Figure(timeline())],
+                [Figure(timeline(), legend=ENDS)],
                 how=how,
             ),
         ],

@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
 _Channel = TypeVar("_Channel")
 
+_TIME_FORMAT = {
+    "year": "%b %Y",
+    "quarter": "%b %Y",
+    "month": "%b %Y",
+    "week": "%d %b",
+    "date": "%d %b",
+    "hours": "%H:%M",
+    "minutes": "%H:%M",
+    "seconds": "%H:%M:%S",
+    "milliseconds": ".%L",
+}
+
 
 def data(rows: pa.Table | Iterable[Mapping[str, Any]]) -> altair.InlineData:
     """Inline data of a chart.
@@ -66,7 +78,7 @@ def time_axis(field: str, title: str = "Time", zone: str = "UTC", **options: Any
     return (
         altair.X(field, type="temporal")
         .scale(type="utc")
-        .axis(**options)
+        .axis(**{"format": _TIME_FORMAT, "labelOverlap": True, **options})
         .title(f"{title} ({zone})" if title else zone)
     )
 
@@ -81,21 +93,34 @@ def log_axis(channel: type[_Channel], field: str, title: str, **scale: Any) -> _
         scale: passed on to `altair.Scale`, for example ``domain=[8, 131072]``.
     """
     made: Any = channel(field, type="quantitative")  # type: ignore[call-arg]
-    axis = {"format": "~s", "grid": True, "gridOpacity": 0.7}
+    extent = f"domain('{channel.__name__.lower()}')"
+    mantissa = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"
+    # Over less than three decades 1, 2 and 5 are labelled, else powers of ten only.
+    major = f"indexof({extent}[1] < 1000 * {extent}[0] ? [1, 2, 5] : [1], {mantissa}) >= 0"
+    faint = {"condition": {"test": major, "value": 1}, "value": 0.3}
+    axis = {
+        "labelExpr": f"{major} ? format(datum.value, datum.value < 1e6 ? ',~g' : '~s') : ''",
+        "labelOverlap": "greedy",
+        "grid": True,
+        "gridOpacity": faint,
+        "tickOpacity": faint,
+    }
     titled: _Channel = made.scale(type="log", **scale).axis(**axis).title(f"{title}, log scale")
     return titled
 
 
-def meaning_scale(meanings: Mapping[str, str]) -> altair.Scale:
-    """A colour scale with fixed meanings.
+def meaning_colour(field: str, meanings: Mapping[str, str]) -> altair.Color:
+    """The colour channel of values with fixed meanings; `Figure.legend` takes the same mapping.
 
     Args:
-        meanings: the value in the data -> a name in `COLOURS`, in the order of the legend; for
-            example ``{"hardware": "hardware", "no check fired": "unattributed"}``.
+        field: the column that holds the values.
+        meanings: value -> a name in `theme.COLOURS`, in the order of the legend; for example
+            ``{"hardware": "hardware", "no check fired": "unattributed"}``.
     """
     import altair
 
-    return altair.Scale(domain=list(meanings), range=[colour(name) for name in meanings.values()])
+    scale = altair.Scale(domain=list(meanings), range=[colour(name) for name in meanings.values()])
+    return altair.Color(field, type="nominal", scale=scale, legend=None)
 
 
 def interval_points(
@@ -134,8 +159,8 @@ def interval_points(
     return altair.LayerChart(layer=[bars, points])
 
 
-def end_labels(
-    ends: Iterable[Mapping[str, Any]],
+def line_labels(
+    places: Iterable[Mapping[str, Any]],
     x: altair.X,
     y: altair.Y,
     text: str,
@@ -145,17 +170,18 @@ def end_labels(
     """Labels written at points of lines, instead of a legend.
 
     Args:
-        ends: one row a label; the point is usually the last of its line.
+        places: one row a label: a point of its line with free space above it and to its right.
         x: the horizontal channel of the lines.
         y: the vertical channel of the lines.
         text: the column of the label.
-        name: a name in `COLOURS` that reads as text: ``"ink"`` or ``"muted"``.
-        mark: passed on to `mark_text`; by default the label ends above its point.
+        name: a name in `theme.COLOURS` that reads as text: ``"ink"`` or ``"muted"``.
+        mark: passed on to `mark_text`; ``align="right", dx=-6, dy=16`` puts the label below a
+            falling line, where a narrow screen does not cut it.
     """
     import altair
 
-    style = {"align": "right", "baseline": "bottom", "dy": -6, **mark}
-    made: altair.Chart = altair.Chart(data(ends)).mark_text(color=colour(name), **style)
+    style = {"align": "left", "baseline": "bottom", "dx": 6, "dy": -3, **mark}
+    made: altair.Chart = altair.Chart(data(places)).mark_text(color=colour(name), **style)
     return made.encode(x=x, y=y, text=altair.Text(text, type="nominal"))
 
 

@@ -28,7 +28,7 @@ def lay_out(table: Table, name: str) -> dict[str, Any]:
         name: its id in the page.
 
     Returns:
-        ``heads`` (text, right), ``rows`` (the escaped cells of each row as HTML), ``csv`` (a data
+        ``heads`` (label, unit, right), ``rows`` (the escaped cells of each row as HTML), ``csv`` (a data
         URI) and the texts around them.
 
     Raises:
@@ -52,17 +52,16 @@ def lay_out(table: Table, name: str) -> dict[str, Any]:
         "empty": table.empty,
         "count": f"{count:,} row{'' if count == 1 else 's'}.",
         "heads": [
-            {"text": _head(column, form), "right": _is_right(data, column, form)}
+            {
+                "label": column.replace("_", " ") if form.label is None else form.label,
+                "unit": form.unit or getattr(data.schema.field(column).type, "tz", None) or "",
+                "right": _is_right(data, column, form),
+            }
             for column, form in formats.items()
         ],
         "rows": [Markup("".join(cells)) for cells in zip(*columns, strict=True)],
         "csv": _csv_uri(data.column_names, values, count),
     }
-
-
-def _head(column: str, form: ColumnFormat) -> str:
-    label = form.label if form.label is not None else column.replace("_", " ")
-    return f"{label} ({form.unit})" if form.unit else label
 
 
 def _is_numeric(kind: pa.DataType) -> bool:
@@ -79,25 +78,39 @@ def _cells(
     column: str, form: ColumnFormat, data: pa.Table, values: Mapping[str, list[Any]]
 ) -> list[str]:
     right = ' class="r"' if _is_right(data, column, form) else ""
-    if not _is_numeric(data.schema.field(column).type):
+    kind = data.schema.field(column).type
+    if pa.types.is_timestamp(kind):
+        return _time_cells(values[column])
+    if not _is_numeric(kind):
         return [_text_cell(value, right) for value in values[column]]
     scale = 100 if form.unit == "%" else 1
 
     def shown(value: Any) -> Any:
         return value * scale if value is not None and scale != 1 else value
 
-    texts = [number(shown(value), form.digits) for value in values[column]]
+    texts = [escape(number(shown(value), form.digits)) for value in values[column]]
     if form.interval:
         low, high = (values[bound] for bound in form.interval)
         texts = [
             text
             if lower is None or upper is None
-            else f'{text} <span class="ci">{interval(lower, upper, form.digits)}</span>'
+            else f'{text} <span class="ci">{escape(interval(lower, upper, form.digits))}</span>'
             for text, lower, upper in zip(texts, map(shown, low), map(shown, high), strict=True)
         ]
     return [
         f'<td{right} data-v="{_raw(value)}">{text}</td>'
         for value, text in zip(values[column], texts, strict=True)
+    ]
+
+
+def _time_cells(times: list[datetime.datetime | None]) -> list[str]:
+    """Wall clock times; the header names the zone."""
+    whole = all(time is None or (time.second, time.microsecond) == (0, 0) for time in times)
+    return [
+        '<td class="n" data-v=""></td>'
+        if time is None
+        else f'<td class="n">{time.replace(tzinfo=None).isoformat(" ", "minutes" if whole else "seconds")}</td>'
+        for time in times
     ]
 
 

@@ -56,7 +56,7 @@ class ColumnFormat:
     label: str | None = None
     """The header; by default the column's name with spaces."""
     unit: str = ""
-    """Shown in the header, in brackets. ``"%"`` multiplies by 100."""
+    """Shown under the label. ``"%"`` multiplies by 100; times show the zone of their type."""
     digits: int | None = None
     """Decimals; by default four significant digits for floats and none for integers."""
     interval: tuple[str, str] | None = None
@@ -87,8 +87,10 @@ class Figure:
     """An Altair chart or a Vega-Lite specification, with at most 20,000 rows of data."""
     caption: str = ""
     """One line above the chart where a section has several."""
+    legend: Mapping[str, str] = field(default_factory=dict)
+    """Label -> a name in `theme.COLOURS`; drawn above the chart, where it wraps on any screen."""
     notes: Sequence[str] = ()
-    """The texts of numbered marks (see `theme.event_marks`), from number 1 on."""
+    """The texts of numbered marks (see `charts.event_marks`), from number 1 on."""
     description: str = ""
     """What a reader who cannot see the chart is told; by default the section's sentence."""
 

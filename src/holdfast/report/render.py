@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
-from holdfast.numbers import number
 from holdfast.report import grid, theme
 from holdfast.report.page import Figure, How, Page, Section
 
@@ -146,7 +145,7 @@ def _parameter(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):
-        return number(value)
+        return f"{value:,.6g}"
     return str(value)
 
 
@@ -167,6 +166,7 @@ def _figure(figure: Figure, name: str, section: Section) -> dict[str, Any]:
     return {
         "id": name,
         "caption": figure.caption,
+        "legend": [(label, theme.colour(name)) for label, name in figure.legend.items()],
         "notes": list(figure.notes),
         "description": figure.description or f"{section.question} {section.sentence}",
         "svg": Markup(drawing),
@@ -206,9 +206,21 @@ def _count_rows(specification: Mapping[str, Any]) -> int:
 def _draw(specification: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     import vl_convert
 
-    vega = vl_convert.vegalite_to_vega(dict(specification), config=theme.config())
-    vega.pop("$schema", None)
+    compiled = vl_convert.vegalite_to_vega(dict(specification), config=theme.config())
+    compiled.pop("$schema", None)
+    vega: dict[str, Any] = _in_utc(compiled)
     return vega, vl_convert.vega_to_svg(vega)
+
+
+def _in_utc(part: Any) -> Any:
+    """A Vega specification whose tooltips show times as its axes do, not in the reader's zone."""
+    if isinstance(part, str):
+        return re.sub(r"\btimeFormat\(", "utcFormat(", part)
+    if isinstance(part, list):
+        return [_in_utc(item) for item in part]
+    if isinstance(part, dict):
+        return {k: item if k == "values" else _in_utc(item) for k, item in part.items()}
+    return part
 
 
 def _json_for_script(value: object) -> str:

@@ -75,7 +75,7 @@ def config() -> dict[str, Any]:
         "background": None,
         "font": FONT,
         "aria": False,  # the figure says in one sentence what it shows; the table has the values
-        "padding": {"left": 2, "right": 14, "top": 6, "bottom": 4},
+        "padding": {"left": 10, "right": 14, "top": 6, "bottom": 4},
         "view": {"stroke": None, "continuousHeight": 280, "discreteHeight": {"step": 24}},
         "axis": {
             "labelColor": muted,
@@ -85,13 +85,14 @@ def config() -> dict[str, Any]:
             "gridColor": colour("grid"),
             "labelFontSize": 12,
             "labelLimit": 190,
-            "labelOverlap": "greedy",
+            "labelOverlap": True,
             "labelSeparation": 6,
             "titleFontSize": 12,
             "titleFontWeight": 600,
             "titlePadding": 8,
         },
-        "axisX": {"grid": False, "tickSize": 4},
+        "axisX": {"grid": False, "tickSize": 4, "labelFlush": False},
+        "axisXQuantitative": {"tickCount": {"signal": "ceil(width / 80)"}},
         # The title of the vertical axis reads horizontally, above the axis.
         "axisY": {
             "domain": False,
@@ -106,7 +107,7 @@ def config() -> dict[str, Any]:
         },
         "legend": {
             "orient": "top",
-            "offset": 20,
+            "offset": 32,
             "labelColor": ink,
             "titleColor": ink,
             "labelFontSize": 12,
@@ -114,7 +115,8 @@ def config() -> dict[str, Any]:
             "titleFontWeight": 600,
             "symbolStrokeWidth": 1,
             "symbolType": "square",
-            "columns": 4,
+            "labelLimit": 0,
+            "columns": 3,
         },
         "header": {
             "labelColor": ink,
