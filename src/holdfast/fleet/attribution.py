@@ -11,13 +11,14 @@ The join of attempts and events goes over (node, time bucket), never over the pr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ibis
 import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, open_log
+from holdfast.fleet.moments import iso
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,7 +38,7 @@ class Attribution:
     """The attempts of one job, each with the checks that explain its end."""
 
     job_id: str
-    attempts: list[dict[str, object]]
+    attempts: list[dict[str, Any]]
     """In order: attempt, state, nodes, start, end, infrastructure, failed_nodes, causes (ranked)."""
 
     def to_dict(self) -> dict[str, object]:
@@ -58,57 +59,54 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     Raises:
         InputError: if the log has no such job.
     """
-    from holdfast.fleet.moments import iso
-
     log = open_log(log)
     mine = log.attempts.filter(lambda t: t.job_id == job_id)
-    attempts = log.frame(
-        mine.select("key", "attempt", "state", "nodes", "start_s", "end_s", "gpus", "recovered")
-    ).sort_values("attempt")
-    if attempts.empty:
+    attempts = log.rows(
+        mine.order_by("attempt").select(
+            *("key", "attempt", "state", "nodes", "start_s", "end_s", "gpus", "recovered")
+        )
+    )
+    if not attempts:
         raise InputError(
             f"no attempt of job {job_id!r} in this log",
             path=log.store.path,
             expected="a job id as sacct prints it, for example 93, 306_4 or 98+1",
             remedy="check the id, and that the window (--since) covers the job",
         )
-    keys = [int(key) for key in attempts["key"]]
-    causes = log.frame(
-        ranked_causes(log).filter(lambda t: t.key.isin(keys)).order_by("key", "rank")
-    )
-    failures = log.frame(infrastructure_failures(log).filter(lambda t: t.key.isin(keys)))
-    failed_nodes = log.frame(
+    keys = [row["key"] for row in attempts]
+    causes = log.rows(ranked_causes(log).filter(lambda t: t.key.isin(keys)).order_by("key", "rank"))
+    failures = log.rows(infrastructure_failures(log).filter(lambda t: t.key.isin(keys)))
+    infrastructure = {row["key"] for row in failures}
+    named = log.rows(
         _evident_nodes(log, mine.select("key", "nodes", "stop_s", "job_id_raw", "failed_node"))
     )
-    rows: list[dict[str, object]] = []
-    for row in attempts.itertuples():
-        rows.append(
-            {
-                "attempt": int(row.attempt),
-                "state": row.state,
-                "start": iso(row.start_s),
-                "end": iso(row.end_s),
-                "gpus": None if row.gpus != row.gpus else int(row.gpus),
-                "nodes": list(row.nodes) if row.nodes is not None else [],
-                "recovered": bool(row.recovered),
-                "infrastructure": bool((failures["key"] == row.key).any()),
-                "failed_nodes": sorted(
-                    set(failed_nodes.loc[failed_nodes["key"] == row.key, "node"])
-                ),
-                "causes": [
-                    {
-                        "check": cause.check,
-                        "node": cause.node,
-                        "offset_s": round(float(cause.offset_s), 3),
-                        "severity": cause.severity,
-                        "symptom": cause.label,
-                        "domains": cause.domains.split(","),
-                    }
-                    for cause in causes[causes["key"] == row.key].itertuples()
-                ],
-            }
-        )
-    return Attribution(job_id, rows)
+    explained = [
+        {
+            "attempt": row["attempt"],
+            "state": row["state"],
+            "start": iso(row["start_s"]),
+            "end": iso(row["end_s"]),
+            "gpus": row["gpus"],
+            "nodes": row["nodes"] or [],
+            "recovered": row["recovered"],
+            "infrastructure": row["key"] in infrastructure,
+            "failed_nodes": sorted(said["node"] for said in named if said["key"] == row["key"]),
+            "causes": [_cause(cause) for cause in causes if cause["key"] == row["key"]],
+        }
+        for row in attempts
+    ]
+    return Attribution(job_id, explained)
+
+
+def _cause(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "check": row["check"],
+        "node": row["node"],
+        "offset_s": round(row["offset_s"], 3),
+        "severity": row["severity"],
+        "symptom": row["label"],
+        "domains": row["domains"].split(","),
+    }
 
 
 def classified_health(log: FleetLog) -> ir.Table:
@@ -117,9 +115,9 @@ def classified_health(log: FleetLog) -> ir.Table:
     Columns: time_s, node, check, severity, result, xid, message, symptom, label, domains.
     """
     health = log.table("health")
-    kinds = log.frame(health.select("check", "xid").distinct().order_by("check", "xid"))
-    xids = [None if x != x or x is None else int(x) for x in kinds["xid"]]
-    known = log.taxonomy.classify(list(kinds["check"]), xids)
+    kinds = log.rows(health.select("check", "xid").distinct().order_by("check", "xid"))
+    xids = [kind["xid"] for kind in kinds]
+    known = log.taxonomy.classify([kind["check"] for kind in kinds], xids)
     meanings = ibis.memtable(
         pa.table(
             {

@@ -52,10 +52,10 @@ class Goodput:
 
     def to_dict(self) -> dict[str, object]:
         """The JSON of ``holdfast fleet goodput`` (GPU-hours)."""
-        loops = self.crash_loops.drop(columns=["first_s", "last_s"]).assign(
-            first=[iso(s) for s in self.crash_loops["first_s"]],
-            last=[iso(s) for s in self.crash_loops["last_s"]],
-        )
+        loops = [
+            {**loop, "first": iso(loop.pop("first_s")), "last": iso(loop.pop("last_s"))}
+            for loop in self.crash_loops.to_dict("records")
+        ]
         return {
             "total": self.total_gpu_hours,
             "lost_first_order": self.lost_first_order,
@@ -65,7 +65,7 @@ class Goodput:
             "preemptions_second_order": self.preemptions_second_order,
             "by_job_size": self.by_job_size.to_dict("records"),
             "by_cause": self.by_cause.to_dict("records"),
-            "crash_loops": loops.to_dict("records"),
+            "crash_loops": loops,
         }
 
 
@@ -81,9 +81,10 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
     log = open_log(log)
     failures, preempted = losses(log)
     attempts = log.attempts
-    total = float(log.frame(attempts.agg(total=attempts.gpu_hours.sum().fill_null(0)))["total"][0])
-    counted = preempted.agg(all=preempted.count(), second=(preempted.order == 2).sum().fill_null(0))
-    numbers = log.frame(counted)
+    total = log.rows(attempts.agg(total=attempts.gpu_hours.sum()))[0]["total"] or 0.0
+    counted = log.rows(
+        preempted.agg(all=preempted.count(), second=(preempted.order == 2).sum().fill_null(0))
+    )[0]
     by_cause = log.frame(_by_cause(failures, preempted)).sort_values(
         ["first_order", "second_order", "cause"], ascending=[False, False, True], ignore_index=True
     )
@@ -92,8 +93,8 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         lost_first_order=float(by_cause["first_order"].sum()),
         lost_second_order=float(by_cause["second_order"].sum()),
         failures=int(by_cause["failures"].sum()),
-        preemptions=int(numbers["all"][0]),
-        preemptions_second_order=int(numbers["second"][0]),
+        preemptions=counted["all"],
+        preemptions_second_order=counted["second"],
         by_job_size=_by_job_size(log, failures, preempted),
         by_cause=by_cause,
         crash_loops=_crash_loops(log, failures, preempted),

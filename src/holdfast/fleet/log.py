@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import ibis
 import pandas as pd
@@ -57,6 +57,10 @@ class FleetLog:
         """A table of the store as it is (`holdfast.fleet.schema`)."""
         return self.store.table(name, self._connection)
 
+    def count(self, name: str) -> int:
+        """Rows of a table of the store."""
+        return cast("int", self.table(name).count().execute())
+
     def keep(self, name: str, build: Callable[[], ir.Table]) -> ir.Table:
         """A derived table, computed in the engine on first use and kept there."""
         if name not in self._kept:
@@ -66,6 +70,10 @@ class FleetLog:
     def frame(self, expression: ir.Table) -> pd.DataFrame:
         """The rows of a (small) table."""
         return cast("pd.DataFrame", self._connection.execute(expression))
+
+    def rows(self, expression: ir.Table) -> list[dict[str, Any]]:
+        """The rows of a (small) table as plain values; nulls are None."""
+        return cast("list[dict[str, Any]]", self._connection.to_pyarrow(expression).to_pylist())
 
     @cached_property
     def taxonomy(self) -> Taxonomy:
@@ -89,10 +97,8 @@ class FleetLog:
     def gpus_per_node(self) -> int:
         """GPUs of the typical node (the most frequent count in the inventory; 8 if unknown)."""
         counts = self.table("nodes").filter(lambda t: t.gpus > 0)
-        frame = self.frame(counts.group_by("gpus").agg(n=counts.count()))
-        if frame.empty:
-            return 8
-        return int(frame.sort_values(["n", "gpus"], ascending=False)["gpus"].iloc[0])
+        sizes = self.rows(counts.group_by("gpus").agg(n=counts.count()))
+        return max(sizes, key=lambda row: (row["n"], row["gpus"]))["gpus"] if sizes else 8
 
     @cached_property
     def attempts(self) -> ir.Table:

@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import ibis
-import pandas as pd
 import pyarrow as pa
 
 from holdfast.fleet.attribution import infrastructure_failures
@@ -40,16 +39,10 @@ EXIT_S = 30
 LIMIT_SLACK_S = 1
 """A TIMEOUT this much or more under its limit did not run out of time."""
 
-PREEMPTIONS = pa.schema(
-    [
-        pa.field("key", pa.int64()),  # the victim
-        pa.field("evidence", pa.string()),  # log, label, early_timeout, sigterm or co_victim
-        pa.field("preemptor_key", pa.int64()),  # null: not identified
-        pa.field("signal_s", pa.float64()),  # when it was signalled, or (inferred) when it ended
-        pa.field("order", pa.int64()),  # 2: the preemptor's run had failed before; else 1
-    ]
+RANKS = pa.schema(
+    [("victim_class", pa.string()), ("preemptor_class", pa.string()), ("grace_s", pa.float64())]
 )
-"""One row per preempted attempt, joined with the victim's own columns by `preemptions`."""
+"""Who may preempt whom: one row per pair of classes."""
 
 
 def preemptions(log: FleetLog) -> ir.Table:
@@ -88,9 +81,8 @@ def _find(log: FleetLog) -> ir.Table:
 def _told_span(log: FleetLog) -> tuple[float | None, float | None]:
     """The time that the controller log covers."""
     events = log.table("controller_events")
-    span = log.frame(events.agg(begin=events.time_s.min(), end=events.time_s.max()))
-    begin, end = span["begin"].iloc[0], span["end"].iloc[0]
-    return (None, None) if pd.isna(begin) else (float(begin), float(end))
+    span = log.rows(events.agg(begin=events.time_s.min(), end=events.time_s.max()))[0]
+    return span["begin"], span["end"]
 
 
 def _from_controller_log(log: FleetLog) -> ir.Table:
@@ -164,40 +156,36 @@ def _elect(candidates: ir.Table) -> ir.Table:
     return t.filter(t.place == 0).select("key", "preemptor_key", "shared")
 
 
-def _ranks(log: FleetLog) -> pd.DataFrame:
-    """Who may preempt whom: one row per pair of classes.
+def _ranks(log: FleetLog) -> pa.Table:
+    """Who may preempt whom.
 
     A class is a quality of service, or (in a log with one) a partition. Pairs come from the QOS table
     where it says what preempts what; else a class outranks those whose mean priority is lower.
 
     Returns:
-        Columns victim_class, preemptor_class, grace_s.
+        A table in `RANKS`.
     """
     column = _class_column(log)
     ran = log.executions.filter(lambda t: t.priority > 0)  # a held job has none
-    mean = log.frame(
-        ran.group_by(rank_class=ran[column])
-        .agg(priority=ran.priority.mean())
-        .order_by("rank_class")
-    ).dropna()
-    worth = list(zip(mean["rank_class"], mean["priority"], strict=True))
-    grace = log.assumptions.preemption_grace_s
-    pairs = [(low, high, grace) for low, a in worth for high, b in worth if a < b]
-    known = log.frame(log.table("qos"))
-    if column == "qos" and not known.empty:
-        grace_of = dict(zip(known["qos"], known["grace_s"], strict=True))
-        stated = [
-            (victim, row.qos)
-            for row in known.itertuples()
-            for victim in (row.preempts if row.preempts is not None else [])
-        ]
-        source = stated or [(low, high) for low, high, _ in pairs]
-        pairs = [
-            (low, high, grace if pd.isna(grace_of.get(low, grace)) else grace_of.get(low, grace))
-            for low, high in source
-        ]
-    return pd.DataFrame(pairs, columns=["victim_class", "preemptor_class", "grace_s"]).astype(
-        {"victim_class": "string", "preemptor_class": "string", "grace_s": "float64"}
+    mean = ran.group_by(rank_class=ran[column]).agg(priority=ran.priority.mean())
+    worth = log.rows(mean.filter(mean.rank_class.notnull()).order_by("rank_class"))
+    pairs = [
+        (low["rank_class"], high["rank_class"])
+        for low in worth
+        for high in worth
+        if low["priority"] < high["priority"]
+    ]
+    known = log.rows(log.table("qos").order_by("qos")) if column == "qos" else []
+    stated = [(victim, row["qos"]) for row in known for victim in row["preempts"] or []]
+    pairs = stated or pairs
+    given = {row["qos"]: row["grace_s"] for row in known if row["grace_s"] is not None}
+    return pa.table(
+        [
+            [low for low, _ in pairs],
+            [high for _, high in pairs],
+            [float(given.get(low, log.assumptions.preemption_grace_s)) for low, _ in pairs],
+        ],
+        schema=RANKS,
     )
 
 
@@ -208,8 +196,7 @@ def _class_column(log: FleetLog) -> str:
         t = log.executions
         return t.agg(n=t.qos.nunique())
 
-    several = int(log.frame(log.keep("qos_in_use", choose))["n"].iloc[0]) > 1
-    return "qos" if several else "partition"
+    return "qos" if log.rows(log.keep("qos_in_use", choose))[0]["n"] > 1 else "partition"
 
 
 def _strong_victims(log: FleetLog) -> ir.Table:
@@ -233,27 +220,15 @@ def _strong_victims(log: FleetLog) -> ir.Table:
     )
 
 
-def _outranked(log: FleetLog, victims: ir.Table, ranks: pd.DataFrame) -> ir.Table:
+def _outranked(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> ir.Table:
     """Victims, one row per class that may preempt them, with the grace period they were given.
 
     A victim that is labelled but whose class nobody outranks is matched with its own class, where the
     job's priority decides.
     """
-    pairs = ibis.memtable(
-        pa.Table.from_pandas(
-            ranks,
-            schema=pa.schema(
-                [
-                    ("victim_class", pa.string()),
-                    ("preemptor_class", pa.string()),
-                    ("grace_s", pa.float64()),
-                ]
-            ),
-            preserve_index=False,
-        )
-    )
+    pairs = ibis.memtable(ranks)
     named = victims.join(pairs, victims.rank_class == pairs.victim_class).drop("victim_class")
-    if not ranks.empty:
+    if ranks.num_rows:
         return named
     return victims.filter(victims.evidence == "label").mutate(
         preemptor_class=victims.rank_class,
@@ -292,24 +267,20 @@ def _in_time(log: FleetLog, pairs: ir.Table) -> ir.Table:
     )
 
 
-def _window_s(log: FleetLog, ranks: pd.DataFrame) -> float:
+def _window_s(log: FleetLog, ranks: pa.Table) -> float:
     """The longest time from a victim's end to its preemptor's start."""
-    grace = float(ranks["grace_s"].max()) if len(ranks) else log.assumptions.preemption_grace_s
+    grace = max(ranks["grace_s"].to_pylist(), default=log.assumptions.preemption_grace_s)
     return max(1.0, grace + log.assumptions.preemption_slack_s + ROUNDING_S)
 
 
-def _candidates_on_nodes(log: FleetLog, victims: ir.Table, ranks: pd.DataFrame) -> ir.Table:
+def _candidates_on_nodes(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> ir.Table:
     """Attempts that took nodes of a victim: key, preemptor_key, preemptor_start_s, shared."""
     width = _window_s(log, ranks)
     ends = _outranked(log, victims, ranks)
     ends = ends.mutate(node=ends.nodes.unnest(), bucket=bucket(ends.stop_s - ROUNDING_S, width))
-    starts = _starts(log).filter(
-        lambda t: (
-            t.preemptor_class.isin(sorted(set(ranks["preemptor_class"])))
-            if len(ranks)
-            else ibis.literal(True)
-        )
-    )
+    starts = _starts(log)
+    if ranks.num_rows:
+        starts = starts.semi_join(ibis.memtable(ranks), "preemptor_class")
     starts = starts.mutate(node=starts.preemptor_nodes.unnest())
     own = starts.mutate(bucket=bucket(starts.preemptor_start_s, width)).drop("preemptor_nodes")
     both = own.union(own.mutate(bucket=own.bucket - 1))
@@ -319,7 +290,7 @@ def _candidates_on_nodes(log: FleetLog, victims: ir.Table, ranks: pd.DataFrame) 
     )
 
 
-def _candidates_waiting(log: FleetLog, victims: ir.Table, ranks: pd.DataFrame) -> ir.Table:
+def _candidates_waiting(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> ir.Table:
     """Attempts that outrank a victim and started next, on other nodes: as `_candidates_on_nodes`.
 
     Slurm may preempt for a job and then start it elsewhere, or later than the window on these nodes.
@@ -336,7 +307,7 @@ def _candidates_waiting(log: FleetLog, victims: ir.Table, ranks: pd.DataFrame) -
     )
 
 
-def _co_victims(log: FleetLog, known: ir.Table, ranks: pd.DataFrame) -> ir.Table:
+def _co_victims(log: FleetLog, known: ir.Table, ranks: pa.Table) -> ir.Table:
     """Attempts that ended with the known victims of one preemptor, on nodes that it took.
 
     Args:
@@ -349,7 +320,7 @@ def _co_victims(log: FleetLog, known: ir.Table, ranks: pd.DataFrame) -> ir.Table
     """
     width = _window_s(log, ranks)
     # Slurm exempts young jobs (PreemptExemptTime): none is younger than the youngest sure victim.
-    exempt = log.frame(known.agg(s=known.runtime_s.min()))["s"].iloc[0]
+    exempt_s = log.rows(known.agg(s=known.runtime_s.min()))[0]["s"] or 0
     signals = known.group_by("preemptor_key").agg(signal_s=known.stop_s.min())
     takers = _starts(log).join(signals, "preemptor_key")
     takers = takers.select(
@@ -364,7 +335,7 @@ def _co_victims(log: FleetLog, known: ir.Table, ranks: pd.DataFrame) -> ir.Table
             t.state.isin(["COMPLETED", "FAILED"])
             & t.end_s.notnull()
             & ~t.sigterm.fill_null(False)
-            & (t.runtime_s >= (0 if pd.isna(exempt) else int(exempt)))
+            & (t.runtime_s >= exempt_s)
         )
     )
     quiet = quiet.mutate(

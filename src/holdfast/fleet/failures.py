@@ -1,0 +1,171 @@
+"""The failure rate and the MTTF of a log: what `FailureModel` needs, counted in the store.
+
+r_f = (NODE_FAIL + FAILED with a HIGH check) / node-days, over attempts above a size (Kokolis et al.,
+arXiv 2410.21680v2). A store of a node-failure log has no attempts: there every outage marked as a
+failure counts, and the exposure is the time that the nodes were up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ibis
+import pandas as pd
+
+from holdfast.errors import InputError
+from holdfast.fleet.ageing import Ageing, ageing
+from holdfast.fleet.attribution import infrastructure_failures
+from holdfast.fleet.failure_model import FailureModel
+from holdfast.fleet.failure_trend import Trend, trend
+from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
+from holdfast.fleet.log import DAY_S, FleetLog, open_log
+from holdfast.fleet.store import Store
+from holdfast.fleet.timeline import larger_than
+
+SHORTEST_S = 0.5
+"""Slurm keeps whole seconds: an attempt that failed within its first ran for less than one."""
+
+MOST_DURATIONS = 200_000
+"""Distinct durations given to the ageing check; more are rounded together."""
+
+
+@dataclass(frozen=True)
+class Mttf:
+    """The failure model of a log."""
+
+    model: FailureModel
+    min_gpus: int
+    """Attempts with more GPUs than this were counted; 0: all."""
+    gpus_per_node: int
+    project: tuple[int, ...]
+    """Job sizes (GPUs) to project to."""
+    source: str
+    """"attempts" or "node_outages"."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast fleet mttf``."""
+        return {
+            **self.model.to_dict(self.project, self.gpus_per_node),
+            "min_gpus": self.min_gpus,
+            "gpus_per_node": self.gpus_per_node,
+            "counted": self.source,
+        }
+
+
+def mttf(
+    log: str | Path | Store | FleetLog,
+    *,
+    min_gpus: int | None = None,
+    project: Sequence[int] = (),
+) -> Mttf:
+    """Fit the failure rate per node-day, overall and by job size, and project the MTTF.
+
+    Args:
+        log: a store or an open log.
+        min_gpus: count attempts with more GPUs than this; 0: all; None: the assumption's 128.
+        project: job sizes in GPUs.
+
+    Returns:
+        The fitted model with exact intervals.
+
+    Raises:
+        InputError: if nothing of that size ran.
+    """
+    log = open_log(log)
+    threshold = log.assumptions.min_gpus if min_gpus is None else min_gpus
+    if _only_outages(log):
+        failures, node_days = _outage_counts(log)
+        model = FailureModel().fit(failures, node_days)
+        return Mttf(model, 0, log.gpus_per_node, tuple(project), "node_outages")
+    frame = counts_by_size(log, threshold)
+    if frame["node_days"].sum() == 0:
+        raise InputError(
+            f"no attempt with more than {threshold:,} GPUs ran",
+            path=log.store.path,
+            found=f"largest attempt: {_largest(log):,} GPUs",
+            expected="attempts above the threshold, or a lower one",
+            remedy="lower it with --min-gpus; --min-gpus 0 counts every attempt",
+        )
+    model = FailureModel().fit_buckets(
+        frame["gpus_min"], list(frame["gpus_max"]), frame["failures"], frame["node_days"]
+    )
+    return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts")
+
+
+def counts_by_size(log: FleetLog, min_gpus: int) -> pd.DataFrame:
+    """Failures and node-days by job size: gpus_min, gpus_max, failures, node_days."""
+    ran = larger_than(log.executions, min_gpus)
+    failed = larger_than(infrastructure_failures(log), min_gpus)
+    exposure = ran.select(
+        gpus_max=bucket_top(ran.gpus), failures=ibis.literal(0, "int64"), node_days="node_days"
+    )
+    counts = failed.select(
+        gpus_max=bucket_top(failed.gpus),
+        failures=ibis.literal(1, "int64"),
+        node_days=ibis.literal(0.0),
+    )
+    both = exposure.union(counts)
+    frame = log.frame(
+        both.group_by("gpus_max").agg(failures=both.failures.sum(), node_days=both.node_days.sum())
+    ).sort_values("gpus_max", ignore_index=True)
+    at_least = frame["failures"] * SHORTEST_S / DAY_S
+    frame["node_days"] = frame["node_days"].clip(lower=at_least)
+    bottoms = [max(bucket_bottom(int(top)), min_gpus + 1) for top in frame["gpus_max"]]
+    if min_gpus == 0:
+        bottoms = [bucket_bottom(int(top)) for top in frame["gpus_max"]]
+    frame.insert(0, "gpus_min", bottoms)
+    return frame
+
+
+def failure_trend(over_time: pd.DataFrame) -> Trend:
+    """The change of the rate from bin to bin of `timeline.rate_over_time`."""
+    bins = over_time.groupby("begin_s").agg(
+        failures=("failures", "sum"), node_days=("node_days", "first")
+    )
+    at_least = bins["failures"] * SHORTEST_S / DAY_S
+    return trend(range(len(bins)), bins["failures"], bins["node_days"].clip(lower=at_least))
+
+
+def failure_ageing(log: FleetLog, min_gpus: int) -> Ageing:
+    """Whether the hazard changes with the running time of an attempt."""
+    ran = larger_than(log.executions, min_gpus)
+    failed = infrastructure_failures(log).select("key").mutate(failed=True)
+    t = ran.select("key", "runtime_s", "node_count").left_join(failed, "key")
+    grouped = t.group_by(
+        runtime_s=t.runtime_s,
+        node_count=t.node_count.fill_null(1),
+        failed=t.failed.fill_null(False),
+    ).agg(weight=t.count())
+    frame = log.frame(grouped).sort_values(["runtime_s", "node_count", "failed"])
+    frame = frame[frame["node_count"] > 0]
+    return ageing(
+        frame["runtime_s"],
+        frame["failed"],
+        node_count=frame["node_count"],
+        weights=frame["weight"],
+    )
+
+
+def _largest(log: FleetLog) -> int:
+    return log.rows(log.executions.agg(gpus=log.executions.gpus.max()))[0]["gpus"] or 0
+
+
+def _only_outages(log: FleetLog) -> bool:
+    return log.count("attempts") == 0 and log.count("node_outages") > 0
+
+
+def _outage_counts(log: FleetLog) -> tuple[int, float]:
+    """Failures and node-days of a log of node failures.
+
+    A node is exposed while it is up; nodes that never failed are known only from an inventory.
+    """
+    t = log.table("node_outages").filter(lambda t: t.start_s >= int(log.begin_s))
+    failed = t.filter(t.state == "FAILURE")
+    end = ibis.coalesce(t.end_s, int(log.end_s))
+    down_s = log.rows(t.agg(down_s=(end - t.start_s).sum()))[0]["down_s"] or 0
+    count = log.rows(failed.agg(n=failed.count()))[0]["n"]
+    up_s = log.count("nodes") * (log.end_s - log.begin_s) - down_s
+    return count, max(up_s, 0.0) / DAY_S
