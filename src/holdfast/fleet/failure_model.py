@@ -1,0 +1,293 @@
+"""The failure rate of a fleet with exact intervals, by job size, and the MTTF it implies.
+
+Kokolis et al., arXiv 2410.21680v2: nodes in series that each fail r_f times a node-day give a job of N
+nodes an MTTF of 1 / (N r_f). The interval is Garwood's (1936, Biometrika 28): n failures in T node-days
+have a rate in [chi2(a/2; 2n), chi2(1 - a/2; 2n + 2)] / 2T, which is exact for a Poisson count.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.errors import InputError
+
+FloatArray = npt.NDArray[np.float64]
+
+SMALL_EXPECTED_COUNT = 5.0  # below it the chi-square distribution of the statistic is not trusted
+MONTE_CARLO_TABLES = 20_000
+SEED = 20241
+
+
+def garwood_interval(failures: float, exposure: float) -> tuple[float, float]:
+    """Exact 95 % interval of a Poisson rate, per unit of exposure (Garwood 1936).
+
+    Zero failures give (0, 3.689 / exposure): chi2(0.975; 2) / 2 = 3.689.
+    """
+    from scipy.special import gammaincinv
+
+    low = float(gammaincinv(failures, 0.025)) / exposure if failures > 0 else 0.0
+    return low, float(gammaincinv(failures + 1, 0.975)) / exposure
+
+
+@dataclass(frozen=True)
+class RateBucket:
+    """The failure rate of the jobs of one size."""
+
+    gpus_min: int
+    gpus_max: int | None
+    """Largest job of the bucket; None: no limit."""
+    failures: int
+    node_days: float
+    rate_per_1000_node_days: float | None
+    """None where nothing ran."""
+    ci95: tuple[float, float] | None
+    """Of the rate, per 1,000 node-days."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The bucket of ``holdfast fleet mttf --json``."""
+        return {
+            "gpus_min": self.gpus_min,
+            "gpus_max": self.gpus_max,
+            "failures": self.failures,
+            "node_days": self.node_days,
+            "rate_per_1000_node_days": self.rate_per_1000_node_days,
+            "ci95": None if self.ci95 is None else list(self.ci95),
+        }
+
+
+@dataclass(frozen=True)
+class Dispersion:
+    """Test of one common rate: the counts against the exposure, given their total."""
+
+    statistic: float | None
+    """Pearson's sum of (observed - expected)^2 / expected; None with fewer than two buckets."""
+    p_value: float | None
+    degrees_of_freedom: int
+    method: str
+    """"chi-square", or "Monte Carlo multinomial" where an expected count is below 5."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "statistic": self.statistic,
+            "p_value": self.p_value,
+            "degrees_of_freedom": self.degrees_of_freedom,
+            "method": self.method,
+        }
+
+
+class FailureModel:
+    """Rate of infrastructure failures per node-day, and what it means for a job of N nodes.
+
+    r_f = failures / node-days; MTTF(N) = 1 / (N r_f) if nodes fail independently and any failure ends
+    the job. Whether that holds is tested by `fit_buckets`.
+
+    Attributes:
+        failures_: count, 0 or more.
+        node_days_: exposure in node-days.
+        rate_per_1000_node_days_: 1000 r_f.
+        ci95_: its exact interval (Garwood 1936); with no failures (0, upper bound).
+        mttf_node_days_: 1 / r_f, None with no failures.
+        mttf_node_days_ci95_: its interval; the upper end is None (without bound) with no failures.
+        buckets_: list of `RateBucket`, after `fit_buckets`, else empty.
+        dispersion_: `Dispersion` over the buckets, None before `fit_buckets`.
+
+    Example:
+        >>> model = FailureModel().fit(failures=10, node_days=1538.46)
+        >>> round(model.rate_per_1000_node_days_, 2)
+        6.5
+        >>> round(model.mttf_hours(16384)[0], 2)
+        1.8
+    """
+
+    failures_: int
+    node_days_: float
+    rate_per_1000_node_days_: float
+    ci95_: tuple[float, float]
+    mttf_node_days_: float | None
+    mttf_node_days_ci95_: tuple[float, float | None]
+
+    def __init__(self) -> None:
+        self.buckets_: list[RateBucket] = []
+        self.dispersion_: Dispersion | None = None
+
+    def fit(self, failures: int, node_days: float) -> Self:
+        """Fit the rate to one count and its exposure.
+
+        Raises:
+            InputError: a negative or fractional count, or no exposure.
+        """
+        count, exposure = checked_counts([failures], [node_days])
+        if exposure[0] == 0:
+            raise InputError(
+                "no node-days: there is nothing to take a failure rate of",
+                found="0 node-days",
+                expected="attempts that ran, of the sizes asked for",
+                remedy="lower the minimum number of GPUs, or widen the time range",
+            )
+        self.failures_, self.node_days_ = int(count[0]), float(exposure[0])
+        low, high = garwood_interval(self.failures_, self.node_days_)
+        self.rate_per_1000_node_days_ = 1000 * self.failures_ / self.node_days_
+        self.ci95_ = (1000 * low, 1000 * high)
+        self.mttf_node_days_ = self.node_days_ / self.failures_ if self.failures_ else None
+        self.mttf_node_days_ci95_ = (1 / high, 1 / low if low > 0 else None)
+        return self
+
+    def fit_buckets(
+        self,
+        gpus_min: npt.ArrayLike,
+        gpus_max: Sequence[int | None],
+        failures: npt.ArrayLike,
+        node_days: npt.ArrayLike,
+    ) -> Self:
+        """Fit a rate per bucket of job sizes and test whether one rate explains them all.
+
+        Fits the pooled rate to the sums too, unless `fit` has been called before. The four arguments
+        are parallel, one entry a bucket; `gpus_max` is inclusive, None for no limit.
+
+        Raises:
+            InputError: failures where nothing ran, a negative or fractional count.
+        """
+        counts, exposure = checked_counts(failures, node_days)
+        smallest = np.asarray(gpus_min, dtype=np.int64)
+        if not smallest.shape == counts.shape == (len(gpus_max),):
+            raise InputError("the columns of the buckets differ in length")
+        self.buckets_ = []
+        for low, high, count, days in zip(smallest, gpus_max, counts, exposure, strict=True):
+            rate = interval = None
+            if days > 0:
+                rate = 1000 * float(count) / float(days)
+                bounds = garwood_interval(int(count), float(days))
+                interval = (1000 * bounds[0], 1000 * bounds[1])
+            bucket = RateBucket(int(low), high, int(count), float(days), rate, interval)
+            self.buckets_.append(bucket)
+        self.dispersion_ = dispersion_test(counts, exposure)
+        if not hasattr(self, "failures_"):
+            self.fit(int(counts.sum()), float(exposure.sum()))
+        return self
+
+    def mttf_hours(
+        self, gpus: int, gpus_per_node: int = 8
+    ) -> tuple[float | None, float, float | None]:
+        """MTTF of a job on so many GPUs, hours, with its 95 % interval: (value, low, high).
+
+        A job takes whole nodes. With no failures only the lower end is known: (None, low, None).
+        """
+        if gpus < 1 or gpus_per_node < 1:
+            raise InputError("a job has at least one GPU", found=f"{gpus} / {gpus_per_node}")
+        hours = 24 / math.ceil(gpus / gpus_per_node)
+        low, high = self.mttf_node_days_ci95_
+        value = self.mttf_node_days_
+        return (
+            None if value is None else value * hours,
+            low * hours,
+            None if high is None else high * hours,
+        )
+
+    @property
+    def independence_(self) -> str:
+        """Whether "independent nodes in series" fits the buckets, in words."""
+        test = self.dispersion_
+        if test is None or test.p_value is None or test.statistic is None:
+            return (
+                "Whether nodes fail independently cannot be tested: it takes failures and two or "
+                "more job sizes."
+            )
+        numbers = f"{test.method}, statistic {test.statistic:.1f}, p = {test.p_value:.2g}"
+        if test.p_value >= 0.05:
+            return f"One failure rate per node-day fits all job sizes ({numbers})."
+        ran = [bucket for bucket in self.buckets_ if bucket.rate_per_1000_node_days is not None]
+        most = max(ran, key=lambda bucket: bucket.rate_per_1000_node_days or 0.0)
+        least = min(ran, key=lambda bucket: bucket.rate_per_1000_node_days or 0.0)
+        return (
+            f'"Independent nodes in series" does not hold ({numbers}): jobs of {_size(most)} fail '
+            f"{most.rate_per_1000_node_days:.2f} times per 1,000 node-days, those of {_size(least)} "
+            f"{least.rate_per_1000_node_days:.2f} times. Use the rate of the size in question; the "
+            "1/N line from another size misleads."
+        )
+
+    def to_dict(self, project: Sequence[int] = (), gpus_per_node: int = 8) -> dict[str, Any]:
+        """The JSON of ``holdfast fleet mttf``; bounds that do not exist are null."""
+        projections = []
+        for gpus in project:
+            value, low, high = self.mttf_hours(gpus, gpus_per_node)
+            projections.append({"gpus": gpus, "mttf_hours": value, "ci95": [low, high]})
+        test = self.dispersion_ or Dispersion(None, None, 0, "none: no buckets")
+        return {
+            "failures": self.failures_,
+            "node_days": self.node_days_,
+            "rate_per_1000_node_days": self.rate_per_1000_node_days_,
+            "ci95": list(self.ci95_),
+            "mttf_node_days": self.mttf_node_days_,
+            "mttf_node_days_ci95": list(self.mttf_node_days_ci95_),
+            "buckets": [bucket.to_dict() for bucket in self.buckets_],
+            "dispersion": test.to_dict(),
+            "independence": self.independence_,
+            "projections": projections,
+        }
+
+
+def dispersion_test(failures: npt.ArrayLike, exposure: npt.ArrayLike) -> Dispersion:
+    """Test that counts follow their exposure: X^2 = sum (O - E)^2 / E with E = total * share.
+
+    Given their total, Poisson counts of one common rate are multinomial with the shares of the
+    exposure. X^2 is then chi-square with k - 1 degrees of freedom if every E is at least 5; else its
+    p-value is (1 + #{X^2 simulated >= X^2}) / (1 + 20,000) over multinomial tables (fixed seed).
+
+    Args:
+        failures: counts, shape (k,).
+        exposure: in any unit, shape (k,); entries without exposure are left out.
+    """
+    counts, days = checked_counts(failures, exposure)
+    counts, days = counts[days > 0], days[days > 0]
+    total = counts.sum()
+    if counts.size < 2 or total == 0:
+        return Dispersion(None, None, max(int(counts.size) - 1, 0), "none: too little data")
+    share = days / days.sum()
+    expected = total * share
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    freedom = int(counts.size) - 1
+    if expected.min() >= SMALL_EXPECTED_COUNT:
+        from scipy.special import chdtrc
+
+        return Dispersion(statistic, float(chdtrc(freedom, statistic)), freedom, "chi-square")
+    tables = np.random.default_rng(SEED).multinomial(int(total), share, size=MONTE_CARLO_TABLES)
+    simulated = ((tables - expected) ** 2 / expected).sum(axis=1)
+    as_extreme = int((simulated >= statistic * (1 - 1e-9)).sum())
+    p_value = (1 + as_extreme) / (1 + MONTE_CARLO_TABLES)
+    return Dispersion(statistic, p_value, freedom, "Monte Carlo multinomial")
+
+
+def checked_counts(
+    failures: npt.ArrayLike, exposure: npt.ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    """Counts and exposures as float arrays of one length; InputError where they make no sense."""
+    counts = np.asarray(failures, dtype=np.float64)
+    days = np.asarray(exposure, dtype=np.float64)
+    if counts.shape != days.shape or counts.ndim != 1:
+        raise InputError("failures and exposure differ in length")
+    if not (np.isfinite(counts).all() and (counts >= 0).all() and (counts % 1 == 0).all()):
+        raise InputError("a count of failures is not a whole number, zero or more")
+    if not (np.isfinite(days).all() and (days >= 0).all()):
+        raise InputError("an exposure is not a finite number, zero or more")
+    if (counts[days == 0] > 0).any():
+        raise InputError(
+            "failures without exposure: a failed attempt ran, so it has node-days",
+            found=f"{int(counts[days == 0].sum())} failures in 0 node-days",
+            remedy="take failures and node-days from the same attempts",
+        )
+    return counts, days
+
+
+def _size(bucket: RateBucket) -> str:
+    if bucket.gpus_max is None:
+        return f"{bucket.gpus_min:,} GPUs and more"
+    if bucket.gpus_max == bucket.gpus_min:
+        return f"{bucket.gpus_min:,} GPU" + ("s" if bucket.gpus_min != 1 else "")
+    return f"{bucket.gpus_min:,}-{bucket.gpus_max:,} GPUs"

@@ -1,0 +1,321 @@
+"""Rates, trends and ageing against published vectors, scipy's distributions, enumeration and lifelines."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from holdfast.errors import InputError
+from holdfast.fleet.ageing import ageing
+from holdfast.fleet.failure_model import FailureModel, dispersion_test, garwood_interval
+from holdfast.fleet.failure_trend import trend
+
+
+@pytest.mark.parametrize(
+    ("failures", "node_days", "low", "high"),
+    [
+        (10, 1538.46, "83.656", "320.821"),
+        (1, 1000.0, "179.480", "39497.89"),
+        (0, 100.0, "27.1085", None),
+    ],
+)
+def test_published_intervals(failures, node_days, low, high):
+    model = FailureModel().fit(failures, node_days)
+    found_low, found_high = model.mttf_node_days_ci95_
+    assert f"{found_low:.{len(low.split('.')[1])}f}" == low
+    if high is None:
+        assert found_high is None
+        assert model.mttf_node_days_ is None
+        assert model.rate_per_1000_node_days_ == 0
+        assert model.ci95_ == (0, pytest.approx(1000 / 27.1085, rel=1e-5))
+    else:
+        assert f"{found_high:.{len(high.split('.')[1])}f}" == high
+
+
+@given(failures=st.integers(0, 100_000), node_days=st.floats(1e-3, 1e9))
+def test_interval_is_garwoods(failures, node_days):
+    low, high = garwood_interval(failures, node_days)
+    lowest = stats.chi2.ppf(0.025, 2 * failures) / 2 / node_days if failures else 0
+    assert low == pytest.approx(lowest, rel=1e-9)
+    assert high == pytest.approx(stats.chi2.ppf(0.975, 2 * failures + 2) / 2 / node_days, rel=1e-9)
+
+
+def test_published_projections():
+    model = FailureModel().fit(650, 100_000)
+    hours = {gpus: model.mttf_hours(gpus) for gpus in (16384, 131072, 100_000, 1024)}
+    assert f"{hours[16384][0]:.2f}" == "1.80"
+    assert f"{hours[131072][0]:.3f}" == "0.225"
+    assert f"{hours[100_000][0]:.3f}" == "0.295"
+    assert f"{hours[1024][0]:.1f}" == "28.8"
+    for value, low, high in hours.values():
+        assert low < value < high
+    # The measured points of the paper, which do not lie on that line.
+    one_node = FailureModel().fit(10_000, 477_000)  # MTTF 47.7 days of 8 GPUs
+    assert f"{one_node.rate_per_1000_node_days_:.2f}" == "20.96"
+    large = FailureModel().fit(24_000, 24_000 * 7.9 / 24 * 128)  # 7.9 h at 1,024 GPUs
+    assert f"{large.rate_per_1000_node_days_:.2f}" == "23.73"
+    assert large.mttf_hours(1024)[0] == pytest.approx(7.9)
+
+
+def test_no_failures_projects_a_bound():
+    value, low, high = FailureModel().fit(0, 100).mttf_hours(1024)
+    assert (value, high) == (None, None)
+    assert low == pytest.approx(27.1085 / 128 * 24, rel=1e-5)
+    assert FailureModel().fit(10, 100).mttf_hours(3) == FailureModel().fit(10, 100).mttf_hours(8)
+
+
+def buckets(failures, node_days):
+    low = [2**k * 8 for k in range(len(failures))]
+    high = [*(edge - 1 for edge in low[1:]), None]
+    return FailureModel().fit_buckets(low, high, failures, node_days)
+
+
+def test_contract_of_the_command():
+    model = buckets([3, 40, 0], [1000.0, 2000.0, 0.0])
+    answer = json.loads(json.dumps(model.to_dict([16384]), allow_nan=False))
+    assert answer["failures"] == 43
+    assert answer["rate_per_1000_node_days"] == pytest.approx(43 / 3)
+    assert answer["buckets"][1] == {
+        "gpus_min": 16,
+        "gpus_max": 31,
+        "failures": 40,
+        "node_days": 2000.0,
+        "rate_per_1000_node_days": 20.0,
+        "ci95": pytest.approx([1000 * bound for bound in garwood_interval(40, 2000)]),
+    }
+    assert answer["buckets"][2]["rate_per_1000_node_days"] is None
+    assert set(answer["projections"][0]) == {"gpus", "mttf_hours", "ci95"}
+    assert answer["dispersion"]["p_value"] < 0.01
+    assert "does not hold" in answer["independence"]
+    assert "16-31 GPUs fail 20.00" in answer["independence"]
+    calm = json.loads(json.dumps(buckets([0], [10.0]).to_dict([8]), allow_nan=False))
+    assert calm["dispersion"]["p_value"] is None
+    assert calm["projections"][0]["mttf_hours"] is None
+    assert "cannot be tested" in calm["independence"]
+    assert "fits all job sizes" in buckets([10, 10], [100.0, 100.0]).independence_
+
+
+def test_dispersion_is_scipys_chi_square():
+    counts, days = [30, 55, 20, 80], np.array([100.0, 130.0, 90.0, 200.0])
+    found = dispersion_test(counts, days)
+    peer = stats.chisquare(counts, sum(counts) * days / days.sum())
+    assert found.method == "chi-square"
+    assert found.statistic == pytest.approx(peer.statistic)
+    assert found.p_value == pytest.approx(peer.pvalue)
+
+
+def test_dispersion_of_few_failures_by_enumeration():
+    counts, days = np.array([4, 0, 1]), np.array([10.0, 40.0, 30.0])
+    share = days / days.sum()
+
+    def statistic(table):
+        return (((table - 5 * share) ** 2) / (5 * share)).sum()
+
+    exact = sum(
+        stats.multinomial.pmf(table, 5, share)
+        for table in itertools.product(range(6), repeat=3)
+        if sum(table) == 5 and statistic(np.array(table)) >= statistic(counts) - 1e-9
+    )
+    found = dispersion_test(counts, days)
+    assert found.method == "Monte Carlo multinomial"
+    assert found.statistic == pytest.approx(statistic(counts))
+    assert found.p_value == pytest.approx(exact, abs=4 * math.sqrt(exact / 20_000))
+
+
+def test_bad_counts_are_refused():
+    with pytest.raises(InputError, match="no node-days"):
+        FailureModel().fit(0, 0.0)
+    with pytest.raises(InputError, match="without exposure"):
+        FailureModel().fit(1, 0.0)
+    for bad in (-1, 0.5, math.nan):
+        with pytest.raises(InputError, match="whole number"):
+            FailureModel().fit(bad, 10.0)
+    with pytest.raises(InputError, match="exposure"):
+        FailureModel().fit(1, math.inf)
+    with pytest.raises(InputError, match="length"):
+        FailureModel().fit_buckets([8], [None], [1, 2], [3.0, 4.0])
+    with pytest.raises(InputError, match="length"):
+        FailureModel().fit_buckets([8], [None, None], [1, 2], [3.0, 4.0])
+    with pytest.raises(InputError, match="at least one GPU"):
+        FailureModel().fit(1, 10.0).mttf_hours(0)
+
+
+def test_trend_of_two_months_is_the_binomial_test():
+    # With two months S is the count of the second: the exact test and Clopper-Pearson's interval.
+    days = np.array([100.0, 150.0])
+    found = trend([4, 5], [6, 21], days)
+    peer = stats.binomtest(21, 27, 0.6, alternative="two-sided")
+    tails = [stats.binomtest(21, 27, 0.6, alternative=side).pvalue for side in ("less", "greater")]
+    assert found.p_value == pytest.approx(2 * min(tails))
+    assert found.rate_ratio_per_month == pytest.approx(21 / 150 / (6 / 100))
+    interval = peer.proportion_ci(method="exact")
+    odds = [p / (1 - p) * 100 / 150 for p in (interval.low, interval.high)]
+    assert found.ci95 == pytest.approx(odds, rel=1e-6)
+
+
+def test_exact_trend_against_enumeration():
+    month, counts, days = np.array([0, 1, 3]), np.array([1, 2, 4]), np.array([3.0, 5.0, 4.0])
+    share = days / days.sum()
+    observed = int(month @ counts)
+    below = above = 0.0
+    for table in itertools.product(range(8), repeat=3):
+        if sum(table) == 7:
+            chance = stats.multinomial.pmf(table, 7, share)
+            below += chance * (month @ table <= observed)
+            above += chance * (month @ table >= observed)
+    assert trend(month, counts, days).p_value == pytest.approx(2 * min(below, above))
+
+
+def test_trend_coverage_and_large_counts():
+    rng = np.random.default_rng(3)
+    days = np.linspace(800, 1500, 12)
+    truth = 1.08
+    rate = 0.006 * truth ** np.arange(12)
+    covered = 0
+    for _ in range(100):
+        found = trend(np.arange(12), rng.poisson(rate * days), days)
+        covered += found.ci95[0] <= truth <= found.ci95[1]
+    assert covered >= 90  # an exact interval covers at least 95 %: P(below 90 of 100) < 0.02
+    large = trend(np.arange(12), rng.poisson(rate * days * 300), days * 300)
+    assert large.method.startswith("normal")
+    assert large.rate_ratio_per_month == pytest.approx(truth, rel=0.01)
+    assert large.p_value < 1e-10
+    assert "rises" in large.sentence
+
+
+def test_both_methods_of_the_trend_agree(monkeypatch):
+    counts, days = [200, 230, 210, 260, 280], [1000.0] * 5
+    exact = trend(range(5), counts, days)
+    monkeypatch.setattr("holdfast.fleet.failure_trend.EXACT_UP_TO", 0)
+    normal = trend(range(5), counts, days)
+    assert exact.method == "exact conditional"
+    assert exact.rate_ratio_per_month == normal.rate_ratio_per_month
+    assert exact.ci95 == pytest.approx(normal.ci95, rel=2e-3)
+    assert exact.p_value == pytest.approx(normal.p_value, rel=0.1)
+
+
+def test_trend_at_the_ends():
+    nothing = trend([0, 1], [0, 0], [10.0, 10.0])
+    assert nothing.p_value is None
+    assert "No trend can be told" in nothing.sentence
+    assert trend([0, 1], [3, 0], [10.0, 0.0]).months == 1
+    first = trend([0, 1, 2], [9, 0, 0], [10.0, 10.0, 10.0])
+    assert first.rate_ratio_per_month == 0
+    assert first.ci95[0] == 0
+    assert first.ci95[1] < 1
+    assert "falls" in first.sentence
+    last = trend([0, 1, 2], [0, 0, 9], [10.0, 10.0, 10.0])
+    assert json.loads(json.dumps(last.to_dict(), allow_nan=False))["ci95"][1] is None
+    scattered = trend(range(6), [10, 90, 15, 80, 5, 95], [100.0] * 6)
+    assert scattered.dispersion_p_value < 1e-6
+    assert "scatter more" in scattered.sentence
+    with pytest.raises(InputError, match="month"):
+        trend([0.5, 1], [1, 1], [1.0, 1.0])
+
+
+def lifetimes(shape: float, count: int, seed: int):
+    rng = np.random.default_rng(seed)
+    life = 40_000 * rng.weibull(shape, count)
+    limit = rng.exponential(15_000, count)
+    return np.maximum(np.minimum(life, limit), 1.0), life <= limit
+
+
+@pytest.mark.parametrize("shape", [0.6, 1.0, 1.8])
+def test_ageing_against_lifelines(shape):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from lifelines import KaplanMeierFitter, WeibullFitter
+
+        duration, failed = lifetimes(shape, 800, 5)
+        weights = np.random.default_rng(1).integers(1, 5, 800)
+        peer = WeibullFitter().fit(duration, failed, weights=weights)
+        curve_peer = KaplanMeierFitter().fit(duration, failed, weights=weights)
+    found = ageing(duration, failed, weights=weights)
+    assert found.shape == pytest.approx(peer.rho_, rel=1e-4)
+    assert found.scale_s == pytest.approx(peer.lambda_, rel=1e-4)
+    error = peer.summary.loc["rho_", "se(coef)"] / peer.rho_
+    assert math.log(found.shape_ci95[1] / found.shape) / 1.959964 == pytest.approx(error, rel=1e-3)
+    curve = found.curve.to_pydict()
+    np.testing.assert_allclose(
+        curve["survival"], curve_peer.predict(np.array(curve["time_s"])), rtol=1e-9
+    )
+    bounds = curve_peer.confidence_interval_
+    at = np.searchsorted(bounds.index.to_numpy(), curve["time_s"][1:-1], side="right") - 1
+    np.testing.assert_allclose(curve["low"][1:-1], bounds.iloc[at, 0], rtol=1e-6)
+    np.testing.assert_allclose(curve["high"][1:-1], bounds.iloc[at, 1], rtol=1e-6)
+    assert found.curve.num_rows <= 200
+
+
+def test_binning_changes_the_shape_by_less_than_a_percent():
+    duration, failed = lifetimes(0.8, 400_000, 9)
+    whole = np.round(duration)  # as a scheduler keeps it
+    binned = ageing(whole, failed)
+    # The same likelihood without bins: its score at the binned estimate, and the root by scipy.
+    positive = np.maximum(whole, 0.5)
+    logs = np.log(positive)
+
+    def score(k):
+        power = positive**k
+        return (power @ logs) / power.sum() - 1 / k - logs[failed].mean()
+
+    from scipy.optimize import brentq
+
+    unbinned = brentq(score, 0.1, 5)
+    assert binned.shape == pytest.approx(unbinned, rel=0.01)
+    assert binned.failures == failed.sum()
+    assert binned.lifetimes == 400_000
+    assert binned.curve.num_rows <= 200
+    # The curve as well, where lifetimes are not resolved finer than a bin anyway.
+    time = np.array(binned.curve["time_s"])[100]
+    order = np.sort(whole)
+    at_risk = whole.size - np.searchsorted(order, whole[failed], side="left")
+    until = whole[failed] <= time
+    assert binned.curve["survival"][100].as_py() == pytest.approx(
+        math.exp(np.log1p(-1 / at_risk[until]).sum()), abs=0.003
+    )
+
+
+def test_an_attempt_on_many_nodes_is_many_lifetimes():
+    duration = np.array([10.0, 20.0, 30.0, 40.0, 15.0])
+    failed = np.array([True, True, True, False, True])
+    nodes = np.array([4, 2, 1, 8, 3])
+    together = ageing(duration, failed, node_count=nodes)
+    apart = ageing(
+        np.concatenate([duration, duration]),
+        np.concatenate([failed, np.zeros(5, dtype=bool)]),
+        weights=np.concatenate([failed, nodes - failed]),
+    )
+    assert together.shape == apart.shape
+    assert together.lifetimes == 18
+    assert together.curve == apart.curve
+
+
+def test_constant_hazard_is_called_constant():
+    calm = ageing(*lifetimes(1.0, 3000, 2))
+    assert calm.shape_ci95[0] < 1 < calm.shape_ci95[1]
+    assert "does not change" in calm.sentence
+    assert "come early" in ageing(*lifetimes(0.6, 3000, 2)).sentence
+    assert "grows" in ageing(*lifetimes(1.7, 3000, 2)).sentence
+
+
+def test_ageing_with_too_little():
+    two = ageing([0.0, 5.0, 9.0], [True, True, False])
+    assert two.shape is None
+    assert two.curve["survival"].to_pylist() == [1.0, pytest.approx(2 / 3), pytest.approx(1 / 3)]
+    assert "cannot be told" in two.sentence
+    assert ageing([5.0, 5.0, 5.0, 5.0], [True] * 4).shape is None  # no maximum: all at one time
+    assert ageing([5.0], [False]).curve.num_rows == 1
+    json.dumps(two.to_dict(), allow_nan=False)
+    for bad in (([], []), ([-1.0], [True]), ([math.nan], [True]), ([1.0, 2.0], [True])):
+        with pytest.raises(InputError):
+            ageing(*bad)
+    with pytest.raises(InputError, match="node count"):
+        ageing([1.0], [True], node_count=[0])
