@@ -58,6 +58,24 @@ def test_links_between_pages_lead_somewhere() -> None:
     assert not broken
 
 
+def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
+    from holdfast.fleet.formats import FORMATS, recognise
+
+    page = (REPOSITORY / "docs" / "fleet-formats.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^### `([\w-]+)`\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    assert set(sections) == {known.name for known in FORMATS}
+    for name, text in sections.items():
+        example = FENCE.search(text)
+        if name == "mapped":  # any table: nothing to recognise
+            continue
+        assert example, name
+        sample = tmp_path / f"{name}.sample"
+        sample.write_text(example[2], encoding="utf-8")
+        found = recognise(sample)
+        assert found is not None, name
+        assert found.name == name
+
+
 def test_readme_is_short() -> None:
     assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) < 150
 
