@@ -5,13 +5,38 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.errors import InputError
-from holdfast.fleet.formats import sacct_json, sacct_text
+from holdfast.fleet.formats import (
+    gcm,
+    health,
+    inventory,
+    mapped,
+    node_log,
+    qos,
+    sacct_json,
+    sacct_text,
+    slurm_events,
+    slurmctld,
+    swf,
+    xid,
+)
 from holdfast.fleet.formats.batch import Format
 from holdfast.fleet.formats.opening import first_bytes
 
 FORMATS: list[Format] = [
     sacct_json.FORMAT,
     sacct_text.FORMAT,
+    slurm_events.SLURM_EVENTS,
+    qos.SLURM_QOS,
+    inventory.SCONTROL,
+    inventory.SINFO,
+    slurmctld.SLURMCTLD,
+    gcm.GCM,
+    health.JSON_LINES,
+    health.CSV,
+    node_log.NODE_LOG,
+    swf.SWF,
+    xid.XID,
+    mapped.MAPPED,  # recognises nothing by itself
 ]
 """Every format, the most particular first: `detect` takes the first one that recognises a file."""
 
