@@ -18,6 +18,12 @@ ROOMS = [room.strip() for room in LAYERS[1].split("|")]
 HEAVY = {"altair", "duckdb", "ibis", "lifelines", "numba", "numpy", "pandas", "pyarrow", "scipy"}
 
 
+def test_the_contract_and_the_command_line_know_the_same_rooms() -> None:
+    from holdfast.cli import ROOMS as MOUNTED
+
+    assert set(MOUNTED) == set(ROOMS)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_has_the_face_that_every_room_has(room: str) -> None:
     module = importlib.import_module(f"holdfast.{room}")

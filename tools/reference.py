@@ -103,7 +103,9 @@ def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str,
     yield names, command
     if hasattr(command, "list_commands"):
         for name in command.list_commands(context):
-            yield from _commands(command.get_command(context, name), (*names, name))
+            # Resolving a room's name is what imports its commands.
+            _, member, _ = command.resolve_command(context, [name])
+            yield from _commands(member, (*names, name))
 
 
 def _context(command: Any, names: tuple[str, ...]) -> Any:
