@@ -9,6 +9,7 @@ preempted JobId=A has been killed/cancelled to reclaim ...            preempt_ki
 preempted JobId=A had to be killed                                    preempt_kill
 requeue job JobId=A due to failure of node N                          node_fail
 Killing JobId=A on failed node N                                      node_fail
+Batch JobId=A missing from batch node N (it rebooted)                 node_fail
 ====================================================================  ===============
 
 Only the first needs debug output; times are local unless the log's format carries a zone.
@@ -33,6 +34,11 @@ _TIME = r"^\[?(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d
 _JOB = r"JobId=(?P<{0}>[0-9][0-9_+*]*|Invalid)(?:\((?P<{0}_raw>\d+)\))?"
 _EVENTS = (
     ("preempt", "preemption grace time for", "preemption grace time for " + _JOB.format("job")),
+    (
+        "node_fail",
+        "missing from batch node",
+        "Batch " + _JOB.format("job") + r" missing from batch node (?P<node>\S+)",
+    ),
     (
         "preempt_requeue",
         "has been requeued to reclaim",
@@ -77,7 +83,9 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
             if started[2]:
                 facts["cluster"] = started[2].decode()
         lines = block.lines()
-        said = pc.match_substring_regex(lines, "preempt|failure of node|on failed node")
+        said = pc.match_substring_regex(
+            lines, "preempt|failure of node|on failed node|from batch node"
+        )
         numbers = pc.add(pc.indices_nonzero(said).cast(pa.int64()), block.first_line)
         table = _events(lines.filter(said), numbers, options, rejects)
         yield Batch(

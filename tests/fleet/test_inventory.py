@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reading import read, rejected, rows
+
+from holdfast.fleet.formats.inventory import SCONTROL, SINFO
+
+COLUMNS = ("node", "gpus", "cpus", "state", "reason")
+
+
+def test_scontrol_of_the_testbed(testbed: Path) -> None:
+    nodes = read(SCONTROL, testbed / "scontrol_nodes.txt")["nodes"]
+    assert nodes.num_rows == 16
+    assert rows(nodes, *COLUMNS)[0] == ("node01", 8, 96, "IDLE+PLANNED", None)
+    assert set(nodes.column("gpus").to_pylist()) == {8}
+    assert set(nodes.column("inferred").to_pylist()) == {False}
+
+
+def test_sinfo_of_the_testbed(testbed: Path) -> None:
+    nodes = read(SINFO, testbed / "sinfo.txt")["nodes"]
+    assert rows(nodes, *COLUMNS)[13:] == [
+        ("node14", 8, 96, "mixed", None),
+        ("node15", 8, 96, "planned", None),
+        ("node16", 8, 96, "mixed", None),
+    ]
+
+
+def test_a_node_in_two_partitions_is_one_row(shared_data: Path) -> None:
+    nodes = read(SINFO, shared_data / "fleet/gcm/sample-sinfo-output.txt")["nodes"]
+    assert rows(nodes, *COLUMNS) == [
+        ("node0201", 8, 80, "drain*", "replace"),
+        ("node1537", 8, 80, "alloc", None),
+        ("node4180", 2, 80, "alloc", None),
+    ]
+
+
+def test_sinfo_without_a_header(shared_data: Path) -> None:
+    nodes = read(SINFO, shared_data / "fleet/gcm/sinfo-output-for-structured.txt")["nodes"]
+    assert rows(nodes, *COLUMNS)[:3] == [
+        ("node1074", 8, 256, "idle", None),
+        ("node1221", 8, 256, "allocated", None),
+        ("node1492", 8, 256, "mixed", None),
+    ]
+
+
+def test_plain_sinfo_with_host_lists(tmp_path: Path) -> None:
+    path = tmp_path / "sinfo.txt"
+    path.write_text(
+        "PARTITION AVAIL  TIMELIMIT  NODES  STATE NODELIST\n"
+        "main*        up   infinite      2  down* n[1-2]\n"
+        "main*        up   infinite      1   idle n7\n"
+        "spare        up   infinite      1   idle n7\n"
+        "spare        up   infinite      1   idle n[8-\n"
+        "spare up\n"
+    )
+    tables = read(SINFO, path)
+    assert rows(tables["nodes"], *COLUMNS) == [
+        ("n1", None, None, "down*", None),
+        ("n2", None, None, "down*", None),
+        ("n7", None, None, "idle", None),
+    ]
+    assert rejected(tables) == [
+        (5, "no node list that can be read"),
+        (6, "another number of fields than the header"),
+    ]
+
+
+def test_scontrol_in_one_line_and_reasons(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.txt"
+    path.write_text(
+        "NodeName=a1 Arch=x86_64 CPUTot=64 Gres=gpu:h100:4(S:0-1),nic:2 OS=Linux 6.1 #1 State=DOWN+DRAIN "
+        "CfgTRES=cpu=64,gres/gpu=4 Reason=hc: pcie aer errors [root@2026-11-20T10:00:00] Comment=x\n"
+        "NodeName=a2 CPUTot=64 Gres=(null) State=IDLE CfgTRES=cpu=64\n"
+        "NodeName=a3 CPUTot=64\n"
+    )
+    tables = read(SCONTROL, path)
+    assert rows(tables["nodes"], *COLUMNS) == [
+        ("a1", 4, 64, "DOWN+DRAIN", "hc: pcie aer errors"),
+        ("a2", 0, 64, "IDLE", None),
+    ]
+    assert rejected(tables) == [(3, "not a whole node (NodeName, State)")]
+
+
+NODE = st.tuples(
+    st.integers(0, 16),
+    st.integers(1, 512),
+    st.sampled_from(["IDLE", "MIXED+DRAIN", "DOWN*+DRAIN", "ALLOCATED"]),
+    st.none() | st.from_regex(r"[a-zA-Z:.]{2,10}( [a-z0-9]{1,8}){0,4}", fullmatch=True),
+)
+
+
+@given(st.lists(NODE, min_size=1, max_size=6), st.booleans())
+def test_scontrol_round_trip(
+    tmp_path_factory: pytest.TempPathFactory,
+    nodes: list[tuple[int, int, str, str | None]],
+    one_line: bool,
+) -> None:
+    blocks, expected = [], []
+    for number, (gpus, cpus, state, reason) in enumerate(nodes):
+        lines = [
+            f"NodeName=n{number} Arch=x86_64 CoresPerSocket=8",
+            f"CPUAlloc=0 CPUEfctv={cpus} CPUTot={cpus} CPULoad=0.11",
+            f"Gres={f'gpu:h100:{gpus}' if gpus else '(null)'}",
+            f"State={state} ThreadsPerCore=1",
+        ]
+        if reason:
+            lines.append(f"Reason={reason} [root@2026-11-20T10:49:13]")
+        blocks.append((" " if one_line else "\n   ").join(lines) + ("\n" if one_line else "\n\n"))
+        expected.append((f"n{number}", gpus, cpus, state, reason))
+    path = tmp_path_factory.mktemp("nodes") / "nodes.txt"
+    path.write_text("".join(blocks))
+    reasons = ("none", "n/a", "null", "None", "NONE", "Unknown", "unknown", "UNKNOWN")
+    found = rows(read(SCONTROL, path)["nodes"], *COLUMNS)
+    assert found == [(*row[:4], None if row[4] in reasons else row[4]) for row in expected]
