@@ -84,15 +84,17 @@ def _comments(block: str) -> tuple[str, dict[str, str]]:
 def cli_page() -> str:
     """`docs/cli.md`: every command, from its own help."""
     import typer.main
+
     from holdfast.cli import app
 
     root = typer.main.get_command(app)
     parts = [GENERATED, "", CLI_PROSE]
     for names, command in _commands(root, ("holdfast",)):
+        context = _context(command, names)
         parts += [f"## {' '.join(names)}", "", _prose(command.help or ""), ""]
-        usage = " ".join([*names, *command.collect_usage_pieces(_context(command, names))])
+        usage = " ".join([*names, *command.collect_usage_pieces(context)])
         parts += ["```text", usage, "```", ""]
-        rows = [row for row in map(_parameter, command.params) if row]
+        rows = [row for one in command.params if (row := _parameter(one, context))]
         if rows:
             parts += ["| | |", "|-|-|", *rows, ""]
     return "\n".join(parts)
@@ -112,23 +114,13 @@ def _context(command: Any, names: tuple[str, ...]) -> Any:
     return command.context_class(command, info_name=names[-1])
 
 
-def _parameter(parameter: Any) -> str | None:
+def _parameter(parameter: Any, context: Any) -> str | None:
     """One row of a command's table: what to write, and what it does."""
-    if getattr(parameter, "hidden", False) or parameter.name == "help":
+    record = parameter.get_help_record(context)
+    if record is None or parameter.name == "help":
         return None
-    if parameter.param_type_name == "argument":
-        spelled = f"`{parameter.human_readable_name}`"
-    else:
-        names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
-        flag = parameter.is_flag or getattr(parameter, "count", False)
-        kind = parameter.metavar or parameter.type.name.upper()
-        spelled = names if flag else f"{names} {kind}"
-    note = _cell(" ".join((getattr(parameter, "help", None) or "").split()))
-    default = parameter.default
-    shown = default is not None and not callable(default) and default not in (False, (), [], "")
-    if shown and parameter.param_type_name != "argument":
-        note += f" Default: {_cell(str(default))}."
-    return f"| {spelled} | {note} |"
+    spelled, note = record
+    return f"| `{_cell(spelled)}` | {_cell(' '.join(note.split()))} |"
 
 
 def _prose(text: str) -> str:
