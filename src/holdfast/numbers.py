@@ -1,8 +1,9 @@
-"""How numbers read, in a terminal as in a report: digits, thousands, intervals."""
+"""How numbers read, in a terminal as in a report: digits, thousands, intervals, durations."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 
 def number(value: float | None, digits: int | None = None) -> str:
@@ -41,3 +42,23 @@ def interval(low: float | None, high: float | None, digits: int | None = None) -
     end = ")" if high is not None and math.isinf(high) else "]"
     start = "(" if low is not None and math.isinf(low) else "["
     return f"{start}{number(low, digits)}, {number(high, digits)}{end}"
+
+
+def duration(seconds: float | None) -> str:
+    """A duration in its two largest units, ``"1 h 30 min"``, ``"47 d 17 h"``, ``"0.25 s"``."""
+    if seconds is None or seconds != seconds:
+        return "–"
+    if seconds < 0:
+        return f"−{duration(-seconds)}"
+    if math.isinf(seconds):
+        return "∞"
+    if seconds < 10:
+        return f"{seconds:.3g} s"
+    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
+    for (large, size), (small, fraction) in pairwise(units):
+        whole = round(seconds / fraction) * fraction  # rounded once, so that no "60 min" appears
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            parts = f"{count:,} {large}"
+            return f"{parts} {rest // fraction} {small}" if rest else parts
+    return f"{seconds:.0f} s"

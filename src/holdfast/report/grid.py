@@ -98,7 +98,7 @@ def _cells(
             for text, lower, upper in zip(texts, map(shown, low), map(shown, high), strict=True)
         ]
     return [
-        f'<td{right} data-v="{_raw(value)}">{text}</td>'
+        f'<td{right} data-v="{_raw(shown(value))}">{text}</td>'
         for value, text in zip(values[column], texts, strict=True)
     ]
 
@@ -106,10 +106,11 @@ def _cells(
 def _time_cells(times: list[datetime.datetime | None]) -> list[str]:
     """Wall clock times; the header names the zone."""
     whole = all(time is None or (time.second, time.microsecond) == (0, 0) for time in times)
+    precision = "minutes" if whole else "seconds"
     return [
         '<td class="n" data-v=""></td>'
         if time is None
-        else f'<td class="n">{time.replace(tzinfo=None).isoformat(" ", "minutes" if whole else "seconds")}</td>'
+        else f'<td class="n">{time.replace(tzinfo=None).isoformat(" ", precision)}</td>'
         for time in times
     ]
 

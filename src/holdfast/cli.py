@@ -1,0 +1,132 @@
+"""The command `holdfast`: mounts the rooms, each imported only when it is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command, get_group
+
+from holdfast import __version__
+from holdfast.console import EngineOption, JsonOption, QuietOption, VerboseOption
+from holdfast.errors import HoldfastError, InputError
+from holdfast.tables import DEFAULT_ENGINE
+
+ROOMS: Mapping[str, tuple[str, str]] = {
+    # name: (module that has `app`, one line of help)
+    "fleet": (
+        "holdfast.fleet.cli",
+        "What failures cost a GPU cluster, why, and what would win it back.",
+    ),
+}
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+
+class _Rooms(TyperGroup):
+    """The root group: knows the rooms by name, and imports one when its commands are needed."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {
+            name: TyperGroup(name=name, help=help_line) for name, (_, help_line) in ROOMS.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if name is not None:
+            module, help_line = ROOMS[name]
+            command = get_group(import_module(module).app)
+            command.name = name
+            command.help = command.help or help_line
+        return name, command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("\ninterrupted; run the same command again to resume", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise typer.Exit(BROKEN_PIPE) from None
+
+
+app = typer.Typer(cls=_Rooms, invoke_without_command=True, rich_markup_mode=None)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def holdfast(
+    context: typer.Context,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+    engine: EngineOption = DEFAULT_ENGINE,
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Measure what a machine-learning fleet loses, why, and what would win it back."""
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line, and exit: 0 done, 1 the answer is a failure, 2 bad input or usage."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    code = _run(given)
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = BROKEN_PIPE
+    if code == BROKEN_PIPE:
+        # Nobody reads: let the interpreter flush into the void when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
+
+
+def _run(arguments: list[str]) -> int:
+    """The exit code of a command line; messages for the user go to stderr."""
+    as_json = "--json" in arguments
+    try:
+        outcome = get_command(app).main(arguments, "holdfast", standalone_mode=False)
+    except HoldfastError as error:
+        if as_json:
+            print(json.dumps({"error": _facts(error)}, indent=2), file=sys.stderr)
+        else:
+            print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except typer.Abort:
+        print("aborted", file=sys.stderr)
+        return INTERRUPTED
+    except SystemExit:  # the parser's own answer to a closed pipe; rooms raise typer.Exit
+        return BROKEN_PIPE
+    except typer.TyperException as error:
+        if as_json:
+            facts = {"kind": "UsageError", "message": error.format_message()}
+            print(json.dumps({"error": facts}, indent=2), file=sys.stderr)
+        else:
+            error.show()  # type: ignore[attr-defined]  # every exception of the parser has it
+        return error.exit_code
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _facts(error: HoldfastError) -> dict[str, str | None]:
+    facts: dict[str, str | None] = {"kind": type(error).__name__, "message": str(error)}
+    if isinstance(error, InputError):
+        for name in ("problem", "path", "place", "found", "expected", "remedy"):
+            facts[name] = getattr(error, name)
+    return facts

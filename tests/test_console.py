@@ -1,0 +1,131 @@
+"""What commands share: durations, JSON, tables."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import console
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("60m", 3600),
+        ("5m", 300),
+        ("7d", 604800),
+        ("90s", 90),
+        ("1h30m", 5400),
+        ("1h 30min", 5400),
+        ("10", 10),
+        ("0.5h", 1800),
+        ("250ms", 0.25),
+        (" 2W ", 1209600),
+        ("0", 0),
+        (42.5, 42.5),
+    ],
+)
+def test_durations(text: str | float, seconds: float) -> None:
+    assert console.duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "h", "1h30", "30m1h", "1m1m", "-5m", "1y", "5 m x", "1e3s", "inf"]
+)
+def test_no_durations(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is no duration"):
+        console.duration(text)
+
+
+@given(st.integers(0, 60), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))
+def test_durations_add_up(days: int, hours: int, minutes: int, seconds: int) -> None:
+    text = f"{days}d{hours}h{minutes}m{seconds}s"
+    span = datetime.timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    assert console.duration(text) == span.total_seconds()
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def test_plain_values() -> None:
+    value = {
+        "nan": math.nan,
+        "interval": (1.5, math.inf),
+        "numpy": np.float64(2.0),
+        "count": np.int64(3),
+        "flag": np.bool_(True),
+        "array": np.array([1.0, np.nan]),
+        "when": datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.UTC),
+        "long": datetime.timedelta(minutes=2),
+        "path": Path("a/b"),
+        "enum": Colour.RED,
+        "set": {"b", "a"},
+        "table": pa.table({"x": [1, None]}),
+        7: None,
+    }
+    assert console.plain(value) == {
+        "nan": None,
+        "interval": [1.5, None],
+        "numpy": 2.0,
+        "count": 3,
+        "flag": True,
+        "array": [1.0, None],
+        "when": "2026-01-02T03:04:00+00:00",
+        "long": 120.0,
+        "path": "a/b",
+        "enum": "red",
+        "set": ["a", "b"],
+        "table": [{"x": 1}, {"x": None}],
+        "7": None,
+    }
+
+
+def test_what_json_cannot_hold_is_a_bug() -> None:
+    with pytest.raises(TypeError, match="object"):
+        console.plain({"x": object()})
+
+
+@dataclass(frozen=True)
+class Answer:
+    rate: float
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rate": self.rate, "ci95": [0.0, math.inf], "node": "nöde\udcff[red]"}
+
+
+def test_emit(capsys: pytest.CaptureFixture[str]) -> None:
+    console.emit(Answer(2.5), True, lambda answer: "unused")
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["ci95"] == [0.0, None]
+    assert list(json.loads(printed)) == ["rate", "ci95", "node"]
+    assert printed.isascii()
+
+    def render(answer: Answer) -> Any:
+        return console.table({"Node": "left", "Rate (1/d)": "right"}, [("[red]n1[/]", answer.rate)])
+
+    console.emit(Answer(2.5), False, render)
+    printed = capsys.readouterr().out
+    assert "[red]n1[/]" in printed  # no markup from data
+    assert "Rate (1/d)" in printed
+    console.emit(Answer(2.5), False, lambda answer: "[bold]one line")
+    assert capsys.readouterr().out == "[bold]one line\n"
+
+
+def test_remarks_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    console.remark("written: x.html")
+    console.remark("never", quiet=True)
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", "written: x.html\n")

@@ -1,0 +1,70 @@
+"""Numbers, intervals and durations as people read them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.numbers import duration, interval, number
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [
+        (None, None, "–"),
+        (math.nan, 2, "–"),
+        (math.inf, None, "∞"),
+        (-math.inf, None, "−∞"),
+        (1204, None, "1,204"),
+        (0, None, "0"),
+        (0.0, None, "0"),
+        (0.65023, None, "0.6502"),
+        (47.7, 2, "47.70"),
+        (-3.14159, 1, "−3.1"),
+        (-0.04, 1, "0.0"),
+        (8.3e-7, 3, "<0.001"),
+        (0.4, 0, "<1"),
+        (123456.7, None, "123,457"),
+        (1e-9, None, "1.000e−09"),
+        (9.9996, None, "10.000"),
+    ],
+)
+def test_numbers(value: float | None, digits: int | None, text: str) -> None:
+    assert number(value, digits) == text
+
+
+def test_intervals() -> None:
+    assert interval(5.1, 9.82, 1) == "[5.1, 9.8]"
+    assert interval(27.1085, math.inf, 1) == "[27.1, ∞)"
+    assert interval(None, 2, 0) == "[–, 2]"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (5400, "1 h 30 min"),
+        (3599.6, "1 h"),
+        (86399, "1 d"),
+        (4124160, "47 d 18 h"),
+        (90, "1 min 30 s"),
+        (59.7, "1 min"),
+        (12.2, "12 s"),
+        (0.25, "0.25 s"),
+        (-90, "−1 min 30 s"),
+        (math.inf, "∞"),
+        (None, "–"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@given(st.floats(min_value=10, max_value=1e9))
+def test_a_duration_is_within_one_part_in_eighty_of_the_truth(seconds: float) -> None:
+    sizes = {"d": 86400, "h": 3600, "min": 60, "s": 1}
+    words = duration(seconds).replace(",", "").split()
+    back = sum(int(n) * sizes[unit] for n, unit in zip(words[::2], words[1::2], strict=True))
+    assert abs(back - seconds) <= max(0.5, seconds / 48)
