@@ -22,7 +22,8 @@ demo: $(VENV)/.core ## the main job on the bundled log: a report and its finding
 	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
 	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
 
-test: $(VENV)/.test lint ## everything that must hold: lint, types, import contracts, tests
+test: $(VENV)/.test lint ## everything that must hold: lint, types, contracts, documents, tests
+	$(BIN)/zensical build --clean --strict
 	$(BIN)/pytest -n 2 < /dev/null
 
 test-full: $(VENV)/.full .java lint ## the same and the slow proofs (Spark, large logs)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import reference
+import render
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SETTINGS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
@@ -49,6 +50,12 @@ def test_help_loads_nothing_heavy() -> None:
 def test_generated_pages_are_fresh(page: str) -> None:
     stored = (reference.DOCS / page).read_text(encoding="utf-8")
     assert stored == reference.PAGES[page](), "run: python tools/reference.py"
+
+
+def test_the_page_of_benchmarks_is_fresh() -> None:
+    assert render.PAGE.read_text(encoding="utf-8") == render.page(), (
+        "run: python benchmarks/render.py"
+    )
 
 
 def test_every_command_and_option_says_what_it_does() -> None:
