@@ -48,6 +48,12 @@ class _Rooms(TyperGroup):
             command.help = command.help or help_line
         return name, command, rest
 
+    def make_context(self, *positional: Any, **named: Any) -> Any:
+        try:
+            return super().make_context(*positional, **named)
+        except BrokenPipeError:  # --help and --version print while the line is parsed
+            raise typer.Exit(BROKEN_PIPE) from None
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -112,8 +118,6 @@ def _run(arguments: list[str]) -> int:
     except typer.Abort:
         print("aborted", file=sys.stderr)
         return INTERRUPTED
-    except SystemExit:  # the parser's own answer to a closed pipe; rooms raise typer.Exit
-        return BROKEN_PIPE
     except typer.TyperException as error:
         if as_json:
             facts = {"kind": "UsageError", "message": error.format_message()}
