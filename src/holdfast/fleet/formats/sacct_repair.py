@@ -86,7 +86,7 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
             cost[first], choice[first] = 0.0, (first + 1, pieces[first])
             continue
         for last, joined in _joins(pieces, first, layout):
-            swallowed = _SWALLOW_COST * sum(alone[first : last + 1]) if last > first else 0.0
+            swallowed = _SWALLOW_COST * sum(alone[first + 1 : last + 1])
             bound = best - cost[last + 1] - swallowed
             if bound <= 0:
                 continue

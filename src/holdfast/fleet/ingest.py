@@ -1,0 +1,392 @@
+"""From logs to a store: `holdfast fleet ingest`."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fcntl
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import InputError, StoreError
+from holdfast.fleet.formats import by_name, detect, recognise
+from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.ingest_commit import commit, iso
+from holdfast.fleet.ingest_staging import STAGING, Stage, fingerprint, stages_left
+from holdfast.fleet.store import MANIFEST, Store, sweep
+from holdfast.progress import Tracker, track
+
+_LOCK = ".lock"
+_SHOWN_REJECTS = 3
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """What a store holds after an ingest."""
+
+    store: str
+    attempts: int
+    """Accounting records, each once; recovered attempts are not among them."""
+    attempts_recovered: int
+    """Attempts that accounting lost, rebuilt from steps."""
+    jobs: int
+    """Distinct job ids."""
+    steps_skipped: int
+    """Step records in the sources: they are not jobs."""
+    rejected: int
+    """Records that could not be used; the table `rejects` has them."""
+    nodes: int
+    health_events: int
+    duplicates_flag: str
+    """Was `sacct --duplicates` used: "present", "missing" (failures are hidden) or "unknown"."""
+    time_range: tuple[str, str] | None
+    """First and last time of an attempt, ISO 8601 in UTC."""
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    """Every source of the store: path, format, rows, steps, rejected."""
+    already_known: list[str] = field(default_factory=list)
+    """Sources of this call that the store had already."""
+    not_recognised: list[str] = field(default_factory=list)
+    """Files in the given folders that are in no known format."""
+    inferred: list[str] = field(default_factory=list)
+    """What the store holds that no source says, in sentences."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON that the command prints."""
+        return {
+            **self.__dict__,
+            "time_range": None if self.time_range is None else list(self.time_range),
+        }
+
+
+@dataclass(frozen=True)
+class _Source:
+    path: Path
+    format: Format
+    key: str
+
+
+def ingest(
+    sources: Sequence[str | Path],
+    store: str | Path,
+    *,
+    format: str | None = None,
+    timezone: str = "UTC",
+    cluster: str = "",
+    since: datetime | None = None,
+    until: datetime | None = None,
+    max_reject_share: float = 0.01,
+    column_map: str | Path | None = None,
+    gpus_per_node: int | None = None,
+    delimiter: str | None = None,
+) -> IngestResult:
+    """Read logs into a store; what the store has already is not added twice.
+
+    An ingest that was interrupted goes on where it stopped when it is called again. The store changes
+    in one step at the end, or not at all.
+
+    Args:
+        sources: files, or folders whose recognised files are taken.
+        store: the folder of the store; made if missing, else added to.
+        format: name of the format of every source; None: by content.
+        timezone: zone of times that are written without one, for example ``"Europe/Berlin"``.
+        cluster: name for sources that carry none.
+        since: leave out attempts that ended before (in `timezone` unless it carries a zone).
+        until: leave out attempts that ended at this time or later, or began later.
+        max_reject_share: share of the records of one source above which it is refused.
+        column_map: TOML map for CSV and Parquet.
+        gpus_per_node: GPUs of a node, for formats that count nodes or processors only.
+        delimiter: of `sacct` text; None: detect.
+
+    Returns:
+        what the store holds now.
+
+    Raises:
+        InputError: if a source cannot be read, is in no known format, or has too many rejects.
+        StoreError: if the store cannot be written, is in use, or is of a newer version.
+    """
+    zone = _zone(timezone)
+    folder = Path(store)
+    options = ReadOptions(
+        timezone=zone,
+        cluster=cluster,
+        delimiter=delimiter,
+        column_map=None if column_map is None else Path(column_map),
+        gpus_per_node=gpus_per_node,
+    )
+    window = (_seconds(since, zone), _seconds(until, zone))
+    settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node)
+    found, strangers = _find(sources, format, folder, settings)
+    old = _existing(folder)
+    with _only_writer(folder), _disk_errors(folder):
+        sweep(folder)
+        had = {entry["fingerprint"] for entry in old.facts["sources"]} if old else set()
+        new = list({each.key: each for each in found if each.key not in had}.values())
+        known = [str(each.path) for each in found if each.key in had]
+        if new or old is None:
+            stages = _stage(new, folder, options, window)
+            _check_rejects(new, stages, max_reject_share, folder)
+            entries = [*(old.facts["sources"] if old else []), *map(_entry, new, stages)]
+            old = commit(folder, old, stages, {"sources": entries, "timezone": timezone})
+        shutil.rmtree(folder / STAGING, ignore_errors=True)
+    return _result(old, known, strangers)
+
+
+# --- Sources -------------------------------------------------------------------------------------
+
+
+def _find(
+    sources: Sequence[str | Path], name: str | None, store: Path, settings: Sequence[object]
+) -> tuple[list[_Source], list[str]]:
+    """The files to read, each with its format, and those that nobody knows."""
+    chosen = None if name is None else by_name(name)
+    found: list[tuple[Path, Format]] = []
+    strangers: list[str] = []
+    for source in map(Path, sources):
+        if not source.is_dir():
+            if not source.exists():
+                raise InputError(
+                    "the file does not exist", path=source, remedy="check the path of the log"
+                )
+            found.append((source, chosen or detect(source)))
+            continue
+        for file in _files_under(source, store):
+            kind = chosen or recognise(file)
+            if kind is None:
+                strangers.append(str(file))
+            else:
+                found.append((file, kind))
+    if not found:
+        raise InputError(
+            "none of the files is a log that holdfast knows",
+            path=", ".join(map(str, sources)),
+            found=", ".join(Path(each).name for each in strangers[:5]) or "no file",
+            expected="for example the output of `sacct --parsable2 --duplicates`",
+            remedy="name the format with --format NAME",
+        )
+    return [
+        _Source(path, kind, fingerprint(path, kind.name, settings)) for path, kind in found
+    ], strangers
+
+
+def _files_under(folder: Path, store: Path) -> Iterator[Path]:
+    inside = store.resolve()
+    for file in sorted(folder.rglob("*")):
+        hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+        if file.is_file() and not hidden and inside not in file.resolve().parents:
+            yield file
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InputError(
+            f"there is no time zone {name!r}",
+            expected="a name of the tz database, for example UTC or Europe/Berlin",
+            remedy="correct --timezone",
+        ) from error
+
+
+def _seconds(moment: datetime | None, zone: ZoneInfo) -> int | None:
+    if moment is None:
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp())
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+
+def _stage(
+    sources: Sequence[_Source],
+    folder: Path,
+    options: ReadOptions,
+    window: tuple[int | None, int | None],
+) -> list[Stage]:
+    """Read every source to its end, beginning where an interrupted ingest stopped."""
+    wanted = {source.key for source in sources}
+    for left in stages_left(folder):
+        if left.name not in wanted:
+            shutil.rmtree(left, ignore_errors=True)
+    stages = []
+    total = sum(source.path.stat().st_size for source in sources)
+    with track("reading", total) as bar:
+        for source in sources:
+            bar.describe(source.path.name)
+            stage = Stage(folder, source.key)
+            _read(source, stage, options, window, bar)
+            stages.append(stage)
+    return stages
+
+
+def _read(
+    source: _Source,
+    stage: Stage,
+    options: ReadOptions,
+    window: tuple[int | None, int | None],
+    bar: Tracker,
+) -> None:
+    size = source.path.stat().st_size
+    shown = min(stage.journal.offset, size)
+    bar.advance(shown)
+    if not stage.journal.done:
+        for batch in source.format.read(source.path, options, stage.journal.offset):
+            stage.add(_within(batch, window))
+            # A compressed source has more bytes than its file: the bar then waits at the end.
+            now = min(batch.offset, size)
+            bar.advance(max(0, now - shown))
+            shown = max(shown, now)
+        stage.finish()
+    bar.advance(size - shown)
+
+
+def _within(batch: Batch, window: tuple[int | None, int | None]) -> Batch:
+    """The batch without the attempts that ended outside [since, until)."""
+    since, until = window
+    if (since is None and until is None) or "attempts" not in batch.tables:
+        return batch
+    attempts = batch.tables["attempts"]
+    keep: pa.Array = pa.scalar(True)
+    if since is not None:  # what is still running ends later than any time
+        keep = pc.fill_null(pc.greater_equal(attempts["end_s"], since), True)
+    if until is not None:
+        moment = pc.coalesce(attempts["end_s"], attempts["start_s"], attempts["submit_s"])
+        keep = pc.and_(keep, pc.fill_null(pc.less(moment, until), True))
+    tables = {**batch.tables, "attempts": attempts.filter(keep)}
+    return Batch(tables, batch.offset, batch.steps, batch.facts)
+
+
+def _check_rejects(
+    sources: Sequence[_Source], stages: Sequence[Stage], most: float, folder: Path
+) -> None:
+    """Refuse a source of which too much could not be used.
+
+    Raises:
+        InputError: naming the reject file, with the first reasons.
+    """
+    for source, stage in zip(sources, stages, strict=True):
+        rejected = stage.journal.rows("rejects")
+        used = stage.journal.steps + sum(
+            stage.journal.rows(name)
+            for name in ("attempts", "health", "node_outages", "controller_events", "nodes", "qos")
+        )
+        if not rejected or rejected <= most * (rejected + used):
+            continue
+        file = folder.with_name(folder.name + ".rejects.csv")
+        rejects = stage.read("rejects").to_pylist()
+        with file.open("w", encoding="utf-8", newline="") as out:
+            writer = csv.DictWriter(out, ["source", "line", "reason", "raw"])
+            writer.writeheader()
+            writer.writerows(rejects)
+        stage.discard()
+        first = "; ".join(
+            f"line {row['line']}: {row['reason']}" for row in rejects[:_SHOWN_REJECTS]
+        )
+        raise InputError(
+            f"{rejected} of {rejected + used} records cannot be used",
+            path=source.path,
+            found=first,
+            expected=f"at most {most:.2%} of the records",
+            remedy=f"look at {file}; allow more with --max-reject-share",
+        )
+
+
+def _entry(source: _Source, stage: Stage) -> dict[str, Any]:
+    """What `store.json` says of a source."""
+    journal = stage.journal
+    tables = {name for part in journal.parts for name in part} - {"steps", "seen_nodes", "rejects"}
+    return {
+        "path": str(source.path),
+        "format": source.format.name,
+        "fingerprint": source.key,
+        "rows": sum(journal.rows(name) for name in tables),
+        "steps": journal.steps,
+        "rejected": journal.rows("rejects"),
+        "facts": journal.facts,
+    }
+
+
+# --- The store -----------------------------------------------------------------------------------
+
+
+def _existing(folder: Path) -> Store | None:
+    if (folder / MANIFEST).exists():
+        return Store.open(folder)
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder}: a file stands where the store should go")
+    own = {STAGING, _LOCK, "attempts", "nodes", *_SMALL}
+    if folder.is_dir() and any(entry.name not in own for entry in folder.iterdir()):
+        raise StoreError(
+            f"{folder}: the folder holds other things than a store\n"
+            "  remedy: name a new or an empty folder"
+        )
+    return None
+
+
+_SMALL = ("health", "node_outages", "controller_events", "qos", "rejects")
+
+
+@contextlib.contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Hold the store for writing.
+
+    Raises:
+        StoreError: if another ingest holds it, or the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / _LOCK).open("w")
+    except OSError as error:
+        raise StoreError(f"{folder}: the store cannot be written\n  found: {error}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"{folder}: another ingest is writing this store\n  remedy: wait until it has ended"
+            ) from error
+        yield
+
+
+@contextlib.contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a full disk and its like into an error that says that the store is as it was."""
+    try:
+        yield
+    except OSError as error:
+        with contextlib.suppress(OSError):  # then the next ingest sweeps
+            sweep(folder)
+        raise StoreError(
+            f"{folder}: the store could not be written and is as it was before\n"
+            f"  found: {error}\n"
+            "  remedy: make room and run the same command again; it goes on where it stopped"
+        ) from error
+
+
+def _result(store: Store, known: list[str], strangers: list[str]) -> IngestResult:
+    facts = store.facts
+    counts = facts["counts"]
+    span = facts["time_range"]
+    return IngestResult(
+        store=str(store.path),
+        attempts=counts["attempts"],
+        attempts_recovered=counts["attempts_recovered"],
+        jobs=counts["jobs"],
+        steps_skipped=sum(entry["steps"] for entry in facts["sources"]),
+        rejected=counts["rejected"],
+        nodes=counts["nodes"],
+        health_events=counts["health_events"],
+        duplicates_flag=facts["duplicates_flag"],
+        time_range=None if span is None else (iso(span[0]), iso(span[1])),
+        sources=[{k: v for k, v in entry.items() if k != "facts"} for entry in facts["sources"]],
+        already_known=known,
+        not_recognised=strangers,
+        inferred=list(facts["inferred"]),
+    )

@@ -1,0 +1,449 @@
+"""From staged batches to a store, in one step that either happens or does not.
+
+New Parquet files are written beside the old ones; replacing `store.json` is the commit. Files in
+which nothing changes are listed again as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import ipc
+
+from holdfast.fleet.formats.columns import flat, row_key
+from holdfast.fleet.ingest_duplicates import merge_duplicates
+from holdfast.fleet.ingest_index import NULL, Index, Ints, Mask, Part, Sign, named, only_cluster
+from holdfast.fleet.ingest_recovery import explain, lost_attempts
+from holdfast.fleet.ingest_signs import duplicates_flag
+from holdfast.fleet.ingest_staging import SEEN_NODES, STAGING, Stage
+from holdfast.fleet.schema import ATTEMPTS, NODES, TABLES
+from holdfast.fleet.store import Store, sweep, write_manifest
+
+_FILE_ROWS = 1_000_000
+_ROW_GROUP_ROWS = 262_144
+_WRITERS = 2
+
+# What makes a row of a small table the same row again.
+_IDENTITY = {
+    "health": ("time_s", "node", "check", "severity", "result", "message", "xid"),
+    "node_outages": ("node", "start_s", "state"),
+    "controller_events": ("time_s", "event", "job_id", "job_id_raw", "preemptor", "node"),
+    "qos": ("qos",),
+    "rejects": ("source", "line", "reason", "raw"),
+}
+_FEW_VALUES = [
+    "cluster", "user", "account", "partition", "qos", "work_dir", "state", "reason", "failed_node",
+    "nodes.list.element", "excluded_nodes.list.element", "time_limit_s", "gpus", "cpus",
+    "node_count", "attempt", "exit_code", "exit_signal", "restarts", "node", "check", "severity",
+    "result", "message", "event", "xid", "cause", "source",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a commit starts from."""
+
+    folder: Path
+    old: Store | None
+    stages: Sequence[Stage]
+    number: int
+    """1, 2, ...: names the files of this commit."""
+
+    def write(self, name: str, table: pa.Table, suffix: str = "000") -> str:
+        """Write one Parquet file of a table; gives its name for `store.json`."""
+        return self.write_many(name, suffix, lambda write: write(table))
+
+    def write_many(
+        self, name: str, suffix: str, rows: Callable[[Callable[[pa.Table], None]], None]
+    ) -> str:
+        """Write one Parquet file row group by row group; `rows` calls what it is given for each."""
+        (self.folder / name).mkdir(parents=True, exist_ok=True)
+        part = f"{name}/{self.number:04d}-{suffix}.parquet"
+        schema = TABLES[name]
+        coded = [column for column in _FEW_VALUES if column.split(".")[0] in schema.names]
+        with (
+            (self.folder / part).open("wb") as file,
+            pq.ParquetWriter(
+                file, schema, compression="zstd", compression_level=1, use_dictionary=coded
+            ) as writer,
+        ):
+            rows(lambda table: writer.write_table(table, row_group_size=_ROW_GROUP_ROWS))
+        _sync(self.folder / part)
+        return part
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def commit(
+    folder: Path, old: Store | None, stages: Sequence[Stage], facts: Mapping[str, Any]
+) -> Store:
+    """Bring staged rows into the store.
+
+    Args:
+        folder: the store.
+        old: the store as it is; None: there is none yet.
+        stages: the sources, read to their ends.
+        facts: what `store.json` says of this ingest: "sources", "timezone" ...
+
+    Returns:
+        the new store.
+
+    Raises:
+        OSError: if a file cannot be written; the store is then as it was.
+    """
+    number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
+    work = Commit(folder, old, stages, number)
+    small = {name: _small_table(work, name) for name in _IDENTITY}
+    tables = {name: files for name, (files, _) in small.items()}
+    attempts = _attempts(work, small["node_outages"][1](), small["controller_events"][1]())
+    tables["attempts"] = attempts.files
+    tables["nodes"], nodes, inferred = _nodes(work)
+    counts = {
+        **attempts.counts,
+        "nodes": nodes,
+        "health_events": _count(folder, tables["health"]),
+        "rejected": _count(folder, tables["rejects"]),
+    }
+    write_manifest(
+        folder,
+        {
+            **facts,
+            "commits": number,
+            "tables": tables,
+            "counts": counts,
+            "duplicates_flag": attempts.duplicates_flag,
+            "time_range": attempts.time_range,
+            "cluster": attempts.cluster,
+            "inferred": [*inferred, *attempts.inferred],
+        },
+    )
+    sweep(folder)
+    return Store.open(folder)
+
+
+def _count(folder: Path, files: Sequence[str]) -> int:
+    return sum(pq.read_metadata(folder / file).num_rows for file in files)
+
+
+# --- Small tables --------------------------------------------------------------------------------
+
+
+def _small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Table]]:
+    """Old and new rows of a table, each once; its files, and how to read it."""
+    schema = TABLES[name]
+    old_files = list(work.old.facts["tables"].get(name, [])) if work.old else []
+
+    def stored(files: Sequence[str]) -> pa.Table:
+        read = [pq.read_table(work.folder / file, schema=schema) for file in files]
+        return pa.concat_tables([schema.empty_table(), *read])
+
+    staged = pa.concat_tables([schema.empty_table(), *(each.read(name) for each in work.stages)])
+    if old_files and not len(staged):
+        return old_files, lambda: stored(old_files)
+    rows = pa.concat_tables([stored(old_files), staged])
+    keys = row_key(*(rows[column] for column in _IDENTITY[name]))
+    if "key" in schema.names:
+        place = schema.get_field_index("key")
+        rows = rows.set_column(place, schema.field(place), keys)
+    rows = rows.take(pa.array(_last_of_each(rows, keys)))
+    return [work.write(name, rows)], lambda: rows
+
+
+def _last_of_each(rows: pa.Table, keys: pa.Array) -> Ints:
+    """One row a key, in the order of the table: the last, but a period that has ended first."""
+    values = flat(keys).to_numpy()
+    over = np.ones(len(values), bool)
+    if "end_s" in rows.column_names:
+        over = flat(pc.is_valid(rows["end_s"])).to_numpy(zero_copy_only=False)
+    order = np.lexsort((np.arange(len(values)), over, values))
+    last = np.append(values[order][1:] != values[order][:-1], True)[: len(order)]
+    return np.sort(order[last])
+
+
+def _nodes(work: Commit) -> tuple[list[str], int, list[str]]:
+    """The inventory, and the nodes that only logs name: files, rows, what was inferred."""
+    old = [NODES.empty_table()]
+    if work.old:
+        old += [pq.read_table(file, schema=NODES) for file in work.old.files("nodes")]
+    known: dict[str, dict[str, Any]] = {}
+    seen: dict[str, int | None] = {}
+    for row in pa.concat_tables([*old, *(each.read("nodes") for each in work.stages)]).to_pylist():
+        if row["inferred"]:
+            _most(seen, row["node"], row["gpus"])
+        else:
+            known[row["node"]] = row
+    names = pa.concat_tables(
+        [SEEN_NODES.empty_table(), *(each.read("seen_nodes") for each in work.stages)]
+    )
+    most = names.group_by("node").aggregate([("gpus", "max")])
+    for node, gpus in zip(most["node"].to_pylist(), most["gpus_max"].to_pylist(), strict=True):
+        _most(seen, node, gpus)
+    guessed = sorted(set(seen) - set(known))
+    blank = dict.fromkeys(NODES.names)
+    rows = [known[node] for node in sorted(known)]
+    rows += [{**blank, "node": node, "gpus": seen[node], "inferred": True} for node in guessed]
+    inferred = []
+    if guessed:
+        inferred.append(
+            f"{len(guessed)} of {len(rows)} nodes come from the node lists of jobs, not from an "
+            "inventory; a node's GPUs are the most that one job had on it."
+        )
+    return [work.write("nodes", pa.Table.from_pylist(rows, schema=NODES))], len(rows), inferred
+
+
+def _most(seen: dict[str, int | None], node: str, gpus: int | None) -> None:
+    before = seen.get(node)
+    seen[node] = before if gpus is None else gpus if before is None else max(before, gpus)
+
+
+# --- Attempts ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Attempts:
+    files: list[str]
+    counts: dict[str, int]
+    duplicates_flag: str
+    time_range: list[int] | None
+    cluster: str
+    inferred: list[str]
+
+
+def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> _Attempts:
+    """Deduplicate, recover, number and write the attempts."""
+    parts = _parts(work)
+    index = Index(cluster=only_cluster(parts))
+    index.extend(parts)
+    scratch = work.folder / STAGING / "commit"
+    recovered_before = index.gather(index.has(Sign.RECOVERED))
+    index.keep &= ~index.has(Sign.RECOVERED)
+    merge_duplicates(index, scratch)
+    recovered = _recover(work, index, recovered_before, outages, events)
+    if len(recovered):
+        scratch.mkdir(parents=True, exist_ok=True)
+        path = scratch / "recovered.arrow"
+        with ipc.new_file(str(path), ATTEMPTS) as writer:
+            writer.write_table(recovered)
+        index.extend([Part(path, len(recovered), stored=False)])
+    order, first = _chains(index)
+    number = _numbers(order, first, len(index.key))
+    runtime = _after_resizing(index, order, first)
+    inferred = []
+    if len(recovered):
+        inferred.append(
+            f"{len(recovered)} attempts that accounting lost were recovered from steps that began "
+            "before their job."
+        )
+    return _Attempts(
+        files=_write(work, index, number, runtime),
+        counts={
+            "attempts": int(index.keep.sum()) - len(recovered),
+            "attempts_recovered": len(recovered),
+            "jobs": int(first.sum()),
+        },
+        duplicates_flag=duplicates_flag(index, order, first),
+        time_range=_time_range(index),
+        cluster=index.cluster,
+        inferred=inferred,
+    )
+
+
+def _parts(work: Commit) -> list[Part]:
+    stored = work.old.files("attempts") if work.old else []
+    parts = [Part(file, pq.read_metadata(file).num_rows, stored=True) for file in stored]
+    for stage in work.stages:
+        for part in stage.journal.parts:
+            if "attempts" in part:
+                file, _, rows = part["attempts"]
+                parts.append(Part(stage.folder / file, rows, stored=False))
+    return parts
+
+
+def _recover(
+    work: Commit, index: Index, before: pa.Table, outages: pa.Table, events: pa.Table
+) -> pa.Table:
+    """The attempts that accounting lost: those found now and those found by earlier ingests."""
+    steps = pa.concat_tables([each.read("steps") for each in work.stages])
+    place = steps.schema.get_field_index("cluster")
+    cluster = pc.if_else(pc.equal(steps["cluster"], ""), index.cluster, steps["cluster"])
+    steps = steps.set_column(place, "cluster", cluster)
+    found = pa.concat_tables([lost_attempts(steps, _rows_of(index, steps)), before])
+    if not len(found):
+        return found
+    found = found.take(pa.array(_last_of_each(found.drop_columns("end_s"), found["key"])))
+    owners = _rows_of(index, found)
+    start_of = dict(zip(_job_keys(owners), owners["start_s"].to_pylist(), strict=True))
+    starts = {
+        key: start_of[job]
+        for key, job in zip(found["key"].to_pylist(), _job_keys(found), strict=True)
+        if start_of.get(job) is not None
+    }
+    return explain(found, starts, outages, events)
+
+
+def _job_keys(rows: pa.Table) -> list[int]:
+    """The keys of the rows of the same job and submission that accounting has."""
+    plain = pa.array(np.zeros(len(rows), bool))
+    keys: list[int] = row_key(
+        flat(rows["cluster"]), flat(rows["job_id_raw"]), flat(rows["submit_s"]), plain
+    ).to_pylist()
+    return keys
+
+
+def _rows_of(index: Index, rows: pa.Table) -> pa.Table:
+    """The attempts, whole, of the same job and submission as `rows`."""
+    if not len(rows):
+        return ATTEMPTS.empty_table()
+    wanted = np.array(_job_keys(rows), np.int64)
+    return index.gather(index.keep & np.isin(index.key, wanted))
+
+
+def _chains(index: Index) -> tuple[Ints, Mask]:
+    """Kept rows sorted by job, then by submission and start; and which are the first of a job."""
+    kept = np.flatnonzero(index.keep)
+    order = kept[np.argsort(index.group[kept], kind="stable")]
+    group = index.group[order]
+    first = np.concatenate([[True], group[1:] != group[:-1]]) if len(order) else np.zeros(0, bool)
+    again = np.flatnonzero(~first)
+    if len(again):
+        several = np.zeros(len(order), bool)
+        several[again] = several[again - 1] = True
+        rows = order[several]
+        never = np.iinfo(np.int64).max
+        start = np.where(index.start[rows] == NULL, never, index.start[rows])
+        submit = np.where(index.submit[rows] == NULL, start, index.submit[rows])
+        order[several] = rows[np.lexsort((start, submit, index.group[rows]))]
+    return order, first
+
+
+def _numbers(order: Ints, first: Mask, rows: int) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """1, 2, 3 ... within each job, for every row."""
+    number = np.zeros(rows, np.int32)
+    if len(order):
+        position = np.arange(len(order))
+        begins = np.maximum.accumulate(np.where(first, position, 0))
+        number[order] = position - begins + 1
+    return number
+
+
+def _after_resizing(index: Index, order: Ints, first: Mask) -> dict[int, int]:
+    """Row -> its seconds on its own nodes, where it repeats the start of the row before a resize."""
+    if not len(order):
+        return {}
+    rows, before = order[1:], order[:-1]
+    repeats = (
+        ~first[1:]
+        & index.has(Sign.RESIZING)[before]
+        & (index.start[rows] == index.start[before])
+        & (index.start[rows] != NULL)
+        & (index.end[rows] != NULL)
+        & (index.end[before] != NULL)
+    )
+    seconds = index.end[rows[repeats]] - index.end[before[repeats]]
+    return dict(zip(rows[repeats].tolist(), np.maximum(seconds, 0).tolist(), strict=True))
+
+
+def _time_range(index: Index) -> list[int] | None:
+    times = np.concatenate([index.start[index.keep], index.end[index.keep]])
+    times = times[times != NULL]
+    if not len(times):
+        times = index.submit[index.keep & (index.submit != NULL)]
+    return [int(times.min()), int(times.max())] if len(times) else None
+
+
+def _write(
+    work: Commit,
+    index: Index,
+    number: np.ndarray[Any, np.dtype[np.int32]],
+    runtime: Mapping[int, int],
+) -> list[str]:
+    """Write the kept rows; files of the store in which nothing changes stay."""
+    files: list[str] = []
+    chunks: list[list[tuple[Part, slice]]] = []
+    size = _FILE_ROWS
+    for part, rows in index.slices():
+        if part.rows == 0 or not index.keep[rows].any():
+            continue
+        touched = any(rows.start <= row < rows.stop for row in runtime)
+        if part.stored and _unchanged(part, rows, index, number) and not touched:
+            files.append(part.path.relative_to(work.folder).as_posix())
+            continue
+        if size >= _FILE_ROWS:
+            chunks.append([])
+            size = 0
+        chunks[-1].append((part, rows))
+        size += part.rows
+
+    def write_chunk(place: int) -> str:
+        def rows_of_chunk(write: Callable[[pa.Table], None]) -> None:
+            waiting: list[pa.Table] = []
+            for part, rows in chunks[place]:
+                waiting.append(_patched(part, rows, index, number, runtime))
+                if sum(map(len, waiting)) >= _ROW_GROUP_ROWS:
+                    write(pa.concat_tables(waiting))
+                    waiting = []
+            if waiting:
+                write(pa.concat_tables(waiting))
+
+        return work.write_many("attempts", f"{place:03d}", rows_of_chunk)
+
+    with ThreadPoolExecutor(_WRITERS, thread_name_prefix="commit") as workers:
+        files += workers.map(write_chunk, range(len(chunks)))
+    return files or [work.write("attempts", ATTEMPTS.empty_table())]
+
+
+def _unchanged(
+    part: Part, rows: slice, index: Index, number: np.ndarray[Any, np.dtype[np.int32]]
+) -> bool:
+    """Whether a stored part may stay as it is."""
+    if not index.keep[rows].all() or (number[rows] != index.attempt[rows]).any():
+        return False
+    names = part.read(["cluster"])["cluster"] if index.cluster else None
+    return names is None or not pc.any(pc.equal(names, ""), min_count=0).as_py()
+
+
+def _patched(
+    part: Part,
+    rows: slice,
+    index: Index,
+    number: np.ndarray[Any, np.dtype[np.int32]],
+    runtime: Mapping[int, int],
+) -> pa.Table:
+    """The kept rows of a part as the store has them."""
+    table = named(part.read(), index.cluster)
+    place = ATTEMPTS.get_field_index("attempt")
+    table = table.set_column(place, ATTEMPTS.field("attempt"), pa.array(number[rows]))
+    own = {
+        row - rows.start: value
+        for row, value in runtime.items()
+        if row in range(rows.start, rows.stop)
+    }
+    if own:
+        values = table["runtime_s"].to_pylist()
+        for row, value in own.items():
+            values[row] = value
+        place = ATTEMPTS.get_field_index("runtime_s")
+        table = table.set_column(place, ATTEMPTS.field("runtime_s"), pa.array(values, pa.int64()))
+    keep = index.keep[rows]
+    return table if keep.all() else table.filter(pa.array(keep))
+
+
+def iso(seconds: int) -> str:
+    """Seconds since 1970 as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,125 @@
+"""Attempts that `sacct` lost, rebuilt from their steps.
+
+When a node dies, Slurm may start its job again elsewhere before the dead node is given up. Then both
+attempts share one row: the new Start overwrites the old one, and what is left of the first attempt
+is a step that began before its job. What accounting still knows of that attempt: when it began (the
+step), its size and owner (the row), and that it was over when the row's Start came. It does not know
+the nodes: sacct prints the row's own nodes beside every step.
+
+The only way to such a row is a node that was lost, so the attempt counts as NODE_FAIL. Where the
+store has node outages or controller events, they decide: the nodes that went down while it ran are
+its nodes if there are as many as it had, and the first outage is its end; if no node went down, it
+was requeued for another reason and counts as REQUEUED.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.fleet.ingest_staging import attempt_key
+from holdfast.fleet.schema import ATTEMPTS
+
+Row = dict[str, Any]
+
+_SLACK_S = 2  # an outage is noted a moment after the restart that it causes
+_DOWN = ("DOWN", "FAIL", "NOT_RESPONDING", "NO_RESPOND", "REBOOT")
+
+
+def lost_attempts(early_steps: pa.Table, jobs: pa.Table) -> pa.Table:
+    """The attempts that ran before the rows whose steps began early.
+
+    Args:
+        early_steps: in the schema STEPS; each began before the job row that it stands under.
+        jobs: attempts, those rows among them.
+
+    Returns:
+        attempts with `recovered`, one for each such row; nodes empty, end at the row's start.
+    """
+    rows = {(r["cluster"], r["job_id_raw"], r["submit_s"]): r for r in jobs.to_pylist()}
+    found: dict[tuple[Any, ...], Row] = {}
+    for step in early_steps.to_pylist():
+        identity = (step["cluster"], step["job_id_raw"], step["submit_s"])
+        job = rows.get(identity)
+        if job is None or job["start_s"] is None or step["start_s"] >= job["start_s"]:
+            continue
+        lost = found.setdefault(identity, _before(job))
+        lost["start_s"] = min(lost["start_s"], step["start_s"])
+        if set(step["nodes"]) - set(job["nodes"]):  # not merely the row's own nodes
+            lost["nodes"] = sorted({*lost["nodes"], *step["nodes"]})
+    return _table(list(found.values()))
+
+
+def _before(job: Row) -> Row:
+    """The attempt that preceded `job` in its row."""
+    return {
+        **job,
+        "attempt": 1,
+        "state": "NODE_FAIL",
+        "reason": "recovered from a step that began before its job",
+        "exit_code": None,
+        "exit_signal": None,
+        "out_of_memory": False,
+        "sigterm": False,
+        "end_s": job["start_s"],
+        "nodes": [],
+        "failed_node": None,
+        "recovered": True,
+    }
+
+
+def explain(
+    lost: pa.Table, starts: dict[int, int], outages: pa.Table, events: pa.Table
+) -> pa.Table:
+    """Give recovered attempts what outages and controller events know of them.
+
+    Args:
+        lost: recovered attempts.
+        starts: key of a recovered attempt -> start of the row that overwrote it.
+        outages: in the schema NODE_OUTAGES.
+        events: in the schema CONTROLLER_EVENTS.
+
+    Returns:
+        the attempts with state, nodes, failed node and end by the evidence.
+    """
+    rows = lost.to_pylist()
+    down = [
+        row
+        for row in outages.select(["node", "start_s", "state"]).to_pylist()
+        if (row["state"] or "").upper().startswith(_DOWN)
+    ]
+    failed = [row for row in events.to_pylist() if row["event"] == "node_fail" and row["node"]]
+    for row in rows:
+        last = starts.get(row["key"], row["end_s"])
+        window = range(row["start_s"], last + _SLACK_S + 1)
+        blamed = {
+            event["node"]: int(event["time_s"])
+            for event in failed
+            if event["job_id_raw"] == row["job_id_raw"] and int(event["time_s"]) in window
+        }
+        broken = blamed or {
+            each["node"]: each["start_s"] for each in down if each["start_s"] in window
+        }
+        if row["nodes"]:
+            broken = {node: time for node, time in broken.items() if node in row["nodes"]}
+        if not broken:
+            row["state"] = "REQUEUED" if len(outages) and not blamed else "NODE_FAIL"
+        else:
+            row["state"] = "NODE_FAIL"
+            row["end_s"] = min(last, *broken.values())
+            if len(broken) == 1:
+                row["failed_node"] = next(iter(broken))
+            if not row["nodes"] and len(broken) == row["node_count"]:
+                row["nodes"] = sorted(broken)
+        row["runtime_s"] = row["end_s"] - row["start_s"]
+    return _table(rows)
+
+
+def _table(rows: list[Row]) -> pa.Table:
+    for row in rows:
+        if row["end_s"] is not None:
+            row["runtime_s"] = row["end_s"] - row["start_s"]
+    table = pa.Table.from_pylist(rows, schema=ATTEMPTS)
+    place = ATTEMPTS.get_field_index("key")
+    return table.set_column(place, ATTEMPTS.field("key"), attempt_key(table))

@@ -1,0 +1,138 @@
+"""A fleet store: a folder of Parquet files that any engine reads, and `store.json` that lists them.
+
+`store.json` is the store: a file that it does not list does not exist for a reader. So a commit
+writes new files first and then replaces `store.json` by a rename, and an interrupted one leaves
+nothing but files that the next ingest removes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import StoreError
+from holdfast.fleet.schema import STORE_VERSION, TABLES
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+    from ibis.backends import BaseBackend
+
+MANIFEST = "store.json"
+
+
+@dataclass(frozen=True)
+class Store:
+    """An opened store."""
+
+    path: Path
+    """The folder."""
+    facts: Mapping[str, Any]
+    """`store.json`: tables and their files, sources, time zone, duplicates_flag, counts ..."""
+
+    @classmethod
+    def open(cls, path: str | Path) -> Store:
+        """Open a store for reading.
+
+        Raises:
+            StoreError: if there is none, it is damaged, or a newer holdfast wrote it.
+        """
+        folder = Path(path)
+        if not (folder / MANIFEST).is_file():
+            what = "is no fleet store" if folder.exists() else "does not exist"
+            raise StoreError(
+                f"{folder}: the store {what}\n"
+                f"  expected: a folder with {MANIFEST}\n"
+                f"  remedy: make one with `holdfast fleet ingest LOG... -o {folder}`"
+            )
+        try:
+            facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            version = int(facts["version"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{folder / MANIFEST}: the store's list of tables cannot be read\n"
+                f"  found: {error}\n"
+                "  remedy: ingest the logs again into a new store"
+            ) from error
+        if version > STORE_VERSION:
+            raise StoreError(
+                f"{folder}: a newer holdfast wrote this store\n"
+                f"  found: store version {version}\n"
+                f"  expected: version {STORE_VERSION} or older\n"
+                "  remedy: upgrade holdfast, or ingest the logs again into a new store"
+            )
+        return cls(folder, facts)
+
+    def files(self, name: str) -> list[Path]:
+        """The Parquet files of a table.
+
+        Raises:
+            StoreError: if one of them is missing.
+        """
+        files = [self.path / part for part in self.facts["tables"].get(name, [])]
+        for file in files:
+            if not file.is_file():
+                raise StoreError(
+                    f"{file}: a file of the store is missing\n"
+                    "  remedy: ingest the logs again into a new store"
+                )
+        return files
+
+    def connection(self, engine: str = "duckdb") -> BaseBackend:
+        """An engine to read the tables with; see `holdfast.tables.connect`."""
+        from holdfast.tables import connect
+
+        return connect(engine)
+
+    def table(self, name: str, connection: BaseBackend | None = None) -> ir.Table:
+        """One table, with the columns of `holdfast.fleet.schema.TABLES[name]`.
+
+        Args:
+            name: a key of `schema.TABLES`.
+            connection: an engine that other tables were opened with; None: a new DuckDB.
+
+        Raises:
+            KeyError: if there is no such table.
+            StoreError: if a file of it is missing.
+        """
+        from holdfast.tables import read_parquet
+
+        if name not in TABLES:
+            raise KeyError(name)
+        return read_parquet(connection or self.connection(), self.files(name), name)
+
+
+def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Replace `store.json`: this is the moment at which a commit happens."""
+    text = json.dumps({"version": STORE_VERSION, **facts}, indent=1, sort_keys=True)
+    write_atomically(folder / MANIFEST, text + "\n")
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small file so that a reader finds the old one or the new one, never half of it."""
+    temporary = path.with_name(f".{path.name}.new")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the Parquet files that an interrupted commit left behind."""
+    listed: set[Path] = set()
+    if (folder / MANIFEST).is_file():
+        store = Store.open(folder)
+        listed = {folder / part for parts in store.facts["tables"].values() for part in parts}
+    for name in TABLES:
+        for file in (folder / name).glob("*"):
+            if file not in listed and file.suffix in (".parquet", ".new"):
+                file.unlink()
