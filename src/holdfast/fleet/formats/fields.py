@@ -100,7 +100,7 @@ _GRES_GPU = re.compile(
 def is_blank(values: Column) -> pa.Array:
     """True where the field is null or one of `BLANKS`."""
     array = flat(values)
-    return pc.fill_null(pc.is_in(array, value_set=pa.array(BLANKS)), True)
+    return pc.or_(pc.is_null(array), pc.is_in(array, value_set=pa.array(BLANKS)))
 
 
 # --- Times and durations -------------------------------------------------------------------------

@@ -119,7 +119,9 @@ def event_times(values: Column, zone: ZoneInfo) -> pa.Array:
     if pa.types.is_timestamp(array.type):
         if array.type.tz is None:
             array = pc.assume_timezone(array, zone.key, ambiguous="earliest", nonexistent="latest")
-        seconds = pc.divide(array.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(float), 1e6)
+        seconds = pc.divide(
+            array.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(pa.float64()), 1e6
+        )
     elif pa.types.is_integer(array.type) or pa.types.is_floating(array.type):
         seconds = _scaled(array.cast(pa.float64()))
     else:
@@ -222,7 +224,7 @@ def _complete(keys: Iterable[str]) -> bool:
 
 def _sniff_jsonl(head: bytes, path: Path) -> bool:
     objects = first_objects(head)
-    return bool(objects) and all(_complete(value) for value in objects)
+    return 2 * sum(map(_complete, objects)) > len(objects)
 
 
 def _read_jsonl(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:

@@ -144,8 +144,16 @@ class _Lines:
 
 def host_of_file(path: Path) -> str | None:
     """The host that a file's name or else its folder's speaks of: ``dmesg-node05.log`` -> node05."""
-    words = [word for word in re.split(r"[._]|(?<=[a-z])-|-(?=[a-z])", path.name) if word]
-    hosts = [word for word in words if not _FILE_WORDS.match(word)]
+    hosts = []
+    for word in re.split(r"[._]", path.name):
+        parts = word.split("-")
+        while len(parts) > 1 and _FILE_WORDS.match(parts[0]):
+            parts.pop(0)
+        while len(parts) > 1 and _FILE_WORDS.match(parts[-1]) and not parts[-1].isdecimal():
+            parts.pop()
+        host = "-".join(parts)
+        if host and not _FILE_WORDS.match(host):
+            hosts.append(host)
     if len(hosts) == 1:
         return hosts[0]
     folder = path.resolve().parent.name

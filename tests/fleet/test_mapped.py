@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from reading import read, rejected, rows
+
+from holdfast.errors import InputError
+from holdfast.fleet.formats.batch import ReadOptions
+from holdfast.fleet.formats.mapped import MAPPED, load_map
+
+MAP = """
+table = "attempts"
+delimiter = ";"
+[columns]
+job_id = "Job"
+state = "Status"
+submit_s = "Queued"
+start_s = "Started"
+end_s = "Ended"
+nodes = "Hosts"
+gpus = "GPUs"
+time_limit_s = "Limit"
+[values.state]
+"Failed (node)" = "NODE_FAIL"
+[time]
+format = "%d.%m.%Y %H:%M"
+zone = "Europe/Berlin"
+"""
+TEN = 1782900000  # 2026-07-01 12:00 in Berlin
+
+
+def options(tmp_path: Path, text: str) -> ReadOptions:
+    path = tmp_path / "map.toml"
+    path.write_text(text)
+    return ReadOptions(column_map=path)
+
+
+def test_a_foreign_csv(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "Job;Status;Queued;Started;Ended;Hosts;GPUs;Limit;Other\n"
+        "7;Failed (node);01.07.2026 11:00;01.07.2026 12:00;01.07.2026 12:30;n[1-2];16;1-00:00:00;x\n"
+        "a8;completed;01.07.2026 12:00;;;;gres/gpu=8;3600;y\n"
+        "9;weird;01.07.2026 12:00;;;;1;1;\n"
+        "10;COMPLETED;someday;;;;1;1;\n"
+        "11;COMPLETED\n"
+    )
+    tables = read(MAPPED, path, options(tmp_path, MAP))
+    columns = [
+        "job_id",
+        "state",
+        "submit_s",
+        "start_s",
+        "end_s",
+        "runtime_s",
+        "nodes",
+        "node_count",
+        "gpus",
+        "time_limit_s",
+    ]
+    assert rows(tables["attempts"], *columns) == [
+        ("7", "NODE_FAIL", TEN - 3600, TEN, TEN + 1800, 1800, ["n1", "n2"], 2, 16, 86400),
+        ("a8", "COMPLETED", TEN, None, None, None, [], 0, 8, 3600),
+    ]
+    assert tables["attempts"].column("job_id_raw")[0].as_py() == 7
+    assert rejected(tables) == [
+        (4, "unknown state weird"),
+        (5, "no submit_s that can be read"),
+        (6, "another number of fields than the header"),
+    ]
+
+
+def test_parquet_with_its_own_types(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.parquet"
+    table = pa.table(
+        {
+            "id": pa.array([1, 2], pa.int64()),
+            "state": ["COMPLETED", "nonsense"],
+            "t0": pa.array([TEN, TEN], pa.timestamp("s", "UTC")),
+            "t1": pa.array([TEN * 1000 + 5, TEN * 1000], pa.int64()),
+            "hosts": pa.array([["n1", "n2"], []]),
+        }
+    )
+    pq.write_table(table, path)
+    text = """
+        [columns]
+        job_id = "id"
+        state = "state"
+        start_s = "t0"
+        end_s = "t1"
+        nodes = "hosts"
+    """
+    tables = read(MAPPED, path, options(tmp_path, text))
+    assert rows(tables["attempts"], "job_id", "submit_s", "start_s", "end_s", "nodes") == [
+        ("1", TEN, TEN, TEN, ["n1", "n2"])
+    ]
+    assert rejected(tables) == [(2, "unknown state nonsense")]
+
+
+def test_health_and_outages(tmp_path: Path) -> None:
+    path = tmp_path / "x.tsv"
+    path.write_text("when\twhere\twhat\n2026-07-01T10:00:00Z\tn1\txid 79\n")
+    text = '[columns]\n{0} = "when"\nnode = "where"\n{1} = "what"\n'
+    health = 'table = "health"\n' + text.format("time_s", "check")
+    found = read(MAPPED, path, options(tmp_path, health))["health"]
+    assert rows(found, "time_s", "node", "check", "xid") == [(TEN, "n1", "xid 79", 79)]
+    outages = 'table = "node_outages"\n' + text.format("start_s", "cause")
+    found = read(MAPPED, path, options(tmp_path, outages))["node_outages"]
+    assert rows(found, "start_s", "node", "state", "cause") == [(TEN, "n1", "FAILURE", "xid 79")]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("table = 'jobs'", ["table", "attempts, health, node_outages"]),
+        ("other = 1", ["other"]),
+        ("[columns]\nstate = 'a'", ["columns.job_id", "nothing"]),
+        ("[columns]\njob = 'a'", ["columns.job", "job_id"]),
+        ("[columns]\njob_id = 3", ["columns", "texts"]),
+        ("[columns]\njob_id='a'\nstate='b'\nstart_s='c'\n[values.node]\na='b'", ["values.node"]),
+        (
+            "[columns]\njob_id='a'\nstate='b'\nstart_s='c'\n[time]\nzone='Mars'",
+            ["time.zone", "Mars"],
+        ),
+        ("[columns]\njob_id='a'\nstate='b'\nstart_s='c'\n[time]\nunit='s'", ["time.unit"]),
+        ("not toml", ["cannot be read"]),
+    ],
+)
+def test_what_a_map_may_not_say(tmp_path: Path, text: str, words: list[str]) -> None:
+    path = tmp_path / "map.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        load_map(path)
+    for word in [str(path), *words]:
+        assert word in str(caught.value)
+
+
+def test_a_column_that_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("Job;Status;When\n")
+    with pytest.raises(InputError) as caught:
+        read(MAPPED, path, options(tmp_path, MAP))
+    assert "found: Job, Status, When" in str(caught.value)
+    assert "columns.start_s" in str(caught.value)
+
+
+def test_no_map(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("a;b\n")
+    with pytest.raises(InputError, match="--map"):
+        read(MAPPED, path)
