@@ -14,6 +14,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
@@ -82,7 +83,8 @@ def write(page: Page, path: str | Path) -> Path:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise HoldfastError(
             f"{path}: the report cannot be written\n  found: {error.strerror}\n"
             "  remedy: name a file in a folder that exists, on a disk with room"
@@ -267,19 +269,21 @@ def _runtime() -> str:
 
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast"
     kept = folder / f"vega-{version('vl-convert-python')}.js"
-    try:
-        return kept.read_text(encoding="utf-8")
-    except OSError:
-        pass
+    end = "})();/* whole */"
+    with suppress(OSError, UnicodeDecodeError):
+        script = kept.read_text(encoding="utf-8")
+        if script.endswith(end):
+            return script
     script = _inline(vl_convert.javascript_bundle("window.holdfastEmbed=vegaEmbed;"))
-    script = f"(function(){{{script}}})();"
+    script = f"(function(){{{script}{end}"
     temporary = kept.with_name(f"{kept.name}.{os.getpid()}.part")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         temporary.write_text(script, encoding="utf-8")
         temporary.replace(kept)
     except OSError:
-        temporary.unlink(missing_ok=True)  # no cache is no failure: the next report bundles again
+        with suppress(OSError):  # no cache is no failure: the next report bundles again
+            temporary.unlink()
     return script
 
 

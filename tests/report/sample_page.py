@@ -1,4 +1,4 @@
-"""A page with every element and every kind of chart that a room draws; `python sample.py OUT.html`."""
+"""A page with every element and every kind of chart that a room draws; `python sample_page.py OUT.html`."""
 
 from __future__ import annotations
 
