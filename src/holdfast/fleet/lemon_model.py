@@ -1,0 +1,236 @@
+"""Which nodes to pull, on what evidence, and what it gains.
+
+Two answers, kept apart. The rule of Kokolis et al. (arXiv 2410.21680v2): a node is a lemon if enough of
+seven signals exceed a quantile of the fleet. And a test that knows the exposure, with shrunk rates:
+see `lemon_statistics`, which has the equations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from holdfast.errors import InputError
+from holdfast.fleet.lemon_rule import SIGNALS, LemonRule
+from holdfast.fleet.lemon_statistics import (
+    BlameExposure,
+    FloatArray,
+    benjamini_hochberg,
+    blame_p_values,
+    gamma_prior,
+    shrink,
+    split_p_values,
+)
+
+DAYS_PER_MONTH = 30.0
+
+
+class LemonDetector:
+    """Finds the nodes that fail more than their share, and says what pulling each would gain.
+
+    Args:
+        alpha: false discovery rate of `lemons_`.
+        rule: thresholds of the seven signals for `rule_lemons_`.
+
+    Attributes:
+        nodes_: one row a node, highest shrunk rate first. Columns: node, node_days, failures (blame),
+            touched (failures of any attempt on it, null if not given), expected_failures, p_value,
+            q_value, shrunk_rate, shrunk_rate_low, shrunk_rate_high (95 % credible) and
+            raw_rate, all rates per 1,000 node-days, failures_avoided_per_month (by running its work
+            on average nodes), fleet_rate_change (relative, negative is better), rule_signals
+            (signals above threshold), and the signals given.
+        lemons_: names of nodes with q < alpha, in the order of `nodes_`.
+        rule_lemons_: names of nodes that meet the rule, in the order of `nodes_`.
+        fleet_rate_per_1000_node_days_: blame over node-days of all nodes.
+        prior_: (a, b) of the Gamma prior, node-days for b; None where the nodes do not differ.
+        thresholds_: value that each given signal must exceed.
+        missing_signals_: signals of the rule that were not given.
+    """
+
+    nodes_: pa.Table
+    lemons_: list[str]
+    rule_lemons_: list[str]
+    fleet_rate_per_1000_node_days_: float
+    prior_: tuple[float, float] | None
+    thresholds_: dict[str, float]
+    missing_signals_: list[str]
+
+    def __init__(self, alpha: float = 0.05, rule: LemonRule | None = None) -> None:
+        if not 0 < alpha < 1:
+            raise InputError("alpha is not a false discovery rate", found=repr(alpha))
+        self.alpha = alpha
+        self.rule = rule or LemonRule()
+
+    def fit(
+        self,
+        nodes: Sequence[str],
+        node_days: npt.ArrayLike,
+        failures: npt.ArrayLike,
+        *,
+        known_failures: npt.ArrayLike | None = None,
+        exposure: BlameExposure | None = None,
+        touched: npt.ArrayLike | None = None,
+        signals: Mapping[str, npt.ArrayLike] | None = None,
+        window_days: float = 28.0,
+    ) -> Self:
+        """Test, shrink and rank the nodes. All arrays are parallel to `nodes`, shape (n,).
+
+        With `known_failures` and `exposure`, blame that is shared in large jobs is tested by its own
+        small variance and each job size against its own failure rate. Without them the test takes
+        one rate for all sizes and sees little in shared blame.
+
+        Args:
+            nodes: names, each once.
+            node_days: sum over the node's attempts of their duration in days.
+            failures: blame: 1 for each failure known to be this node's (also any failure of an
+                attempt on this node alone), 1/n for each other failure of an n-node attempt.
+            known_failures: how many of them have blame 1.
+            exposure: node-days and failures by size of attempt.
+            touched: failures of any attempt that ran on the node.
+            signals: any of the seven `SIGNALS`.
+            window_days: days that the data span.
+
+        Raises:
+            InputError: columns that differ in length, negative values, blame without node-days.
+        """
+        names = np.asarray(nodes, dtype=object)
+        days = _column("node_days", node_days, names.size)
+        blame = _column("failures", failures, names.size)
+        if len(set(names.tolist())) != names.size:
+            raise InputError("a node is named twice")
+        if not (math.isfinite(window_days) and window_days > 0):
+            raise InputError("the window is empty", found=repr(window_days), expected="days")
+        if (blame[days == 0] > 0).any():
+            raise InputError(
+                "a node has failures but no node-days",
+                found=str(names[(days == 0) & (blame > 0)][0]),
+                remedy="take failures and node-days from the same attempts",
+            )
+        if (known_failures is None) != (exposure is None):
+            raise InputError("known_failures and exposure only make sense together")
+        if known_failures is None or exposure is None:
+            p_value = blame_p_values(blame, days)
+            expected = float(blame.sum()) * days / max(float(days.sum()), 1e-300)
+        else:
+            if exposure.node_days.shape[0] != names.size:
+                raise InputError("the exposure does not fit the nodes")
+            known = _column("known_failures", known_failures, names.size)
+            p_value = split_p_values(blame, known, exposure)
+            expected = exposure.shares @ (exposure.known_failures + exposure.shared_failures)
+        total_blame, total_days = float(blame.sum()), float(days.sum())
+        fleet = total_blame / total_days if total_days > 0 else 0.0
+        self.fleet_rate_per_1000_node_days_ = 1000 * fleet
+        self.prior_ = gamma_prior(blame, days)
+        shrunk, low, high = shrink(blame, days, self.prior_)
+        q_value = np.ones(days.shape)
+        q_value[days > 0] = benjamini_hochberg(p_value[days > 0])
+        # Pulling a node hands its work to the others, which fail at their own shrunk rate.
+        others_days = total_days - days
+        others = np.divide(
+            (shrunk * days).sum() - shrunk * days,
+            others_days,
+            out=np.full(days.shape, fleet),
+            where=others_days > 0,
+        )
+        avoided = (shrunk - others) * days  # failures over the window
+        above, self.thresholds_, self.missing_signals_ = self._signals_above(signals, names.size)
+        table: dict[str, Any] = {
+            "node": names.astype(str),
+            "node_days": days,
+            "failures": blame,
+            "touched": pa.nulls(names.size, pa.int64())
+            if touched is None
+            else _column("touched", touched, names.size).astype(np.int64),
+            "expected_failures": expected,
+            "p_value": p_value,
+            "q_value": q_value,
+            "shrunk_rate": 1000 * shrunk,
+            "shrunk_rate_low": 1000 * low,
+            "shrunk_rate_high": 1000 * high,
+            "raw_rate": 1000 * np.divide(blame, days, out=np.zeros(days.shape), where=days > 0),
+            "failures_avoided_per_month": avoided * DAYS_PER_MONTH / window_days,
+            "fleet_rate_change": -avoided / total_blame if total_blame > 0 else 0 * avoided,
+            "rule_signals": above,
+        }
+        for name, values in (signals or {}).items():
+            table[name] = _column(name, values, names.size)
+        # Ties in the shrunk rate (all of it, where nodes do not differ) go to the smaller p-value.
+        order = np.lexsort((names.astype(str), p_value, -shrunk))
+        self.nodes_ = pa.table(table).take(pa.array(order))
+        lemon = (q_value < self.alpha)[order]
+        by_rule = (above >= self.rule.signals_needed)[order]
+        self.lemons_ = names[order][lemon].tolist()
+        self.rule_lemons_ = names[order][by_rule].tolist()
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast fleet lemons``."""
+        evidence = [
+            name
+            for name in self.nodes_.column_names
+            if name in SIGNALS or name in ("touched", "expected_failures", "p_value")
+        ]
+        rows = self.nodes_.to_pylist()
+        plain = (
+            "node",
+            "node_days",
+            "failures",
+            "q_value",
+            "shrunk_rate",
+            "shrunk_rate_low",
+            "shrunk_rate_high",
+            "failures_avoided_per_month",
+            "fleet_rate_change",
+        )
+        return {
+            "lemons": self.lemons_,
+            "rule_lemons": self.rule_lemons_,
+            "alpha": self.alpha,
+            "fleet_rate_per_1000_node_days": self.fleet_rate_per_1000_node_days_,
+            "missing_signals": self.missing_signals_,
+            "nodes": [
+                {
+                    **{name: row[name] for name in plain},
+                    "evidence": {name: row[name] for name in evidence},
+                }
+                for row in rows
+            ],
+        }
+
+    def _signals_above(
+        self, signals: Mapping[str, npt.ArrayLike] | None, count: int
+    ) -> tuple[npt.NDArray[np.int64], dict[str, float], list[str]]:
+        """Signals above threshold per node, the thresholds, and the rule's signals not given."""
+        given = signals or {}
+        unknown = sorted(set(given) - set(SIGNALS))
+        if unknown:
+            raise InputError(
+                "unknown signal", found=", ".join(unknown), expected=", ".join(SIGNALS)
+            )
+        above = np.zeros(count, dtype=np.int64)
+        thresholds = {}
+        for name, quantile in self.rule.quantiles.items():
+            if name in given and count:
+                values = _column(name, given[name], count)
+                # A measured value, not one between two: a signal that is 0 almost everywhere has
+                # the threshold 0, and a node must exceed it.
+                thresholds[name] = float(np.quantile(values, quantile, method="lower"))
+                above += values > thresholds[name]
+        missing = [name for name in self.rule.quantiles if name not in given]
+        return above, thresholds, missing
+
+
+def _column(name: str, values: npt.ArrayLike, count: int) -> FloatArray:
+    column = np.asarray(values, dtype=np.float64)
+    if column.shape != (count,):
+        raise InputError(
+            f"{name} does not fit the nodes", found=str(column.shape), expected=f"({count},)"
+        )
+    if not (np.isfinite(column).all() and (column >= 0).all()):
+        raise InputError(f"{name} is missing or negative for a node")
+    return column

@@ -1,0 +1,271 @@
+"""The statistics behind lemon nodes: tests that know the exposure, false discoveries, shrinkage.
+
+**The null.** Every node has the same hazard. A failure of an n-node attempt whose bad node is known
+blames it with 1, else each of the n nodes with 1/n. That is the score: the log-likelihood's derivative
+by the hazard of a node is its blame minus its expected blame, so near the null no statistic has more
+power. The p-value of blame B adds two independent parts.
+
+- Known blame M: a failure of an attempt of c nodes falls on node i with its share of the node-days in
+  such attempts. Given the fleet's counts, M is a sum of independent indicators, with a tail at most
+  that of the binomial with their mean probability (Hoeffding 1956); exact where shares are equal. No
+  estimated rate enters: for one size it is the exact test of one Poisson mean against the rest of the
+  fleet (Przyborowski and Wilenski 1940).
+- Shared blame D: attempts of c nodes give a jump of 1/c, on average L_c = (their failures) * c * (the
+  node's share of the node-days in them) times. Chernoff's bound for this compound Poisson sum is
+  P(D >= x) <= exp(min over s >= 0 of sum_c L_c (e^{s/c} - 1) - s x).
+
+So p = sum over j < B of P(M = j) bound(D >= B - j), plus P(M >= B): never too small for a node's hazard,
+and exact when all blame is known and of one size. A failure rate that differs between job sizes is no
+sign of a lemon and does not become one, as each size is held against its own exposure.
+
+**Without that detail**, B with share p of the fleet's n failures is held against I_p(B, n - B + 1), the
+binomial tail continued to fractions. It takes every term of the blame as 1, the largest variance there
+is; this is the gamma method of Fay and Feuer (1997), conservative for fractions.
+
+**False discoveries**: Benjamini and Hochberg (1995). **Shrinkage**: the nodes' rates are Gamma(a, b) over
+the fleet, fitted by maximum marginal (negative binomial) likelihood; with blame B in T node-days a
+node's rate is Gamma(a + B, b + T).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.errors import InputError
+from holdfast.fleet.failure_model import garwood_interval
+
+FloatArray = npt.NDArray[np.float64]
+
+NO_SPREAD = (
+    1e4  # a Gamma shape beyond it (nodes within 1 % of each other) is called one common rate
+)
+
+
+def blame_p_values(blame: FloatArray, node_days: FloatArray) -> FloatArray:
+    """Upper-tail p-values of blame by its share of the node-days alone: I_p(B, n - B + 1), shape (n,).
+
+    For whole B the exact binomial tail; between whole numbers its continuation, conservative.
+    """
+    total, days = float(blame.sum()), float(node_days.sum())
+    if total == 0 or days == 0:
+        return np.ones(blame.shape)
+    return _binomial_tail(blame, total, node_days / days)
+
+
+@dataclass(frozen=True)
+class BlameExposure:
+    """Where blame could have come from, by size of attempt. Sizes may be classes.
+
+    Raises:
+        InputError: shapes that do not fit, negative values, or failures of a size without node-days.
+    """
+
+    sizes: npt.NDArray[np.int64]
+    """Nodes of an attempt, shape (k,); of a class the smallest, which keeps the test conservative."""
+    node_days: FloatArray
+    """Node-days of each node in attempts of each size, shape (n, k)."""
+    known_failures: FloatArray
+    """The fleet's failures whose node is known (every one of size 1), shape (k,)."""
+    shared_failures: FloatArray
+    """The fleet's other failures, shape (k,)."""
+
+    def __post_init__(self) -> None:
+        count = (self.sizes.size,)
+        if self.node_days.shape[1:] != count or not (
+            count == self.known_failures.shape == self.shared_failures.shape
+        ):
+            raise InputError("the exposure by size has columns of different length")
+        parts = (self.node_days, self.known_failures, self.shared_failures)
+        if (
+            not all(np.isfinite(part).all() and (part >= 0).all() for part in parts)
+            or (self.sizes < 1).any()
+        ):
+            raise InputError("the exposure by size has missing or negative values")
+        if (self.shared_failures[self.sizes == 1] > 0).any():
+            raise InputError("a failure of an attempt on one node cannot be shared")
+        failures = self.known_failures + self.shared_failures
+        if (failures[self.node_days.sum(axis=0) == 0] > 0).any():
+            raise InputError(
+                "failures of a size without node-days of that size",
+                remedy="take failures and node-days from the same attempts",
+            )
+
+    @property
+    def shares(self) -> FloatArray:
+        """Each node's share of the node-days of each size, shape (n, k)."""
+        total = self.node_days.sum(axis=0)
+        return np.asarray(self.node_days / np.where(total > 0, total, 1.0), dtype=np.float64)
+
+
+def split_p_values(
+    blame: FloatArray, known_failures: FloatArray, exposure: BlameExposure
+) -> FloatArray:
+    """Upper-tail p-values of known plus shared blame, shape (n,).
+
+    Args:
+        blame: 1 per known failure, 1/c per other failure of a c-node attempt, shape (n,).
+        known_failures: the whole part of it with blame 1, shape (n,).
+        exposure: by size of attempt.
+
+    Raises:
+        InputError: parts that exceed their whole, or that do not add up to the fleet's failures.
+    """
+    from scipy.special import gammaln, xlog1py, xlogy
+
+    total = float(known_failures.sum())
+    shared = blame - known_failures
+    if (shared < -1e-9).any() or (known_failures % 1 != 0).any():
+        raise InputError("the known failures are not a whole part of the blame")
+    for what, nodes, fleet in (
+        ("known", total, float(exposure.known_failures.sum())),
+        ("shared", float(shared.sum()), float(exposure.shared_failures.sum())),
+    ):
+        if abs(nodes - fleet) > 1e-6 * max(fleet, 1.0):
+            raise InputError(
+                f"the {what} blame of the nodes does not add up to the fleet's failures",
+                found=f"{nodes:g} over the nodes, {fleet:g} by size",
+            )
+    shares = exposure.shares
+    share = shares @ exposure.known_failures / max(total, 1.0)
+    jump = 1 / exposure.sizes
+    jumps = shares * (exposure.shared_failures * exposure.sizes)
+    p_value = _binomial_tail(np.ceil(blame - 1e-9), total, share)
+    for j in range(math.ceil(float(blame.max(initial=0.0)))):
+        if j > total:
+            break
+        ways = float(gammaln(total + 1) - gammaln(j + 1) - gammaln(total - j + 1))
+        log_pmf = ways + xlogy(j, share) + xlog1py(total - j, -share)
+        left = blame - j
+        open_ = left > 1e-9
+        log_bound = np.zeros(blame.shape)
+        log_bound[open_] = _log_chernoff(left[open_], jumps[open_], jump)
+        p_value += np.where(open_, np.exp(log_pmf + log_bound), 0.0)
+    return np.minimum(p_value, 1.0)
+
+
+def benjamini_hochberg(p_values: npt.ArrayLike) -> FloatArray:
+    """Q-values: the smallest false discovery rate at which each hypothesis is rejected, shape (n,).
+
+    q_(i) = min over j >= i of n p_(j) / j, for p sorted ascending (Benjamini and Hochberg 1995).
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    stepped = p[order] * p.size / np.arange(1, p.size + 1)
+    q = np.empty_like(p)
+    q[order] = np.minimum(np.minimum.accumulate(stepped[::-1])[::-1], 1.0)
+    return q
+
+
+def gamma_prior(blame: FloatArray, node_days: FloatArray) -> tuple[float, float] | None:
+    """Gamma(a, b) of the nodes' rates by maximum marginal likelihood; None if they do not differ.
+
+    The marginal of blame B in T node-days is
+    Gamma(a + B) / Gamma(a) * b^a T^B / (b + T)^(a + B) up to a constant (negative binomial). For a
+    given a the best b is the root of sum (aT - bB) / (b + T), which decreases in b.
+    """
+    from scipy.special import gammaln
+
+    used = node_days > 0
+    count, days = blame[used], node_days[used]
+    if count.sum() == 0 or count.size < 2:
+        return None
+
+    def best_b(a: float) -> float:
+        # The sum is convex too, so Newton's method from the left of the root converges upwards; a
+        # step from the right may fall below zero and is cut short.
+        b = a * float(days.sum() / count.sum())
+        for _ in range(100):
+            value = float(((a * days - b * count) / (b + days)).sum())
+            slope = -float((days * (count + a) / (b + days) ** 2).sum())
+            following = max(b - value / slope, b / 10)
+            if abs(following - b) <= 1e-12 * b:
+                break
+            b = following
+        return b
+
+    def likelihood(log_a: float) -> float:
+        a = math.exp(log_a)
+        b = best_b(a)
+        # T^B is constant in (a, b); b^a / (b + T)^a through log1p, which large a needs
+        terms = gammaln(a + count) - gammaln(a) - count * np.log(b + days)
+        return float((terms - a * np.log1p(days / b)).sum())
+
+    grid = np.linspace(math.log(1e-4), math.log(10 * NO_SPREAD), 42)
+    top = int(np.argmax([likelihood(float(log_a)) for log_a in grid]))
+    low, high = float(grid[max(top - 1, 0)]), float(grid[min(top + 1, grid.size - 1)])
+    golden = (math.sqrt(5) - 1) / 2
+    for _ in range(40):
+        left, right = high - golden * (high - low), low + golden * (high - low)
+        if likelihood(left) > likelihood(right):
+            high = right
+        else:
+            low = left
+    a = math.exp((low + high) / 2)
+    return None if a > NO_SPREAD else (a, best_b(a))
+
+
+def shrink(
+    blame: FloatArray, node_days: FloatArray, prior: tuple[float, float] | None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Posterior mean and 95 % credible interval of each node's rate per node-day, each shape (n,).
+
+    Gamma(a + B, b + T) has the mean (a + B) / (b + T). Without a prior every node has the fleet's
+    rate, with Garwood's interval.
+    """
+    if prior is None:
+        total, days = float(blame.sum()), float(node_days.sum())
+        rate = total / days if days > 0 else 0.0
+        low, high = garwood_interval(total, days) if days > 0 else (0.0, 0.0)
+        one = np.ones(blame.shape)
+        return rate * one, low * one, high * one
+    from scipy.special import gammaincinv
+
+    a, b = prior
+    shape, inverse_scale = a + blame, b + node_days
+    low_tail, high_tail = (
+        np.asarray(gammaincinv(shape, tail) / inverse_scale) for tail in (0.025, 0.975)
+    )
+    return shape / inverse_scale, low_tail, high_tail
+
+
+def _binomial_tail(count: FloatArray, total: float, share: FloatArray) -> FloatArray:
+    """P(Binomial(total, share) >= count), continued to fractions; 1 at 0, 0 above the total."""
+    from scipy.special import betainc
+
+    inside = (count > 0) & (count <= total * (1 + 1e-12))
+    tail = betainc(
+        np.where(inside, count, 1.0),
+        np.where(inside, np.maximum(total - count, 0.0), 0.0) + 1,
+        share,
+    )
+    return np.where(inside, tail, np.where(count > 0, 0.0, 1.0))
+
+
+def _log_chernoff(at_least: FloatArray, jumps: FloatArray, jump: FloatArray) -> FloatArray:
+    """Log of Chernoff's bound on P(D >= at_least), D with Poisson(jumps) many jumps of each height.
+
+    Args:
+        at_least: shape (m,), above zero.
+        jumps: mean number of each, shape (m, k).
+        jump: heights, shape (k,).
+    """
+    mean = jumps @ jump
+    possible = (mean > 0) & (at_least > mean)
+    safe = np.where(mean > 0, mean, 1.0)
+    steepest = float(jump.max(initial=0.0))
+    # The best s solves log sum_c L_c h_c e^{s h_c} = log x. It lies right of this start, Newton's
+    # method jumps past it and comes back; any s >= 0 gives a valid bound, the best one the sharpest.
+    s = np.where(possible, np.log(np.where(possible, at_least, safe) / safe), 0.0) / steepest
+    for _ in range(10):
+        terms = jumps * jump * np.exp(np.outer(s, jump))
+        slope = terms.sum(axis=1)
+        safe_slope = np.where(possible, slope, 1.0)
+        relative = np.where(possible, (terms @ jump) / safe_slope, 1.0)
+        step = np.where(possible, np.log(safe_slope / at_least) / relative, 0.0)
+        s = np.clip(s - step, 0.0, 500.0 / steepest)
+    exponent = (jumps * np.expm1(np.outer(s, jump))).sum(axis=1) - s * at_least
+    return np.where(possible, np.minimum(exponent, 0.0), np.where(mean > 0, 0.0, -np.inf))
