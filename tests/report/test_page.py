@@ -266,8 +266,9 @@ def test_a_plain_specification_is_a_figure_too() -> None:
 
 
 def test_a_figure_too_large_to_draw_is_left_to_the_browser() -> None:
-    values: list[dict[str, object]] = [{"name": f"node{n}", "n": n} for n in range(3000)]
-    html = render(Page("x", sections=[section(figures=[Figure(bars(values))])]))
+    points = alt.Chart(charts.data([{"x": n, "y": n} for n in range(4000)])).mark_point()
+    figure = Figure(points.encode(x="x:Q", y="y:Q"))
+    html = render(Page("x", sections=[section(figures=[figure])]))
     assert "This figure needs JavaScript" in html
 
 
