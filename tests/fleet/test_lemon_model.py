@@ -184,6 +184,33 @@ def test_shared_blame_keeps_its_error_rate(named_share):
     assert discoveries <= 6  # P(more than 6 of 40 | 0.05) < 0.005
 
 
+def test_exposure_collected_from_rows():
+    exposure = BlameExposure.from_rows(
+        ["a", "b"],
+        node=["b", "a", "b", "a", "b"],
+        size=[1, 2, 3, 8, 8],
+        node_days=[5.0, 1.0, 2.0, 4.0, 4.0],
+        failure_size=[1, 3, 9, 9, 16, 16],
+        failure_blame=[1.0, 1.0, 1 / 9, 1 / 9, 1 / 16, 1 / 16],
+        failure_known=[True, True, False, False, False, False],
+    )
+    assert exposure.sizes.tolist() == [1, 2, 4, 8, 16]
+    assert exposure.node_days.tolist() == [[0, 1, 0, 4, 0], [5, 2, 0, 4, 0]]
+    assert exposure.known_failures.tolist() == [1, 1, 0, 0, 0]
+    # 16 nodes failed at once, so nothing ran that long: held against the class below.
+    assert exposure.shared_failures == pytest.approx([0, 0, 0, 2 / 9 + 1 / 8, 0])
+    with pytest.raises(InputError, match="without node-days"):
+        BlameExposure.from_rows(
+            ["a"],
+            node=["a"],
+            size=[1],
+            node_days=[1.0],
+            failure_size=[2],
+            failure_blame=[0.5],
+            failure_known=[False],
+        )
+
+
 def test_a_lemon_that_only_works_in_large_jobs_is_seen_through_its_split():
     hazard = np.full(128, 0.002)
     hazard[100] = 0.2  # in the half without small attempts; its failures are never named

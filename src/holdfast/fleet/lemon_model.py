@@ -27,6 +27,8 @@ from holdfast.fleet.lemon_statistics import (
     split_p_values,
 )
 
+__all__ = ["SIGNALS", "BlameExposure", "LemonDetector", "LemonRule"]
+
 DAYS_PER_MONTH = 30.0
 
 

@@ -30,7 +30,9 @@ node's rate is Gamma(a + B, b + T).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +95,53 @@ class BlameExposure:
                 "failures of a size without node-days of that size",
                 remedy="take failures and node-days from the same attempts",
             )
+
+    @classmethod
+    def from_rows(
+        cls,
+        nodes: Sequence[str],
+        *,
+        node: npt.ArrayLike,
+        size: npt.ArrayLike,
+        node_days: npt.ArrayLike,
+        failure_size: npt.ArrayLike,
+        failure_blame: npt.ArrayLike,
+        failure_known: npt.ArrayLike,
+    ) -> Self:
+        """Collect long tables into classes of size 1, 2-3, 4-7, 8-15 ...
+
+        A class with failures but no time (its attempts failed at once) joins the next smaller class
+        that ran, else the next larger: a larger jump is conservative.
+
+        Args:
+            nodes: names, in the order of the detector's, shape (n,).
+            node: of each row of exposure, shape (m,), all in `nodes`.
+            size: nodes of the attempts of that row, shape (m,).
+            node_days: that the node spent in them, shape (m,).
+            failure_size: nodes of the failed attempt, of each row of blame, shape (f,).
+            failure_blame: what the row adds to one node's blame, shape (f,).
+            failure_known: whether it is a whole failure known to be the node's, shape (f,).
+        """
+        at = {name: i for i, name in enumerate(nodes)}
+        row = np.array([at[name] for name in np.asarray(node, dtype=object)], dtype=np.int64)
+        column = _size_class(size)
+        failed = _size_class(failure_size)
+        classes = int(max(column.max(initial=0), failed.max(initial=0))) + 1
+        days = np.zeros((len(at), classes))
+        np.add.at(days, (row, column), np.asarray(node_days, dtype=np.float64))
+        blame, whole = np.asarray(failure_blame, np.float64), np.asarray(failure_known, dtype=bool)
+        known, shared = np.zeros(classes), np.zeros(classes)
+        np.add.at(known, failed[whole], blame[whole])
+        np.add.at(shared, failed[~whole], blame[~whole])
+        ran = days.sum(axis=0) > 0
+        for empty in np.flatnonzero(~ran & (known + shared > 0)):
+            homes = np.flatnonzero(ran & ((np.arange(classes) > 0) | (shared[empty] == 0)))
+            if homes.size:  # else __post_init__ refuses it
+                below = homes[homes < empty]
+                home = below[-1] if below.size else homes[0]
+                known[home], known[empty] = known[home] + known[empty], 0.0
+                shared[home], shared[empty] = shared[home] + shared[empty], 0.0
+        return cls(2 ** np.arange(classes, dtype=np.int64), days, known, shared)
 
     @property
     def shares(self) -> FloatArray:
@@ -230,6 +279,14 @@ def shrink(
         np.asarray(gammaincinv(shape, tail) / inverse_scale) for tail in (0.025, 0.975)
     )
     return shape / inverse_scale, low_tail, high_tail
+
+
+def _size_class(size: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """0 for 1 node, 1 for 2-3, 2 for 4-7 ..."""
+    nodes = np.asarray(size, dtype=np.float64)
+    if not (np.isfinite(nodes).all() and (nodes >= 1).all()):
+        raise InputError("a size of an attempt is below one node")
+    return np.asarray(np.frexp(nodes)[1] - 1, dtype=np.int64)
 
 
 def _binomial_tail(count: FloatArray, total: float, share: FloatArray) -> FloatArray:
