@@ -138,7 +138,8 @@ class Stage:
 
 
 def _write(path: Path, table: pa.Table) -> None:
-    with ipc.new_file(str(path), table.schema) as writer:
+    options = ipc.IpcWriteOptions(compression="lz4")
+    with ipc.new_file(str(path), table.schema, options=options) as writer:
         writer.write_table(table)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from sys import intern
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +14,7 @@ from holdfast.fleet.formats.columns import Column, by_distinct, flat
 _MAX_HOSTS = 1_000_000
 _HOST_CHARACTERS = re.compile(r"^[A-Za-z0-9_.\-\[\],]+$")
 _HOST_RANGE = re.compile(r"\[([^\[\]]*)\]")
+_ONE_BRACKET = re.compile(r"^([^\[\],]*)\[([^\[\]]+)\]([^\[\],]*)$")
 _NO_HOSTS = (
     "",
     "None assigned",
@@ -51,10 +53,30 @@ def hosts_of(text: str) -> list[str] | None:
         or _hosts_bound(text) > _MAX_HOSTS
     ):
         return None
+    one = _ONE_BRACKET.match(text)
+    if one is None:
+        hosts = _expand(text)
+        return None if hosts is None else list(hosts)
+    # Lists are many, the ranges that they are made of few: ClusterShell expands each range once.
+    head, ranges, tail = one.groups()
+    parts = [_expand(f"{head}[{part}]{tail}") for part in ranges.split(",")]
+    if len(parts) == 1:
+        return None if parts[0] is None else list(parts[0])
+    found: set[str] = set()
+    for part in parts:
+        if part is None:
+            return None
+        found.update(part)
+    return sorted(found)
+
+
+@lru_cache(maxsize=65536)
+def _expand(text: str) -> tuple[str, ...] | None:
+    """The hosts of a list by ClusterShell, sorted, or None if it is none."""
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     try:
-        return sorted(NodeSet(text, resolver=RESOLVER_NOGROUP))
+        return tuple(intern(host) for host in sorted(NodeSet(text, resolver=RESOLVER_NOGROUP)))
     except NodeSetException:
         return None
 

@@ -104,14 +104,15 @@ def convert(raw: pa.Table, options: ReadOptions) -> Converted:
         hit = jobs[owner[steps_owned[flags[steps_owned]]]]
         flags[hit] = True
     columns = _job_columns(raw, options)
+    unreadable = columns["nodes"].null_count if "nodes" in columns else 0
+    if unreadable:
+        columns["nodes"] = pc.fill_null(columns["nodes"], [])
     columns |= {f"{name.lower()}_s": values for name, values in times.items()}
     columns |= {"state": state, "out_of_memory": pa.array(oom), "sigterm": pa.array(sigterm)}
     early = _early_steps(columns, steps_owned, jobs, owner)
     attempts = table_of(ATTEMPTS, columns, len(raw))
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
-    lists = _coded(raw["NodeList"]) if "NodeList" in raw.column_names else None
-    unreadable = 0 if lists is None else int(pc.sum(pc.is_null(_hosts(lists))).as_py() or 0)
     return Converted(attempts, early, len(steps), unreadable)
 
 
@@ -155,11 +156,11 @@ def _owned(
     """Which steps stand under the row of their own job."""
     inside = owner[steps] >= 0
     if not len(jobs):
-        return inside
+        return np.asarray(inside)
     ids = flat(raw["JobID"])
     base = pc.replace_substring_regex(ids.take(pa.array(steps)), r"\..*$", "")
     above = ids.take(pa.array(jobs[np.maximum(owner[steps], 0)]))
-    return inside & _true(pc.equal(base, above))
+    return np.asarray(inside & _true(pc.equal(base, above)))
 
 
 def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
@@ -199,7 +200,7 @@ def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
     columns["runtime_s"] = _runtime(raw)
     columns["time_limit_s"] = _time_limit(raw)
     if "NodeList" in have:
-        columns["nodes"] = pc.fill_null(_hosts(_coded(raw["NodeList"])), [])
+        columns["nodes"] = parse_hosts(_coded(raw["NodeList"]))
     columns["node_count"] = _first(raw, ("NNodes", "AllocNodes"))
     if "NodeList" in have:
         lengths = pc.list_value_length(columns["nodes"]).cast(pa.int32())
@@ -207,10 +208,6 @@ def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
     columns["cpus"] = _cpus(raw)
     columns["gpus"] = _gpus(raw, columns["node_count"])
     return columns
-
-
-def _hosts(coded: pa.Array) -> pa.Array:
-    return parse_hosts(coded)
 
 
 def _raw_id(raw: pa.Array | None, job_id: pa.Array) -> pa.Array:

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from holdfast.errors import InputError
@@ -207,24 +208,19 @@ def _rows(block: _Block, layout: Layout, wanted: frozenset[str]) -> _Rows:
             data = data.replace(_JOIN_BYTE, b" ")
         data = data.replace(single, _JOIN_BYTE)
         single = _JOIN_BYTE
-    parsed = _parse(data, layout, single, wanted)
-    if parsed is not None:
-        bad = misfits(parsed)
-        if not bad.any():
-            return _Rows(parsed, [], invalid)
-    return _mend(data, block.line, layout, single, wanted, invalid)
+    table, odd = _parse(data, layout, single, wanted)
+    bad = misfits(table)
+    if not odd and not bad.any():
+        return _Rows(table, [], invalid)
+    table, rejects = _mend(data, block.line, layout, table, odd, np.flatnonzero(bad))
+    return _Rows(table, rejects, invalid)
 
 
 def _clean(data: bytes) -> tuple[bytes, int]:
     """Valid UTF-8 with plain line ends, and the number of bytes that were replaced."""
     invalid = 0
     if not data.isascii():
-        try:
-            data.decode()
-        except UnicodeDecodeError:
-            text = data.decode(errors="replace")
-            invalid = text.count("\ufffd") - data.count("\ufffd".encode())
-            data = text.encode()
+        data, invalid = _valid_utf8(data)
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b" ")
     if b"\0" in data:
@@ -232,15 +228,36 @@ def _clean(data: bytes) -> tuple[bytes, int]:
     return data if data.endswith(b"\n") else data + b"\n", invalid
 
 
+def _valid_utf8(data: bytes) -> tuple[bytes, int]:
+    """The text with U+FFFD for bytes that are not UTF-8; only lines that are not ASCII are decoded."""
+    high = np.flatnonzero(np.frombuffer(data, np.uint8) >= 0x80)
+    pieces: list[bytes] = []
+    invalid = done = 0
+    while len(high):
+        at = int(high[0])
+        start = data.rfind(b"\n", done, at) + 1 or done
+        end = data.find(b"\n", at)
+        end = len(data) if end < 0 else end
+        text = data[start:end].decode(errors="replace")
+        invalid += text.count("\ufffd") - data.count("\ufffd".encode(), start, end)
+        pieces += [data[done:start], text.encode()]
+        done = end
+        high = high[np.searchsorted(high, end) :]
+    return b"".join([*pieces, data[done:]]), invalid
+
+
 def _parse(
     data: bytes, layout: Layout, delimiter: bytes, wanted: frozenset[str]
-) -> pa.Table | None:
-    """The wanted columns by Arrow's CSV reader, or None if some line has another number of fields."""
-    irregular = False
+) -> tuple[pa.Table, list[int]]:
+    """The wanted columns of the lines with the right number of fields, by Arrow's CSV reader.
 
-    def skip(_: csv.InvalidRow) -> str:
-        nonlocal irregular
-        irregular = True
+    Returns:
+        the columns, and the places of the other lines among those that are not blank.
+    """
+    odd: list[int] = []
+
+    def skip(row: csv.InvalidRow) -> str:
+        odd.append(row.number - 1)
         return "skip"
 
     names = [f"{place}" for place in range(len(layout.columns))]
@@ -251,8 +268,8 @@ def _parse(
         if name in wanted and layout.columns.index(name) == place
     }
     coded = pa.dictionary(pa.int32(), pa.string())
-    if not data.strip():
-        return pa.table({name: pa.array([], pa.string()) for name in chosen.values()})
+    if data.isspace():
+        return pa.table({name: pa.array([], pa.string()) for name in chosen.values()}), []
     table = csv.read_csv(
         pa.BufferReader(data),
         csv.ReadOptions(column_names=names, use_threads=False, block_size=len(data) + 1),
@@ -275,32 +292,38 @@ def _parse(
             strings_can_be_null=False,
         ),
     )
-    return None if irregular else table.rename_columns(list(chosen.values()))
+    return table.rename_columns(list(chosen.values())), odd
 
 
 def _mend(
     data: bytes,
     first_line: int,
     layout: Layout,
-    delimiter: bytes,
-    wanted: frozenset[str],
-    invalid: int,
-) -> _Rows:
-    """As `_rows`, for a block in which some lines are no records by themselves."""
-    text = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(text == ord("\n"))
+    table: pa.Table,
+    odd: list[int],
+    bad: Indices,
+) -> tuple[pa.Table, list[tuple[int, str, str]]]:
+    """Put records together again where lines are none by themselves.
+
+    Args:
+        data: the block.
+        first_line: number of its first line in the source.
+        layout: the columns.
+        table: the lines with the right number of fields.
+        odd: places of the others among the lines that are not blank.
+        bad: rows of `table` that hold what they cannot hold.
+
+    Returns:
+        the records, mended ones in their places; line, reason and text of each reject.
+    """
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
     starts = np.concatenate([[0], ends[:-1] + 1])
-    places = np.flatnonzero(text == delimiter[0])
-    counts = np.diff(np.searchsorted(places, np.concatenate([starts, [len(data)]])))
-    regular = counts == len(layout.columns) - 1
-    table = _parse(_pick(data, starts, ends, regular), layout, delimiter, wanted)
-    if table is None:
-        raise AssertionError("a line with the header's number of delimiters has that many fields")
-    lines = np.flatnonzero(regular)
-    odd = ~regular
-    if len(lines):
-        odd[lines[misfits(table)]] = True
-    inside = _stretches(odd)
+    filled = np.flatnonzero(ends > starts)
+    lines = np.delete(filled, odd)  # [row of table] -> line
+    strange = np.zeros(len(ends), bool)
+    strange[filled[odd]] = True
+    strange[lines[bad]] = True
+    inside = _stretches(strange)
     table = table.filter(pa.array(~inside[lines]))
     lines = lines[~inside[lines]]
     mended: list[tuple[int, Record]] = []
@@ -314,17 +337,11 @@ def _mend(
         rejects += [_placed(first_line + low, reject) for reject in refused]
     if mended:
         table = _merge(table, lines, mended, layout)
-    return _Rows(table, rejects, invalid)
+    return table, rejects
 
 
 def _placed(first_line: int, reject: Reject) -> tuple[int, str, str]:
     return (first_line + reject.line, reject.reason, reject.raw)
-
-
-def _pick(data: bytes, starts: Indices, ends: Indices, chosen: npt.NDArray[np.bool_]) -> bytes:
-    """The chosen lines, copied stretch by stretch."""
-    view = memoryview(data)
-    return b"".join(view[starts[low] : ends[high - 1] + 1] for low, high in _runs(chosen))
 
 
 def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -356,6 +373,8 @@ def _merge(
     }
     plain = pa.schema([pa.field(name, pa.string()) for name in table.column_names])
     both = pa.concat_tables([table.cast(plain), pa.table(columns, schema=plain)])
+    if not pc.any(pc.match_substring(table["JobID"], "."), min_count=0).as_py():
+        return both  # without steps the order says nothing
     order = np.argsort(np.concatenate([lines, [line for line, _ in mended]]), kind="stable")
     return both.take(pa.array(order))
 
