@@ -1,0 +1,280 @@
+"""Kubernetes objects and events -> attempts and node health.
+
+Input: JSON lines of objects or of watch events (``{"type": "MODIFIED", "object": {...}}``, the last
+version of an object counts), or one list (``kubectl get pods,jobs,events,workloads -A -o json``).
+
+A job is what owns the pods: a JobSet, a Kubeflow or Volcano job, a Kueue pod group, a batch Job, else the
+pod itself; pods of Deployments, DaemonSets and StatefulSets are services and left out. The pods of a job
+in order of creation form its attempts: a new attempt starts when a replica's index comes again, or, for
+pods without an index, when every pod of the attempt has ended. Where a container was restarted in place,
+its last termination is an attempt of its own. Jobs and Kueue workloads without any pod here give one
+attempt, without nodes.
+
+===========================================================================  =============
+what Kubernetes says                                                         state here
+===========================================================================  =============
+status.reason NodeLost, NodeShutdown, Shutdown, Terminated; DisruptionTarget
+by DeletionByTaintManager, DeletionByPodGC or TerminationByKubelet; event
+TaintManagerEviction; Kueue eviction NodeFailures                            NODE_FAIL
+status.reason Preempting, Preempted; DisruptionTarget PreemptionByScheduler;
+event Preempted; Kueue eviction Preempted                                    PREEMPTED
+container reason OOMKilled                                                   OUT_OF_MEMORY
+DeadlineExceeded (pod or Job); Kueue MaximumExecutionTimeExceeded            TIMEOUT
+DisruptionTarget EvictionByEvictionAPI (a drain); other Kueue evictions      REQUEUED
+phase Failed, any other reason; Job condition Failed                         FAILED
+phase Succeeded; Job condition Complete                                      COMPLETED
+deleted while it ran, no reason given                                        CANCELLED
+phase Running; Pending                                                       RUNNING; PENDING
+===========================================================================  =============
+
+An attempt takes the state of its pods that stands highest in this table. Events about nodes (NodeNotReady
+and warnings) become health events. Everything is held in memory until the file ends.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.columns import text_key
+from holdfast.fleet.formats.kubernetes_objects import (
+    EVICTIONS,
+    POD_REASONS,
+    RANK,
+    Object,
+    Run,
+    condition,
+    own_run,
+    owner_of,
+    pod_run,
+    time_of,
+)
+from holdfast.fleet.formats.opening import open_source
+from holdfast.fleet.formats.source import Rejects, blocks, decompressed_size
+from holdfast.fleet.schema import ATTEMPTS, HEALTH
+
+_KIND = re.compile(
+    rb'"kind"\s*:\s*"(Pod|Job|Workload|Event|List|PodList|JobList|EventList|WorkloadList)"'
+)
+_OF_KUBERNETES = re.compile(rb'"(apiVersion|involvedObject|regarding|containerStatuses|items)"\s*:')
+
+
+def _sniff(head: bytes, path: Path) -> bool:
+    return (
+        head.lstrip()[:1] == b"{"
+        and bool(_KIND.search(head))
+        and bool(_OF_KUBERNETES.search(head))
+        and b'"metadata"' in head
+    )
+
+
+@dataclass
+class _Cluster:
+    """Everything that the file says, the last word of each object."""
+
+    pods: dict[str, tuple[Object, bool]] = field(default_factory=dict)
+    owners: dict[str, Object] = field(default_factory=dict)
+    hints: dict[str, str] = field(default_factory=dict)
+    evictions: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
+    health: list[Object] = field(default_factory=list)
+
+    def add(self, item: Object, deleted: bool) -> str | None:
+        """Take one object in; the reason if it cannot be used."""
+        kind, meta = item.get("kind"), item.get("metadata")
+        if not isinstance(meta, dict) or "name" not in meta:
+            return "no Kubernetes object (metadata.name)"
+        if kind == "Pod":
+            self.pods[meta.get("uid") or f"{meta.get('namespace')}/{meta['name']}"] = (
+                item,
+                deleted,
+            )
+        elif kind in ("Job", "Workload"):
+            self.owners[f"{kind}:{owner_of(item)}"] = item
+            evicted = condition(item.get("status") or {}, "Evicted")
+            if evicted and (time := time_of(evicted.get("lastTransitionTime"))):
+                state = EVICTIONS.get(str(evicted.get("reason")), "REQUEUED")
+                self.evictions[owner_of(item)].append((time, state))
+        elif kind == "Event":
+            return self._event(item)
+        return None
+
+    def _event(self, event: Object) -> str | None:
+        about = event.get("involvedObject") or event.get("regarding") or {}
+        reason = str(event.get("reason", ""))
+        times = (event.get(k) for k in ("lastTimestamp", "eventTime", "firstTimestamp"))
+        time = next((t for t in map(time_of, times) if t is not None), None)
+        if about.get("kind") == "Pod" and reason in POD_REASONS:
+            self.hints[f"{about.get('namespace', 'default')}/{about.get('name')}"] = reason
+        elif about.get("kind") == "Node":
+            if event.get("type") != "Warning" and reason != "NodeNotReady":
+                return None
+            if time is None:
+                return "an event without a time"
+            self.health.append(
+                {
+                    "time_s": time,
+                    "node": about.get("name"),
+                    "check": reason,
+                    "severity": "",
+                    "result": "fail",
+                    "message": str(event.get("message") or event.get("note") or ""),
+                }
+            )
+        return None
+
+    def jobs(self) -> dict[str, list[list[Run]]]:
+        """Job -> its attempts in order -> what is known of each."""
+        runs: dict[str, list[Run]] = defaultdict(list)
+        for pod, deleted in self.pods.values():
+            meta = pod["metadata"]
+            hint = self.hints.get(f"{meta.get('namespace', 'default')}/{meta['name']}")
+            if run := pod_run(pod, deleted, hint):
+                runs[run.job].append(run)
+        jobs = {job: _attempts(own) for job, own in runs.items()}
+        for item in sorted(self.owners.values(), key=lambda item: str(item["kind"])):
+            run = own_run(item)  # a Job before its Workload, which adds nothing then
+            jobs.setdefault(run.job, [[run]])
+        return jobs
+
+
+def _attempts(runs: Iterable[Run]) -> list[list[Run]]:
+    attempts: list[list[Run]] = []
+    for run in sorted(runs, key=lambda run: run.created or 0.0):
+        if run.earlier is not None:
+            attempts.append([run.earlier])
+            attempts.append([replace(run, earlier=None)])
+            continue
+        current = attempts[-1] if attempts else []
+        again = run.index is not None and any(each.index == run.index for each in current)
+        over = run.index is None and all(
+            each.end is not None and each.end <= (run.created or 0.0) for each in current
+        )
+        if again or over or not current:
+            attempts.append([run])
+        else:
+            current.append(run)
+    return attempts
+
+
+def _row(
+    job: str, number: int, runs: list[Run], evictions: list[tuple[float, str]], cluster: str
+) -> Object:
+    state = min((run.state for run in runs), key=RANK.index)
+    worst = next(run for run in runs if run.state == state)
+    over = state not in ("RUNNING", "PENDING")
+    start = min((run.start for run in runs if run.start is not None), default=None)
+    end = max((run.end for run in runs if run.end is not None), default=None) if over else None
+    for time, evicted in evictions:
+        if (
+            state in ("CANCELLED", "FAILED")
+            and start is not None
+            and start <= time <= (end or time) + 1
+        ):
+            state = evicted
+    nodes = sorted({run.node for run in runs if run.node and run.start is not None})
+    submit = min((run.created for run in runs if run.created is not None), default=start)
+    namespace, _, name = job.partition("/")
+    code = worst.exit_code
+    return {
+        "cluster": cluster,
+        "job_id": job,
+        "job_id_raw": text_key(job),
+        "attempt": number,
+        "name": name,
+        "account": namespace,
+        "partition": worst.queue,
+        "qos": worst.priority_class,
+        "priority": worst.priority,
+        "state": state,
+        "reason": worst.reason,
+        "exit_code": code,
+        "exit_signal": None if code is None else code - 128 if code > 128 else 0,
+        "out_of_memory": any(run.state == "OUT_OF_MEMORY" for run in runs),
+        "sigterm": any(run.exit_code == 143 for run in runs),
+        "submit_s": _floor(submit),
+        "eligible_s": _floor(submit),
+        "start_s": _floor(start),
+        "end_s": _floor(end),
+        "runtime_s": _floor(end - start) if start is not None and end is not None else None,
+        "node_count": len(nodes) or None,
+        "nodes": nodes,
+        "gpus": sum(run.gpus for run in runs),
+        "excluded_nodes": [],
+        "recovered": False,
+    }
+
+
+def _floor(time: float | None) -> int | None:
+    return None if time is None else int(time // 1)
+
+
+def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[int, Object, bool]]:
+    """(line, object, deleted) of every object; all of one list stand on line 1."""
+    with open_source(path) as file:
+        first = file.readline().strip()
+    try:
+        whole = json.loads(first)
+    except ValueError:
+        whole = None
+    if whole is None:  # an object over several lines: the output of `kubectl get -o json`
+        import ijson
+
+        try:
+            with open_source(path) as file:
+                for item in ijson.items(file, "items.item", use_float=True):
+                    yield 1, item, False
+        except ijson.JSONError as error:
+            rejects.add(1, f"the list breaks off ({error})", "")
+        return
+    for block in blocks(path):
+        for line, text in enumerate(block.lines().to_pylist(), start=block.first_line):
+            if not text.strip():
+                continue
+            try:
+                value = json.loads(text)
+            except ValueError:
+                rejects.add(line, "not JSON", text)
+                continue
+            if not isinstance(value, dict):
+                rejects.add(line, "not a JSON object", text)
+                continue
+            deleted = value.get("type") == "DELETED" and "object" in value
+            value = value["object"] if isinstance(value.get("object"), dict) else value
+            for item in value.get("items") or [value]:
+                yield line, item, deleted
+
+
+def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    if offset:
+        return
+    rejects = Rejects(str(path))
+    cluster = _Cluster()
+    for line, item, deleted in _objects(path, rejects):
+        if reason := cluster.add(item, deleted):
+            rejects.add(line, reason, json.dumps(item))
+    rows = [
+        _row(job, number, runs, cluster.evictions[job], options.cluster)
+        for job, attempts in cluster.jobs().items()
+        for number, runs in enumerate(attempts, start=1)
+    ]
+    yield Batch(
+        {
+            "attempts": pa.Table.from_pylist(rows, schema=ATTEMPTS),
+            "health": pa.Table.from_pylist(cluster.health, schema=HEALTH),
+            "rejects": rejects.table(),
+        },
+        decompressed_size(path),
+    )
+
+
+KUBERNETES = Format(
+    "kubernetes", "Kubernetes pods, Jobs, Kueue workloads and events (JSON)", _sniff, _read
+)
+FORMATS = (KUBERNETES,)
