@@ -1,0 +1,99 @@
+"""What a cluster did and would do: ingest, attribution, failure model, ETTR, goodput, lemon nodes.
+
+    store = holdfast.fleet.ingest(["sacct.txt", "health.jsonl"], "store")
+    log = holdfast.fleet.open("store")
+    holdfast.fleet.goodput(log).lost_gpu_hours
+
+Names are imported when they are first used, so that a command that needs one does not pay for all.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.fleet.assumptions import Assumptions
+    from holdfast.fleet.attribution import attribute
+    from holdfast.fleet.checkpoint_interval import (
+        daly_interval,
+        optimal_checkpoint_interval,
+        young_interval,
+    )
+    from holdfast.fleet.ettr import ettr, expected_ettr, optimal_ettr
+    from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
+    from holdfast.fleet.ettr_solve import contours, solve
+    from holdfast.fleet.failure_model import FailureModel
+    from holdfast.fleet.failures import mttf
+    from holdfast.fleet.goodput import goodput
+    from holdfast.fleet.ingest import ingest
+    from holdfast.fleet.lemon_model import LemonDetector
+    from holdfast.fleet.lemons import lemons
+    from holdfast.fleet.log import FleetLog
+    from holdfast.fleet.log import open_log as open  # noqa: A004  # as `gzip.open`
+    from holdfast.fleet.measured_ettr import measured_ettr
+    from holdfast.fleet.preemption import preemptions
+    from holdfast.fleet.report import report
+    from holdfast.fleet.status import status
+    from holdfast.fleet.store import Store
+
+_HOMES = {
+    "Assumptions": "assumptions",
+    "FailureModel": "failure_model",
+    "FleetLog": "log",
+    "LemonDetector": "lemon_model",
+    "Store": "store",
+    "attribute": "attribution",
+    "contours": "ettr_solve",
+    "daly_interval": "checkpoint_interval",
+    "ettr": "ettr",
+    "expected_ettr": "ettr",
+    "goodput": "goodput",
+    "ingest": "ingest",
+    "lemons": "lemons",
+    "measured_ettr": "measured_ettr",
+    "monte_carlo_ettr": "ettr_monte_carlo",
+    "mttf": "failures",
+    "open": "log",
+    "optimal_checkpoint_interval": "checkpoint_interval",
+    "optimal_ettr": "ettr",
+    "preemptions": "preemption",
+    "report": "report",
+    "solve": "ettr_solve",
+    "status": "status",
+    "young_interval": "checkpoint_interval",
+}
+
+__all__ = [
+    "Assumptions",
+    "FailureModel",
+    "FleetLog",
+    "LemonDetector",
+    "Store",
+    "attribute",
+    "contours",
+    "daly_interval",
+    "ettr",
+    "expected_ettr",
+    "goodput",
+    "ingest",
+    "lemons",
+    "measured_ettr",
+    "monte_carlo_ettr",
+    "mttf",
+    "open",
+    "optimal_checkpoint_interval",
+    "optimal_ettr",
+    "preemptions",
+    "report",
+    "solve",
+    "status",
+    "young_interval",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_HOMES[name]}")
+    return getattr(module, "open_log" if name == "open" else name)

@@ -120,7 +120,7 @@ def counts_by_size(log: FleetLog, min_gpus: int) -> pd.DataFrame:
     return frame
 
 
-def failure_trend(over_time: pd.DataFrame) -> Trend:
+def failure_trend(over_time: pd.DataFrame, unit: str) -> Trend:
     """The change of the rate from bin to bin of `timeline.rate_over_time`."""
     bins = over_time.groupby("begin_s").agg(
         failures=("failures", "sum"), node_days=("node_days", "first")

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 
 import ibis
 import pandas as pd
 
 from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.moments import since_s
 from holdfast.fleet.store import Store
 from holdfast.tables import DEFAULT_ENGINE
 
@@ -36,20 +38,22 @@ class FleetLog:
     Attributes:
         store: the opened store.
         assumptions: what is assumed where the log is silent.
-        since_s: start of the window (epoch seconds); None: the whole log.
+        since_s: start of the window (epoch seconds); None: the whole log. Set it before any use.
     """
+
+    since_s: float | None = None
 
     def __init__(
         self,
         store: Store,
         assumptions: Assumptions | None = None,
         *,
-        since_s: float | None = None,
         engine: str = DEFAULT_ENGINE,
+        scratch: TemporaryDirectory[str] | None = None,
     ) -> None:
         self.store = store
         self.assumptions = assumptions or Assumptions()
-        self.since_s = since_s
+        self._scratch = scratch  # removed when nobody holds the log any more
         self._connection = store.connection(engine)
         self._kept: dict[str, ir.Table] = {}
 
@@ -85,13 +89,28 @@ class FleetLog:
     @cached_property
     def begin_s(self) -> float:
         """Start of the window."""
-        begin = float(self.store.time_range[0])
+        begin = self._span[0]
         return begin if self.since_s is None else max(begin, self.since_s)
 
     @cached_property
     def end_s(self) -> float:
-        """End of the log: the last moment that any source speaks of."""
-        return float(self.store.time_range[1])
+        """End of the log: the last moment that its attempts (or, without any, its events) speak of."""
+        return self._span[1]
+
+    @cached_property
+    def _span(self) -> tuple[float, float]:
+        known = self.store.facts["time_range"]
+        if known is not None:
+            return float(known[0]), float(known[1])
+        outages, health = self.table("node_outages"), self.table("health")
+        spans = [
+            outages.agg(begin=outages.start_s.min(), end=outages.start_s.max()),
+            outages.agg(begin=outages.end_s.min(), end=outages.end_s.max()),
+            health.agg(begin=health.time_s.min(), end=health.time_s.max()),
+        ]
+        ends = [self.rows(span)[0] for span in spans]
+        moments = [moment for end in ends for moment in end.values() if moment is not None]
+        return (float(min(moments)), float(max(moments))) if moments else (0.0, 0.0)
 
     @cached_property
     def gpus_per_node(self) -> int:
@@ -144,21 +163,35 @@ def open_log(
     store: str | Path | Store | FleetLog,
     *,
     assumptions: Assumptions | None = None,
-    since_s: float | None = None,
+    since: str | None = None,
     engine: str = DEFAULT_ENGINE,
 ) -> FleetLog:
     """Open a store for analysis (public as `holdfast.fleet.open`).
 
     Args:
-        store: the directory that `ingest` wrote, or a store or log that is already open.
+        store: the folder that `ingest` wrote; or a log file, which is ingested into a temporary
+            store; or a store or log that is already open.
         assumptions: what to assume where the log is silent; None: the paper's values.
-        since_s: use only what happened after this time (epoch seconds).
+        since: use only what happened after: "30d" (before the end of the log) or an ISO time.
         engine: see `holdfast.tables.connect`.
 
     Raises:
         StoreError: if there is no store at the path, or one of a newer version.
+        InputError: if a file is no log, or `since` is no time.
     """
     if isinstance(store, FleetLog):
         return store
-    opened = store if isinstance(store, Store) else Store.open(Path(store))
-    return FleetLog(opened, assumptions, since_s=since_s, engine=engine)
+    scratch = None
+    if not isinstance(store, Store):
+        path = Path(store)
+        if path.is_file():
+            from holdfast.fleet.ingest import ingest
+
+            scratch = TemporaryDirectory(prefix="holdfast-")
+            ingest([path], scratch.name)
+            path = Path(scratch.name)
+        store = Store.open(path)
+    log = FleetLog(store, assumptions, engine=engine, scratch=scratch)
+    if since is not None:
+        log.since_s = since_s(since, log.end_s)
+    return log

@@ -5,9 +5,34 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from holdfast.console import duration
+from holdfast.errors import InputError
+
 
 def iso(epoch_s: float | None) -> str | None:
     """ISO 8601 in UTC, whole seconds; None for an unknown time."""
     if epoch_s is None or math.isnan(epoch_s):
         return None
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def since_s(text: str, end_s: float) -> float:
+    """The start of a window: "30d" before `end_s`, or an ISO time (UTC where it names no zone).
+
+    Raises:
+        InputError: if it is neither.
+    """
+    from typer import BadParameter
+
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return end_s - duration(text)
+        except BadParameter as error:
+            raise InputError(
+                "--since is neither a duration nor a time",
+                found=text,
+                expected="for example 30d, 12h, 2026-11-20 or 2026-11-20T10:49:15+01:00",
+            ) from error
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

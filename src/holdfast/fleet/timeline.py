@@ -20,7 +20,7 @@ from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-INTRODUCED_P = 0.01
+INTRODUCED_P = 0.05
 """A check is new if, had it run all along, so long a silence before its first event had at most this
 probability."""
 

@@ -1,0 +1,502 @@
+"""`holdfast fleet`: each command calls the function of the same name and prints its result."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.console import (
+    EngineOption,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    duration,
+    emit,
+    remark,
+)
+from holdfast.errors import InputError
+from holdfast.tables import DEFAULT_ENGINE
+
+if TYPE_CHECKING:
+    from holdfast.fleet.log import FleetLog
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+StoreArgument = Annotated[
+    Path, typer.Argument(metavar="STORE", help="The folder that `holdfast fleet ingest` wrote.")
+]
+SinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="WHEN",
+        help="Use only what happened after: 30d (before the end of the log) or an ISO time.",
+    ),
+]
+CheckBeforeOption = Annotated[
+    float,
+    typer.Option(
+        "--check-before",
+        parser=duration,
+        metavar="DURATION",
+        help="A check explains an end at most this long after it fired.",
+    ),
+]
+CheckAfterOption = Annotated[
+    float,
+    typer.Option(
+        "--check-after",
+        parser=duration,
+        metavar="DURATION",
+        help="... or at most this long before it fired.",
+    ),
+]
+GraceOption = Annotated[
+    float,
+    typer.Option(
+        "--preempt-grace",
+        parser=duration,
+        metavar="DURATION",
+        help="Preemption grace time, for a QOS whose own is not in the store.",
+    ),
+]
+SlackOption = Annotated[
+    float,
+    typer.Option(
+        "--preempt-slack",
+        parser=duration,
+        metavar="DURATION",
+        help="A preemptor starts at most grace + this after the end of its victim.",
+    ),
+]
+CheckpointOption = Annotated[
+    float,
+    typer.Option(
+        "--checkpoint",
+        parser=duration,
+        metavar="DURATION",
+        help="Assumed checkpoint interval: a failure loses half of it.",
+    ),
+]
+InitOption = Annotated[
+    float,
+    typer.Option(
+        "--init",
+        parser=duration,
+        metavar="DURATION",
+        help="Assumed unproductive time after each start.",
+    ),
+]
+WriteOption = Annotated[
+    float,
+    typer.Option(
+        "--write",
+        parser=duration,
+        metavar="DURATION",
+        help="Time for which a checkpoint write stops the job.",
+    ),
+]
+MinGpusOption = Annotated[
+    int,
+    typer.Option(
+        "--min-gpus",
+        min=0,
+        help="Take the failure rate over attempts with more GPUs than this; 0: all.",
+    ),
+]
+LongRunOption = Annotated[
+    float,
+    typer.Option(
+        "--long-run",
+        parser=duration,
+        metavar="DURATION",
+        help="Measure the ETTR of runs that spent at least this long on their nodes.",
+    ),
+]
+ChainOption = Annotated[
+    bool,
+    typer.Option(
+        "--chain-by-name",
+        help="Chain attempts also across job ids, by user, name, directory and size.",
+    ),
+]
+TaxonomyOption = Annotated[
+    Path | None,
+    typer.Option("--taxonomy", metavar="FILE", help="Your own check names and symptoms (TOML)."),
+]
+
+
+def _open(
+    store: Path, engine: str = DEFAULT_ENGINE, since: str | None = None, **assumed: Any
+) -> FleetLog:
+    """The store under the assumptions of the command line."""
+    from holdfast.fleet.assumptions import Assumptions
+    from holdfast.fleet.log import open_log
+
+    return open_log(store, assumptions=Assumptions(**assumed), since=since, engine=engine)
+
+
+@app.command()
+def ingest(
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SRC...", help="Logs, or folders of logs; plain or compressed with gzip."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="STORE", help="The store to write or extend.")
+    ],
+    file_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="Format of all sources; else detected."),
+    ] = None,
+    timezone: Annotated[
+        str,
+        typer.Option("--timezone", metavar="ZONE", help="Zone of times that are written without one."),
+    ] = "UTC",
+    cluster: Annotated[
+        str, typer.Option("--cluster", help="Cluster name for logs that do not carry one.")
+    ] = "",
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Only attempts that ended at or after this."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Only attempts that ended before this."),
+    ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option("--delimiter", help="Field delimiter of sacct; else detected.")
+    ] = None,
+    column_map: Annotated[
+        Path | None,
+        typer.Option("--columns", metavar="FILE", help="TOML map of the columns of CSV or Parquet."),
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option("--gpus-per-node", help="For logs that count nodes or processors only."),
+    ] = None,
+    max_reject_share: Annotated[
+        float,
+        typer.Option(
+            "--max-reject-share", min=0.0, max=1.0, help="Fail above this share of rejects."
+        ),
+    ] = 0.01,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Read scheduler logs, health events and inventories into a store.
+
+    Ingesting the same log again, or one that overlaps, adds nothing twice; an interrupted run
+    continues where it stopped.
+    """
+    from holdfast.fleet import terminal
+    from holdfast.fleet.ingest import ingest as run
+
+    result = run(
+        sources,
+        output,
+        format=file_format,
+        timezone=timezone,
+        cluster=cluster,
+        since=None if since is None else datetime.fromisoformat(since),
+        until=None if until is None else datetime.fromisoformat(until),
+        delimiter=delimiter,
+        column_map=column_map,
+        gpus_per_node=gpus_per_node,
+        max_reject_share=max_reject_share,
+    )
+    emit(result, as_json, terminal.ingested)
+    remark(f"store: {output}", quiet or as_json)
+
+
+@app.command()
+def report(
+    store: StoreArgument,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the full report as a page.")
+    ] = None,
+    since: SinceOption = None,
+    check_before: CheckBeforeOption = 600.0,
+    check_after: CheckAfterOption = 300.0,
+    preempt_grace: GraceOption = 300.0,
+    preempt_slack: SlackOption = 300.0,
+    checkpoint: CheckpointOption = 3600.0,
+    init: InitOption = 300.0,
+    write: WriteOption = 0.0,
+    min_gpus: MinGpusOption = 128,
+    long_run: LongRunOption = 86_400.0,
+    chain_by_name: ChainOption = False,
+    taxonomy: TaxonomyOption = None,
+    engine: EngineOption = DEFAULT_ENGINE,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """The morning summary, and with --html every figure behind it."""
+    from holdfast.fleet import terminal
+    from holdfast.fleet.report import report as run
+
+    log = _open(
+        store,
+        engine,
+        since,
+        check_before_s=check_before,
+        check_after_s=check_after,
+        preemption_grace_s=preempt_grace,
+        preemption_slack_s=preempt_slack,
+        checkpoint_interval_s=checkpoint,
+        init_s=init,
+        write_s=write,
+        min_gpus=min_gpus,
+        long_run_s=long_run,
+        chain_by_name=chain_by_name,
+        taxonomy=taxonomy,
+    )
+    emit(run(log, html=html), as_json, terminal.reported)
+    if html is not None:
+        remark(f"report: {html}", quiet or as_json)
+
+
+@app.command()
+def status(
+    store: StoreArgument,
+    since: SinceOption = None,
+    engine: EngineOption = DEFAULT_ENGINE,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """How attempts ended, by count and by GPU time."""
+    from holdfast.fleet import terminal
+    from holdfast.fleet.status import status as run
+
+    emit(run(_open(store, engine, since)), as_json, terminal.status)
+
+
+@app.command()
+def mttf(
+    store: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STORE", help="A store, or a node-failure log (CSV: node, start, end, cause)."
+        ),
+    ],
+    min_gpus: MinGpusOption = 128,
+    project: Annotated[
+        str,
+        typer.Option("--project", metavar="GPUS,...", help="Job sizes to project the MTTF to."),
+    ] = "",
+    since: SinceOption = None,
+    check_before: CheckBeforeOption = 600.0,
+    check_after: CheckAfterOption = 300.0,
+    taxonomy: TaxonomyOption = None,
+    engine: EngineOption = DEFAULT_ENGINE,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """The failure rate per node-day with exact intervals, by job size, and the MTTF at others."""
+    from holdfast.fleet import terminal
+    from holdfast.fleet.failures import mttf as run
+
+    sizes = _sizes(project)
+    log = _open(
+        store,
+        engine,
+        since,
+        check_before_s=check_before,
+        check_after_s=check_after,
+        taxonomy=taxonomy,
+    )
+    emit(run(log, min_gpus=min_gpus, project=sizes), as_json, terminal.mttf)
+
+
+@app.command()
+def ettr(
+    nodes: Annotated[float | None, typer.Option("--nodes", help="Nodes of the job.")] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", help="Failures per node and day (r_f).")
+    ] = None,
+    checkpoint: Annotated[
+        float | None,
+        typer.Option(
+            "--checkpoint", parser=duration, metavar="DURATION", help="Time between checkpoints."
+        ),
+    ] = None,
+    init: InitOption = 300.0,
+    write: WriteOption = 0.0,
+    queue: Annotated[
+        float,
+        typer.Option(
+            "--queue", parser=duration, metavar="DURATION", help="Mean wait before each (re)start."
+        ),
+    ] = 0.0,
+    productive: Annotated[
+        float | None,
+        typer.Option(
+            "--productive",
+            parser=duration,
+            metavar="DURATION",
+            help="Productive time that the run needs; else without end.",
+        ),
+    ] = None,
+    solve: Annotated[
+        str | None,
+        typer.Option(
+            "--solve",
+            metavar="NAME",
+            help="Solve for checkpoint, rate, write, init, queue or nodes.",
+        ),
+    ] = None,
+    target: Annotated[
+        float, typer.Option("--target", help="The ETTR that --solve is to reach.")
+    ] = 0.9,
+    monte_carlo: Annotated[
+        bool, typer.Option("--monte-carlo", help="Also simulate (exponential gaps, fixed seed).")
+    ] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Expected share of wall-clock time that is productive, and the best checkpoint interval."""
+    from holdfast.fleet import terminal
+
+    given = {"nodes": nodes, "rate": rate, "checkpoint": checkpoint}
+    missing = [f"--{name}" for name, value in given.items() if value is None and name != solve]
+    if missing:
+        raise InputError(
+            "the ETTR needs nodes, failure rate and checkpoint interval",
+            found=f"without {', '.join(missing)}",
+            expected="for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m",
+        )
+    timing = {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
+    if solve is not None:
+        from holdfast.fleet.ettr_solve import solve as run_solve
+
+        solved = run_solve(
+            solve,  # type: ignore[arg-type]  # checked inside, with a message
+            target,
+            nodes=nodes,
+            rate_per_node_day=rate,
+            checkpoint_interval_s=checkpoint,
+            **timing,
+        )
+        emit(solved, as_json, terminal.solved)
+        return
+    from holdfast.fleet.ettr import ettr as run
+
+    assert nodes is not None and rate is not None and checkpoint is not None
+    result = run(nodes, rate, checkpoint, **timing)
+    if monte_carlo:
+        result = result.with_monte_carlo()
+    emit(result, as_json, terminal.ettr)
+
+
+@app.command()
+def goodput(
+    store: StoreArgument,
+    since: SinceOption = None,
+    check_before: CheckBeforeOption = 600.0,
+    check_after: CheckAfterOption = 300.0,
+    preempt_grace: GraceOption = 300.0,
+    preempt_slack: SlackOption = 300.0,
+    checkpoint: CheckpointOption = 3600.0,
+    chain_by_name: ChainOption = False,
+    taxonomy: TaxonomyOption = None,
+    engine: EngineOption = DEFAULT_ENGINE,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """GPU-hours lost to failures, and to preemptions by jobs that failed."""
+    from holdfast.fleet import terminal
+    from holdfast.fleet.goodput import goodput as run
+
+    log = _open(
+        store,
+        engine,
+        since,
+        check_before_s=check_before,
+        check_after_s=check_after,
+        preemption_grace_s=preempt_grace,
+        preemption_slack_s=preempt_slack,
+        checkpoint_interval_s=checkpoint,
+        chain_by_name=chain_by_name,
+        taxonomy=taxonomy,
+    )
+    emit(run(log), as_json, terminal.goodput)
+
+
+@app.command()
+def lemons(
+    store: StoreArgument,
+    since: SinceOption = None,
+    check_before: CheckBeforeOption = 600.0,
+    check_after: CheckAfterOption = 300.0,
+    fdr: Annotated[
+        float, typer.Option("--fdr", min=0.0, max=1.0, help="False discovery rate of a lemon.")
+    ] = 0.05,
+    rule: Annotated[
+        Path | None,
+        typer.Option("--rule", metavar="FILE", help="Thresholds of the seven signals (TOML)."),
+    ] = None,
+    taxonomy: TaxonomyOption = None,
+    engine: EngineOption = DEFAULT_ENGINE,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Nodes that fail more than their share of the work explains, with the evidence."""
+    from holdfast.fleet import terminal
+    from holdfast.fleet.lemon_model import LemonRule
+    from holdfast.fleet.lemons import lemons as run
+
+    log = _open(
+        store,
+        engine,
+        since,
+        check_before_s=check_before,
+        check_after_s=check_after,
+        lemon_fdr=fdr,
+        taxonomy=taxonomy,
+    )
+    found = run(log, rule=None if rule is None else LemonRule.from_toml(rule))
+    emit(found, as_json, lambda result: terminal.lemons(result, verbose))
+
+
+@app.command()
+def attribute(
+    store: StoreArgument,
+    job_id: Annotated[str, typer.Argument(metavar="JOBID", help="As sacct prints it: 93, 306_4.")],
+    check_before: CheckBeforeOption = 600.0,
+    check_after: CheckAfterOption = 300.0,
+    taxonomy: TaxonomyOption = None,
+    engine: EngineOption = DEFAULT_ENGINE,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Why each attempt of a job ended: the checks near its end, ranked."""
+    from holdfast.fleet import terminal
+    from holdfast.fleet.attribution import attribute as run
+
+    log = _open(
+        store,
+        engine,
+        check_before_s=check_before,
+        check_after_s=check_after,
+        taxonomy=taxonomy,
+    )
+    emit(run(log, job_id), as_json, terminal.attributed)
+
+
+def _sizes(text: str) -> list[int]:
+    """Job sizes in "16384,131072"."""
+    try:
+        sizes = [int(part.strip().replace("_", "")) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise InputError(
+            "--project takes numbers of GPUs", found=text, expected="for example 16384,131072"
+        ) from error
+    if any(size < 1 for size in sizes):
+        raise InputError("--project takes positive numbers of GPUs", found=text)
+    return sizes

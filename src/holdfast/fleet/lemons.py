@@ -1,0 +1,63 @@
+"""Which nodes of a log to pull: `LemonDetector` on the signals that the store holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
+from holdfast.fleet.log import DAY_S, FleetLog, open_log
+from holdfast.fleet.node_signals import node_signals
+from holdfast.fleet.store import Store
+
+
+@dataclass(frozen=True)
+class Lemons:
+    """The nodes of a log, ranked, with the evidence on each."""
+
+    detector: LemonDetector
+    """Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more."""
+
+    @property
+    def nodes(self) -> pa.Table:
+        """One row per node, highest shrunk rate first (see `LemonDetector.nodes_`)."""
+        return self.detector.nodes_
+
+    @property
+    def lemons(self) -> list[str]:
+        """Nodes that fail more than chance and exposure explain, at the false discovery rate."""
+        return self.detector.lemons_
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast fleet lemons``."""
+        return self.detector.to_dict()
+
+
+def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None) -> Lemons:
+    """Rank the nodes by failure rate and name those that are not bad by chance.
+
+    Args:
+        log: a store or an open log.
+        rule: thresholds of the paper's rule; None: its defaults.
+
+    Returns:
+        The fitted detector. Failures and exposure are those of the whole window of the log, the
+        seven signals those of its last 28 days (`lemon_window_s`).
+    """
+    log = open_log(log)
+    found = node_signals(log)
+    frame = found.frame
+    detector = LemonDetector(log.assumptions.lemon_fdr, rule).fit(
+        list(frame["node"]),
+        frame["node_days"],
+        frame["failures"],
+        known_failures=frame["known_failures"],
+        exposure=found.exposure,
+        touched=frame["touched"],
+        signals={name: frame[name] for name in SIGNALS},
+        window_days=max(log.end_s - log.begin_s, 1.0) / DAY_S,
+    )
+    return Lemons(detector)
