@@ -20,21 +20,21 @@ if TYPE_CHECKING:
         optimal_checkpoint_interval,
         young_interval,
     )
-    from holdfast.fleet.ettr import ettr, expected_ettr, optimal_ettr
+    from holdfast.fleet.ettr_forms import ettr, expected_ettr, optimal_ettr
     from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
     from holdfast.fleet.ettr_solve import contours, solve
     from holdfast.fleet.failure_model import FailureModel
     from holdfast.fleet.failures import mttf
-    from holdfast.fleet.goodput import goodput
+    from holdfast.fleet.losses import goodput
     from holdfast.fleet.ingest import ingest
     from holdfast.fleet.lemon_model import LemonDetector
-    from holdfast.fleet.lemons import lemons
+    from holdfast.fleet.node_ranking import lemons
     from holdfast.fleet.log import FleetLog
     from holdfast.fleet.log import open_log as open  # noqa: A004  # as `gzip.open`
-    from holdfast.fleet.measured_ettr import measured_ettr
+    from holdfast.fleet.ettr_measured import measured_ettr
     from holdfast.fleet.preemption import preemptions
-    from holdfast.fleet.report import report
-    from holdfast.fleet.status import status
+    from holdfast.fleet.page import report
+    from holdfast.fleet.state_mix import status
     from holdfast.fleet.store import Store
 
 _HOMES = {
@@ -46,21 +46,21 @@ _HOMES = {
     "attribute": "attribution",
     "contours": "ettr_solve",
     "daly_interval": "checkpoint_interval",
-    "ettr": "ettr",
-    "expected_ettr": "ettr",
-    "goodput": "goodput",
+    "ettr": "ettr_forms",
+    "expected_ettr": "ettr_forms",
+    "goodput": "losses",
     "ingest": "ingest",
-    "lemons": "lemons",
-    "measured_ettr": "measured_ettr",
+    "lemons": "node_ranking",
+    "measured_ettr": "ettr_measured",
     "monte_carlo_ettr": "ettr_monte_carlo",
     "mttf": "failures",
     "open": "log",
     "optimal_checkpoint_interval": "checkpoint_interval",
-    "optimal_ettr": "ettr",
+    "optimal_ettr": "ettr_forms",
     "preemptions": "preemption",
-    "report": "report",
+    "report": "page",
     "solve": "ettr_solve",
-    "status": "status",
+    "status": "state_mix",
     "young_interval": "checkpoint_interval",
 }
 

@@ -11,15 +11,15 @@ import pandas as pd
 
 from holdfast.fleet.ageing import Ageing
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
-from holdfast.fleet.ettr import expected_ettr, optimal_ettr
+from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.failure_trend import Trend
 from holdfast.fleet.failures import Mttf, counts_by_size, failure_ageing, failure_trend, mttf
-from holdfast.fleet.goodput import Goodput, goodput, losses
-from holdfast.fleet.lemons import Lemons, lemons
+from holdfast.fleet.losses import Goodput, goodput, losses
+from holdfast.fleet.node_ranking import Lemons, lemons
 from holdfast.fleet.log import FleetLog
-from holdfast.fleet.measured_ettr import MeasuredEttr, measured_ettr
+from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.preemption import preemptions
-from holdfast.fleet.status import Status, status
+from holdfast.fleet.state_mix import Status, status
 from holdfast.fleet.timeline import checks_introduced, rate_over_time
 
 MOST_ATTEMPTS = 60

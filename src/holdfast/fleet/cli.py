@@ -238,7 +238,7 @@ def report(
 ) -> None:
     """The morning summary, and with --html every figure behind it."""
     from holdfast.fleet import terminal
-    from holdfast.fleet.report import report as run
+    from holdfast.fleet.page import report as run
 
     log = _open(
         store,
@@ -271,7 +271,7 @@ def status(
 ) -> None:
     """How attempts ended, by count and by GPU time."""
     from holdfast.fleet import terminal
-    from holdfast.fleet.status import status as run
+    from holdfast.fleet.state_mix import status as run
 
     emit(run(_open(store, engine, since)), as_json, terminal.status)
 
@@ -384,7 +384,7 @@ def ettr(
         )
         emit(solved, as_json, terminal.solved)
         return
-    from holdfast.fleet.ettr import ettr as run
+    from holdfast.fleet.ettr_forms import ettr as run
 
     assert nodes is not None and rate is not None and checkpoint is not None
     result = run(nodes, rate, checkpoint, **timing)
@@ -410,7 +410,7 @@ def goodput(
 ) -> None:
     """GPU-hours lost to failures, and to preemptions by jobs that failed."""
     from holdfast.fleet import terminal
-    from holdfast.fleet.goodput import goodput as run
+    from holdfast.fleet.losses import goodput as run
 
     log = _open(
         store,
@@ -449,7 +449,7 @@ def lemons(
     """Nodes that fail more than their share of the work explains, with the evidence."""
     from holdfast.fleet import terminal
     from holdfast.fleet.lemon_model import LemonRule
-    from holdfast.fleet.lemons import lemons as run
+    from holdfast.fleet.node_ranking import lemons as run
 
     log = _open(
         store,

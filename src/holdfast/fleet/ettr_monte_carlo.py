@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
-from holdfast.fleet.ettr import (
+from holdfast.fleet.ettr_forms import (
     EttrParameters,
     FloatArray,
     exact_ettr,

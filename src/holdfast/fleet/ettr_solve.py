@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY, optimal_checkpoint_interval
-from holdfast.fleet.ettr import (
+from holdfast.fleet.ettr_forms import (
     EttrParameters,
     FloatArray,
     exact_ettr,

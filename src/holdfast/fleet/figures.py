@@ -12,13 +12,13 @@ import pandas as pd
 import pyarrow as pa
 
 from holdfast.fleet.attribution import UNATTRIBUTED
-from holdfast.fleet.ettr import long_run_ettr
+from holdfast.fleet.ettr_forms import long_run_ettr
 from holdfast.fleet.ettr_solve import contours as ettr_contours
 from holdfast.fleet.failures import Mttf
-from holdfast.fleet.goodput import Goodput
+from holdfast.fleet.losses import Goodput
 from holdfast.fleet.job_sizes import bucket_label
-from holdfast.fleet.measured_ettr import MeasuredEttr
-from holdfast.fleet.status import Status
+from holdfast.fleet.ettr_measured import MeasuredEttr
+from holdfast.fleet.state_mix import Status
 from holdfast.report import Figure, charts
 from holdfast.report.theme import colour
 

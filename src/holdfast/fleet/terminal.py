@@ -13,14 +13,14 @@ from holdfast.numbers import duration, interval, number
 
 if TYPE_CHECKING:
     from holdfast.fleet.attribution import Attribution
-    from holdfast.fleet.ettr import EttrResult
+    from holdfast.fleet.ettr_forms import EttrResult
     from holdfast.fleet.ettr_solve import SolveResult
     from holdfast.fleet.failures import Mttf
-    from holdfast.fleet.goodput import Goodput
+    from holdfast.fleet.losses import Goodput
     from holdfast.fleet.ingest import IngestResult
-    from holdfast.fleet.lemons import Lemons
-    from holdfast.fleet.report import FleetReport
-    from holdfast.fleet.status import Status
+    from holdfast.fleet.node_ranking import Lemons
+    from holdfast.fleet.page import FleetReport
+    from holdfast.fleet.state_mix import Status
 
 MOST_ROWS = 15
 INFINITY = float("inf")
