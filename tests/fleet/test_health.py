@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
+from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Format, ReadOptions
 from holdfast.fleet.formats.health import CSV, JSON_LINES
 from holdfast.fleet.formats.source import BLOCK_BYTES
@@ -162,6 +164,46 @@ def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert rows(rest[-1].tables["rejects"], "line", "raw") == [(count + 1, "broken")]
 
 
+@pytest.mark.parametrize("text", ["time,node,check", "time,node,check\n"])
+def test_a_header_alone(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text(text)
+    assert rejected(read(CSV, path)) == []
+
+
+def test_an_open_quote_swallows_nothing_silently(tmp_path: Path) -> None:
+    path = tmp_path / "events.csv"
+    path.write_text('time,node,check\n1782907200,n1,a\n1782907200,n1,"b\n1782907200,n2,c\n')
+    tables = read(CSV, path)
+    assert rows(tables["health"], "node", "check") == [("n1", "a")]
+    assert rejected(tables) == [(3, "a line break in node or check (an open quote?)")]
+
+
+@pytest.mark.parametrize("known", [JSON_LINES, CSV], ids=lambda known: known.name)
+def test_a_compressed_file_that_was_cut_off(tmp_path: Path, known: Format) -> None:
+    plain = "time,node,check\n1782907200,n1,c\n"
+    if known is JSON_LINES:
+        plain = '{"time": 1782907200, "node": "n1", "check": "c"}\n'
+    path = tmp_path / "events.gz"
+    path.write_bytes(gzip.compress(plain.encode() * 100_000))
+    path.write_bytes(path.read_bytes()[:-200])
+    with pytest.raises(InputError, match="cannot be read"):
+        read(known, path)
+
+
+@pytest.mark.parametrize("known", [JSON_LINES, CSV], ids=lambda known: known.name)
+def test_a_file_that_was_read_to_its_end_gives_nothing_more(
+    tmp_path: Path, known: Format, testbed: Path
+) -> None:
+    path = testbed / "health_events.jsonl"
+    if known is CSV:
+        path = tmp_path / "events.csv"
+        path.write_text("time,node,check\n1782907200,n1,c\n")
+    end = list(known.read(path, ReadOptions(), 0))[-1].offset
+    assert end == path.stat().st_size
+    assert list(known.read(path, ReadOptions(), end)) == []
+
+
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\r\x00"), max_size=30)
 EVENT = st.fixed_dictionaries(
     {
@@ -196,3 +238,17 @@ def test_round_trip(
     assert rows(tables["health"], "time_s", *COLUMNS) == [
         tuple(event[name] for name in ("time", *COLUMNS)) for event in events
     ]
+
+
+@given(events=st.lists(EVENT, min_size=1, max_size=6))
+def test_both_paths_of_json_agree(
+    tmp_path_factory: pytest.TempPathFactory, events: list[dict[str, object]]
+) -> None:
+    """A broken line sends the whole block through Python's reader instead of Arrow's."""
+    folder = tmp_path_factory.mktemp("health")
+    lines = [json.dumps(event) + "\n" for event in events]
+    (folder / "clean").write_text("".join(lines))
+    (folder / "broken").write_text("".join([*lines, "{\n"]))
+    clean, broken = (read(JSON_LINES, folder / name) for name in ("clean", "broken"))
+    assert clean["health"].equals(broken["health"])
+    assert rejected(broken) == [(len(lines) + 1, "not JSON")]

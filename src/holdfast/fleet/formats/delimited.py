@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import lzma
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.columns import Column, flat
-from holdfast.fleet.formats.opening import open_source
+from holdfast.fleet.formats.opening import open_source, read_exactly, unreadable
 from holdfast.fleet.formats.source import Rejects
 
 DELIMITERS = ("|", ",", "\t", ";")
@@ -64,7 +65,7 @@ def header_at(path: Path, delimiter: str | None = None) -> Header:
         InputError: if the first line is no header.
     """
     with open_source(path) as file:
-        head = file.readline(1 << 16)
+        head = read_exactly(file, 1 << 16, path)
     header = header_of(head, delimiter)
     if header is None:
         raise InputError(
@@ -96,34 +97,40 @@ def read_delimited(path: Path, header: Header, *, quoted: bool) -> Iterator[pa.T
     import pyarrow.csv as arrow_csv
 
     names = _distinct(header.names)
-    with open_source(path) as file:
-        reader = arrow_csv.open_csv(
-            file,
-            read_options=arrow_csv.ReadOptions(
-                column_names=names, skip_rows=1, block_size=8 << 20, use_threads=False
-            ),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter=header.delimiter,
-                quote_char='"' if quoted else False,
-                newlines_in_values=quoted,
-                ignore_empty_lines=True,
-                invalid_row_handler=lambda row: "skip",
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False
-            ),
-        )
-        try:
+    try:
+        with open_source(path) as file:
+            file.readline()
+            if not file.read(1):  # Arrow cannot skip a header that is all there is
+                return
+        with open_source(path) as file:
+            reader = arrow_csv.open_csv(
+                file,
+                read_options=arrow_csv.ReadOptions(
+                    column_names=names, skip_rows=1, block_size=8 << 20, use_threads=False
+                ),
+                parse_options=arrow_csv.ParseOptions(
+                    delimiter=header.delimiter,
+                    quote_char='"' if quoted else False,
+                    newlines_in_values=quoted,
+                    ignore_empty_lines=True,
+                    invalid_row_handler=lambda row: "skip",
+                ),
+                convert_options=arrow_csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False
+                ),
+            )
             for batch in reader:
                 if batch.num_rows:
                     yield pa.table([_text(column) for column in batch.columns], names=names)
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                "the delimited text cannot be followed to its end",
-                path=path,
-                found=str(error),
-                expected="records of balanced quotes, each under 8 MB",
-            ) from error
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise unreadable(path, error) from error
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            "the delimited text cannot be followed to its end",
+            path=path,
+            found=str(error),
+            expected="records of balanced quotes, each under 8 MB",
+        ) from error
 
 
 def place_rejects(

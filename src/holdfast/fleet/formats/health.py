@@ -38,7 +38,7 @@ from holdfast.fleet.formats.delimited import (
 )
 from holdfast.fleet.formats.fields import is_blank, parse_instant
 from holdfast.fleet.formats.json_lines import first_objects, read_json_lines
-from holdfast.fleet.formats.source import Rejects, decompressed_size
+from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new
 from holdfast.fleet.schema import HEALTH
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -91,6 +91,9 @@ def health_table(columns: Mapping[str, Column], zone: ZoneInfo) -> tuple[pa.Tabl
         "no time that can be read",
         pc.if_else(is_blank(nodes), "no node", pc.if_else(is_blank(checks), "no check", None)),
     )
+    for values in (nodes, checks):  # a quote that was never closed swallows the lines after it
+        swallowed = pc.fill_null(pc.match_substring(values, "\n"), False)
+        reasons = pc.if_else(swallowed, "a line break in node or check (an open quote?)", reasons)
     table = table_of(
         HEALTH,
         {
@@ -264,7 +267,7 @@ def read_health_csv(
     path: Path, options: ReadOptions, offset: int, header: Header, keys: Mapping[str, list[str]]
 ) -> Iterator[Batch]:
     """Read a CSV whose columns `keys` gives for the keys of `ALIASES`."""
-    if offset:  # the only offset that is handed out is the end
+    if nothing_new(path, offset):
         return
     rejects = Rejects(str(path))
     bad: dict[int, str] = {}

@@ -16,7 +16,7 @@ import pyarrow as pa
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.fields import BLANKS, gpus_of
 from holdfast.fleet.formats.hosts import hosts_of
-from holdfast.fleet.formats.source import Rejects, decompressed_size, read_text
+from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new, read_text
 from holdfast.fleet.schema import NODES
 
 
@@ -73,7 +73,7 @@ def _sniff_scontrol(head: bytes, path: Path) -> bool:
 
 
 def _read_scontrol(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if offset:
+    if nothing_new(path, offset):
         return
     rejects = Rejects(str(path))
     yield _batch(_scontrol_nodes(read_text(path), rejects), rejects, path)
@@ -135,7 +135,7 @@ def _header(line: str) -> tuple[list[str], str | None]:
 
 
 def _read_sinfo(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if offset:
+    if nothing_new(path, offset):
         return
     rejects = Rejects(str(path))
     yield _batch(_sinfo_nodes(read_text(path), rejects), rejects, path)

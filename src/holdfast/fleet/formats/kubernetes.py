@@ -57,7 +57,7 @@ from holdfast.fleet.formats.kubernetes_objects import (
     time_of,
 )
 from holdfast.fleet.formats.opening import open_source
-from holdfast.fleet.formats.source import Rejects, blocks, decompressed_size
+from holdfast.fleet.formats.source import Rejects, blocks, decompressed_size, nothing_new
 from holdfast.fleet.schema import ATTEMPTS, HEALTH
 
 _KIND = re.compile(
@@ -252,7 +252,7 @@ def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[int, Object, bool]]
 
 
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if offset:
+    if nothing_new(path, offset):
         return
     rejects = Rejects(str(path))
     cluster = _Cluster()

@@ -44,7 +44,7 @@ from holdfast.fleet.formats.fields import (
 )
 from holdfast.fleet.formats.health import event_times, health_table, texts
 from holdfast.fleet.formats.hosts import parse_hosts
-from holdfast.fleet.formats.source import Rejects, decompressed_size
+from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new
 from holdfast.fleet.schema import ATTEMPTS, HEALTH, NODE_OUTAGES
 
 _TABLES: Mapping[str, tuple[pa.Schema, tuple[str, ...]]] = {
@@ -141,7 +141,7 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
             expected="--map FILE.toml",
             remedy="write a map from its columns to holdfast's fields",
         )
-    if offset:
+    if nothing_new(path, offset):
         return
     rules = load_map(options.column_map)
     if _is_parquet(path):

@@ -33,7 +33,7 @@ from holdfast.fleet.formats.delimited import (
 )
 from holdfast.fleet.formats.fields import is_blank
 from holdfast.fleet.formats.health import ALIASES, event_times
-from holdfast.fleet.formats.source import Rejects, decompressed_size
+from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new
 from holdfast.fleet.schema import NODE_OUTAGES
 
 _NODE = ("node", "host", "hostname", "nodename", "node_name", "nodenum", "server")
@@ -81,7 +81,7 @@ def _is_failure_log(header: Header) -> bool:
 
 
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if offset:
+    if nothing_new(path, offset):
         return
     header = header_at(path, options.delimiter)
     if not _is_failure_log(header):

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.source import Rejects, decompressed_size, read_text
+from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new, read_text
 from holdfast.fleet.schema import HEALTH
 
 _XIDS = "DCGM_FI_DEV_XID_ERRORS"
@@ -41,7 +41,7 @@ def _sniff(head: bytes, path: Path) -> bool:
 
 
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if offset:
+    if nothing_new(path, offset):
         return
     rejects = Rejects(str(path))
     events: list[dict[str, Any]] = []

@@ -12,7 +12,7 @@ from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import by_distinct, table_of
 from holdfast.fleet.formats.delimited import header_at, header_of, place_rejects, read_delimited
 from holdfast.fleet.formats.fields import is_blank, parse_duration, parse_integer
-from holdfast.fleet.formats.source import Rejects, decompressed_size
+from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new
 from holdfast.fleet.schema import QOS
 
 
@@ -26,7 +26,7 @@ def _sniff(head: bytes, path: Path) -> bool:
 
 
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if offset:
+    if nothing_new(path, offset):
         return
     header = header_at(path, options.delimiter)
     rejects = Rejects(str(path))

@@ -22,7 +22,7 @@ from holdfast.fleet.formats.delimited import (
     read_delimited,
 )
 from holdfast.fleet.formats.fields import is_blank, parse_time
-from holdfast.fleet.formats.source import Rejects, decompressed_size
+from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new
 from holdfast.fleet.schema import NODE_OUTAGES
 
 _NODE = ("NodeName", "Node Name")
@@ -41,7 +41,7 @@ def _sniff(head: bytes, path: Path) -> bool:
 
 
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if offset:
+    if nothing_new(path, offset):
         return
     header = header_at(path, options.delimiter)
     rejects = Rejects(str(path))

@@ -30,6 +30,14 @@ def decompressed_size(path: Path) -> int:
         return sum(len(piece) for piece in _pieces(file, path))
 
 
+def nothing_new(path: Path, offset: int) -> bool:
+    """Whether a source was read to its end before.
+
+    Formats that are read whole start again when it has grown; the rows' keys keep out what is known.
+    """
+    return offset > 0 and offset >= decompressed_size(path)
+
+
 def _pieces(file: BinaryIO, path: Path) -> Iterator[bytes]:
     return iter(lambda: read_exactly(file, 1 << 20, path), b"")
 

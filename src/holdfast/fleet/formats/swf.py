@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import table_of
-from holdfast.fleet.formats.source import Block, Rejects, blocks
+from holdfast.fleet.formats.source import Block, Rejects, blocks, nothing_new
 from holdfast.fleet.schema import ATTEMPTS
 
 FIELDS = 18
@@ -69,7 +69,7 @@ def _sniff(head: bytes, path: Path) -> bool:
 
 
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if offset:
+    if nothing_new(path, offset):
         return
     rejects = Rejects(str(path))
     header: dict[str, str] = {}
