@@ -79,7 +79,7 @@ def _fast(block: Block, texts: pa.Array) -> pa.Table | None:
     try:
         table = arrow_json.read_json(
             io.BytesIO(block.data),
-            read_options=arrow_json.ReadOptions(block_size=max(len(block.data), 1)),
+            read_options=arrow_json.ReadOptions(block_size=4 << 20),
             parse_options=arrow_json.ParseOptions(explicit_schema=known),
         )
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
