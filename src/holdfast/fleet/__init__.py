@@ -21,19 +21,19 @@ if TYPE_CHECKING:
         young_interval,
     )
     from holdfast.fleet.ettr_forms import ettr, expected_ettr, optimal_ettr
+    from holdfast.fleet.ettr_measured import measured_ettr
     from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
     from holdfast.fleet.ettr_solve import contours, solve
     from holdfast.fleet.failure_model import FailureModel
     from holdfast.fleet.failures import mttf
-    from holdfast.fleet.losses import goodput
-    from holdfast.fleet.ingest import ingest
+    from holdfast.fleet.ingestion import ingest
     from holdfast.fleet.lemon_model import LemonDetector
-    from holdfast.fleet.node_ranking import lemons
     from holdfast.fleet.log import FleetLog
-    from holdfast.fleet.log import open_log as open  # noqa: A004  # as `gzip.open`
-    from holdfast.fleet.ettr_measured import measured_ettr
-    from holdfast.fleet.preemption import preemptions
+    from holdfast.fleet.log import open_log as open  # as `gzip.open`
+    from holdfast.fleet.losses import goodput
+    from holdfast.fleet.node_ranking import lemons
     from holdfast.fleet.page import report
+    from holdfast.fleet.preemption import preemptions
     from holdfast.fleet.state_mix import status
     from holdfast.fleet.store import Store
 
@@ -49,7 +49,7 @@ _HOMES = {
     "ettr": "ettr_forms",
     "expected_ettr": "ettr_forms",
     "goodput": "losses",
-    "ingest": "ingest",
+    "ingest": "ingestion",
     "lemons": "node_ranking",
     "measured_ettr": "ettr_measured",
     "monte_carlo_ettr": "ettr_monte_carlo",

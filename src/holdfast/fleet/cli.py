@@ -156,7 +156,9 @@ def ingest(
     ] = None,
     timezone: Annotated[
         str,
-        typer.Option("--timezone", metavar="ZONE", help="Zone of times that are written without one."),
+        typer.Option(
+            "--timezone", metavar="ZONE", help="Zone of times that are written without one."
+        ),
     ] = "UTC",
     cluster: Annotated[
         str, typer.Option("--cluster", help="Cluster name for logs that do not carry one.")
@@ -174,7 +176,7 @@ def ingest(
     ] = None,
     column_map: Annotated[
         Path | None,
-        typer.Option("--columns", metavar="FILE", help="TOML map of the columns of CSV or Parquet."),
+        typer.Option("--map", metavar="FILE", help="TOML map of the columns of CSV or Parquet."),
     ] = None,
     gpus_per_node: Annotated[
         int | None,
@@ -195,7 +197,7 @@ def ingest(
     continues where it stopped.
     """
     from holdfast.fleet import terminal
-    from holdfast.fleet.ingest import ingest as run
+    from holdfast.fleet.ingestion import ingest as run
 
     result = run(
         sources,

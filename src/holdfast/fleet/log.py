@@ -185,7 +185,7 @@ def open_log(
     if not isinstance(store, Store):
         path = Path(store)
         if path.is_file():
-            from holdfast.fleet.ingest import ingest
+            from holdfast.fleet.ingestion import ingest
 
             scratch = TemporaryDirectory(prefix="holdfast-")
             ingest([path], scratch.name)

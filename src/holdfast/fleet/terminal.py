@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from holdfast.fleet.ettr_forms import EttrResult
     from holdfast.fleet.ettr_solve import SolveResult
     from holdfast.fleet.failures import Mttf
+    from holdfast.fleet.ingestion import IngestResult
     from holdfast.fleet.losses import Goodput
-    from holdfast.fleet.ingest import IngestResult
     from holdfast.fleet.node_ranking import Lemons
     from holdfast.fleet.page import FleetReport
     from holdfast.fleet.state_mix import Status
@@ -153,7 +153,9 @@ def ettr(result: EttrResult) -> RenderableType:
         rows.insert(1, ("exact, for this productive time", _share(result.exact_finite)))
     if result.monte_carlo is not None:
         simulated = result.monte_carlo
-        rows.insert(1, ("Monte Carlo", f"{_share(simulated.ettr)} ± {number(simulated.standard_error, 5)}"))
+        rows.insert(
+            1, ("Monte Carlo", f"{_share(simulated.ettr)} ± {number(simulated.standard_error, 5)}")
+        )
     p = result.parameters
     assumed = (
         f"assumed: {number(p.nodes, 0)} nodes, {number(p.rate_per_node_day)} failures per node-day, "
