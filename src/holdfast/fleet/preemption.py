@@ -88,7 +88,7 @@ def _told_span(log: FleetLog) -> tuple[float | None, float | None]:
 def _from_controller_log(log: FleetLog) -> ir.Table:
     """Victims that slurmctld.log names: key, evidence, preemptor_key, signal_s."""
     events = log.table("controller_events").filter(
-        lambda t: t.event.isin(["preempt", "preempt_requeue"])
+        lambda t: t.event.isin(["preempt", "preempt_kill", "preempt_requeue"])
     )
     events = events.select("job_id_raw", "preemptor_raw", "time_s", "event")
     ran = log.executions.select("key", "job_id_raw", "start_s", "stop_s")
