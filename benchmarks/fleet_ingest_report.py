@@ -67,8 +67,8 @@ def _against_pandas(work: Path, log: Path, repeats: int) -> dict[str, Any]:
         **{label: summary(measured) for label, measured in runs.items()},
         "parts": {part: round(statistics.median(values), 3) for part, values in parts.items()},
         "answers": {
-            "holdfast": json.loads(runs["ingest"][-1].output) | _rate(mttf),
-            "pandas": _rate(json.loads(runs["pandas"][-1].output)),
+            "holdfast": _counts(json.loads(runs["ingest"][-1].output)) | _rate(mttf),
+            "pandas": _counts(peer := json.loads(runs["pandas"][-1].output)) | _rate(peer),
         },
         "store_mb": round(sum(f.stat().st_size for f in store.rglob("*") if f.is_file()) / 1e6),
     }
@@ -111,6 +111,11 @@ def _slurm2sql(venv: Path) -> Path:
         pip = [venv / "bin" / "python", "-m", "pip", "-q", "--disable-pip-version-check"]
         subprocess.run([*pip, "install", SLURM2SQL], check=True)
     return venv / "bin" / "slurm2sql"
+
+
+def _counts(answer: dict[str, Any]) -> dict[str, Any]:
+    wanted = ("attempts", "jobs", "rejected", "nodes", "health_events", "duplicates_flag")
+    return {key: answer[key] for key in wanted if key in answer}
 
 
 def _rate(answer: dict[str, Any]) -> dict[str, Any]:
