@@ -384,11 +384,14 @@ def _write(
         if part.stored and _unchanged(part, rows, index, number) and not touched:
             files.append(part.path.relative_to(work.folder).as_posix())
             continue
-        if size >= _FILE_ROWS:
+        # Recovered attempts are looked at again by every commit: in a file of their own, the large
+        # ones can stay.
+        alone = bool(index.has(Sign.RECOVERED)[rows].any())
+        if size >= _FILE_ROWS or alone:
             chunks.append([])
             size = 0
         chunks[-1].append((part, rows))
-        size += part.rows
+        size = _FILE_ROWS if alone else size + part.rows
 
     def write_chunk(place: int) -> str:
         def rows_of_chunk(write: Callable[[pa.Table], None]) -> None:

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from holdfast.fleet.formats.sacct_fields import FREE_TEXT, FreeText, looks_submitted, validator
 
 _REJECT_COST = 100.0  # of a line that fits nowhere
-_SWALLOW_COST = 150.0  # of taking a line for text although it is a record by itself
+_SWALLOW_COST = 150.0  # of taking a line for text although it is a record by itself,
+_SWALLOW_STRANGER_COST = 30.0  # less if its job number is far from those of the lines around it
+_NEAR = 1000  # job numbers
 _ODD_SUBMIT_LINE_COST = 10.0
+_BLANK_COST = 0.001  # of an empty typed column: decides between equals
 _MAX_EXTRA = 64  # delimiters in the free text of one record
 _MAX_LINES = 1000  # lines of one record
 _INFINITE = float("inf")
@@ -75,6 +79,7 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
     """
     pieces = [line.split(layout.delimiter) for line in lines]
     alone = [len(each) == len(layout.columns) and _valid(each, layout) for each in pieces]
+    losses = _losses(pieces, alone, layout)
     count = len(lines)
     cost = [0.0] * (count + 1)
     choice: list[tuple[int, list[str] | None]] = [(0, None)] * count
@@ -82,11 +87,11 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
         blank = not lines[first].strip()
         best = cost[first + 1] + (0.0 if blank else _REJECT_COST)
         chosen: tuple[int, list[str] | None] = (first + 1, None)
-        if alone[first] and cost[first + 1] + _soft_cost(pieces[first], layout) == 0.0:
+        if alone[first] and cost[first + 1] + _odd_submit_line(pieces[first], layout) == 0.0:
             cost[first], choice[first] = 0.0, (first + 1, pieces[first])
             continue
         for last, joined in _joins(pieces, first, layout):
-            swallowed = _SWALLOW_COST * sum(alone[first + 1 : last + 1])
+            swallowed = sum(losses[first + 1 : last + 1])
             bound = best - cost[last + 1] - swallowed
             if bound <= 0:
                 continue
@@ -151,7 +156,20 @@ def _valid(pieces: Sequence[str], layout: Layout) -> bool:
     )
 
 
-def _soft_cost(fields: Sequence[str], layout: Layout) -> float:
+def _losses(pieces: list[list[str]], alone: list[bool], layout: Layout) -> list[float]:
+    """What it costs to take each line for a part of a name: nothing, unless it is a record."""
+    place = layout.columns.index("JobID") if "JobID" in layout.columns else 0
+    whole = [line for line, is_whole in enumerate(alone) if is_whole]
+    numbers = [int("".join(takewhile(str.isdigit, pieces[line][place])) or 0) for line in whole]
+    losses = [0.0] * len(pieces)
+    for at, line in enumerate(whole):
+        around = numbers[max(at - 1, 0) : at] + numbers[at + 1 : at + 2]
+        near = not around or min(around) - _NEAR <= numbers[at] <= max(around) + _NEAR
+        losses[line] = _SWALLOW_COST if near else _SWALLOW_STRANGER_COST
+    return losses
+
+
+def _odd_submit_line(fields: Sequence[str], layout: Layout) -> float:
     return sum(
         _ODD_SUBMIT_LINE_COST
         for name, text in zip(layout.columns, fields, strict=True)
@@ -175,10 +193,15 @@ def _align(pieces: list[str], layout: Layout, bound: float) -> tuple[float, list
             if cost[used] >= bound:
                 continue
             if text is None:
-                if test is not None and test(pieces[column + used]):
-                    after[used] = cost[used]
+                piece = pieces[column + used]
+                if test is not None and test(piece):
+                    after[used] = cost[used] if piece else cost[used] + _BLANK_COST
                 continue
             spent = cost[used]
+            if layout.columns[column] == "SubmitLine" and not looks_submitted(
+                pieces[column + used]
+            ):
+                spent += _ODD_SUBMIT_LINE_COST
             for more in range(surplus - used + 1):
                 spent += text.newline_cost * breaks[column + used + more]
                 total = spent + text.delimiter_cost * more
@@ -200,8 +223,7 @@ def _align(pieces: list[str], layout: Layout, bound: float) -> tuple[float, list
         used -= more
         fields.append(layout.delimiter.join(pieces[column + used : column + used + more + 1]))
     fields.reverse()
-    total = cost[surplus] + _soft_cost(fields, layout)
-    return (total, fields) if total < bound else None
+    return cost[surplus], fields
 
 
 def _reason(pieces: list[str], layout: Layout) -> str:
