@@ -372,7 +372,6 @@ def ettr(
             found=f"without {', '.join(missing)}",
             expected="for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m",
         )
-    timing = {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
     if solve is not None:
         from holdfast.fleet.ettr_solve import solve as run_solve
 
@@ -382,14 +381,25 @@ def ettr(
             nodes=nodes,
             rate_per_node_day=rate,
             checkpoint_interval_s=checkpoint,
-            **timing,
+            init_s=init,
+            write_s=write,
+            queue_s=queue,
+            productive_s=productive,
         )
         emit(solved, as_json, terminal.solved)
         return
     from holdfast.fleet.ettr_forms import ettr as run
 
-    assert nodes is not None and rate is not None and checkpoint is not None
-    result = run(nodes, rate, checkpoint, **timing)
+    # None of the three is None here; the type checker does not see that through the list above.
+    result = run(
+        nodes or 0.0,
+        rate or 0.0,
+        checkpoint or 0.0,
+        init_s=init,
+        write_s=write,
+        queue_s=queue,
+        productive_s=productive,
+    )
     if monte_carlo:
         result = result.with_monte_carlo()
     emit(result, as_json, terminal.ettr)

@@ -33,8 +33,8 @@ The forms, from rough to exact, with a = 1 - L(u0 + dt/2):
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,9 @@ from holdfast.fleet.checkpoint_interval import (
     require_number,
     young_interval,
 )
+
+if TYPE_CHECKING:
+    from holdfast.fleet.ettr_monte_carlo import MonteCarloEttr
 
 FIRST_ORDER_LIMIT = 0.3  # of L(u0 + dt/2): beyond it v2 and full are too far off to be used
 
@@ -121,6 +124,23 @@ class EttrResult:
     """The exact long-run ETTR at that interval (the limit where it is 0 or None)."""
     notes: tuple[str, ...] = field(default=())
     """What a reader must know before using the numbers."""
+    monte_carlo: MonteCarloEttr | None = None
+    """A simulation beside the forms; None unless `with_monte_carlo` made this result."""
+
+    def with_monte_carlo(self, *, replicas: int = 100_000, seed: int = 0) -> EttrResult:
+        """This result and a simulation of the same job (exponential gaps).
+
+        Args:
+            replicas: starts (long run) or whole runs to simulate.
+            seed: of the random numbers.
+
+        Raises:
+            InputError: if the runs do not end; see `ettr_monte_carlo.monte_carlo_ettr`.
+        """
+        from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
+
+        simulated = monte_carlo_ettr(self.parameters, replicas=replicas, seed=seed)
+        return replace(self, monte_carlo=simulated)
 
     @property
     def recommended_form(self) -> str:
@@ -157,6 +177,7 @@ class EttrResult:
                 "exact_finite": self.exact_finite,
                 "notes": list(self.notes),
             },
+            **({} if self.monte_carlo is None else {"monte_carlo": self.monte_carlo.to_dict()}),
         }
 
 

@@ -46,7 +46,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
     # A failed attempt takes time, also one that accounting gives none.
     least = incidents.assign(node_days=SHORTEST_S / DAY_S)
     used = pd.concat([used, least[["node", "node_count", "node_days"]]], ignore_index=True)
-    frame = used.groupby("node", as_index=False)["node_days"].sum()
+    frame = used.groupby("node")["node_days"].sum().reset_index()
     frame = log.frame(log.table("nodes").select("node")).merge(frame, "outer", "node")
     blame = incidents.groupby("node", as_index=False).agg(
         failures=("blame", "sum"), known_failures=("known", "sum"), touched=("blame", "size")

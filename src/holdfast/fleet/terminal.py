@@ -128,13 +128,13 @@ def mttf(result: Mttf) -> RenderableType:
         )
         parts.append(Text(model.independence_))
     if result.project:
-        rows = []
+        projected = []
         for gpus in result.project:
             value, low, high = model.mttf_hours(gpus, result.gpus_per_node)
-            rows.append(
+            projected.append(
                 (f"{gpus:,}", number(value), interval(low, INFINITY if high is None else high))
             )
-        parts.append(table({"GPUs": "right", "MTTF (hours)": "right", "95 %": "left"}, rows))
+        parts.append(table({"GPUs": "right", "MTTF (hours)": "right", "95 %": "left"}, projected))
     return Group(*parts)
 
 
@@ -186,9 +186,13 @@ def goodput(result: Goodput) -> RenderableType:
         f"{number(result.lost_second_order)} in {result.preemptions_second_order:,} preemptions by "
         "jobs that had failed"
     )
-    columns = {"failures": "right", "lost, 1st order": "right", "lost, 2nd order": "right"}
     causes = table(
-        {"likeliest cause": "left", **columns},  # type: ignore[arg-type]
+        {
+            "likeliest cause": "left",
+            "failures": "right",
+            "lost, 1st order": "right",
+            "lost, 2nd order": "right",
+        },
         [
             (
                 row["cause"],
