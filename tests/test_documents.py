@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import doctest
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[1]
-PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Commands of an example that need a cluster, the network or minutes; all others must be holdfast's.
-NOT_RUN = ("sacct ", "scontrol ", "sacctmgr ", "git ", "make ", "pip ", "cd ")
+import examples
+from examples import FENCE, NOT_RUN, PAGES, REPOSITORY
+
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A fresh folder with the examples in it, as a reader has after a clone."""
-    shutil.copytree(REPOSITORY / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return examples.workplace(tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -36,8 +28,8 @@ def test_examples_print_what_they_show(page: Path, workplace: Path) -> None:
         line = text[: block.start()].count("\n") + 1
         where = f"{page.name}, line {line}"
         if block[1] == "console":
-            for command, expected in _commands(block[2]):
-                _check_command(command, expected, where)
+            for command, expected in examples.commands(block[2]):
+                _check_command(command, expected, workplace, where)
         elif block[1] == "python":
             _check_python(block[2], session, where)
 
@@ -80,34 +72,11 @@ def test_readme_is_short() -> None:
     assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) < 150
 
 
-def _commands(block: str) -> list[tuple[str, str]]:
-    """(command, what it prints) of a console block; a command may end in a backslash."""
-    found: list[tuple[str, str]] = []
-    for part in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
-        command, _, expected = part.partition("\n")
-        found.append((command.strip(), expected))
-    return found
-
-
-def _check_command(command: str, expected: str, where: str) -> None:
+def _check_command(command: str, expected: str, folder: Path, where: str) -> None:
     if command.startswith(NOT_RUN):
         return
     assert command.startswith("holdfast "), f"{where}: only holdfast's own commands are run"
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "COLUMNS": "100",
-        "NO_COLOR": "1",
-        "TERM": "dumb",
-    }
-    done = subprocess.run(
-        ["bash", "-c", command],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = examples.run(command, folder)
     assert done.returncode == 0, f"{where}: {command}\n{done.stdout}{done.stderr}"
     if expected.strip():
         _check_output(done.stdout, expected, f"{where}: {command}")
