@@ -7,8 +7,11 @@ rewrites `docs/cli.md` and `docs/store-format.md`; a test fails when either is s
 
 from __future__ import annotations
 
+import ast
 import inspect
+import io
 import re
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,15 +50,10 @@ def store_page() -> str:
     """`docs/store-format.md`: every table and field of `holdfast.fleet.schema`."""
     from holdfast.fleet import schema
 
-    source = inspect.getsource(schema)
     parts = [GENERATED, "", STORE_PROSE.format(version=schema.STORE_VERSION)]
+    described = _described(inspect.getsource(schema))
     for name, table in schema.TABLES.items():
-        block = re.search(
-            rf"^{name.upper()} = pa\.schema\(\n    \[\n(.*?)^    \]$", source, re.S | re.M
-        )
-        if block is None:
-            raise LookupError(f"schema.py has no schema {name.upper()} as this script expects it")
-        about, notes = _comments(block[1])
+        about, notes = described[name.upper()]
         parts += [f"## {name}", "", about, "", "| field | type | meaning |", "|-|-|-|"]
         parts += [
             f"| `{field.name}` | {re.sub('(element|item): ', '', str(field.type))} "
@@ -66,19 +64,31 @@ def store_page() -> str:
     return "\n".join(parts)
 
 
-def _comments(block: str) -> tuple[str, dict[str, str]]:
-    """What the comments of a schema say: of the table, and of each field."""
-    about, notes, pending = "", {}, []
-    for line in map(str.strip, block.splitlines()):
-        field = re.match(r'pa\.field\("(\w+)".*?\),(?:  # (.*))?$', line)
-        if field is None:
-            pending.append(line.removeprefix("# "))
+def _described(source: str) -> dict[str, tuple[str, dict[str, str]]]:
+    """What the comments of the schemas say: schema -> (of the table, of each field).
+
+    A field's comment stands behind it or on the lines before it; the comment before the first field
+    is the table's.
+    """
+    comments = {
+        token.start[0]: token.string.removeprefix("#").strip()
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    found: dict[str, tuple[str, dict[str, str]]] = {}
+    for statement in ast.parse(source).body:
+        if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call)):
             continue
-        if not notes:
-            about, pending = " ".join(pending), []
-        notes[field[1]] = field[2] or " ".join(pending)
-        pending = []
-    return about, notes
+        about, notes, line = "", {}, statement.lineno
+        for field in getattr(statement.value.args[0], "elts", []):
+            before = [comments[n] for n in range(line, field.lineno) if n in comments]
+            if not notes:
+                about, before = " ".join(before), []
+            behind = [comments[n] for n in (field.end_lineno,) if n in comments]
+            notes[field.args[0].value] = " ".join(behind or before)
+            line = (field.end_lineno or field.lineno) + 1
+        found[ast.unparse(statement.targets[0])] = (about, notes)
+    return found
 
 
 def cli_page() -> str:
