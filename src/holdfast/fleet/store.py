@@ -102,7 +102,7 @@ class Store:
 
         if name not in TABLES:
             raise KeyError(name)
-        return read_parquet(connection or self.connection(), self.files(name), name)
+        return read_parquet(connection or self.connection(), self.files(name), name, TABLES[name])
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
