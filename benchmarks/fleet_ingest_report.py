@@ -37,6 +37,7 @@ SEED = 1
 def main() -> None:
     """Measure, and write the results."""
     options = _options()
+    host = machine()
     with tempfile.TemporaryDirectory(dir=options.work, prefix="fleet-") as name:
         work = Path(name)
         big = _log(work / "big", options.attempts, options.nodes, options.events)
@@ -45,7 +46,7 @@ def main() -> None:
         figures |= _against_slurm2sql(work, peer, options.slurm2sql_repeats)
         size = round((big / "sacct.psv").stat().st_size / 1e9, 3)
     RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(_results(options, figures, size), indent=2) + "\n")
+    RESULT.write_text(json.dumps(_results(options, figures, size, host), indent=2) + "\n")
     print(f"wrote {RESULT.relative_to(REPOSITORY)}")
 
 
@@ -181,7 +182,7 @@ def _results(
             },
         ],
         "figures": figures,
-        "machine": machine(),
+        "machine": host,
         "versions": {
             name: version(name)
             for name in ("holdfast", "duckdb", "ibis-framework", "pyarrow", "pandas")

@@ -98,7 +98,7 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int]:
 
 
 def machine() -> dict[str, str | int | float]:
-    """What the benchmark ran on."""
+    """What the benchmark runs on, and how busy it was before; to be asked before measuring."""
     model = platform.processor() or platform.machine()
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
@@ -110,6 +110,7 @@ def machine() -> dict[str, str | int | float]:
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
     }
 
 

@@ -61,7 +61,8 @@ def _section(result: dict[str, Any]) -> str:
     lines += ["", *(f"- {note}" for note in result["notes"])]
     lines += [
         f"- Machine: {machine['processor']}, {machine['cores_used']} cores used, "
-        f"{machine['memory_gb']} GB, {machine['system']}, Python {machine['python']}; {versions}.",
+        f"{machine['memory_gb']} GB, {machine['system']}, load {machine['load_before']} before, "
+        f"Python {machine['python']}; {versions}.",
         "",
     ]
     return "\n".join(lines)
