@@ -124,7 +124,7 @@ def _rate(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _results(
-    options: argparse.Namespace, figures: dict[str, Any], size_gb: float
+    options: argparse.Namespace, figures: dict[str, Any], size_gb: float, host: dict[str, Any]
 ) -> dict[str, Any]:
     """The results file: comparisons with their ratio first, then limits, then all figures."""
 
