@@ -25,7 +25,7 @@ from holdfast.fleet.formats.sacct_repair import LINE_BREAK
 from holdfast.fleet.formats.source import Rejects
 from holdfast.fleet.schema import ATTEMPTS, STEPS
 
-JOBS_PER_BATCH = 20_000
+JOBS_PER_BATCH = 4_000
 _FIRST_REAL_TIME_S = 365 * 86400
 _SLURMDBD = re.compile(
     rb'"allocation_nodes"|"derived_exit_code"|"association"|slurmdbd|openapi\\?/dbv|data_parser'
@@ -45,7 +45,7 @@ def sniff(head: bytes, _: Path) -> bool:
 
 
 def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    """Batches of 20,000 jobs, in order; `offset` and `Batch.offset` count jobs, not bytes.
+    """Batches of 4,000 jobs, in order; `offset` and `Batch.offset` count jobs, not bytes.
 
     Raises:
         InputError: if the file cannot be read, or is no JSON or cut off.
@@ -204,8 +204,8 @@ def _attempt(job: Row, options: ReadOptions) -> Row:
     times = job.get("time") or {}
     state = _state(job)
     code, signal = _exit(job.get("exit_code"))
-    if state == "FAILED" and code == 0 and signal == 0:
-        code = signal = None  # 22.05 prints SUCCESS for every job that exited by itself
+    if state != "COMPLETED" and _dig(job, "exit_code", "return_code") == 0 and not signal:
+        code = signal = None  # before 23.11: SUCCESS and 0 for whatever was no signal
     derived, derived_signal = _exit(job.get("derived_exit_code"))
     start = _time(times.get("start"))
     nodes = hosts_of(job.get("nodes") or "") or []

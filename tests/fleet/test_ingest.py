@@ -1,0 +1,496 @@
+"""From logs to a store: each attempt once, whatever is given how often, in what order, however cut."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from holdfast.errors import InputError, StoreError
+from holdfast.fleet import ingest_commit, ingest_staging
+from holdfast.fleet.formats import sacct_text
+from holdfast.fleet.ingestion import ingest
+from holdfast.fleet.store import Store
+
+HEADER = "Cluster|JobID|JobIDRaw|State|Submit|Start|End|NNodes|NodeList|AllocTRES|Reason"
+
+
+def rows(store: Path, table: str = "attempts") -> list[dict[str, Any]]:
+    found = pa.concat_tables([pq.read_table(file) for file in Store.open(store).files(table)])
+    return sorted(found.to_pylist(), key=repr)
+
+
+def content(store: Path) -> list[dict[str, Any]]:
+    """Everything that a reader of the store can see, whatever the files are called."""
+    tables = ("attempts", "nodes", "health", "node_outages", "controller_events", "qos", "rejects")
+    return [{name: rows(store, name)} for name in tables]
+
+
+def log(folder: Path, name: str, *lines: str, header: str = HEADER) -> Path:
+    path = folder / name
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+def clock(second: int) -> str:
+    return f"2026-01-01T{second // 3600:02}:{second % 3600 // 60:02}:{second % 60:02}"
+
+
+def line(
+    job: int, state: str, submit: int, start: int, end: int | None, reason: str = "None"
+) -> str:
+    until = "Unknown" if end is None else clock(end)
+    tres = "cpu=8,gres/gpu=8,node=1"
+    return "|".join(
+        ["c", str(job), str(job), state, clock(submit), clock(start), until, "1", f"n{job % 4}", tres,
+         reason]
+    )  # fmt: skip
+
+
+# --- The testbed ---------------------------------------------------------------------------------
+
+
+def test_the_testbed_has_its_truth(testbed: Path, tmp_path: Path) -> None:
+    result = ingest([testbed / "sacct_D_all.psv.gz"], tmp_path / "s").to_dict()
+    assert {key: result[key] for key in ("attempts", "attempts_recovered", "jobs", "rejected")} == {
+        "attempts": 611, "attempts_recovered": 2, "jobs": 555, "rejected": 0,
+    }  # fmt: skip
+    assert result["steps_skipped"] == 859
+    assert result["nodes"] == 16
+    assert result["duplicates_flag"] == "present"
+    assert result["time_range"] == ["2026-11-20T10:49:20Z", "2026-11-20T11:04:36Z"]
+    assert json.loads(json.dumps(result)) == result
+    recorded = [row for row in rows(tmp_path / "s") if not row["recovered"]]
+    gpu_s: Counter[str] = Counter()
+    for row in recorded:
+        gpu_s[row["state"]] += (row["gpus"] or 0) * (row["runtime_s"] or 0)
+    assert gpu_s["NODE_FAIL"] == 30012
+    assert gpu_s["FAILED"] == 10122
+    assert gpu_s["TIMEOUT"] == 3297
+    assert gpu_s["PREEMPTED"] == 2685
+    assert gpu_s["RESIZING"] == 64
+    assert gpu_s["COMPLETED"] == 33568 - 2 * 2 * 8  # two resized jobs, not counted twice
+    loop = sorted((row["attempt"], row["state"]) for row in recorded if row["job_id"] == "93")
+    assert loop == [(n, "NODE_FAIL") for n in range(1, 10)] + [(10, "COMPLETED")]
+
+
+def test_lost_attempts_come_back_with_the_nodes_that_failed(testbed: Path, tmp_path: Path) -> None:
+    starts = [
+        json.loads(each) for each in (testbed / "truth_starts.jsonl").read_text().splitlines()
+    ]
+    first = {job: next(s["nodes"] for s in starts if s["jobid"] == job) for job in (212, 447)}
+    alone, more = tmp_path / "alone", tmp_path / "more"
+    ingest([testbed / "sacct_D_all.psv.gz"], alone)
+    found = [row for row in rows(alone) if row["recovered"]]
+    assert {row["job_id_raw"]: row["state"] for row in found} == {
+        212: "NODE_FAIL",
+        447: "NODE_FAIL",
+    }
+    assert [row["nodes"] for row in found] == [[], []]  # accounting does not know them
+    ingest([testbed / "sacctmgr_events.txt"], alone)
+    ingest([testbed / "sacct_D_all.psv.gz", testbed / "sacctmgr_events.txt"], more)
+    assert content(alone) == content(more)
+    found = [row for row in rows(more) if row["recovered"]]
+    assert {row["job_id_raw"]: row["nodes"] for row in found} == {
+        job: [node] for job, node in first.items()
+    }
+    assert {row["failed_node"] for row in found} == set(first.values())
+    chains = [row for row in rows(more) if row["job_id"] in ("212", "447")]
+    assert Counter((row["attempt"], row["recovered"]) for row in chains) == {
+        (1, True): 2,
+        (2, False): 2,
+    }
+
+
+def test_without_an_outage_in_the_time_it_was_no_node_failure(
+    testbed: Path, tmp_path: Path
+) -> None:
+    events = (testbed / "sacctmgr_events.txt").read_text().splitlines(keepends=True)
+    calm = tmp_path / "events.txt"
+    calm.write_text("".join(each for each in events if "node01|" not in each))
+    ingest([testbed / "sacct_D_all.psv.gz", calm], tmp_path / "s")
+    found = {row["job_id"]: row["state"] for row in rows(tmp_path / "s") if row["recovered"]}
+    assert found == {"212": "REQUEUED", "447": "NODE_FAIL"}
+
+
+def test_a_log_without_duplicates_is_recognised(testbed: Path, tmp_path: Path) -> None:
+    flags = {}
+    for name in (
+        "sacct_all.psv.gz",
+        "sacct_D_all.psv.gz",
+        "sacct_D.json.gz",
+        "sacct_D_epoch.psv.gz",
+    ):
+        flags[name] = ingest([testbed / name], tmp_path / name).duplicates_flag
+    assert flags.pop("sacct_all.psv.gz") == "missing"
+    assert set(flags.values()) == {"present"}
+
+
+def test_no_requeue_at_all_leaves_the_question_open(tmp_path: Path) -> None:
+    lines = [line(n, "COMPLETED", n, n + 5, n + 60) for n in range(1, 50)]
+    waited = line(50, "COMPLETED", 50, 900, 960, "BeginTime")  # sbatch --begin: submitted in order
+    path = log(tmp_path, "a.psv", *lines, waited)
+    assert ingest([path], tmp_path / "s").duplicates_flag == "unknown"
+    late = line(51, "COMPLETED", 500, 900, 960, "BeginTime")  # requeued: later than its successors
+    after = line(52, "COMPLETED", 52, 60, 70)
+    path = log(tmp_path, "b.psv", *lines, late, after)
+    assert ingest([path], tmp_path / "t").duplicates_flag == "missing"
+
+
+def test_the_whole_folder_is_one_log(testbed: Path, tmp_path: Path) -> None:
+    result = ingest([testbed], tmp_path / "s")
+    assert (result.attempts, result.attempts_recovered, result.health_events) == (611, 2, 59)
+    assert {Path(each).name for each in result.not_recognised} >= {"README.md", "squeue.txt"}
+    found = rows(tmp_path / "s")
+    assert len(found) == 613
+    # Each column from the source that has it: codes and exclusions from the text.
+    assert sum(row["exit_code"] is not None for row in found if not row["recovered"]) == 611
+    assert any(row["excluded_nodes"] for row in found)
+    assert {row["cluster"] for row in found} == {"atlas"}
+
+
+# --- Each attempt once ---------------------------------------------------------------------------
+
+
+def test_the_order_of_sources_does_not_matter(testbed: Path, tmp_path: Path) -> None:
+    names = [
+        "sacct_D_all.psv.gz",
+        "sacct_D_epoch.psv.gz",
+        "sacct_all.psv.gz",
+        "sacctmgr_events.txt",
+    ]
+    ingest([testbed / name for name in names], tmp_path / "a")
+    for name in names:
+        ingest([testbed / name], tmp_path / "b")
+    for name in reversed(names):
+        ingest([testbed / name], tmp_path / "c")
+    want = content(tmp_path / "a")
+    assert content(tmp_path / "b") == want
+    # Two logs printed a second apart differ in how long the running job has run.
+    for table, other in zip(want, content(tmp_path / "c"), strict=True):
+        for one, two in zip(*table.values(), *other.values(), strict=True):
+            differs = {key for key in one if one[key] != two[key]}
+            assert differs <= ({"runtime_s"} if one.get("state") == "RUNNING" else set())
+
+
+def test_the_same_log_again_changes_nothing(testbed: Path, tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    first = ingest([testbed / "sacct_D_all.psv.gz"], store)
+    manifest = (store / "store.json").read_bytes()
+    again = ingest([testbed / "sacct_D_all.psv.gz"], store)
+    assert again.already_known == [str(testbed / "sacct_D_all.psv.gz")]
+    assert (store / "store.json").read_bytes() == manifest
+    assert {**again.to_dict(), "already_known": []} == first.to_dict()
+
+
+def test_a_second_log_of_the_same_days_adds_only_what_is_new(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    monday = [line(1, "COMPLETED", 0, 10, 100), line(2, "RUNNING", 0, 20, None)]
+    tuesday = [line(1, "COMPLETED", 0, 10, 100), line(2, "NODE_FAIL", 0, 20, 200),
+               line(2, "COMPLETED", 200, 300, 400), line(3, "PENDING", 350, 350, None)]  # fmt: skip
+    ingest([log(tmp_path, "mon.psv", *monday)], store)
+    result = ingest([log(tmp_path, "tue.psv", *tuesday)], store)
+    assert (result.attempts, result.jobs) == (4, 3)
+    chain = [
+        (row["attempt"], row["state"], row["end_s"]) for row in rows(store) if row["job_id"] == "2"
+    ]
+    begin = int(datetime.fromisoformat("2026-01-01T00:00:00+00:00").timestamp())
+    assert sorted(chain) == [(1, "NODE_FAIL", begin + 200), (2, "COMPLETED", begin + 400)]
+    # The older log once more, in another file: what has ended stays ended.
+    older = log(tmp_path, "copy.psv", *reversed(monday))
+    assert ingest([older], store).attempts == 4
+    assert Counter(row["state"] for row in rows(store)) == {
+        "COMPLETED": 2,
+        "NODE_FAIL": 1,
+        "PENDING": 1,
+    }
+
+
+def test_files_in_which_nothing_changes_stay(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    ingest([log(tmp_path, "a.psv", line(1, "COMPLETED", 50, 60, 100))], store)
+    (before,) = Store.open(store).files("attempts")
+    ingest([log(tmp_path, "b.psv", line(2, "COMPLETED", 0, 10, 100))], store)
+    assert before in Store.open(store).files("attempts")
+    # An earlier attempt of job 1 turns up: its row is the second one now.
+    ingest([log(tmp_path, "c.psv", line(1, "NODE_FAIL", 0, 10, 50))], store)
+    assert before not in Store.open(store).files("attempts")
+    found = [(row["job_id"], row["attempt"], row["state"]) for row in rows(store)]
+    assert sorted(found) == [("1", 1, "NODE_FAIL"), ("1", 2, "COMPLETED"), ("2", 1, "COMPLETED")]
+
+
+def test_a_cluster_that_one_log_does_not_name_is_the_one_that_others_name(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    full = line(1, "COMPLETED", 0, 10, 100)
+    bare = full.removeprefix("c|")
+    header = HEADER.removeprefix("Cluster|")
+    ingest([log(tmp_path, "bare.psv", bare, header=header)], store)
+    result = ingest([log(tmp_path, "full.psv", full)], store)
+    assert result.attempts == 1
+    assert [row["cluster"] for row in rows(store)] == ["c"]
+    assert ingest([log(tmp_path, "more.psv", bare, bare, header=header)], store).attempts == 1
+
+
+def test_two_clusters_may_have_the_same_job_numbers(tmp_path: Path) -> None:
+    one = line(1, "COMPLETED", 0, 10, 100)
+    other = "d" + one.removeprefix("c")
+    assert ingest([log(tmp_path, "a.psv", one, other)], tmp_path / "s").jobs == 2
+
+
+def test_since_and_until_are_half_open(tmp_path: Path) -> None:
+    lines = [line(1, "COMPLETED", 0, 10, 99), line(2, "COMPLETED", 0, 10, 100),
+             line(3, "COMPLETED", 0, 10, 199), line(4, "COMPLETED", 0, 10, 200),
+             line(5, "RUNNING", 0, 10, None), line(6, "RUNNING", 0, 250, None)]  # fmt: skip
+    path = log(tmp_path, "a.psv", *lines)
+    since, until = datetime(2026, 1, 1, 0, 1, 40), datetime(2026, 1, 1, 0, 3, 20)
+    ingest([path], tmp_path / "s", since=since, until=until)
+    assert [row["job_id"] for row in rows(tmp_path / "s")] == ["2", "3", "5"]
+
+
+# --- Interruptions -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sacct_text, "BLOCK_BYTES", 30_000)
+
+
+@pytest.mark.usefixtures("in_small_blocks")
+@pytest.mark.parametrize("after", [1, 5, 9])
+def test_an_interrupted_ingest_goes_on_where_it_stopped(
+    testbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    source = testbed / "sacct_D_all.psv.gz"
+    ingest([source], tmp_path / "whole")
+    add = ingest_staging.Stage.add
+    added: list[int] = []
+
+    def add_then_stop(stage: ingest_staging.Stage, batch: Any) -> None:
+        if len(added) == after:
+            raise KeyboardInterrupt
+        add(stage, batch)
+        added.append(batch.offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ingest_staging.Stage, "add", add_then_stop)
+        with pytest.raises(KeyboardInterrupt):
+            ingest([source], tmp_path / "cut")
+    with pytest.raises(StoreError):
+        Store.open(tmp_path / "cut")
+    begun: list[int] = []
+    read = sacct_text.read
+
+    def noting(path: Path, options: Any, offset: int) -> Any:
+        begun.append(offset)
+        return read(path, options, offset)
+
+    monkeypatch.setattr(
+        "holdfast.fleet.formats.FORMATS",
+        [sacct_text.Format("sacct", "", sacct_text.sniff, noting)],
+    )
+    ingest([source], tmp_path / "cut")
+    assert begun == [added[-1]]
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
+    assert not (tmp_path / "cut" / ".staging").exists()
+
+
+def test_a_killed_ingest_leaves_what_another_can_finish(testbed: Path, tmp_path: Path) -> None:
+    source = testbed / "sacct_D_all.psv.gz"
+    program = textwrap.dedent(
+        """
+        import os, sys
+        from holdfast.fleet import ingest_staging
+        from holdfast.fleet.formats import sacct_text
+        from holdfast.fleet.ingestion import ingest
+
+        sacct_text.BLOCK_BYTES = 30_000
+        add = ingest_staging.Stage.add
+        count = 0
+
+        def add_and_tell(stage, batch):
+            global count
+            add(stage, batch)
+            count += 1
+            if count == 4:
+                os.write(1, b"four")
+                sys.stdin.read()  # wait to be killed
+
+        ingest_staging.Stage.add = add_and_tell
+        ingest([sys.argv[1]], sys.argv[2])
+        """
+    )
+    command = [sys.executable, "-c", program, str(source), str(tmp_path / "cut")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.read(4) == b"four"
+        child.send_signal(signal.SIGKILL)
+    assert child.returncode == -signal.SIGKILL
+    (stage,) = (tmp_path / "cut" / ".staging").iterdir()
+    assert len(json.loads((stage / "journal.json").read_text())["parts"]) == 4
+    ingest([source], tmp_path / "cut")
+    ingest([source], tmp_path / "whole")
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
+
+
+@pytest.mark.usefixtures("in_small_blocks")
+def test_a_stage_with_a_damaged_file_begins_anew(
+    testbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, store = testbed / "sacct_D_all.psv.gz", tmp_path / "cut"
+
+    def refuse(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.fleet.ingestion.commit", refuse)
+        with pytest.raises(KeyboardInterrupt):
+            ingest([source], store)
+    (stage,) = (store / ".staging").iterdir()
+    next(stage.glob("attempts-*")).write_bytes(b"")
+    assert ingest([source], store).attempts == 611
+
+
+def test_a_full_disk_leaves_the_store_as_it_was(
+    testbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "s"
+    ingest([testbed / "sacct_all.psv.gz"], store)
+    before, files = content(store), sorted(store.rglob("*.parquet"))
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for target in ("holdfast.fleet.ingest_staging._write", "holdfast.fleet.ingest_commit._sync"):
+        with monkeypatch.context() as patch:
+            patch.setattr(target, full)
+            with pytest.raises(StoreError, match=r"is as it was before(.|\n)*No space left"):
+                ingest([testbed / "sacct_D_all.psv.gz"], store)
+        assert content(store) == before
+        assert sorted(store.rglob("*.parquet")) == files
+    assert ingest([testbed / "sacct_D_all.psv.gz"], store).attempts == 611
+
+
+def test_a_write_that_fails_in_the_kernel_is_an_error_of_the_store(
+    testbed: Path, tmp_path: Path
+) -> None:
+    """A real refusal by the operating system: files may grow to 8 KiB only."""
+    program = textwrap.dedent(
+        """
+        import resource, signal, sys
+        from holdfast.errors import StoreError
+        from holdfast.fleet.ingestion import ingest
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.RLIM_INFINITY))
+        try:
+            ingest([sys.argv[1]], sys.argv[2])
+        except StoreError as error:
+            print(error)
+        """
+    )
+    command = [
+        sys.executable,
+        "-c",
+        program,
+        str(testbed / "sacct_D_all.psv.gz"),
+        str(tmp_path / "s"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "could not be written" in done.stdout
+    assert not (tmp_path / "s" / "store.json").exists()
+    assert ingest([testbed / "sacct_D_all.psv.gz"], tmp_path / "s").attempts == 611
+
+
+def test_two_writers_do_not_meet(testbed: Path, tmp_path: Path) -> None:
+    import fcntl
+
+    store = tmp_path / "s"
+    store.mkdir()
+    with (store / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StoreError, match="another ingest"):
+            ingest([testbed / "sacct_all.psv.gz"], store)
+
+
+# --- Bad input -----------------------------------------------------------------------------------
+
+
+def test_too_many_rejects_refuse_the_log_and_leave_a_file(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    ingest([log(tmp_path, "good.psv", line(1, "COMPLETED", 0, 10, 100))], store)
+    before = content(store)
+    lines = [line(n, "COMPLETED", 0, 10, 100) for n in range(1, 99)]
+    bad = log(tmp_path, "bad.psv", *lines, "c|cut|off", "c|7|7|WELL|x|y|z|1|n|t|None")
+    with pytest.raises(InputError, match="2 of 100 records cannot be used") as caught:
+        ingest([bad], store)
+    assert "line 100: 3 fields, expected 11" in str(caught.value)
+    file = tmp_path / "s.rejects.csv"
+    assert str(file) in str(caught.value)
+    assert "WELL" in file.read_text()
+    assert content(store) == before
+    result = ingest([bad], store, max_reject_share=0.02)
+    assert (result.attempts, result.rejected) == (98, 2)
+    assert [row["line"] for row in rows(store, "rejects")] == [100, 101]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "problem"),
+    [
+        ("empty.psv", b"", "the file is empty"),
+        ("blank.psv", b"\n\n \n", "the file is empty"),
+        ("photo.jpg", b"\xff\xd8\xff\xe0\x00\x10JFIF" + bytes(500), "no log that holdfast knows"),
+        ("prose.txt", b"Dear all,\nthe cluster is down.\n", "no log that holdfast knows"),
+    ],
+)
+def test_what_is_no_log_is_refused(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=problem) as caught:
+        ingest([path], tmp_path / "s")
+    assert str(path) in str(caught.value)
+    assert not (tmp_path / "s").exists()
+
+
+def test_other_mistakes_have_an_answer(testbed: Path, tmp_path: Path) -> None:
+    source = testbed / "sacct_all.psv.gz"
+    with pytest.raises(InputError, match="does not exist"):
+        ingest([tmp_path / "none.psv"], tmp_path / "s")
+    with pytest.raises(InputError, match="no format 'sact'"):
+        ingest([source], tmp_path / "s", format="sact")
+    with pytest.raises(InputError, match="no time zone 'Berlin'"):
+        ingest([source], tmp_path / "s", timezone="Berlin")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("x")
+    with pytest.raises(StoreError, match="holds other things"):
+        ingest([source], tmp_path / "mine")
+    with pytest.raises(InputError, match="none of the files"):
+        ingest([tmp_path / "mine"], tmp_path / "s")
+
+
+def test_a_log_without_rows_makes_an_empty_store(tmp_path: Path) -> None:
+    result = ingest([log(tmp_path, "a.psv")], tmp_path / "s")
+    assert (result.attempts, result.time_range, result.duplicates_flag) == (0, None, "unknown")
+    assert rows(tmp_path / "s") == []
+
+
+def test_what_an_interrupted_commit_left_is_removed(testbed: Path, tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    ingest([testbed / "sacct_all.psv.gz"], store)
+    shutil.copy(Store.open(store).files("attempts")[0], store / "attempts" / "0002-000.parquet")
+    ingest([testbed / "sacct_D_epoch.psv.gz"], store)
+    listed = set(Store.open(store).files("attempts"))
+    assert set((store / "attempts").iterdir()) == listed
+    assert ingest_commit.iso(0) == "1970-01-01T00:00:00Z"
