@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.numbers import duration, interval, number
+from holdfast.numbers import duration, interval, number, percent
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,27 @@ from holdfast.numbers import duration, interval, number
 )
 def test_numbers(value: float | None, digits: int | None, text: str) -> None:
     assert number(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [
+        (0.312, None, "31 %"),
+        (0.312, 1, "31.2 %"),
+        (0.031, None, "3.1 %"),
+        (0.0002, None, "<0.1 %"),
+        (0.9921, None, "99.2 %"),
+        (0.99999, None, ">99.9 %"),
+        (0.999, 0, ">99 %"),
+        (0, None, "0 %"),
+        (1, None, "100 %"),
+        (1, 1, "100.0 %"),
+        (None, None, "–"),
+        (math.nan, None, "–"),
+    ],
+)
+def test_percentages(share: float | None, digits: int | None, text: str) -> None:
+    assert percent(share, digits) == text
 
 
 def test_intervals() -> None:

@@ -37,6 +37,24 @@ def number(value: float | None, digits: int | None = None) -> str:
     return text
 
 
+def percent(share: float | None, digits: int | None = None) -> str:
+    """A share between 0 and 1 as a percentage, ``"31 %"``, ``"3.1 %"``, ``"99.2 %"``.
+
+    Args:
+        share: 1 is 100 %.
+        digits: decimals; by default one below 10 % and from 90 %, else none. What is not all or
+            nothing never reads so: ``"<0.1 %"``, ``">99.9 %"``.
+    """
+    if share is None or share != share:
+        return "–"
+    if digits is None:
+        digits = 0 if share in (0, 1) or 0.1 <= share < 0.9 else 1
+    text = number(100 * share, digits)
+    if share < 1 and text == number(100.0, digits):
+        text = f">{number(100 - 10**-digits, digits)}"
+    return f"{text} %"
+
+
 def interval(low: float | None, high: float | None, digits: int | None = None) -> str:
     """An interval in brackets, ``"[5.1, 9.8]"``; one without an end reads ``"[27.1, ∞)"``."""
     end = ")" if high is not None and math.isinf(high) else "]"

@@ -9,11 +9,21 @@ from holdfast.console import duration
 from holdfast.errors import InputError
 
 
+def moment(epoch_s: float) -> datetime:
+    """The time in UTC."""
+    return datetime.fromtimestamp(float(epoch_s), UTC)
+
+
+def minute(epoch_s: float) -> str:
+    """The time as people read it, "2026-11-20 10:49 UTC"."""
+    return f"{moment(epoch_s):%Y-%m-%d %H:%M} UTC"
+
+
 def iso(epoch_s: float | None) -> str | None:
     """ISO 8601 in UTC, whole seconds; None for an unknown time."""
     if epoch_s is None or math.isnan(epoch_s):
         return None
-    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment(epoch_s).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def since_s(text: str, end_s: float) -> float:

@@ -1,0 +1,113 @@
+"""How a fleet report words its numbers, so that a page, a table and a finding say it alike."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.failure_trend import Trend
+from holdfast.numbers import duration, number, percent
+
+HOURS_PER_1000_NODE_DAYS = 24_000
+SIGNIFICANT_DIGITS = 3
+
+
+def brief(value: float | None) -> str:
+    """A number with three significant digits at least, ``"4.17"``, ``"22.3"``, ``"133,971"``."""
+    if value is None or value == 0 or not math.isfinite(value):
+        return number(value)
+    magnitude = math.floor(math.log10(abs(value)))
+    return number(value, min(max(0, SIGNIFICANT_DIGITS - 1 - magnitude), 6))
+
+
+def brief_interval(low: float | None, high: float | None) -> str:
+    """``"[6.74, 8.76]"``; without an upper end ``"[27.1, ∞)"``."""
+    end = ")" if high is not None and math.isinf(high) else "]"
+    return f"[{brief(low)}, {brief(high)}{end}"
+
+
+def duration_interval(low_s: float | None, high_s: float | None) -> str:
+    """``"[5 h 21 min, 6 h 57 min]"``; an end of None is none."""
+    return f"[{duration(low_s)}, {'∞)' if high_s is None else duration(high_s) + ']'}"
+
+
+def counted(count: int, word: str, words: str | None = None) -> str:
+    """``"1 node"``, ``"1,204 nodes"``."""
+    return f"{count:,} {word if count == 1 else words or word + 's'}"
+
+
+def probability(name: str, value: float, digits: int = 3) -> str:
+    """``"q = 0.024"``, ``"p < 0.001"``."""
+    least = 10.0**-digits
+    return f"{name} < {least:.{digits}f}" if value < least else f"{name} = {value:.{digits}f}"
+
+
+def decimals(values: Iterable[float]) -> int:
+    """Decimals that give the larger values of a column three significant digits."""
+    largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
+    if largest == 0:
+        return 0
+    return min(max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(largest))), 4)
+
+
+@dataclass(frozen=True)
+class RateUnit:
+    """The unit that a report gives failure rates in."""
+
+    text: str
+    """For example ``"per 1,000 node-days"``."""
+    per_1000_node_days: float
+    """What a rate per 1,000 node-days is multiplied by."""
+
+    def of(self, per_1000_node_days: float | None) -> float:
+        """A rate per 1,000 node-days in this unit; NaN for none."""
+        if per_1000_node_days is None:
+            return math.nan
+        return per_1000_node_days * self.per_1000_node_days
+
+
+NODE_DAYS = RateUnit("per 1,000 node-days", 1.0)
+NODE_HOURS = RateUnit("per node-hour", 1 / HOURS_PER_1000_NODE_DAYS)
+
+
+def rate_unit(analysis: Analysis) -> RateUnit:
+    """Node-days in thousands, as operators quote them; node-hours where nodes fail every hour.
+
+    The latter are logs of tests, whose time is compressed.
+    """
+    if analysis.mttf is None:
+        return NODE_DAYS
+    rate = analysis.mttf.model.rate_per_1000_node_days_
+    return NODE_HOURS if rate > HOURS_PER_1000_NODE_DAYS else NODE_DAYS
+
+
+def size(analysis: Analysis, nodes: int) -> str:
+    """A job's size, ``"4,096 GPUs"``, or in nodes where the log has no GPUs."""
+    if not analysis.goodput.total_gpu_hours:
+        return counted(nodes, "node")
+    return counted(nodes * analysis.log.gpus_per_node, "GPU")
+
+
+def drift(trend: Trend, unit: str) -> str:
+    """Whether the rate changes from bin to bin, in a sentence."""
+    if trend.rate_ratio_per_month is None or trend.ci95 is None or trend.p_value is None:
+        return "No trend can be told: it takes failures and two bins of time."
+    change, low, high = (
+        _signed(ratio - 1) for ratio in (trend.rate_ratio_per_month, *trend.ci95)
+    )
+    word = "No trend"
+    if trend.p_value < 0.05:
+        word = "The rate rises" if trend.rate_ratio_per_month > 1 else "The rate falls"
+    each = f"a {unit}" if not unit[0].isdigit() else f"in {unit}"
+    text = f"{word}: {change} {each} [{low}, {high}], {probability('p', trend.p_value)}."
+    if trend.dispersion_p_value is not None and trend.dispersion_p_value < 0.01:
+        text += " The bins scatter more than independent failures would: the interval is too narrow."
+    return text
+
+
+def _signed(change: float) -> str:
+    if change > 10:  # few failures: a change without a useful bound
+        return "more than +1,000 %"
+    return f"{'+' if change > 0 else ''}{percent(change, 1)}"
