@@ -55,8 +55,12 @@ SIZES = [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, np.inf]
 
 def main() -> None:
     """Answer everything and say how long it took."""
-    folder = Path(sys.argv[1])
     store = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    json.dump(answer(Path(sys.argv[1]), store), sys.stdout, default=float)
+
+
+def answer(folder: Path, store: Path | None = None) -> dict[str, Any]:
+    """All answers about the log in a folder."""
     begin = time.perf_counter()
     attempts = read_accounting(folder / "sacct.psv", store)
     events = read_health(folder / "health.jsonl")
@@ -81,7 +85,7 @@ def main() -> None:
         "read": round(read - begin, 3),
         "analyse": round(time.perf_counter() - read, 3),
     }
-    json.dump(answers, sys.stdout, default=float)
+    return answers
 
 
 def read_accounting(path: Path, store: Path | None) -> pd.DataFrame:
