@@ -247,6 +247,15 @@ def test_forms_of_one_log_give_the_same_attempts(tmp_path: Path) -> None:
         assert attempts(write(tmp_path, other)) == want
 
 
+def test_columns_of_a_later_slurm_are_left_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, "JobID|Novelty|State|Restarts\n1|x y|FAILED|2\n2||COMPLETED|0\n")
+    assert [(row["state"], row["restarts"]) for row in attempts(path)] == [
+        ("FAILED", 2),
+        ("COMPLETED", 0),
+    ]
+    assert rejects(path) == []
+
+
 def test_small_blocks_give_what_one_block_gives(
     testbed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,6 +308,7 @@ def test_a_node_list_that_is_cut_off_keeps_its_attempt(tmp_path: Path) -> None:
     [
         ("JobName|State\nx|FAILED\n", "no header"),
         ("JobID|Start|End\n1|Unknown|Unknown\n", "the column State is missing"),
+        ("User|State|Start|End\nu|FAILED|Unknown|Unknown\n", "the column JobID is missing"),
         ("1|FAILED\n2|FAILED\n", "no header"),
         ("", "no header"),
     ],

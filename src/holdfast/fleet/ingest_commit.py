@@ -6,7 +6,6 @@ which nothing changes are listed again as they are.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,69 +24,14 @@ from holdfast.fleet.ingest_duplicates import merge_duplicates
 from holdfast.fleet.ingest_index import NULL, Index, Ints, Mask, Part, Sign, named, only_cluster
 from holdfast.fleet.ingest_recovery import explain, lost_attempts
 from holdfast.fleet.ingest_signs import duplicates_flag
-from holdfast.fleet.ingest_staging import SEEN_NODES, STAGING, Stage
-from holdfast.fleet.schema import ATTEMPTS, NODES, TABLES
+from holdfast.fleet.ingest_small import IDENTITY, last_of_each, merge_nodes, small_table
+from holdfast.fleet.ingest_staging import STAGING, Stage
+from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS, Commit
+from holdfast.fleet.schema import ATTEMPTS
 from holdfast.fleet.store import Store, sweep, write_manifest
 
 _FILE_ROWS = 1_000_000
-_ROW_GROUP_ROWS = 262_144
 _WRITERS = 2
-
-# What makes a row of a small table the same row again.
-_IDENTITY = {
-    "health": ("time_s", "node", "check", "severity", "result", "message", "xid"),
-    "node_outages": ("node", "start_s", "state"),
-    "controller_events": ("time_s", "event", "job_id", "job_id_raw", "preemptor", "node"),
-    "qos": ("qos",),
-    "rejects": ("source", "line", "reason", "raw"),
-}
-_FEW_VALUES = [
-    "cluster", "user", "account", "partition", "qos", "work_dir", "state", "reason", "failed_node",
-    "nodes.list.element", "excluded_nodes.list.element", "time_limit_s", "gpus", "cpus",
-    "node_count", "attempt", "exit_code", "exit_signal", "restarts", "node", "check", "severity",
-    "result", "message", "event", "xid", "cause", "source",
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What a commit starts from."""
-
-    folder: Path
-    old: Store | None
-    stages: Sequence[Stage]
-    number: int
-    """1, 2, ...: names the files of this commit."""
-
-    def write(self, name: str, table: pa.Table, suffix: str = "000") -> str:
-        """Write one Parquet file of a table; gives its name for `store.json`."""
-        return self.write_many(name, suffix, lambda write: write(table))
-
-    def write_many(
-        self, name: str, suffix: str, rows: Callable[[Callable[[pa.Table], None]], None]
-    ) -> str:
-        """Write one Parquet file row group by row group; `rows` calls what it is given for each."""
-        (self.folder / name).mkdir(parents=True, exist_ok=True)
-        part = f"{name}/{self.number:04d}-{suffix}.parquet"
-        schema = TABLES[name]
-        coded = [column for column in _FEW_VALUES if column.split(".")[0] in schema.names]
-        with (
-            (self.folder / part).open("wb") as file,
-            pq.ParquetWriter(
-                file, schema, compression="zstd", compression_level=1, use_dictionary=coded
-            ) as writer,
-        ):
-            rows(lambda table: writer.write_table(table, row_group_size=_ROW_GROUP_ROWS))
-        _sync(self.folder / part)
-        return part
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def commit(
@@ -109,11 +53,11 @@ def commit(
     """
     number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
     work = Commit(folder, old, stages, number)
-    small = {name: _small_table(work, name) for name in _IDENTITY}
+    small = {name: small_table(work, name) for name in IDENTITY}
     tables = {name: files for name, (files, _) in small.items()}
     attempts = _attempts(work, small["node_outages"][1](), small["controller_events"][1]())
     tables["attempts"] = attempts.files
-    tables["nodes"], nodes, inferred = _nodes(work)
+    tables["nodes"], nodes, inferred = merge_nodes(work)
     counts = {
         **attempts.counts,
         "nodes": nodes,
@@ -139,77 +83,6 @@ def commit(
 
 def _count(folder: Path, files: Sequence[str]) -> int:
     return sum(pq.read_metadata(folder / file).num_rows for file in files)
-
-
-# --- Small tables --------------------------------------------------------------------------------
-
-
-def _small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Table]]:
-    """Old and new rows of a table, each once; its files, and how to read it."""
-    schema = TABLES[name]
-    old_files = list(work.old.facts["tables"].get(name, [])) if work.old else []
-
-    def stored(files: Sequence[str]) -> pa.Table:
-        read = [pq.read_table(work.folder / file, schema=schema) for file in files]
-        return pa.concat_tables([schema.empty_table(), *read])
-
-    staged = pa.concat_tables([schema.empty_table(), *(each.read(name) for each in work.stages)])
-    if old_files and not len(staged):
-        return old_files, lambda: stored(old_files)
-    rows = pa.concat_tables([stored(old_files), staged])
-    keys = row_key(*(rows[column] for column in _IDENTITY[name]))
-    if "key" in schema.names:
-        place = schema.get_field_index("key")
-        rows = rows.set_column(place, schema.field(place), keys)
-    rows = rows.take(pa.array(_last_of_each(rows, keys)))
-    return [work.write(name, rows)], lambda: rows
-
-
-def _last_of_each(rows: pa.Table, keys: pa.Array) -> Ints:
-    """One row a key, in the order of the table: the last, but a period that has ended first."""
-    values = flat(keys).to_numpy()
-    over = np.ones(len(values), bool)
-    if "end_s" in rows.column_names:
-        over = flat(pc.is_valid(rows["end_s"])).to_numpy(zero_copy_only=False)
-    order = np.lexsort((np.arange(len(values)), over, values))
-    last = np.append(values[order][1:] != values[order][:-1], True)[: len(order)]
-    return np.sort(order[last])
-
-
-def _nodes(work: Commit) -> tuple[list[str], int, list[str]]:
-    """The inventory, and the nodes that only logs name: files, rows, what was inferred."""
-    old = [NODES.empty_table()]
-    if work.old:
-        old += [pq.read_table(file, schema=NODES) for file in work.old.files("nodes")]
-    known: dict[str, dict[str, Any]] = {}
-    seen: dict[str, int | None] = {}
-    for row in pa.concat_tables([*old, *(each.read("nodes") for each in work.stages)]).to_pylist():
-        if row["inferred"]:
-            _most(seen, row["node"], row["gpus"])
-        else:
-            known[row["node"]] = row
-    names = pa.concat_tables(
-        [SEEN_NODES.empty_table(), *(each.read("seen_nodes") for each in work.stages)]
-    )
-    most = names.group_by("node").aggregate([("gpus", "max")])
-    for node, gpus in zip(most["node"].to_pylist(), most["gpus_max"].to_pylist(), strict=True):
-        _most(seen, node, gpus)
-    guessed = sorted(set(seen) - set(known))
-    blank = dict.fromkeys(NODES.names)
-    rows = [known[node] for node in sorted(known)]
-    rows += [{**blank, "node": node, "gpus": seen[node], "inferred": True} for node in guessed]
-    inferred = []
-    if guessed:
-        inferred.append(
-            f"{len(guessed)} of {len(rows)} nodes come from the node lists of jobs, not from an "
-            "inventory; a node's GPUs are the most that one job had on it."
-        )
-    return [work.write("nodes", pa.Table.from_pylist(rows, schema=NODES))], len(rows), inferred
-
-
-def _most(seen: dict[str, int | None], node: str, gpus: int | None) -> None:
-    before = seen.get(node)
-    seen[node] = before if gpus is None else gpus if before is None else max(before, gpus)
 
 
 # --- Attempts ------------------------------------------------------------------------------------
@@ -286,7 +159,7 @@ def _recover(
     found = pa.concat_tables([lost_attempts(steps, _rows_of(index, steps)), before])
     if not len(found):
         return found
-    found = found.take(pa.array(_last_of_each(found.drop_columns("end_s"), found["key"])))
+    found = found.take(pa.array(last_of_each(found.drop_columns("end_s"), found["key"])))
     owners = _rows_of(index, found)
     start_of = dict(zip(_job_keys(owners), owners["start_s"].to_pylist(), strict=True))
     starts = {
@@ -398,7 +271,7 @@ def _write(
             waiting: list[pa.Table] = []
             for part, rows in chunks[place]:
                 waiting.append(_patched(part, rows, index, number, runtime))
-                if sum(map(len, waiting)) >= _ROW_GROUP_ROWS:
+                if sum(map(len, waiting)) >= ROW_GROUP_ROWS:
                     write(pa.concat_tables(waiting))
                     waiting = []
             if waiting:

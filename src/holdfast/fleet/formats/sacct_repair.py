@@ -34,7 +34,7 @@ class Layout:
     """The header of a log."""
 
     columns: tuple[str, ...]
-    """Canonical names; "" for a column that `sacct` does not have."""
+    """Canonical names; "" after a trailing delimiter (`sacct --parsable`)."""
     delimiter: str
     tests: tuple[Callable[[str], bool] | None, ...] = field(repr=False, compare=False, default=())
     """For each column the test of what it holds; None for free text."""

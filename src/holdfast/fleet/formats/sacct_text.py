@@ -8,7 +8,6 @@ lock.
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,11 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.opening import first_bytes, open_source, read_exactly
+from holdfast.fleet.formats.opening import open_source, read_exactly
 from holdfast.fleet.formats.sacct_columns import convert, misfits
-from holdfast.fleet.formats.sacct_fields import CANONICAL, FEW_VALUES, NEEDED, REQUIRED
+from holdfast.fleet.formats.sacct_fields import FEW_VALUES, NEEDED
+from holdfast.fleet.formats.sacct_header import Header, find_header, header_of
 from holdfast.fleet.formats.sacct_repair import Layout, Record, Reject, repair
 from holdfast.fleet.formats.source import Rejects
 
@@ -37,87 +36,6 @@ _JOIN_BYTE = b"\x1f"  # stands for a delimiter of several characters
 _LOOK_BACK_LINES = 1000
 
 Indices = npt.NDArray[np.int64]
-
-
-# --- The header ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Header:
-    """Where the records begin and what their columns are."""
-
-    layout: Layout
-    size: int
-    """Bytes up to the first record, blank lines before the header included."""
-    lines: int
-
-
-def find_header(head: bytes, delimiter: str | None = None) -> Header | None:
-    """The header of a log, or None if the bytes begin with none.
-
-    Args:
-        head: the first bytes of the source.
-        delimiter: as given to `sacct --delimiter`; None: the text between two known column names.
-    """
-    body = head.removeprefix(b"\xef\xbb\xbf")
-    skipped = len(head) - len(body)
-    stripped = body.lstrip(b" \t\r\n")
-    blank = body[: len(body) - len(stripped)]
-    line, newline, _ = stripped.partition(b"\n")
-    text = line.decode(errors="replace").rstrip("\r")
-    if delimiter is None:
-        delimiter = _delimiter(text)
-        if delimiter is None:
-            return None
-    names = [CANONICAL.get(name.strip().lower(), "") for name in text.split(delimiter)]
-    if sum(name != "" for name in names) < max(2, len(names) // 2) or "JobID" not in names:
-        return None
-    size = skipped + len(blank) + len(line) + len(newline)
-    return Header(Layout.of(names, delimiter), size, blank.count(b"\n") + 1)
-
-
-def _delimiter(text: str) -> str | None:
-    """What stands between two known column names."""
-    match = re.match(r"(\w+)(\W{1,8}?)(?=\w)", text)
-    while match is not None:
-        if match[1].lower() in CANONICAL:
-            following = re.match(r"\w+", text[match.end() :])
-            if following and following[0].lower() in CANONICAL:
-                return match[2] if match[2].strip() or match[2] == "\t" else None
-        return None
-    return None
-
-
-def header_of(path: Path, delimiter: str | None) -> Header:
-    """The header of the log in `path`.
-
-    Raises:
-        InputError: if there is none, or a column is missing that every analysis needs.
-    """
-    head = first_bytes(path)
-    header = find_header(head, delimiter)
-    if header is None:
-        first = head.strip().split(b"\n", 1)[0][:120].decode(errors="replace")
-        raise InputError(
-            "no header of `sacct --parsable2` was found",
-            path=path,
-            place="line 1",
-            found=repr(first) if first else "nothing",
-            expected="column names such as JobID|State|Start|End",
-            remedy="write the log with `sacct --parsable2` and without --noheader",
-        )
-    missing = [name for name in REQUIRED if name not in header.layout.columns]
-    if missing:
-        raise InputError(
-            f"the column {missing[0]} is missing",
-            path=path,
-            place=f"line {header.lines}",
-            found=", ".join(name for name in header.layout.columns[:12] if name),
-            expected=f"at least {' and '.join(REQUIRED)}, better Submit, Start, End, NodeList, "
-            "AllocTRES too",
-            remedy="add the column to `sacct --format`",
-        )
-    return header
 
 
 # --- Blocks --------------------------------------------------------------------------------------
