@@ -68,6 +68,14 @@ def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
         assert found.name == name
 
 
+def test_every_public_name_is_documented() -> None:
+    from holdfast import fleet
+
+    page = (REPOSITORY / "docs" / "fleet-api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^::: holdfast\.fleet\.(\w+)$", page, re.MULTILINE))
+    assert shown == set(fleet.__all__)
+
+
 def test_readme_is_short() -> None:
     assert len(PAGES[0].read_text(encoding="utf-8").splitlines()) < 150
 
