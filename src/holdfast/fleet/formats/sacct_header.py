@@ -27,7 +27,7 @@ def find_header(head: bytes, delimiter: str | None = None) -> Header | None:
 
     Args:
         head: the first bytes of the source.
-        delimiter: as given to `sacct --delimiter`; None: the text between two known column names.
+        delimiter: as given to `sacct --delimiter`; None: what stands between the first two columns.
     """
     body = head.removeprefix(b"\xef\xbb\xbf")
     skipped = len(head) - len(body)
@@ -52,9 +52,9 @@ def find_header(head: bytes, delimiter: str | None = None) -> Header | None:
 
 
 def _delimiter(text: str) -> str | None:
-    """What stands between two known column names."""
+    """What stands between the first two column names, one of which is known."""
     match = re.match(r"(\w+)(\W{1,8}?)(\w+)", text)
-    if match is None or not {match[1].lower(), match[3].lower()} <= CANONICAL.keys():
+    if match is None or not {match[1].lower(), match[3].lower()} & CANONICAL.keys():
         return None
     return match[2] if match[2].strip() or match[2] == "\t" else None
 
