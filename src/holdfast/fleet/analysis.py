@@ -9,15 +9,17 @@ from typing import Any
 import ibis
 import pandas as pd
 
+from holdfast.errors import InputError
 from holdfast.fleet.ageing import Ageing
 from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
+from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.failure_trend import Trend
-from holdfast.fleet.failures import Mttf, counts_by_size, failure_ageing, failure_trend, mttf
+from holdfast.fleet.failures import Mttf, failure_ageing, failure_trend, mttf
+from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import Goodput, goodput, losses
 from holdfast.fleet.node_ranking import Lemons, lemons
-from holdfast.fleet.log import FleetLog
-from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
+from holdfast.fleet.outage_log import Outages, outage_failures, outage_rate_over_time
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.state_mix import Status, status
 from holdfast.fleet.timeline import checks_introduced, rate_over_time
@@ -54,27 +56,29 @@ class Analysis:
     @cached_property
     def min_gpus(self) -> int:
         """Threshold of the failure rate: the assumed one, or 0 where nothing is larger."""
-        threshold = self.log.assumptions.min_gpus
-        ran = counts_by_size(self.log, threshold)["node_days"].sum() > 0
-        return threshold if ran else 0
+        return 0 if self.mttf is None else self.mttf.min_gpus
 
     @cached_property
     def mttf(self) -> Mttf | None:
-        """The failure model of attempts above the threshold; None if nothing ran."""
-        if counts_by_size(self.log, self.min_gpus)["node_days"].sum() == 0:
-            return None
-        return mttf(self.log, min_gpus=self.min_gpus)
+        """The failure model of attempts above the threshold, or of all; None if nothing ran."""
+        try:
+            return mttf(self.log)
+        except InputError:
+            return self.mttf_all
 
     @cached_property
     def mttf_all(self) -> Mttf | None:
         """The failure model of all attempts, for the figure by job size; None if nothing ran."""
-        if counts_by_size(self.log, 0)["node_days"].sum() == 0:
+        try:
+            return mttf(self.log, min_gpus=0)
+        except InputError:
             return None
-        return mttf(self.log, min_gpus=0)
 
     @cached_property
     def over_time(self) -> tuple[pd.DataFrame, str]:
         """The failure rate by bin of time and cause; what a bin is."""
+        if self.outages is not None:
+            return outage_rate_over_time(self.log, self.outages)
         return rate_over_time(self.log, self.min_gpus)
 
     @cached_property
@@ -87,6 +91,18 @@ class Analysis:
     def introduced(self) -> pd.DataFrame:
         """Checks that began during the log."""
         return checks_introduced(self.log)
+
+    @cached_property
+    def new_checks(self) -> pd.DataFrame:
+        """The `introduced` checks that began after the first bin of time: they can cause a step."""
+        frame, _ = self.over_time
+        first_end_s = frame["end_s"].min() if len(frame) else 0.0
+        return self.introduced[self.introduced["first_s"] >= first_end_s]
+
+    @cached_property
+    def outages(self) -> Outages | None:
+        """The failures of a log of node failures; None if the store has attempts."""
+        return outage_failures(self.log)
 
     @cached_property
     def ageing(self) -> Ageing:
@@ -116,7 +132,9 @@ class Analysis:
         causes = ranked_causes(self.log)
         first = infrastructure_failures(self.log).select("key", cause="label")
         pairs = causes.join(first, [("key", "key"), ("label", "cause")])
-        pairs = pairs.filter(pairs.on_failed_node.fill_null(True)).select("label", "node").distinct()
+        pairs = (
+            pairs.filter(pairs.on_failed_node.fill_null(True)).select("label", "node").distinct()
+        )
         rows = self.log.rows(pairs.group_by("label").agg(n=pairs.count()))
         return {row["label"]: row["n"] for row in rows}
 
@@ -135,8 +153,7 @@ class Analysis:
     def restart_wait_s(self) -> tuple[float, int]:
         """Mean queue time of restarts after an infrastructure failure (seconds), and how many."""
         failed = infrastructure_failures(self.log).select("run", failed_s="stop_s")
-        t = self.log.executions.filter(lambda t: t.attempt > 1)
-        first = t.join(failed, "run")
+        first = self.log.executions.filter(lambda t: t.attempt > 1).join(failed, "run")
         first = first.filter(first.start_s >= first.failed_s).mutate(
             nearest=ibis.row_number().over(
                 group_by=["run", "failed_s"], order_by=[ibis.asc("start_s"), ibis.asc("key")]

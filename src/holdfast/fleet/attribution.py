@@ -17,7 +17,7 @@ import ibis
 import pyarrow as pa
 
 from holdfast.errors import InputError
-from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, open_log
+from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, in_two_buckets, open_log
 from holdfast.fleet.moments import iso
 
 if TYPE_CHECKING:
@@ -175,10 +175,8 @@ def _rank_causes(log: FleetLog) -> ir.Table:
     events = log.keep(
         "failed_checks", lambda: classified_health(log).filter(lambda t: t.result == "fail")
     )
-    own = events.mutate(bucket=bucket(events.time_s, width))
-    # An attempt's window reaches into the bucket after the one in which it begins.
-    both = own.union(own.mutate(bucket=own.bucket - 1))
-    near = ends.join(both, ["node", "bucket"])
+    events = in_two_buckets(events.mutate(bucket=bucket(events.time_s, width)), -1)
+    near = ends.join(events, ["node", "bucket"])
     near = near.mutate(offset_s=near.time_s - near.stop_s).filter(
         lambda t: (t.offset_s >= -window.check_before_s) & (t.offset_s <= window.check_after_s)
     )
@@ -241,11 +239,15 @@ def _select_failures(log: FleetLog) -> ir.Table:
         .filter(lambda t: t.place == 0)
         .select("key", "symptom", "label", "severity")
     )
-    t = failed.left_join(first, "key").drop("key_right")
-    t = t.filter((t.state == NODE_FAIL) | (t.severity == "HIGH"))
+    failed = failed.drop("nodes", "failed_node")
+    node_fail = failed.filter(failed.state == NODE_FAIL).left_join(first, "key").drop("key_right")
+    high = failed.filter(failed.state != NODE_FAIL).join(
+        first.filter(first.severity == "HIGH"), "key"
+    )
+    t = node_fail.union(high)
     return t.mutate(
         symptom=t.symptom.fill_null(UNATTRIBUTED), label=t.label.fill_null(UNATTRIBUTED)
-    ).drop("nodes", "failed_node")
+    )
 
 
 def blamed_nodes(log: FleetLog) -> ir.Table:
@@ -256,6 +258,10 @@ def blamed_nodes(log: FleetLog) -> ir.Table:
 
     Columns: key, node, blame, evidence ("slurm", "check" or "none"), node_count, stop_s, state.
     """
+    return log.keep("blamed_nodes", lambda: _blame(log))
+
+
+def _blame(log: FleetLog) -> ir.Table:
     failures = infrastructure_failures(log)
     slurm = _failed_evident(log).select("key", "node").distinct().mutate(level=0)
     checks = (
@@ -266,7 +272,7 @@ def blamed_nodes(log: FleetLog) -> ir.Table:
         .mutate(level=1)
     )
     every = _failed_ends(log).select("key", "node").mutate(level=2)
-    levels = slurm.union(checks).union(every)
+    levels = slurm.union(checks).union(every).semi_join(failures, "key")
     best = levels.group_by("key").agg(level=levels.level.min())
     chosen = levels.join(best, ["key", "level"])
     sizes = chosen.group_by("key").agg(size=chosen.count())
@@ -290,12 +296,9 @@ def _failed(log: FleetLog) -> ir.Table:
         *("key", "cluster", "job_id", "job_id_raw", "run", "attempt", "state", "qos", "gpus"),
         *("node_count", "start_s", "stop_s", "runtime_s", "gpu_hours", "nodes", "failed_node"),
     )
-    return log.keep(
-        "failed",
-        lambda: log.executions.filter(
-            lambda t: t.state.isin([NODE_FAIL, "FAILED"]) & t.end_s.notnull()
-        ).select(*columns),
-    )
+    return log.executions.filter(
+        lambda t: t.state.isin([NODE_FAIL, "FAILED"]) & t.end_s.notnull()
+    ).select(*columns)
 
 
 def _failed_ends(log: FleetLog) -> ir.Table:
@@ -323,9 +326,8 @@ def _evident_nodes(log: FleetLog, attempts: ir.Table) -> ir.Table:
     outages = log.table("node_outages").filter(lambda t: ~t.state.upper().contains("MAINT"))
     width = 2 * SLURM_MATCH_S
     own = outages.select("node", outage_s=outages.start_s, bucket=bucket(outages.start_s, width))
-    both = own.union(own.mutate(bucket=own.bucket - 1))
     down = ends.mutate(bucket=bucket(ends.stop_s - SLURM_MATCH_S, width)).join(
-        both, ["node", "bucket"]
+        in_two_buckets(own, -1), ["node", "bucket"]
     )
     by_outage = down.filter((down.outage_s - down.stop_s).abs() <= SLURM_MATCH_S)
     said = log.table("controller_events").filter(lambda t: t.event == "node_fail")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import ibis
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from holdfast.fleet.attribution import infrastructure_failures
@@ -23,6 +24,8 @@ from holdfast.fleet.store import Store
 
 BOOTSTRAP_REPLICAS = 1_000
 BOOTSTRAP_SEED = 20_241
+BOOTSTRAP_UP_TO = 500
+"""Runs of one size; the mean of more is as good as normal."""
 
 
 @dataclass(frozen=True)
@@ -54,38 +57,57 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
         The mean by job size with bootstrap intervals.
     """
     log = open_log(log)
-    frame = log.frame(_runs(log))
-    if frame["priority"].notna().any():
-        by_class = frame.groupby("qos")["priority"].mean()
-        frame = frame[frame["qos"] == by_class.idxmax()]
-    generator = np.random.default_rng(BOOTSTRAP_SEED)
+    runs = log.keep("long_runs", lambda: _runs(log))
+    sums = runs.group_by("qos").agg(priority=runs.priority.mean())
+    classes = [row for row in log.rows(sums) if row["priority"] is not None]
+    if classes:
+        highest = max(classes, key=lambda row: (row["priority"], row["qos"]))["qos"]
+        runs = runs.filter(runs.qos == highest)
+    by_size = runs.group_by("gpus_max").agg(
+        runs=runs.count(),
+        gpus=runs.gpus.mean(),
+        ettr=runs.ettr.mean(),
+        deviation=runs.ettr.std(how="sample"),
+        queue_s=runs.queued_s.sum() / runs.starts.sum(),
+        interruptions=runs.interruptions.mean(),
+    )
     rows = []
-    for top in sorted(set(frame["gpus_max"])):
-        group = frame[frame["gpus_max"] == top].sort_values("run")
-        values = group["ettr"].to_numpy()
-        draws = values[generator.integers(0, len(values), (BOOTSTRAP_REPLICAS, len(values)))]
-        lo, hi = np.quantile(draws.mean(axis=1), [0.025, 0.975])
-        rows.append(
-            {
-                "gpus_min": bucket_bottom(top),
-                "gpus_max": top,
-                "runs": len(group),
-                "gpus": float(group["gpus"].mean()),
-                "ettr": float(values.mean()),
-                "lo": float(lo),
-                "hi": float(hi),
-                "queue_s": float(group["queued_s"].sum() / group["starts"].sum()),
-                "interruptions": float(group["interruptions"].mean()),
-            }
-        )
+    for row in log.rows(by_size.order_by("gpus_max")):
+        if row["runs"] > BOOTSTRAP_UP_TO:
+            half = 1.96 * row["deviation"] / row["runs"] ** 0.5
+            lo, hi = row["ettr"] - half, row["ettr"] + half
+        else:
+            few = runs.filter(runs.gpus_max == row["gpus_max"]).order_by("run").select("ettr")
+            lo, hi = bootstrap_interval(log.frame(few)["ettr"].to_numpy())
+        rows.append({**row, "gpus_min": bucket_bottom(row["gpus_max"]), "lo": lo, "hi": hi})
     columns = ["gpus_min", "gpus_max", "runs", "gpus", "ettr", "lo", "hi", "queue_s"]
-    return MeasuredEttr(len(frame), pd.DataFrame(rows, columns=[*columns, "interruptions"]))
+    frame = pd.DataFrame(rows, columns=[*columns, "interruptions"])
+    return MeasuredEttr(int(frame["runs"].sum()), frame)
+
+
+def bootstrap_interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
+    """95 % interval of a mean: percentile bootstrap with a fixed seed.
+
+    Args:
+        values: shape [n], at least one.
+    """
+    n = len(values)
+    generator = np.random.default_rng(BOOTSTRAP_SEED)
+    means = values[generator.integers(0, n, (BOOTSTRAP_REPLICAS, n))].mean(axis=1)
+    lo, hi = np.quantile(means, [0.025, 0.975])
+    return float(lo), float(hi)
 
 
 def _runs(log: FleetLog) -> ibis.Table:
     """Long job runs: run, qos, priority, gpus, gpus_max, starts, interruptions, queued_s, ettr."""
     assumed = log.assumptions
     t = log.executions
+    if not assumed.chain_by_name:
+        # Most runs are one short attempt: set them aside before grouping.
+        again = t.filter(t.attempt > 1).select("run").distinct()
+        t = t.filter(t.runtime_s >= assumed.long_run_s).union(
+            t.filter(t.runtime_s < assumed.long_run_s).semi_join(again, "run")
+        )
     long_enough = t.group_by("run").agg(on_nodes_s=t.runtime_s.sum())
     long_enough = long_enough.filter(long_enough.on_nodes_s >= assumed.long_run_s)
     t = t.semi_join(long_enough, "run")

@@ -130,7 +130,9 @@ class FleetLog:
         t = self.table("attempts")
         ran = t.start_s.notnull()
         stop = ibis.coalesce(t.end_s, t.start_s + t.runtime_s, t.submit_s)
-        run = t.cluster + "/" + t.job_id
+        # In a log of one cluster the id is enough, and short strings are quick to group by.
+        clusters = self.rows(t.agg(n=t.cluster.nunique()))[0]["n"]
+        run = t.job_id if clusters <= 1 else t.cluster + "/" + t.job_id
         if self.assumptions.chain_by_name:
             run = ibis.coalesce(
                 t.user + "/" + t.name + "/" + t.work_dir + "/" + t.node_count.cast("string"), run
@@ -157,6 +159,14 @@ class FleetLog:
 def bucket(time_s: ir.NumericValue, width_s: float) -> ir.NumericValue:
     """Number of the time bucket, so that a join near in time becomes a join on equality."""
     return (time_s / width_s).floor().cast("int64")
+
+
+def in_two_buckets(table: ir.Table, step: int) -> ir.Table:
+    """The rows in their own bucket and in the one `step` (1 or -1) beside it.
+
+    With buckets as wide as the window of a join, a window reaches into two of them.
+    """
+    return table.union(table.mutate(bucket=table.bucket + step))
 
 
 def open_log(

@@ -196,9 +196,7 @@ def _by_job_size(log: FleetLog, failures: ir.Table, preempted: ir.Table) -> pd.D
 def _crash_loops(log: FleetLog, failures: ir.Table, preempted: ir.Table) -> pd.DataFrame:
     """Runs that the infrastructure ended and the scheduler requeued again and again."""
     loop = log.assumptions
-    attempts = log.table("attempts") if not loop.chain_by_name else log.attempts
-    if not loop.chain_by_name:
-        attempts = attempts.mutate(run=attempts.cluster + "/" + attempts.job_id)
+    attempts = log.attempts.semi_join(failures, "run")
     seen = ibis.coalesce(attempts.start_s, attempts.submit_s)
     last = attempts.group_by("run").agg(last_seen_s=seen.max())
     requeued = failures.join(last, "run").filter(lambda t: t.last_seen_s >= t.stop_s)

@@ -106,7 +106,9 @@ def _incidents(log: FleetLog) -> pd.DataFrame:
 def _window_counts(log: FleetLog, since: float) -> dict[str, ir.Table]:
     """The counts behind the signals: name -> (node, n)."""
     attempts = log.executions.filter(lambda t: t.stop_s >= since)
-    excluding = log.attempts.filter(lambda t: (t.submit_s >= since) & t.excluded_nodes.notnull())
+    excluding = log.attempts.filter(
+        lambda t: (t.submit_s >= since) & (t.excluded_nodes.length() > 0)
+    )
     excluded = excluding.select("run", node=excluding.excluded_nodes.unnest()).distinct()
     health = log.table("health").filter(lambda t: t.time_s >= since)
     xids = health.filter(health.xid.notnull()).select("node", "xid").distinct()

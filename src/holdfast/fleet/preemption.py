@@ -25,7 +25,7 @@ import ibis
 import pyarrow as pa
 
 from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.log import FleetLog, bucket
+from holdfast.fleet.log import FleetLog, bucket, in_two_buckets
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -38,6 +38,11 @@ EXIT_S = 30
 """A script that saves and leaves on SIGTERM does so at most this long into a longer grace period."""
 LIMIT_SLACK_S = 1
 """A TIMEOUT this much or more under its limit did not run out of time."""
+
+VICTIM_COLUMNS = (
+    *("key", "job_id", "run", "attempt", "state", "qos", "gpus", "node_count", "stop_s"),
+    *("runtime_s", "gpu_hours"),
+)
 
 RANKS = pa.schema(
     [("victim_class", pa.string()), ("preemptor_class", pa.string()), ("grace_s", pa.float64())]
@@ -62,10 +67,9 @@ def _find(log: FleetLog) -> ir.Table:
         inferred = inferred.filter((inferred.signal_s < begin_s) | (inferred.signal_s > end_s))
         inferred = inferred.anti_join(told, "key")
     found = told.union(inferred)
-    victims = log.executions.select(
-        *("key", "job_id", "run", "attempt", "state", "qos", "gpus", "node_count", "stop_s"),
-        *("runtime_s", "gpu_hours"),
-    )
+    strong = _strong_victims(log)
+    other = log.executions.semi_join(found.anti_join(strong, "key"), "key")
+    victims = strong.select(*VICTIM_COLUMNS).union(other.select(*VICTIM_COLUMNS))
     preemptors = log.executions.select(
         preemptor_key="key", preemptor="job_id", preemptor_run="run"
     ).semi_join(found.filter(found.preemptor_key.notnull()), "preemptor_key")
@@ -124,7 +128,7 @@ def _from_controller_log(log: FleetLog) -> ir.Table:
 def _inferred(log: FleetLog) -> ir.Table:
     """Victims that accounting alone gives away: key, evidence, preemptor_key, signal_s."""
     ranks = _ranks(log)
-    strong = log.keep("strong_victims", lambda: _strong_victims(log))
+    strong = _strong_victims(log)
     near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong, ranks))
     waiting = _candidates_waiting(log, strong.anti_join(near, "key"), ranks)
     took = log.keep("preemptors_of_strong", lambda: _elect(near.union(waiting)))
@@ -132,8 +136,13 @@ def _inferred(log: FleetLog) -> ir.Table:
     # SIGTERM alone proves nothing: a user's own tools send it, too.
     sure = named.filter((named.evidence != "sigterm") | named.preemptor_key.notnull())
     sure = sure.select("key", "evidence", "preemptor_key", signal_s=sure.stop_s.cast("float64"))
-    known = took.filter(took.shared > 0).join(strong.select("key", "stop_s", "runtime_s"), "key")
-    co = _co_victims(log, known, ranks)
+    # Where every victim is labelled, Slurm labels them all: there is no silent one to look for.
+    silent = strong.filter(strong.evidence != "label").select("key", "stop_s", "runtime_s")
+    known = took.filter(took.shared > 0).join(silent, "key")
+    youngest_s = log.rows(known.agg(s=known.runtime_s.min()))[0]["s"]
+    if youngest_s is None:
+        return sure
+    co = _co_victims(log, known, ranks, youngest_s)
     return sure.union(co.anti_join(sure, "key"))
 
 
@@ -200,7 +209,14 @@ def _class_column(log: FleetLog) -> str:
 
 
 def _strong_victims(log: FleetLog) -> ir.Table:
-    """Attempts whose own row says or suggests that they were preempted."""
+    """Attempts whose own row says or suggests that they were preempted.
+
+    Columns: those of a victim, and evidence, rank_class, partition, priority and nodes.
+    """
+    return log.keep("strong_victims", lambda: _select_strong(log))
+
+
+def _select_strong(log: FleetLog) -> ir.Table:
     t = log.executions.filter(lambda t: t.end_s.notnull())
     early = (t.state == "TIMEOUT") & (t.runtime_s + LIMIT_SLACK_S < t.time_limit_s)
     signalled = t.state.isin(["FAILED", "COMPLETED"]) & t.sigterm.fill_null(False)
@@ -210,14 +226,9 @@ def _strong_victims(log: FleetLog) -> ir.Table:
         (signalled, "sigterm"),
         else_="none",
     )
-    return (
-        t.mutate(evidence=evidence, rank_class=t[_class_column(log)])
-        .filter(lambda t: t.evidence != "none")
-        .select(
-            *("key", "job_id", "partition", "rank_class", "priority", "nodes", "stop_s"),
-            *("runtime_s", "evidence"),
-        )
-    )
+    t = t.mutate(evidence=evidence, rank_class=t[_class_column(log)])
+    extra = ("evidence", "rank_class", "partition", "priority", "nodes")
+    return t.filter(t.evidence != "none").select(*VICTIM_COLUMNS, *extra)
 
 
 def _outranked(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> ir.Table:
@@ -226,6 +237,9 @@ def _outranked(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> ir.Table:
     A victim that is labelled but whose class nobody outranks is matched with its own class, where the
     job's priority decides.
     """
+    victims = victims.select(
+        *("key", "job_id", "rank_class", "partition", "priority", "nodes", "stop_s", "evidence")
+    )
     pairs = ibis.memtable(ranks)
     named = victims.join(pairs, victims.rank_class == pairs.victim_class).drop("victim_class")
     if ranks.num_rows:
@@ -278,13 +292,14 @@ def _candidates_on_nodes(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> i
     width = _window_s(log, ranks)
     ends = _outranked(log, victims, ranks)
     ends = ends.mutate(node=ends.nodes.unnest(), bucket=bucket(ends.stop_s - ROUNDING_S, width))
+    ends = in_two_buckets(ends.drop("nodes"), 1)
     starts = _starts(log)
     if ranks.num_rows:
         starts = starts.semi_join(ibis.memtable(ranks), "preemptor_class")
-    starts = starts.mutate(node=starts.preemptor_nodes.unnest())
-    own = starts.mutate(bucket=bucket(starts.preemptor_start_s, width)).drop("preemptor_nodes")
-    both = own.union(own.mutate(bucket=own.bucket - 1))
-    pairs = _in_time(log, ends.drop("nodes").join(both, ["node", "bucket", "preemptor_class"]))
+    starts = starts.mutate(
+        node=starts.preemptor_nodes.unnest(), bucket=bucket(starts.preemptor_start_s, width)
+    ).drop("preemptor_nodes")
+    pairs = _in_time(log, ends.join(starts, ["node", "bucket", "preemptor_class"]))
     return pairs.group_by("key", "preemptor_key").agg(
         preemptor_start_s=pairs.preemptor_start_s.min(), shared=pairs.count()
     )
@@ -297,30 +312,29 @@ def _candidates_waiting(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> ir
     """
     width = _window_s(log, ranks)
     ends = _outranked(log, victims.filter(victims.evidence != "label"), ranks).drop("nodes")
-    ends = ends.mutate(bucket=bucket(ends.stop_s - ROUNDING_S, width))
+    ends = in_two_buckets(ends.mutate(bucket=bucket(ends.stop_s - ROUNDING_S, width)), 1)
     starts = _starts(log).drop("preemptor_nodes").rename(partition="preemptor_partition")
-    own = starts.mutate(bucket=bucket(starts.preemptor_start_s, width))
-    both = own.union(own.mutate(bucket=own.bucket - 1))
-    pairs = _in_time(log, ends.join(both, ["partition", "bucket", "preemptor_class"]))
+    starts = starts.mutate(bucket=bucket(starts.preemptor_start_s, width))
+    pairs = _in_time(log, ends.join(starts, ["partition", "bucket", "preemptor_class"]))
     return pairs.select(
         "key", "preemptor_key", "preemptor_start_s", shared=ibis.literal(0, "int64")
     )
 
 
-def _co_victims(log: FleetLog, known: ir.Table, ranks: pa.Table) -> ir.Table:
+def _co_victims(log: FleetLog, known: ir.Table, ranks: pa.Table, youngest_s: int) -> ir.Table:
     """Attempts that ended with the known victims of one preemptor, on nodes that it took.
 
     Args:
         log: the open log.
         known: strong victims with key, preemptor_key, stop_s and runtime_s.
         ranks: see `_ranks`.
+        youngest_s: the shortest runtime among them. Slurm exempts young jobs (PreemptExemptTime), so
+            no victim is younger.
 
     Returns:
         key, evidence ("co_victim"), preemptor_key, signal_s.
     """
     width = _window_s(log, ranks)
-    # Slurm exempts young jobs (PreemptExemptTime): none is younger than the youngest sure victim.
-    exempt_s = log.rows(known.agg(s=known.runtime_s.min()))[0]["s"] or 0
     signals = known.group_by("preemptor_key").agg(signal_s=known.stop_s.min())
     takers = _starts(log).join(signals, "preemptor_key")
     takers = takers.select(
@@ -328,28 +342,27 @@ def _co_victims(log: FleetLog, known: ir.Table, ranks: pa.Table) -> ir.Table:
         *("preemptor_eligible_s", "preemptor_start_s", "signal_s"),
         node=takers.preemptor_nodes.unnest(),
     )
-    own = takers.mutate(bucket=bucket(takers.signal_s - ROUNDING_S, width))
-    both = own.union(own.mutate(bucket=own.bucket + 1))
+    takers = takers.mutate(bucket=bucket(takers.signal_s - ROUNDING_S, width))
     quiet = log.executions.filter(
         lambda t: (
             t.state.isin(["COMPLETED", "FAILED"])
             & t.end_s.notnull()
             & ~t.sigterm.fill_null(False)
-            & (t.runtime_s >= exempt_s)
+            & (t.runtime_s >= youngest_s)
+            # A script that fails by itself has a code of its own; one that saves leaves with 0.
+            & (t.exit_code.fill_null(0) == 0)
         )
     )
-    quiet = quiet.mutate(
-        rank_class=quiet[_class_column(log)], evidence=ibis.literal("co_victim")
-    ).select("key", "job_id", "rank_class", "priority", "nodes", "stop_s", "evidence", "exit_code")
+    quiet = quiet.mutate(rank_class=quiet[_class_column(log)], evidence=ibis.literal("co_victim"))
     ends = _outranked(log, quiet, ranks)
     ends = ends.mutate(node=ends.nodes.unnest(), bucket=bucket(ends.stop_s, width)).drop("nodes")
-    pairs = _in_time(log, ends.join(both, ["node", "bucket", "preemptor_class"]))
+    pairs = _in_time(
+        log, ends.join(in_two_buckets(takers, 1), ["node", "bucket", "preemptor_class"])
+    )
     given = ibis.least(pairs.grace_s, EXIT_S)
     pairs = pairs.filter(
         (pairs.stop_s >= pairs.signal_s - ROUNDING_S)
         & (pairs.stop_s <= pairs.signal_s + given + ROUNDING_S)
-        # A script that fails by itself leaves with a code of its own; one that saves leaves with 0.
-        & (pairs.exit_code.fill_null(0) == 0)
     )
     return (
         pairs.mutate(
