@@ -1,7 +1,8 @@
 """Rows that several sources, or a source and the store, have of one attempt: one row is left.
 
 The row that knows most of the end wins: a final state over RUNNING or PENDING, then the later end,
-then the later source. What it lacks (a column that its source did not print) comes from the others.
+then the longer runtime, then the row with more columns. What it lacks (a column that its source did
+not print) comes from the others.
 """
 
 from __future__ import annotations
@@ -11,12 +12,18 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import ipc
 
+from holdfast.fleet.formats.columns import flat
 from holdfast.fleet.ingest_index import NULL, Index, Part, Sign
 from holdfast.fleet.schema import ATTEMPTS
 
+Mask = npt.NDArray[np.bool_]
+
 _ROWS_AT_ONCE = 400_000
+# The cluster is the same in all rows of an attempt by now, the end goes with the state.
+_INFORMATIVE = [name for name in ATTEMPTS.names if name not in ("cluster", "key", "end_s")]
 _EITHER = ("out_of_memory", "sigterm")
 
 
@@ -32,35 +39,84 @@ def repeated(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def merge_duplicates(index: Index, folder: Path) -> None:
-    """Replace the rows of each attempt that has several by one, in a new part in `folder`."""
+    """Leave one row of each attempt that has several.
+
+    Where the best row has all that the others have, as in two logs of the same days, they are
+    dropped and it stays in its file. Otherwise one row made of all goes to a new part in `folder`.
+    """
     several = index.keep.copy()
     several[index.keep] = repeated(index.key[index.keep])
-    count = int(several.sum())
+    rows = np.flatnonzero(several)
+    if not len(rows):
+        return
+    filled, runtime = _knowledge(index, several)
+    over, end = index.has(Sign.OVER)[rows], index.end[rows]
+    size = np.bitwise_count(filled).astype(np.int64)
+    # By attempt, the row that wins first.
+    order = np.lexsort(
+        (rows, -size, -runtime, -np.where(end == NULL, 0, end), ~over, index.key[rows])
+    )
+    key = index.key[rows][order]
+    best = np.append(True, key[1:] != key[:-1])
+    attempt = np.cumsum(best) - 1
+    lacking = (filled[order] & ~filled[order][best][attempt]) != 0
+    patchwork = np.bincount(attempt, weights=lacking) > 0  # [attempt]
+    index.keep[rows[order][~best | patchwork[attempt]]] = False
+    rank = np.empty(len(rows), np.int64)
+    rank[order] = np.arange(len(rows))
+    mixed = np.zeros(len(index.key), bool)
+    mixed[rows[order][patchwork[attempt]]] = True
+    _merge_in_buckets(index, mixed, rank[mixed[rows]], folder)
+
+
+def _merge_in_buckets(index: Index, mixed: Mask, rank: npt.NDArray[np.int64], folder: Path) -> None:
+    """Make one row of each attempt out of its rows, a bounded number at a time."""
+    count = int(mixed.sum())
     if not count:
         return
     buckets = count // _ROWS_AT_ONCE + 1
+    bucket_of = index.key % buckets
     parts = []
     folder.mkdir(parents=True, exist_ok=True)
     for bucket in range(buckets):
-        chosen = several & (index.key % buckets == bucket)
-        merged = _merge(index.gather(chosen), _rank(index, chosen))
+        chosen = mixed & (bucket_of == bucket)
+        merged = _merge(index.gather(chosen), rank[chosen[mixed]])
         path = folder / f"merged-{bucket:04d}.arrow"
         with ipc.new_file(str(path), ATTEMPTS) as writer:
             writer.write_table(merged)
         parts.append(Part(path, len(merged), stored=False))
-    index.keep &= ~several
     index.extend(parts)
 
 
-def _rank(index: Index, chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-    """0 for the row that wins over all other chosen ones, then 1, 2 ..."""
-    rows = np.flatnonzero(chosen)
-    over = index.has(Sign.OVER)[rows]
-    end = index.end[rows]
-    best_first = np.lexsort((-rows, -np.where(end == NULL, 0, end), ~over))
-    rank = np.empty(len(rows), np.int64)
-    rank[best_first] = np.arange(len(rows))
-    return rank
+def _knowledge(index: Index, chosen: Mask) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """For each chosen row which columns say something, a bit each, and its runtime (0: unknown)."""
+    filled: list[npt.NDArray[np.uint64]] = []
+    runtime: list[npt.NDArray[np.int64]] = []
+    for part, rows in index.slices():
+        if not chosen[rows].any():
+            continue
+        table = part.read().filter(pa.array(chosen[rows]))
+        bits = np.zeros(len(table), np.uint64)
+        for place, name in enumerate(_INFORMATIVE):
+            says = _says(table[name]).astype(np.uint64)
+            bits |= says << np.uint64(place)
+        filled.append(bits)
+        seconds = flat(pc.fill_null(table["runtime_s"], 0)).to_numpy()
+        runtime.append(np.asarray(seconds, np.int64))
+    return np.concatenate(filled), np.concatenate(runtime)
+
+
+def _says(column: pa.ChunkedArray) -> Mask:
+    """Whether each value says something: not null, not empty, not false."""
+    if pa.types.is_boolean(column.type):
+        says = column
+    elif pa.types.is_list(column.type):
+        says = pc.greater(pc.list_value_length(column), 0)
+    elif pa.types.is_string(column.type):
+        says = pc.not_equal(column, "")
+    else:
+        says = pc.is_valid(column)
+    return np.asarray(flat(pc.fill_null(says, False)).to_numpy(zero_copy_only=False), bool)
 
 
 def _merge(rows: pa.Table, rank: npt.NDArray[np.int64]) -> pa.Table:
