@@ -253,8 +253,7 @@ def _write(
     for part, rows in index.slices():
         if part.rows == 0 or not index.keep[rows].any():
             continue
-        touched = any(rows.start <= row < rows.stop for row in runtime)
-        if part.stored and _unchanged(part, rows, index, number) and not touched:
+        if part.stored and _unchanged(part, rows, index, number, runtime):
             files.append(part.path.relative_to(work.folder).as_posix())
             continue
         # Recovered attempts are looked at again by every commit: in a file of their own, the large
@@ -270,10 +269,14 @@ def _write(
         def rows_of_chunk(write: Callable[[pa.Table], None]) -> None:
             waiting: list[pa.Table] = []
             for part, rows in chunks[place]:
-                waiting.append(_patched(part, rows, index, number, runtime))
-                if sum(map(len, waiting)) >= ROW_GROUP_ROWS:
-                    write(pa.concat_tables(waiting))
-                    waiting = []
+                low = rows.start
+                for piece in part.pieces():
+                    where = slice(low, low + len(piece))
+                    low = where.stop
+                    waiting.append(_patched(piece, where, index, number, runtime))
+                    if sum(map(len, waiting)) >= ROW_GROUP_ROWS:
+                        write(pa.concat_tables(waiting))
+                        waiting = []
             if waiting:
                 write(pa.concat_tables(waiting))
 
@@ -285,31 +288,41 @@ def _write(
 
 
 def _unchanged(
-    part: Part, rows: slice, index: Index, number: np.ndarray[Any, np.dtype[np.int32]]
-) -> bool:
-    """Whether a stored part may stay as it is."""
-    if not index.keep[rows].all() or (number[rows] != index.attempt[rows]).any():
-        return False
-    names = part.read(["cluster"])["cluster"] if index.cluster else None
-    return names is None or not pc.any(pc.equal(names, ""), min_count=0).as_py()
-
-
-def _patched(
     part: Part,
     rows: slice,
     index: Index,
     number: np.ndarray[Any, np.dtype[np.int32]],
     runtime: Mapping[int, int],
+) -> bool:
+    """Whether a stored part may stay as it is."""
+    if not index.keep[rows].all() or (number[rows] != index.attempt[rows]).any():
+        return False
+    own = _within(runtime, rows)
+    if own:
+        stored = part.read(["runtime_s"])["runtime_s"].take(pa.array(list(own))).to_pylist()
+        if stored != list(own.values()):
+            return False
+    names = part.read(["cluster"])["cluster"] if index.cluster else None
+    return names is None or not pc.any(pc.equal(names, ""), min_count=0).as_py()
+
+
+def _within(runtime: Mapping[int, int], rows: slice) -> dict[int, int]:
+    """The runtimes of rows in the range, by their places in it."""
+    return {row - rows.start: runtime[row] for row in runtime if rows.start <= row < rows.stop}
+
+
+def _patched(
+    table: pa.Table,
+    rows: slice,
+    index: Index,
+    number: np.ndarray[Any, np.dtype[np.int32]],
+    runtime: Mapping[int, int],
 ) -> pa.Table:
-    """The kept rows of a part as the store has them."""
-    table = named(part.read(), index.cluster)
+    """The kept rows of a piece as the store has them."""
+    table = named(table, index.cluster)
     place = ATTEMPTS.get_field_index("attempt")
     table = table.set_column(place, ATTEMPTS.field("attempt"), pa.array(number[rows]))
-    own = {
-        row - rows.start: value
-        for row, value in runtime.items()
-        if row in range(rows.start, rows.stop)
-    }
+    own = _within(runtime, rows)
     if own:
         values = table["runtime_s"].to_pylist()
         for row, value in own.items():

@@ -92,10 +92,8 @@ def _knowledge(index: Index, chosen: Mask) -> tuple[npt.NDArray[np.uint64], npt.
     """For each chosen row which columns say something, a bit each, and its runtime (0: unknown)."""
     filled: list[npt.NDArray[np.uint64]] = []
     runtime: list[npt.NDArray[np.int64]] = []
-    for part, rows in index.slices():
-        if not chosen[rows].any():
-            continue
-        table = part.read().filter(pa.array(chosen[rows]))
+    for where, rows in index.rows(chosen):
+        table = rows.filter(pa.array(chosen[where]))
         bits = np.zeros(len(table), np.uint64)
         for place, name in enumerate(_INFORMATIVE):
             says = _says(table[name]).astype(np.uint64)

@@ -62,6 +62,15 @@ class Part:
             return pq.read_table(self.path, columns=None if columns is None else list(columns))
         return read_arrow(self.path, columns)
 
+    def pieces(self) -> Iterator[pa.Table]:
+        """Its rows, whole, in order, a bounded number at a time."""
+        if not self.stored:
+            yield self.read()
+            return
+        with pq.ParquetFile(self.path) as file:
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group)
+
 
 @dataclass
 class Index:
@@ -104,14 +113,22 @@ class Index:
             yield part, slice(low, low + part.rows)
             low += part.rows
 
+    def rows(self, chosen: Mask) -> Iterator[tuple[slice, pa.Table]]:
+        """Each piece of the parts that has chosen rows: where it stands, and all of its rows."""
+        for part, place in self.slices():
+            if not chosen[place].any():
+                continue
+            low = place.start
+            for piece in part.pieces():
+                where = slice(low, low + len(piece))
+                low = where.stop
+                if chosen[where].any():
+                    yield where, named(piece, self.cluster)
+
     def gather(self, chosen: Mask) -> pa.Table:
         """The chosen rows, whole, in order."""
-        found = [ATTEMPTS.empty_table()]
-        for part, rows in self.slices():
-            if chosen[rows].any():
-                table = named(part.read(), self.cluster)
-                found.append(table.filter(pa.array(chosen[rows])))
-        return pa.concat_tables(found)
+        found = [rows.filter(pa.array(chosen[where])) for where, rows in self.rows(chosen)]
+        return pa.concat_tables([ATTEMPTS.empty_table(), *found])
 
 
 def only_cluster(parts: Sequence[Part]) -> str:
