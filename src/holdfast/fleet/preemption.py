@@ -63,10 +63,14 @@ def _find(log: FleetLog) -> ir.Table:
     told = log.keep("told_preemptions", lambda: _from_controller_log(log))
     inferred = log.keep("inferred_preemptions", lambda: _inferred(log))
     begin_s, end_s = _told_span(log)
+    # The kill that ends a grace period does not always name the preemptor.
+    guess = inferred.select("key", guessed_key="preemptor_key")
+    named = told.left_join(guess, "key").drop("key_right")
+    named = named.mutate(preemptor_key=ibis.coalesce(named.preemptor_key, named.guessed_key))
+    inferred = inferred.anti_join(told, "key")
     if begin_s is not None:
         inferred = inferred.filter((inferred.signal_s < begin_s) | (inferred.signal_s > end_s))
-        inferred = inferred.anti_join(told, "key")
-    found = told.union(inferred)
+    found = named.drop("guessed_key").union(inferred)
     strong = _strong_victims(log)
     other = log.executions.semi_join(found.anti_join(strong, "key"), "key")
     victims = strong.select(*VICTIM_COLUMNS).union(other.select(*VICTIM_COLUMNS))
@@ -83,10 +87,19 @@ def _find(log: FleetLog) -> ir.Table:
 
 
 def _told_span(log: FleetLog) -> tuple[float | None, float | None]:
-    """The time that the controller log covers."""
+    """The time in which the controller log names every victim.
+
+    That takes debug output: at the level "info" it names only those that the grace period did not end.
+    """
     events = log.table("controller_events")
-    span = log.rows(events.agg(begin=events.time_s.min(), end=events.time_s.max()))[0]
-    return span["begin"], span["end"]
+    span = log.rows(
+        events.agg(
+            begin=events.time_s.min(),
+            end=events.time_s.max(),
+            every=(events.event == "preempt").any(),
+        )
+    )[0]
+    return (span["begin"], span["end"]) if span["every"] else (None, None)
 
 
 def _from_controller_log(log: FleetLog) -> ir.Table:
