@@ -121,8 +121,6 @@ def _duckdb() -> BaseBackend:
 
 
 def _spark(engine: str) -> BaseBackend:
-    import ibis
-
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as error:
@@ -138,7 +136,41 @@ def _spark(engine: str) -> BaseBackend:
     for key, value in {**_SPARK, **given}.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
-    return ibis.pyspark.connect(session)
+    backend = _spark_backend()
+    backend.register_options()
+    backend.do_connect(session)
+    return backend
+
+
+def _spark_backend() -> Any:
+    from ibis.backends.pyspark import Backend
+    from ibis.backends.sql.compilers.pyspark import PySparkCompiler
+
+    class Compiler(PySparkCompiler):  # type: ignore[misc]  # Ibis carries no types
+        __slots__ = ()
+
+        def visit_NonNullLiteral(self, op: Any, *, value: Any, dtype: Any) -> Any:
+            literal = super().visit_NonNullLiteral(op, value=value, dtype=dtype)
+            # Spark reads 1.0 as a decimal and would go on with a few digits.
+            return self.cast(literal, dtype) if dtype.is_floating() else literal
+
+    class SparkBackend(Backend):  # type: ignore[misc]
+        """Ibis's, with tables kept by value."""
+
+        compiler = Compiler()
+
+        def _create_cached_table(self, name: str, expr: ir.Table) -> ir.Table:
+            self._run_pre_execute_hooks(expr)  # else Spark does not know the tables in memory
+            # Spark's own cache keeps the plan too, and plans built on plans take ever longer to read.
+            rows = self._session.sql(self.compile(expr)).localCheckpoint()
+            rows.createTempView(name)
+            return self.table(name)
+
+        def _drop_cached_table(self, name: str) -> None:
+            if self._session.sparkContext._jsc is not None:  # else Spark has stopped
+                self._session.catalog.dropTempView(name)
+
+    return SparkBackend()
 
 
 def _spark_context(master: str, settings: dict[str, str]) -> Any:
