@@ -105,15 +105,19 @@ def losses(log: FleetLog) -> tuple[ir.Table, ir.Table]:
     """Failures and preemptions with the GPU-hours that each of them lost.
 
     Returns:
-        (infrastructure failures + `lost`, preemptions + `lost` and `cause`: the cause of the latest
-        failure of the preemptor's run before the preemption; both null for a first-order one).
+        (infrastructure failures + `lost`; preemptions + `lost`, zero for those of first order and
+        for attempts that are among the failures, and `cause`: that of the latest failure of the
+        preemptor's run before the preemption, null for those of first order).
     """
     failures = log.keep("failure_losses", lambda: _with_loss(log, infrastructure_failures(log)))
 
     def priced() -> ir.Table:
-        t = _with_loss(log, preemptions(log)).mutate(
-            second=lambda t: t.order == 2, lost=lambda t: ibis.ifelse(t.order == 2, t.lost, 0.0)
-        )
+        t = _with_loss(log, preemptions(log))
+        # Work is lost once: what a node failure ended in its grace period is lost in first order.
+        once = t.anti_join(failures, "key").select(once_key="key")
+        t = t.left_join(once, t.key == once.once_key)
+        counts = (t.order == 2) & t.once_key.notnull()
+        t = t.mutate(second=t.order == 2, lost=ibis.ifelse(counts, t.lost, 0.0)).drop("once_key")
         last = failures.select(
             preemptor_run="run", failed_s="stop_s", cause="label", failed_key="key"
         )
@@ -219,8 +223,10 @@ def _crash_loops(log: FleetLog, failures: ir.Table, preempted: ir.Table) -> pd.D
         preempted=second.count(), second_order=second.lost.sum()
     )
     frame = log.frame(own.left_join(others, "run").drop("run_right"))
-    frame["preempted"] = frame["preempted"].fillna(0).astype("int64")
-    frame["gpu_hours_lost"] = frame["first_order"] + frame["second_order"].fillna(0.0)
+    for name in ("preempted", "second_order"):
+        frame[name] = pd.to_numeric(frame[name]).fillna(0)  # objects where no run preempted
+    frame["preempted"] = frame["preempted"].astype("int64")
+    frame["gpu_hours_lost"] = frame["first_order"] + frame["second_order"]
     frame = frame.sort_values(["requeues", "run"], ascending=[False, True], ignore_index=True)
     columns = ["run", "job_id", "gpus", "requeues", "preempted", "gpu_hours_lost"]
     return frame[[*columns, "first_s", "last_s"]]
