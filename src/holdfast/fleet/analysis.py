@@ -135,7 +135,8 @@ class Analysis:
         pairs = (
             pairs.filter(pairs.on_failed_node.fill_null(True)).select("label", "node").distinct()
         )
-        rows = self.log.rows(pairs.group_by("label").agg(n=pairs.count()))
+        counts = pairs.group_by("label").agg(n=pairs.count())
+        rows = self.log.rows(counts.order_by(ibis.desc("n"), "label"))
         return {row["label"]: row["n"] for row in rows}
 
     @cached_property
