@@ -22,6 +22,7 @@ from holdfast.fleet.failure_model import FailureModel
 from holdfast.fleet.failure_trend import Trend, trend
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
+from holdfast.fleet.outage_log import known_nodes
 from holdfast.fleet.store import Store
 from holdfast.fleet.timeline import larger_than
 
@@ -167,5 +168,5 @@ def _outage_counts(log: FleetLog) -> tuple[int, float]:
     end = ibis.coalesce(t.end_s, int(log.end_s))
     down_s = log.rows(t.agg(down_s=(end - t.start_s).sum()))[0]["down_s"] or 0
     count = log.rows(failed.agg(n=failed.count()))[0]["n"]
-    up_s = log.count("nodes") * (log.end_s - log.begin_s) - down_s
+    up_s = known_nodes(log) * (log.end_s - log.begin_s) - down_s
     return count, max(up_s, 0.0) / DAY_S

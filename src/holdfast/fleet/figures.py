@@ -1,23 +1,18 @@
-"""The charts of a fleet report."""
+"""Charts of what happened: states, losses, nodes, the attempts of one job."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import altair as alt
 import pandas as pd
 import pyarrow as pa
 
-from holdfast.fleet.attribution import UNATTRIBUTED
-from holdfast.fleet.ettr_forms import long_run_ettr
-from holdfast.fleet.ettr_solve import contours as ettr_contours
-from holdfast.fleet.failures import Mttf
-from holdfast.fleet.losses import Goodput
 from holdfast.fleet.job_sizes import bucket_label
-from holdfast.fleet.ettr_measured import MeasuredEttr
+from holdfast.fleet.losses import Goodput
+from holdfast.fleet.moments import moment
 from holdfast.fleet.state_mix import Status
 from holdfast.report import Figure, charts
 from holdfast.report.theme import colour
@@ -33,21 +28,18 @@ STATE_COLOURS = {
     "CANCELLED": "unattributed",
 }
 OTHER_STATES = "other"
-
-# Causes are drawn in the order of their counts; the colour says hardware, system or user only where
-# a figure is about domains, so that here each cause gets one of its own.
-CAUSE_COLOURS = ("hardware", "user", "system", "good", "sky", "purple", "yellow")
-ALL_OTHER = "all other causes"
 ORDERS = {"first order": "first", "second order (preempted by a restart)": "second"}
-CURVE_POINTS = 60
-PERCENT = ".0%"
+MOST_LABELS = 4
+LABEL_ROOM = 0.25
+"""Share of the axis that a node's name takes."""
 
 
 def status_mix(status: Status) -> Figure:
-    """Shares of the states, by count and by GPU time."""
+    """Shares of the states, by count and, where there is any, by GPU time."""
     kept = {s: c for s, c in STATE_COLOURS.items() if s in set(status.table["state"])}
-    bases = {"by attempts": "share_by_count", "by GPU time": "share_by_gpu_time"}
-    legend = dict(kept)
+    bases = {"attempts": "share_by_count", "GPU time": "share_by_gpu_time"}
+    if not status.gpu_hours:
+        del bases["GPU time"]
     rows = []
     for base, column in bases.items():
         shares = dict(zip(status.table["state"], status.table[column], strict=True))
@@ -57,267 +49,62 @@ def status_mix(status: Status) -> Figure:
             {"base": base, "state": state, "share": share, "order": order}
             for order, (state, share) in enumerate(parts.items())
         ]
+    legend = dict(kept)
     if any(row["state"] == OTHER_STATES and row["share"] > 0 for row in rows):
         legend[OTHER_STATES] = "ramp1"
     chart = (
         alt.Chart(charts.data(rows))
         .mark_bar()
         .encode(
-            x=alt.X("share:Q").axis(format=PERCENT).title("Share").scale(domain=[0, 1]),
-            y=alt.Y("base:N").title(None),
+            x=charts.percent_axis(alt.X, "share", "Share"),
+            y=alt.Y("base:N").sort(list(bases)).title("Share of"),
             color=charts.meaning_colour("state", legend),
             order="order:Q",
-            tooltip=charts.tooltip({"base": "base", "state": "state", "share": ("share", ".2%")}),
+            tooltip=charts.tooltip(
+                {"base": "share of", "state": "state", "share": ("share", ".2%")}
+            ),
         )
         .properties(height={"step": 34})
     )
     return Figure(chart, legend=legend)
 
 
-def rate_over_time(over_time: pd.DataFrame, unit: str, introduced: pd.DataFrame) -> Figure:
-    """Failures per 1,000 node-days in each bin of time, stacked by cause."""
-    totals = over_time.groupby("cause")["failures"].sum().sort_values(ascending=False)
-    named = [cause for cause in totals.index if cause != UNATTRIBUTED][: len(CAUSE_COLOURS)]
-    legend = dict(zip(named, CAUSE_COLOURS, strict=False))
-    if len(named) + (UNATTRIBUTED in totals.index) < len(totals):
-        legend[ALL_OTHER] = "ramp1"
-    if UNATTRIBUTED in totals.index:
-        legend[UNATTRIBUTED] = "unattributed"
-    shown = over_time[over_time["node_days"] > 0].copy()
-    shown["cause"] = [
-        None if cause is None else cause if cause in legend else ALL_OTHER
-        for cause in shown["cause"]
-    ]
-    rows = [
-        {
-            "begin": _moment(row.begin_s),
-            "end": _moment(row.end_s),
-            "cause": row.cause,
-            "failures": row.failures,
-            "rate": 1000 * row.failures / row.node_days,
-            "order": list(legend).index(row.cause),
-        }
-        for row in shown.groupby(["begin_s", "end_s", "cause"], as_index=False)
-        .agg(failures=("failures", "sum"), node_days=("node_days", "first"))
-        .itertuples()
-    ]
-    axis = charts.time_axis("begin", f"Time, one bar a {unit}")
-    if len(over_time):
-        span = [_moment(over_time["begin_s"].min()), _moment(over_time["end_s"].max())]
-        axis = axis.scale(type="utc", domain=[_millis(at) for at in span])
-    bars = (
-        alt.Chart(charts.data(rows))
-        .mark_bar()
-        .encode(
-            x=axis,
-            x2="end:T",
-            y=alt.Y("rate:Q").title("Failures per 1,000 node-days"),
-            color=charts.meaning_colour("cause", legend),
-            order="order:Q",
-            tooltip=charts.tooltip(
-                {
-                    "begin": ("from", "%Y-%m-%d %H:%M"),
-                    "cause": "cause",
-                    "failures": ("failures", ",d"),
-                    "rate": ("per 1,000 node-days", ",.3~r"),
-                }
-            ),
-        )
-    )
-    events = [
-        (_moment(first_s), f"check “{check}” first seen ({_moment(first_s):%Y-%m-%d %H:%M})")
-        for check, first_s in zip(introduced["check"], introduced["first_s"], strict=True)
-    ]
-    if not events:
-        return Figure(bars, legend=legend)
-    marks, notes = charts.event_marks(events)
-    return Figure(bars + marks, legend=legend, notes=notes)
-
-
-def mttf_by_size(by_size: Mttf, fitted: Mttf) -> Figure:
-    """MTTF of each job size with its interval, and the 1/N line of the fitted rate."""
-    per_node = by_size.gpus_per_node
-    points = []
-    for bucket in by_size.model.buckets_:
-        if not bucket.gpus_max or not bucket.failures or bucket.ci95 is None:
-            continue
-        nodes = max(1, math.ceil(bucket.gpus_max / per_node))
-        low, high = bucket.ci95
-        rate = bucket.rate_per_1000_node_days or math.nan
-        points.append(
-            {
-                "gpus": bucket.gpus_max,
-                "size": bucket_label(bucket.gpus_max),
-                "failures": bucket.failures,
-                "mttf": 24_000 / (rate * nodes),
-                "low": 24_000 / (high * nodes),
-                "high": 24_000 / (low * nodes),
-            }
-        )
-    if not points:
-        return Figure(_nothing("No failures: there is no MTTF to draw."))
-    sizes = [point["gpus"] for point in points]
-    ends = sorted({per_node, *sizes, *fitted.project, 8 * max(sizes)})
-    line = [{"gpus": gpus, "mttf": fitted.model.mttf_hours(gpus, per_node)[0]} for gpus in ends]
-    x = charts.log_axis(alt.X, "gpus", "Job size (GPUs)", domain=[min(ends[0], sizes[0]), ends[-1]])
-    y = charts.log_axis(alt.Y, "mttf", "Mean time to failure (hours)")
-    shown = charts.tooltip(
-        {"size": "GPUs", "failures": ("failures", ",d"), "mttf": ("MTTF (hours)", ",.3~r")}
-    )
-    layers: list[Any] = [
-        charts.interval_points(x, y, "low", "high", shown).properties(data=charts.data(points))
-    ]
-    if fitted.model.failures_:
-        place = line[-2] if len(line) > 2 else line[0]
-        layers = [
-            alt.Chart(charts.data(line)).mark_line(color=colour("model")).encode(x=x, y=y),
-            *layers,
-            charts.line_labels(
-                [{**place, "text": "1/N with the fitted rate"}],
-                x,
-                y,
-                "text",
-                align="right",
-                dx=-8,
-                dy=16,
-            ),
-        ]
-    return Figure(alt.layer(*layers))
-
-
 def loss_by_size(goodput: Goodput) -> Figure:
     """GPU-hours lost in each job size, two orders."""
     table = goodput.by_job_size[goodput.by_job_size["gpus_max"] > 0]
     sizes = [bucket_label(int(top)) for top in table["gpus_max"]]
+    return _losses(table, sizes, "Job size (GPUs)")
+
+
+def loss_by_cause(goodput: Goodput) -> Figure:
+    """GPU-hours lost to each cause, two orders."""
+    return _losses(goodput.by_cause, list(goodput.by_cause["cause"]), "Likeliest cause")
+
+
+def _losses(table: pd.DataFrame, names: Sequence[str], title: str) -> Figure:
+    if not (table["first_order"] + table["second_order"]).sum():
+        return Figure(nothing("No GPU-hours were lost."))
     rows = [
-        {"size": size, "order": order, "hours": hours, "rank": rank}
+        {"name": name, "order": order, "hours": hours, "rank": rank}
         for rank, (order, column) in enumerate(
             zip(ORDERS, ("first_order", "second_order"), strict=True)
         )
-        for size, hours in zip(sizes, table[column], strict=True)
+        for name, hours in zip(names, table[column], strict=True)
     ]
     chart = (
         alt.Chart(charts.data(rows))
         .mark_bar()
         .encode(
             x=alt.X("hours:Q").title("GPU-hours lost"),
-            y=alt.Y("size:N").sort(sizes).title("Job size (GPUs)"),
+            y=alt.Y("name:N").sort(list(names)).title(title),
             color=charts.meaning_colour("order", ORDERS),
             order="rank:Q",
             tooltip=charts.tooltip(
-                {"size": "GPUs", "order": "order", "hours": ("GPU-hours", ",.3~r")}
+                {"name": title, "order": "order", "hours": ("GPU-hours", ",.3~r")}
             ),
         )
     )
     return Figure(chart, legend=ORDERS)
-
-
-def expected_and_measured(
-    measured: MeasuredEttr, setting: Mapping[str, float], gpus_per_node: int
-) -> Figure:
-    """Expected ETTR against job size, with what the long runs had."""
-    largest = max([float(setting["nodes"]), *(measured.by_size["gpus"] / gpus_per_node), 2.0])
-    nodes = [
-        math.exp(math.log(4 * largest) * step / (CURVE_POINTS - 1)) for step in range(CURVE_POINTS)
-    ]
-    per_s = setting["rate_per_node_day"] / 86_400
-    values = long_run_ettr(
-        [n * per_s for n in nodes],
-        setting["checkpoint_interval_s"],
-        setting["init_s"],
-        setting["write_s"],
-        setting["queue_s"],
-    )
-    curve = [
-        {"gpus": n * gpus_per_node, "ettr": float(value)}
-        for n, value in zip(nodes, values, strict=True)
-    ]
-    x = charts.log_axis(alt.X, "gpus", "Job size (GPUs)")
-    y = alt.Y("ettr", type="quantitative").scale(domain=[0, 1]).axis(format=PERCENT).title("ETTR")
-    layers: list[Any] = [
-        alt.Chart(charts.data(curve)).mark_line(color=colour("model")).encode(x=x, y=y),
-        charts.line_labels(
-            [{**curve[CURVE_POINTS // 3], "text": "expected (exact form)"}], x, y, "text"
-        ),
-    ]
-    if measured.runs:
-        points = [
-            {**row, "size": bucket_label(int(row["gpus_max"])), "gpus": max(row["gpus"], 1.0)}
-            for row in measured.by_size.to_dict("records")
-        ]
-        shown = charts.tooltip(
-            {
-                "size": "GPUs",
-                "runs": ("runs", ",d"),
-                "ettr": ("measured ETTR", ".1%"),
-                "lo": ("from", ".1%"),
-                "hi": ("to", ".1%"),
-            }
-        )
-        layers.append(
-            charts.interval_points(x, y, "lo", "hi", shown).properties(data=charts.data(points))
-        )
-    return Figure(alt.layer(*layers), "Expected (line) and measured (points, 95 % interval)")
-
-
-def contours(setting: Mapping[str, float], gpus: int) -> Figure:
-    """Failure rate against checkpoint interval at given ETTR, with the present setting."""
-    here = {
-        "interval": setting["checkpoint_interval_s"] / 60,
-        "rate": 1000 * setting["rate_per_node_day"],
-        "text": "now",
-    }
-    table = ettr_contours(
-        setting["nodes"],
-        init_s=setting["init_s"],
-        write_s=setting["write_s"],
-        queue_s=setting["queue_s"],
-        checkpoint_interval_s=[
-            setting["checkpoint_interval_s"] * 10 ** (step / 15 - 2) for step in range(46)
-        ],
-    ).to_pylist()
-    near = [
-        row
-        for row in table
-        if here["rate"] / 1000 < 1000 * row["rate_per_node_day"] < here["rate"] * 1000
-    ]
-    rows = [
-        {
-            "interval": row["checkpoint_interval_s"] / 60,
-            "rate": 1000 * row["rate_per_node_day"],
-            "ettr": f"{row['ettr']:.0%}",
-        }
-        for row in near
-    ]
-    if not rows:
-        return Figure(_nothing("No contour lies near the fitted rate."))
-    x = charts.log_axis(alt.X, "interval", "Checkpoint interval (minutes)")
-    y = charts.log_axis(alt.Y, "rate", "Failures per 1,000 node-days")
-    ends = {}
-    for row in rows:
-        ends.setdefault(row["ettr"], {**row, "text": f"ETTR {row['ettr']}"})
-    lines = (
-        alt.Chart(charts.data(rows))
-        .mark_line()
-        .encode(
-            x=x,
-            y=y,
-            color=alt.Color("ettr", type="ordinal").legend(None),
-            tooltip=charts.tooltip(
-                {"ettr": "ETTR", "interval": ("minutes", ",.3~r"), "rate": ("rate", ",.3~r")}
-            ),
-        )
-    )
-    point = alt.Chart(charts.data([here])).mark_point(shape="diamond", size=90).encode(x=x, y=y)
-    return Figure(
-        alt.layer(
-            lines,
-            charts.line_labels(ends.values(), x, y, "text"),
-            point,
-            charts.line_labels([here], x, y, "text"),
-        ),
-        f"ETTR of a job on {gpus:,} GPUs, by failure rate and checkpoint interval",
-    )
 
 
 LEMON_SIGNALS = {
@@ -325,71 +112,82 @@ LEMON_SIGNALS = {
     "out_count": ("times out of service", "system"),
     "xid_cnt": ("distinct XIDs", "user"),
     "excl_jobid_count": ("jobs that exclude it", "good"),
+    "tickets": ("tickets", "purple"),
 }
 
 
 def lemon_cdfs(nodes: pa.Table, lemons: Sequence[str]) -> Figure:
-    """Share of the nodes at or below each value of four signals; the worst nodes by name."""
+    """Share of the nodes at or below each value of the signals; the worst nodes by name."""
     frame = nodes.to_pandas()
-    rows, legend = [], {}
-    for column, (label, name) in LEMON_SIGNALS.items():
-        if frame[column].max() <= 0:
-            continue
-        legend[label] = name
-        counts = frame[column].value_counts().sort_index()
-        share = counts.cumsum() / counts.sum()
-        if share.index[0] > 0:
-            rows.append({"value": 0.0, "share": 0.0, "signal": label})
-        rows += [
-            {"value": float(value), "share": float(part), "signal": label}
-            for value, part in share.items()
-        ]
-    if not rows:
-        return Figure(_nothing("No node has a failure or another sign."))
-    named = set(lemons) or set(frame["node"].head(2))
-    worst = frame[frame["node"].isin(named)].head(6)
-    places = [
-        {
-            "value": float(row.failures),
-            "share": float((frame["failures"] <= row.failures).mean()),
-            "node": row.node,
-        }
-        for row in worst.itertuples()
-        if row.failures > 0
+    shown = {c: each for c, each in LEMON_SIGNALS.items() if frame[c].max() > 0}
+    if not shown:
+        return Figure(nothing("No node has a failure or another sign."))
+    largest = float(max(frame[column].max() for column in shown))
+    rows = [
+        row for column, (label, _) in shown.items() for row in _steps(frame[column], label, largest)
     ]
-    x = alt.X("value", type="quantitative").title("Value of the signal")
-    y = (
-        alt.Y("share", type="quantitative")
-        .axis(format=PERCENT)
-        .title("Share of nodes at or below")
-        .scale(domain=[0, 1])
+    x = (
+        alt.X("value", type="quantitative")
+        .scale(type="symlog", constant=1)
+        .axis(values=_counts_to_label(largest))
+        .title("Count, log scale from 1 on")
     )
+    # Room above 100 % for the names of the nodes.
+    y = charts.percent_axis(alt.Y, "share", "Share of nodes at or below", top=1.12)
     lines = (
         alt.Chart(charts.data(rows))
         .mark_line(interpolate="step-after")
-        .encode(x=x, y=y, color=charts.meaning_colour("signal", legend))
+        .encode(x=x, y=y, color=charts.meaning_colour("signal", dict(shown.values())))
     )
-    dots = alt.Chart(charts.data(places)).mark_point(size=70).encode(x=x, y=y)
-    labels = charts.line_labels(places, x, y, "node", align="right", dx=-4, dy=16)
-    return Figure(alt.layer(lines, dots, labels), legend=legend)
+    layers: list[Any] = [lines]
+    places = _named_nodes(frame, lemons)
+    if places:
+        dots = alt.Chart(charts.data(places)).mark_point(size=70).encode(x=x, y=y)
+        labels = charts.line_labels(places, x, y, "nodes", align="right", dx=4, dy=-6)
+        layers += [dots, labels]
+    return Figure(alt.layer(*layers), legend=dict(shown.values()))
 
 
-def survival(curve: pa.Table) -> Figure:
-    """Kaplan-Meier curve of one node's time to failure while a job runs."""
-    rows = [{**row, "hours": row["time_s"] / 3600} for row in curve.to_pylist()]
-    x = alt.X("hours", type="quantitative").title("Running time (hours)")
-    y = (
-        alt.Y("survival", type="quantitative")
-        .scale(zero=False)
-        .axis(format=".1%")
-        .title("Nodes without a failure so far")
-    )
-    base = alt.Chart(charts.data(rows))
-    band = base.mark_area(opacity=0.25, interpolate="step-after", stroke=None).encode(
-        x=x, y=alt.Y("low", type="quantitative").title(None), y2="high:Q"
-    )
-    line = base.mark_line(interpolate="step-after").encode(x=x, y=y)
-    return Figure(alt.layer(band, line), "Kaplan-Meier estimate with its 95 % interval")
+def _steps(values: pd.Series, label: str, largest: float) -> list[dict[str, Any]]:
+    """The steps of a distribution function from 0 to the end of the axis."""
+    share = values.value_counts(normalize=True).sort_index().cumsum()
+    steps = {
+        0.0: 0.0,
+        **dict(zip(share.index.to_list(), share.to_list(), strict=True)),
+        largest: 1.0,
+    }
+    return [
+        {"value": value, "share": part, "signal": label} for value, part in sorted(steps.items())
+    ]
+
+
+def _counts_to_label(largest: float) -> list[float]:
+    values = [0.0]
+    for power in range(8):
+        values += [step * 10.0**power for step in (1, 2, 5)]
+    return [value for value in values if value <= 1.2 * largest]
+
+
+def _named_nodes(frame: pd.DataFrame, lemons: Sequence[str]) -> list[dict[str, Any]]:
+    """The lemons (or else the two worst nodes), those with close values under one label."""
+    named = set(lemons) or set(frame["node"].head(2))
+    failures = dict(zip(frame["node"], frame["failures"].to_list(), strict=True))
+    worst = sorted((-failures[node], node) for node in named if failures.get(node, 0) > 0)
+    room = LABEL_ROOM * math.log1p(max(failures.values(), default=0.0))
+    groups: list[tuple[float, list[str]]] = []
+    for negative, node in worst:
+        if groups and math.log1p(groups[-1][0]) - math.log1p(-negative) < room:
+            groups[-1][1].append(node)  # too close for a label of its own
+        else:
+            groups.append((-negative, [node]))
+    return [
+        {
+            "value": value,
+            "nodes": f"{nodes[0]} + {len(nodes) - 1}" if len(nodes) > 1 else nodes[0],
+            "share": sum(each <= value for each in failures.values()) / len(failures),
+        }
+        for value, nodes in groups[:MOST_LABELS]
+    ]
 
 
 def job_timeline(
@@ -399,31 +197,32 @@ def job_timeline(
     states = {str(row["state"]) for row in attempts}
     legend = {state: name for state, name in STATE_COLOURS.items() if state in states}
     legend |= dict.fromkeys(sorted(states - set(legend)), "ramp1")
-    number = {row["key"]: row["attempt"] for row in attempts}
+    attempt_of = {row["key"]: row["attempt"] for row in attempts}
     bars = [
         {
             "attempt": row["attempt"],
-            "start": _moment(row["start_s"]),
-            "end": _moment(row["stop_s"]),
+            "start": moment(row["start_s"]),
+            "end": moment(row["stop_s"]),
             "state": row["state"],
         }
         for row in attempts
     ]
     signs = [
         {
-            "attempt": number[row["key"]],
-            "at": _moment(row["time_s"]),
+            "attempt": attempt_of[row["key"]],
+            "at": moment(row["time_s"]),
             "check": row["check"],
             "node": row["node"],
         }
         for row in causes
     ]
     y = alt.Y("attempt:O").title("Attempt")
-    chart = (
+    exact = "%Y-%m-%d %H:%M:%S"
+    layers: list[Any] = [
         alt.Chart(charts.data(bars))
         .mark_bar(height={"band": 0.6})
         .encode(
-            x=charts.time_axis("start", "Time"),
+            x=charts.time_axis("start", _day_title(bars)),
             x2="end:T",
             y=y,
             color=charts.meaning_colour("state", legend),
@@ -431,39 +230,35 @@ def job_timeline(
                 {
                     "attempt": "attempt",
                     "state": "state",
-                    "start": ("start", "%Y-%m-%d %H:%M:%S"),
-                    "end": ("end", "%Y-%m-%d %H:%M:%S"),
+                    "start": ("start", exact),
+                    "end": ("end", exact),
                 }
             ),
         )
-    )
-    ticks = (
-        alt.Chart(charts.data(signs))
-        .mark_tick(color=colour("ink"), thickness=3, height=20)
-        .encode(
-            x=alt.X("at", type="temporal").scale(type="utc"),
-            y=y,
-            tooltip=charts.tooltip(
-                {"check": "check", "node": "node", "at": ("at", "%Y-%m-%d %H:%M:%S")}
-            ),
+    ]
+    if signs:
+        legend["a failed check"] = "ink"
+        layers.append(
+            alt.Chart(charts.data(signs))
+            .mark_tick(color=colour("ink"), thickness=3, height=20)
+            .encode(
+                x=alt.X("at", type="temporal").scale(type="utc"),
+                y=y,
+                tooltip=charts.tooltip({"check": "check", "node": "node", "at": ("at", exact)}),
+            )
         )
-    )
-    return Figure(alt.layer(chart, ticks), legend={**legend, "a failed check": "ink"})
+    return Figure(alt.layer(*layers), legend=legend)
 
 
-def _nothing(text: str) -> alt.Chart:
+def _day_title(bars: Sequence[Mapping[str, Any]]) -> str:
+    """An axis that shows hours only names the day."""
+    first, last = min(bar["start"] for bar in bars), max(bar["end"] for bar in bars)
+    return f"Time on {first:%Y-%m-%d}" if first.date() == last.date() else "Time"
+
+
+def nothing(text: str) -> alt.Chart:
     """A figure that says why there is none."""
-    return (
-        alt.Chart(charts.data([{"text": text}]))
-        .mark_text(color=colour("muted"), fontSize=14)
-        .encode(text="text:N")
-        .properties(height=60)
+    made: alt.Chart = alt.Chart(charts.data([{"text": text}])).mark_text(
+        color=colour("muted"), fontSize=14
     )
-
-
-def _moment(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(float(epoch_s), UTC)
-
-
-def _millis(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+    return made.encode(text="text:N").properties(height=60)

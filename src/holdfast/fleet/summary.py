@@ -7,14 +7,34 @@ it. The order is the order of value to the reader.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from typing import Any
+
+import pandas as pd
 
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import UNATTRIBUTED
-from holdfast.numbers import interval, number
+from holdfast.fleet.job_sizes import bucket_label
+from holdfast.fleet.moments import minute
+from holdfast.fleet.wording import (
+    brief,
+    brief_interval,
+    counted,
+    drift,
+    duration_interval,
+    probability,
+    rate_unit,
+    size,
+)
+from holdfast.numbers import duration, number, percent
 from holdfast.report import Finding
+from holdfast.report.render import UNKNOWN
 
+MOST_FINDINGS = 7
 MOST_NODES_NAMED = 4
+FEWEST_RUNS = 3
+"""Runs from which a mean ETTR has an interval."""
+SMALLEST_GAIN = 0.001
+"""A change that raises the ETTR by less is not worth a sentence."""
 
 
 def findings(analysis: Analysis) -> list[Finding]:
@@ -30,53 +50,84 @@ def findings(analysis: Analysis) -> list[Finding]:
         *_unexplained(analysis),
         *_ettr(analysis),
     ]
-    return found[:7]
+    return found[:MOST_FINDINGS]
 
 
-def since_text(analysis: Analysis) -> str:
-    """The start of the window, as the findings name it."""
-    return f"{datetime.fromtimestamp(analysis.log.begin_s, UTC):%Y-%m-%d %H:%M} UTC"
+def largest_measured(by_size: pd.DataFrame) -> dict[str, Any] | None:
+    """The largest job size with enough long runs for an interval, else the largest one."""
+    if not len(by_size):
+        return None
+    enough = by_size[by_size["runs"] >= FEWEST_RUNS]
+    return {
+        str(name): value for name, value in (enough if len(enough) else by_size).iloc[-1].items()
+    }
+
+
+def measured_text(row: dict[str, Any]) -> str:
+    """The measured ETTR of a job size: "97.6 % [96.9 %, 98.4 %] over 35 long runs on 257–512 GPUs"."""
+    runs = int(row["runs"])
+    between = f" [{percent(row['lo'], 1)}, {percent(row['hi'], 1)}]" * (runs >= FEWEST_RUNS)
+    where = f" on {bucket_label(int(row['gpus_max']))} GPUs" * bool(row["gpus_max"])
+    return f"{percent(row['ettr'], 1)}{between} over {counted(runs, 'long run')}{where}"
 
 
 def _hidden_attempts(analysis: Analysis) -> Iterator[Finding]:
     if analysis.log.store.facts.get("duplicates_flag") == "missing":
         yield Finding(
-            "it hides every earlier attempt of a requeued job, and with them most node failures. "
-            "All rates and losses below are too low. Export again with `sacct -D`.",
-            "unknowns",
-            lead="This log was written without `sacct -D` (--duplicates):",
+            "every earlier attempt of a requeued job is hidden, and with them most node failures. "
+            "All rates and losses below are too low. Export again with sacct -D.",
+            UNKNOWN,
+            lead="This log was written without sacct -D (--duplicates):",
         )
 
 
 def _loss(analysis: Analysis) -> Iterator[Finding]:
     goodput = analysis.goodput
-    total = goodput.total_gpu_hours
+    total, lost = goodput.total_gpu_hours, goodput.lost_gpu_hours
+    since = minute(analysis.log.begin_s)
+    failures = counted(goodput.failures, "infrastructure failure")
     if not goodput.failures:
+        work = f"in {brief(total)} GPU-hours " if total else ""
         yield Finding(
-            f"{number(total)} GPU-hours ran since {since_text(analysis)} without an infrastructure "
-            "failure that this log shows.",
+            f"no infrastructure failure {work}since {since} that this log shows.",
             "loss",
             lead="Nothing was lost to failures:",
         )
-        return
-    lost = goodput.lost_gpu_hours
-    share = f"{lost / total:.1%} of {number(total)}" if total else "no GPU time is recorded"
-    text = f"to {number(goodput.failures)} infrastructure failures ({share})."
-    known = goodput.by_cause[goodput.by_cause["cause"] != UNATTRIBUTED]
-    if len(known) and lost:
-        top = known.assign(lost=known["first_order"] + known["second_order"]).nlargest(1, "lost")
-        cause, part = str(top["cause"].iloc[0]), float(top["lost"].iloc[0]) / lost
-        nodes = analysis.nodes_by_cause.get(cause, 0)
-        where = f" on {nodes} {_plural('node', nodes)}" if nodes else ""
-        text += f" {part:.0%} of it goes back to: {cause}{where}."
-    if goodput.lost_second_order:
-        text += (
-            f" {number(goodput.lost_second_order)} of the GPU-hours were lost by "
-            f"{goodput.preemptions_second_order:,} attempts that restarting jobs preempted."
+    elif not total:
+        yield Finding(
+            f"since {since}. The log records no GPUs, so their cost in GPU-hours is unknown.",
+            "loss",
+            lead=f"{failures[0].upper()}{failures[1:]}",
         )
-    yield Finding(
-        text, "loss", lead=f"{number(lost)} GPU-hours were lost since {since_text(analysis)}"
-    )
+    else:
+        assumed = duration(analysis.log.assumptions.checkpoint_interval_s)
+        yield Finding(
+            f"to {failures} ({percent(lost / total)} of {brief(total)}; a checkpoint every {assumed} "
+            f"is assumed).{_main_cause(analysis)}{_second_order(analysis)}",
+            "loss",
+            lead=f"{brief(lost)} GPU-hours were lost since {since}",
+        )
+
+
+def _main_cause(analysis: Analysis) -> str:
+    goodput = analysis.goodput
+    known = goodput.by_cause[goodput.by_cause["cause"] != UNATTRIBUTED]
+    if not len(known) or not goodput.lost_gpu_hours:
+        return ""
+    top = known.assign(lost=known["first_order"] + known["second_order"]).nlargest(1, "lost")
+    cause, part = str(top["cause"].iloc[0]), float(top["lost"].iloc[0]) / goodput.lost_gpu_hours
+    nodes = analysis.nodes_by_cause.get(cause, 0)
+    where = f", on {counted(nodes, 'node')}" if nodes else ""
+    return f" The largest part, {percent(part)}, goes back to: {cause}{where}."
+
+
+def _second_order(analysis: Analysis) -> str:
+    goodput = analysis.goodput
+    if not goodput.lost_second_order:
+        return ""
+    part = percent(goodput.lost_second_order / goodput.lost_gpu_hours)
+    attempts = counted(goodput.preemptions_second_order, "attempt")
+    return f" {part} was lost in {attempts} that failed jobs preempted when they came back."
 
 
 def _nodes_to_pull(analysis: Analysis) -> Iterator[Finding]:
@@ -84,37 +135,50 @@ def _nodes_to_pull(analysis: Analysis) -> Iterator[Finding]:
     bad = [row for row in rows if row["node"] in set(analysis.lemons.lemons)]
     fleet = analysis.lemons.detector.fleet_rate_per_1000_node_days_
     if bad:
-        named = "; ".join(
-            f"{row['node']} ({number(row['failures'], 1)} failures, "
-            f"{number(row['shrunk_rate'] / fleet, 1)} times the fleet's rate, "
-            f"q = {number(row['q_value'], 3)})"
-            for row in bad[:MOST_NODES_NAMED]
-        )
-        more = f" and {len(bad) - MOST_NODES_NAMED} more" if len(bad) > MOST_NODES_NAMED else ""
+        named = "; ".join(_evidence(row, fleet) for row in bad[:MOST_NODES_NAMED])
+        more = f"; and {len(bad) - MOST_NODES_NAMED} more" if len(bad) > MOST_NODES_NAMED else ""
         change = -sum(row["fleet_rate_change"] for row in bad)
         yield Finding(
             f"{named}{more}. Without {'it' if len(bad) == 1 else 'them'} the fleet would have "
-            f"{change:.0%} fewer node failures.",
+            f"{percent(change)} fewer node failures.",
             "lemons",
             lead="Pull",
         )
         return
     suspects = [row for row in rows if row["failures"] > 1][:2]
+    total = sum(row["failures"] for row in rows)
     if suspects:
         named = " and ".join(
-            f"{row['node']} ({number(row['failures'], 1)} failures, q = "
-            f"{number(row['q_value'], 2)})"
+            f"{row['node']} ({_blame(row)}, {probability('q', row['q_value'], 2)})"
             for row in suspects
         )
-        total = sum(row["failures"] for row in rows)
         yield Finding(
-            f"the highest rates are those of {named}, but {number(total, 0)} failures are too few to "
-            "call a node bad rather than unlucky.",
+            f"the highest {'rate is that' if len(suspects) == 1 else 'rates are those'} of {named}, "
+            "no more than chance and exposure explain.",
             "lemons",
             lead="Pull no node on this evidence:",
         )
     else:
-        yield Finding("no node has more than one failure.", "lemons", lead="Pull no node:")
+        why = "no node has more than one failure" if total else "no node failed"
+        yield Finding(f"{why}.", "lemons", lead="Pull no node:")
+
+
+def _evidence(row: dict[str, Any], fleet: float) -> str:
+    times, low, high = (
+        row[name] / fleet for name in ("shrunk_rate", "shrunk_rate_low", "shrunk_rate_high")
+    )
+    return (
+        f"{row['node']} ({_blame(row)}, {number(times, 1)} [{number(low, 1)}, {number(high, 1)}] "
+        f"times the fleet's rate, {probability('q', row['q_value'])})"
+    )
+
+
+def _blame(row: dict[str, Any]) -> str:
+    """Failures to blame on a node: a fraction where nothing tells which of several nodes failed."""
+    failures = round(float(row["failures"]), 1)
+    if failures.is_integer():
+        return counted(int(failures), "failure")
+    return f"{number(failures, 1)} failures"
 
 
 def _crash_loops(analysis: Analysis) -> Iterator[Finding]:
@@ -122,90 +186,135 @@ def _crash_loops(analysis: Analysis) -> Iterator[Finding]:
     if not len(loops):
         return
     worst = loops.iloc[0]
-    others = f"; {len(loops) - 1} more {_plural('job', len(loops) - 1)} loop" * (len(loops) > 1)
-    hours = (worst["last_s"] - worst["first_s"]) / 3600
-    span = f"{number(hours, 1)} h" if hours >= 1 else f"{number(hours * 60, 0)} min"
+    more = len(loops) - 1
+    others = f" {counted(more, 'more job')} looped." if more else ""
+    on = f" on {counted(int(worst['gpus']), 'GPU')}" if worst["gpus"] > 0 else ""
+    cost = f"; it cost {brief(float(worst['gpu_hours_lost']))} GPU-hours" if on else ""
+    victims = int(worst["preempted"])
+    preempted = f", and {counted(victims, 'attempt')} preempted by its restarts" if victims else ""
     yield Finding(
-        f"{worst['requeues']} requeues after infrastructure failures within {span} on "
-        f"{worst['gpus']:,.0f} GPUs; it preempted {worst['preempted']:,} attempts and cost "
-        f"{number(float(worst['gpu_hours_lost']))} GPU-hours{others}.",
+        f"{counted(int(worst['requeues']), 'requeue')} after infrastructure failures within "
+        f"{duration(worst['last_s'] - worst['first_s'])}{on}{preempted}{cost}.{others}",
         "loops",
-        lead=f"Job {worst['job_id']} is in a crash loop:",
+        lead=f"Job {worst['job_id']} looped:",
     )
 
 
 def _rate(analysis: Analysis) -> Iterator[Finding]:
     if analysis.mttf is None:
         return
-    model = analysis.mttf.model
-    nodes = analysis.largest_job_nodes
-    gpus = nodes * analysis.mttf.gpus_per_node
-    value, low, high = model.mttf_hours(gpus, analysis.mttf.gpus_per_node)
-    scope = f" of attempts above {analysis.min_gpus:,} GPUs" if analysis.min_gpus else ""
-    rate = (
-        f"{number(model.rate_per_1000_node_days_)} failures per 1,000 node-days{scope} "
-        f"{interval(*model.ci95_)}"
+    model, unit = analysis.mttf.model, rate_unit(analysis)
+    scope = f" in attempts above {analysis.min_gpus:,} GPUs" if analysis.min_gpus else ""
+    low, high = (unit.of(bound) for bound in model.ci95_)
+    if model.failures_:
+        lead = "Failure rate:"
+        text = f"{brief(unit.of(model.rate_per_1000_node_days_))} {brief_interval(low, high)} "
+        text += f"failures {unit.text}{scope}; {mttf_text(analysis)}. "
+        text += drift(analysis.trend, analysis.over_time[1]) + _new_checks(analysis)
+    else:
+        lead = "Failure rate, an upper bound:"
+        text = f"at most {brief(high)} failures {unit.text}{scope} (95 %); {mttf_text(analysis)}."
+    yield Finding(text, "rate", lead=lead)
+
+
+def mttf_text(analysis: Analysis) -> str:
+    """What the rate means for the largest job: "a job on 128 GPUs fails every ... [...]"."""
+    assert analysis.mttf is not None
+    nodes = reference_nodes(analysis)
+    per_node = analysis.mttf.gpus_per_node
+    hours = analysis.mttf.model.mttf_hours(nodes * per_node, per_node)
+    value, low, high = (None if each is None else 3600 * each for each in hours)
+    job = f"a job on {size(analysis, nodes)}"
+    if value is None:
+        return f"{job} runs at least {duration(low)} between failures"
+    return f"{job} fails every {duration(value)} {duration_interval(low, high)}"
+
+
+def reference_nodes(analysis: Analysis) -> int:
+    """Nodes of the job that the report speaks of: the largest that ran, or the whole fleet."""
+    if analysis.outages is not None:
+        return analysis.outages.nodes
+    return max(analysis.largest_job_nodes, 1)
+
+
+def _new_checks(analysis: Analysis) -> str:
+    new = len(analysis.new_checks)
+    if not new:
+        return ""
+    return (
+        f" {counted(new, 'check')} began during the log: a step at that moment is a better view, "
+        "not a worse fleet."
     )
-    reach = (
-        f"a job on {gpus:,} GPUs fails every {_hours(value)} [{_hours(low)}, {_hours(high)}]"
-        if value is not None
-        else f"a job on {gpus:,} GPUs runs at least {_hours(low)} between failures (95 %)"
-    )
-    drift = "" if analysis.trend.p_value is None else f" {analysis.trend.sentence}"
-    new = len(analysis.introduced)
-    if new:
-        drift += (
-            f" {new} {_plural('check', new)} began during the log: a rise at that moment is no "
-            "degradation."
-        )
-    yield Finding(f"{rate}; {reach}.{drift}", "rate", lead="Failure rate:")
 
 
 def _unexplained(analysis: Analysis) -> Iterator[Finding]:
     none, failures = analysis.unattributed
-    if none:
+    if not none:
+        return
+    if not analysis.log.store.facts.get("counts", {}).get("health_events"):
         yield Finding(
-            f"{none:,} of {failures:,} ({none / failures:.0%}) had no failed check in the window "
-            "around their end.",
+            f"the store has no health events that could explain its "
+            f"{counted(failures, 'failure')}.",
             "causes",
-            lead="Nobody can explain some failures:",
+            lead="No failure has a cause:",
         )
+        return
+    verb = "has" if none == 1 else "have"
+    yield Finding(
+        "no check fired near their end.",
+        "causes",
+        lead=f"{none:,} of {counted(failures, 'failure')} ({percent(none / failures)}) {verb} no "
+        "cause:",
+    )
 
 
 def _ettr(analysis: Analysis) -> Iterator[Finding]:
     if analysis.expected_ettr is None or not analysis.goodput.failures:
         return
-    gpus = analysis.largest_job_nodes * analysis.log.gpus_per_node
-    text = f"expected {analysis.expected_ettr:.1%} of the wall-clock time is productive"
-    by_size = analysis.measured.by_size
-    if len(by_size):
-        largest = by_size.iloc[-1]
-        text += (
-            f"; measured over {largest['runs']:,.0f} long {_plural('run', int(largest['runs']))} "
-            f"{largest['ettr']:.1%} [{largest['lo']:.1%}, {largest['hi']:.1%}]"
-        )
-    if analysis.levers:
+    text = f"{percent(analysis.expected_ettr, 1)} of its time is expected to be productive"
+    measured = largest_measured(analysis.measured.by_size)
+    if measured is not None:
+        text += f"; measured: {measured_text(measured)}"
+    if analysis.levers and analysis.levers[0].ettr - analysis.expected_ettr >= SMALLEST_GAIN:
         best = analysis.levers[0]
-        text += f". What would raise it most: {best.name} (to {best.ettr:.1%})"
-    yield Finding(f"{text}.", "ettr", lead=f"ETTR of a job on {gpus:,} GPUs:")
+        text += f". What would raise it most: {best.name} (to {percent(best.ettr, 1)})"
+    yield Finding(
+        f"{text}.", "ettr", lead=f"ETTR of a job on {size(analysis, analysis.largest_job_nodes)}:"
+    )
 
 
 def _without_attempts(analysis: Analysis) -> Iterator[Finding]:
-    if analysis.mttf is None:
+    log = analysis.log
+    if log.count("attempts"):
         yield Finding(
-            "ingest a scheduler log, or a log of node failures.", None, lead="No attempt in it:"
+            f"the log ends {minute(log.end_s)}. Choose an earlier start with --since.",
+            lead=f"No attempt was alive after {minute(log.begin_s)}:",
         )
-        return
-    yield from _rate(analysis)
+    elif analysis.outages is None:
+        yield Finding(
+            "ingest a scheduler log, or a log of node failures.", lead="No attempt in it:"
+        )
+    else:
+        yield from _outages(analysis)
+        yield from _rate(analysis)
 
 
-def _hours(hours: float | None) -> str:
-    if hours is None:
-        return "∞"
-    if hours < 1:
-        return f"{number(hours * 60)} min" if hours * 60 >= 1 else f"{number(hours * 3600)} s"
-    return f"{number(hours)} h" if hours < 72 else f"{number(hours / 24)} days"
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else f"{word}s"
+def _outages(analysis: Analysis) -> Iterator[Finding]:
+    outages = analysis.outages
+    assert outages is not None
+    known = outages.frame["cause"].dropna()
+    down_s = float(outages.frame["down_s"].sum())
+    text = f"on {counted(outages.frame['node'].nunique(), 'node')} since "
+    text += f"{minute(analysis.log.begin_s)}, {duration(down_s)} of one node's time down in all."
+    if len(known):
+        top = known.value_counts()
+        text += f" The most frequent cause: {top.index[0]}, {percent(top.iloc[0] / len(outages.frame))}."
+    yield Finding(text, "causes", lead=f"{counted(len(outages.frame), 'node failure')}")
+    worst = outages.frame["node"].value_counts()
+    if len(worst) and worst.iloc[0] > 1:
+        yield Finding(
+            f"{worst.index[0]} failed {worst.iloc[0]:,} times; the mean is "
+            f"{brief(len(outages.frame) / outages.nodes)}.",
+            "causes",
+            lead="A node to look at:",
+        )

@@ -94,16 +94,16 @@ def drift(trend: Trend, unit: str) -> str:
     """Whether the rate changes from bin to bin, in a sentence."""
     if trend.rate_ratio_per_month is None or trend.ci95 is None or trend.p_value is None:
         return "No trend can be told: it takes failures and two bins of time."
-    change, low, high = (
-        _signed(ratio - 1) for ratio in (trend.rate_ratio_per_month, *trend.ci95)
-    )
+    change, low, high = (_signed(ratio - 1) for ratio in (trend.rate_ratio_per_month, *trend.ci95))
     word = "No trend"
     if trend.p_value < 0.05:
         word = "The rate rises" if trend.rate_ratio_per_month > 1 else "The rate falls"
     each = f"a {unit}" if not unit[0].isdigit() else f"in {unit}"
-    text = f"{word}: {change} {each} [{low}, {high}], {probability('p', trend.p_value)}."
+    text = f"{word}: {change} {each} [{low}, {high}], {probability('p', trend.p_value, 2)}."
     if trend.dispersion_p_value is not None and trend.dispersion_p_value < 0.01:
-        text += " The bins scatter more than independent failures would: the interval is too narrow."
+        text += (
+            " The bins scatter more than independent failures would: the interval is too narrow."
+        )
     return text
 
 

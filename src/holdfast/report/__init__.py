@@ -13,7 +13,7 @@ from holdfast.report.page import (
     Tile,
     Unknown,
 )
-from holdfast.report.render import render, write
+from holdfast.report.render import render, warm_up, write
 
 __all__ = [
     "ColumnFormat",
@@ -26,5 +26,6 @@ __all__ = [
     "Tile",
     "Unknown",
     "render",
+    "warm_up",
     "write",
 ]

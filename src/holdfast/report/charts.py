@@ -109,6 +109,34 @@ def log_axis(channel: type[_Channel], field: str, title: str, **scale: Any) -> _
     return titled
 
 
+def percent_axis(
+    channel: type[_Channel], field: str, title: str, *, zero: bool = True, top: float = 1.0
+) -> _Channel:
+    """An axis of shares between 0 and 1 whose labels are percentages, written as in the text.
+
+    Args:
+        channel: `altair.X` or `altair.Y`.
+        field: the column.
+        title: what the share is of.
+        zero: from 0 to `top`; else as far as the data reach.
+        top: the end of the axis; labels stop at 100 %.
+    """
+    made: Any = channel(field, type="quantitative")  # type: ignore[call-arg]
+    scale: dict[str, Any] = {"domain": [0, top]} if zero else {"zero": False}
+    text = "datum.value > 1.0001 ? '' : format(round(1e6 * datum.value) / 1e4, ',~g') + ' %'"
+    options = {"values": [step / 5 for step in range(6)]} if zero else {}
+    titled: _Channel = made.scale(**scale).axis(labelExpr=text, **options).title(title)
+    return titled
+
+
+def same_axis(channel: _Channel, field: str) -> _Channel:
+    """The same scale and axis for another column, for example the end of an interval."""
+    other: Any = channel.copy(deep=False)  # type: ignore[attr-defined]
+    other.shorthand = field
+    made: _Channel = other
+    return made
+
+
 def meaning_colour(field: str, meanings: Mapping[str, str]) -> altair.Color:
     """The colour channel of values with fixed meanings; `Figure.legend` takes the same mapping.
 
@@ -146,14 +174,9 @@ def interval_points(
     """
     import altair
 
-    def bound(column: str) -> altair.Y:
-        channel = y.copy(deep=False)
-        channel.shorthand = column
-        return channel
-
     base = altair.Chart().encode(x=x, tooltip=list(tooltip))
     bars = base.mark_rule(color=colour(name), strokeWidth=1.5).encode(
-        y=bound(low), y2=altair.Y2(high)
+        y=same_axis(y, low), y2=altair.Y2(high)
     )
     points = base.mark_point(color=colour(name), size=60, filled=True, opacity=1).encode(y=y)
     return altair.LayerChart(layer=[bars, points])

@@ -19,6 +19,7 @@ from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import HoldfastError
@@ -33,7 +34,9 @@ MAX_TILES = 6
 _MAX_DRAWING = 400_000  # characters of SVG; a larger figure is drawn by the reader's browser only
 _PRINTED_ROWS = 25
 _ARROWS = {"rising": "▲", "falling": "▼", "steady": "▬"}
-_RESERVED_IDS = frozenset({"findings", "unknown", "tip"})
+UNKNOWN = "unknown"
+"""The id of "What we could not tell", for a finding that it proves."""
+_RESERVED_IDS = frozenset({"findings", UNKNOWN, "tip"})
 
 
 def render(page: Page) -> str:
@@ -92,6 +95,17 @@ def write(page: Page, path: str | Path) -> Path:
     return path
 
 
+def warm_up() -> None:
+    """Start the drawing engine in the background: it takes a second that the caller can use."""
+
+    def start() -> None:
+        import vl_convert
+
+        vl_convert.vega_to_svg({})
+
+    Thread(target=start, daemon=True).start()
+
+
 def _check(page: Page) -> None:
     if len(page.tiles) > MAX_TILES:
         raise ValueError(f"a page has at most {MAX_TILES} tiles, not {len(page.tiles)}")
@@ -101,6 +115,8 @@ def _check(page: Page) -> None:
             raise ValueError(f"a section id is lower-case letters, digits and hyphens: {name!r}")
         if ids.count(name) > 1 or name in _RESERVED_IDS:
             raise ValueError(f"the section id {name!r} is taken")
+    if page.unknowns:
+        ids.append(UNKNOWN)
     targets = [part.section_id for part in page.findings]
     targets += [part.section_id for part in page.tiles]
     for target in targets:
@@ -247,8 +263,15 @@ def _resource(name: str) -> str:
 def _template() -> Template:
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, finalize=_unbroken_percentages
+    )
     return environment.from_string(_resource("template.html.j2"))
+
+
+def _unbroken_percentages(value: Any) -> Any:
+    """Text in which no line ends between a number and its percent sign."""
+    return re.sub(r"(?<=\d) (?=%)", "\u00a0", value) if type(value) is str else value
 
 
 @cache

@@ -1,0 +1,89 @@
+"""What a log did not allow to tell, and what would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.wording import counted
+from holdfast.numbers import duration
+from holdfast.report import Unknown
+
+
+def unknowns(analysis: Analysis) -> list[Unknown]:
+    """The gaps of the log, those that matter most first."""
+    facts = analysis.log.store.facts
+    return [
+        *_hidden_attempts(facts),
+        *_rejects(analysis, facts),
+        *_causes(analysis, facts),
+        *_exposure(analysis),
+        *_sizes(analysis),
+        *_long_runs(analysis),
+        *(Unknown(sentence) for sentence in facts.get("inferred", [])),
+    ]
+
+
+def _hidden_attempts(facts: Mapping[str, Any]) -> Iterator[Unknown]:
+    if facts.get("duplicates_flag") == "missing":
+        yield Unknown(
+            "Earlier attempts of requeued jobs are hidden: the log was written without sacct "
+            "--duplicates. Failure rates and losses are too low by an unknown amount.",
+            "Run sacct -a -D -P --format=ALL -S START and ingest its output.",
+        )
+
+
+def _rejects(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:
+    rejected = facts.get("counts", {}).get("rejected", 0)
+    if rejected:
+        reasons = "; ".join(f"{row['reason']} ({row['n']:,})" for row in analysis.rejects[:3])
+        yield Unknown(
+            f"{counted(rejected, 'record')} could not be read: {reasons}.",
+            "The table rejects of the store has file, line and text of each.",
+        )
+
+
+def _causes(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:
+    if not analysis.status.attempts:
+        return
+    if not facts.get("counts", {}).get("health_events"):
+        yield Unknown(
+            "No health events: no failure has a cause, and FAILED attempts that the infrastructure "
+            "ended cannot be told from others.",
+            "Ingest the results of health checks (JSON lines or CSV: time, node, check, severity).",
+        )
+        return
+    none, failures = analysis.unattributed
+    if none:
+        yield Unknown(
+            f"{none:,} of {counted(failures, 'failure')} have no failed check near their end.",
+            "Add kernel logs (XIDs), or widen the window with --check-before.",
+        )
+
+
+def _exposure(analysis: Analysis) -> Iterator[Unknown]:
+    if analysis.outages is not None and not analysis.log.count("nodes"):
+        yield Unknown(
+            "Nodes that never failed are not in the log, so the failure rate is too high.",
+            "Ingest an inventory, for example the output of scontrol show node.",
+        )
+
+
+def _sizes(analysis: Analysis) -> Iterator[Unknown]:
+    threshold = analysis.log.assumptions.min_gpus
+    if analysis.status.attempts and analysis.min_gpus != threshold:
+        yield Unknown(
+            f"No attempt used more than {threshold:,} GPUs, so the failure rate is taken over all "
+            "attempts.",
+            "Set the threshold with --min-gpus.",
+        )
+
+
+def _long_runs(analysis: Analysis) -> Iterator[Unknown]:
+    if analysis.status.attempts and not analysis.measured.runs:
+        yield Unknown(
+            f"No run spent {duration(analysis.log.assumptions.long_run_s)} on its nodes, so no ETTR "
+            "was measured.",
+            "Shorten the threshold with --long-run.",
+        )
