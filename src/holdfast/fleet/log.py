@@ -71,6 +71,10 @@ class FleetLog:
             self._kept[name] = build().cache()
         return self._kept[name]
 
+    def view(self, name: str, expression: ir.Table) -> ir.Table:
+        """The same rows under a name of the engine: Ibis then compiles the name, not its definition."""
+        return self._connection.create_view(f"fleet_{name}_{id(self)}", expression)
+
     def frame(self, expression: ir.Table) -> pd.DataFrame:
         """The rows of a (small) table."""
         return cast("pd.DataFrame", self._connection.execute(expression))
@@ -145,15 +149,16 @@ class FleetLog:
             exposed = ibis.ifelse(
                 t.ran, ibis.least(t.runtime_s, ibis.greatest(t.stop_s - since, 0)), 0
             )
-        return t.mutate(exposed_s=exposed).mutate(
+        t = t.mutate(exposed_s=exposed).mutate(
             gpu_hours=lambda t: t.exposed_s * t.gpus.fill_null(0) / HOUR_S,
             node_days=lambda t: t.exposed_s * t.node_count.fill_null(0) / DAY_S,
         )
+        return self.view("attempts", t)
 
     @cached_property
     def executions(self) -> ir.Table:
         """The attempts that started."""
-        return self.attempts.filter(lambda t: t.ran)
+        return self.view("executions", self.attempts.filter(lambda t: t.ran))
 
 
 def bucket(time_s: ir.NumericValue, width_s: float) -> ir.NumericValue:
