@@ -9,7 +9,7 @@ that every other column holds what it may hold. A line that fits nowhere is a re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 
@@ -19,10 +19,12 @@ _REJECT_COST = 100.0  # of a line that fits nowhere
 _SWALLOW_COST = 150.0  # of taking a line for text although it is a record by itself,
 _SWALLOW_STRANGER_COST = 30.0  # less if its job number is far from those of the lines around it
 _NEAR = 1000  # job numbers
-_ODD_SUBMIT_LINE_COST = 10.0
+_BEGINNING_COST = 120.0  # of taking a line for text although it begins like the record that is due
+_ODD_SUBMIT_LINE_COST = 50.0
 _BLANK_COST = 0.001  # of an empty typed column: decides between equals
 _MAX_EXTRA = 64  # delimiters in the free text of one record
 _MAX_LINES = 1000  # lines of one record
+_MAX_IMITATIONS = 3  # whole records that one name may imitate
 _INFINITE = float("inf")
 
 LINE_BREAK = "\\n"
@@ -78,7 +80,8 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
         the records, whose fields hold the two characters ``\n`` for a line break, and the rejects.
     """
     pieces = [line.split(layout.delimiter) for line in lines]
-    alone = [len(each) == len(layout.columns) and _valid(each, layout) for each in pieces]
+    alone = [_alone(each, layout) for each in pieces]
+    job_id = layout.columns.index("JobID")
     losses = _losses(pieces, alone, layout)
     count = len(lines)
     cost = [0.0] * (count + 1)
@@ -87,20 +90,44 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
         blank = not lines[first].strip()
         best = cost[first + 1] + (0.0 if blank else _REJECT_COST)
         chosen: tuple[int, list[str] | None] = (first + 1, None)
-        if alone[first] and cost[first + 1] + _odd_submit_line(pieces[first], layout) == 0.0:
-            cost[first], choice[first] = 0.0, (first + 1, pieces[first])
-            continue
-        for last, joined in _joins(pieces, first, layout):
-            swallowed = sum(losses[first + 1 : last + 1])
-            bound = best - cost[last + 1] - swallowed
-            if bound <= 0:
+        single = alone[first]
+        if single is not None and single[0] + cost[first + 1] < best:
+            best, chosen = single[0] + cost[first + 1], (first + 1, single[1])
+        for last, joined, least in _joins(pieces, first, alone, losses, layout):
+            bound = best - cost[last + 1]
+            found = _align(joined, layout, bound) if bound > least else None
+            if found is None:
                 continue
-            found = _align(joined, layout, bound)
-            if found is not None:
+            swallowed = sum(
+                losses[line]
+                for line in range(first + 1, last + 1)
+                if not _tail(alone[first], alone[line], found[1][job_id], job_id)
+            )
+            if found[0] + swallowed < bound:
                 best = found[0] + swallowed + cost[last + 1]
                 chosen = (last + 1, found[1])
         cost[first], choice[first] = best, chosen
     return _follow(lines, pieces, layout, choice)
+
+
+def _alone(pieces: list[str], layout: Layout) -> tuple[float, list[str]] | None:
+    """What it costs to take a line for a record by itself, and its fields; None if it is none."""
+    surplus = len(pieces) - len(layout.columns)
+    if surplus == 0 and _valid(pieces, layout):
+        return _odd_submit_line(pieces, layout), pieces
+    if 0 < surplus <= _MAX_EXTRA and _starts(pieces, layout):
+        return _align(pieces, layout, _INFINITE)
+    return None
+
+
+def _tail(
+    head: tuple[float, list[str]] | None,
+    line: tuple[float, list[str]] | None,
+    job: str,
+    job_id: int,
+) -> bool:
+    """Whether a line that could stand alone is the end of a name that precedes the job's number."""
+    return head is None and line is not None and line[1][job_id] == job
 
 
 def _follow(
@@ -122,22 +149,38 @@ def _follow(
     return records, rejects
 
 
-def _joins(pieces: list[list[str]], first: int, layout: Layout) -> list[tuple[int, list[str]]]:
-    """Every run of lines from `first` on that has enough fields for a record, shortest first."""
-    wanted = len(layout.columns)
+def _joins(
+    pieces: list[list[str]],
+    first: int,
+    alone: list[tuple[float, list[str]] | None],
+    losses: list[float],
+    layout: Layout,
+) -> Iterator[tuple[int, list[str], float]]:
+    """Runs of two lines or more from `first` on, shortest first, with enough fields for a record.
+
+    Yields:
+        the last line, the joined pieces, and the least that the run can cost.
+    """
+    if not _starts(pieces[first], layout):
+        return
+    a_break = min(
+        (text.newline_cost for text in layout.free if text is not None), default=_INFINITE
+    )
+    # If the job's number precedes all free text, a run has that of its first line.
+    leads = all(text is None for text in layout.free[: layout.columns.index("JobID")])
     joined = list(pieces[first])
-    if not _starts(joined, layout):
-        return []
-    runs = []
-    for last in range(first, min(len(pieces), first + _MAX_LINES)):
-        if last > first:
-            joined[-1:] = [joined[-1] + "\n" + pieces[last][0]]
-            joined += pieces[last][1:]
-        if len(joined) > wanted + _MAX_EXTRA:
-            break
-        if len(joined) >= wanted:
-            runs.append((last, list(joined)))
-    return runs
+    least, whole = 0.0, 0
+    for last in range(first + 1, min(len(pieces), first + _MAX_LINES)):
+        whole += alone[last] is not None
+        if whole > _MAX_IMITATIONS:
+            return
+        joined[-1] += "\n" + pieces[last][0]
+        joined += pieces[last][1:]
+        least += a_break + (losses[last] if leads else 0.0)
+        if len(joined) > len(layout.columns) + _MAX_EXTRA or least >= _INFINITE:
+            return
+        if len(joined) >= len(layout.columns):
+            yield last, joined, least
 
 
 def _starts(pieces: list[str], layout: Layout) -> bool:
@@ -156,17 +199,42 @@ def _valid(pieces: Sequence[str], layout: Layout) -> bool:
     )
 
 
-def _losses(pieces: list[list[str]], alone: list[bool], layout: Layout) -> list[float]:
-    """What it costs to take each line for a part of a name: nothing, unless it is a record."""
-    place = layout.columns.index("JobID") if "JobID" in layout.columns else 0
-    whole = [line for line, is_whole in enumerate(alone) if is_whole]
-    numbers = [int("".join(takewhile(str.isdigit, pieces[line][place])) or 0) for line in whole]
-    losses = [0.0] * len(pieces)
-    for at, line in enumerate(whole):
-        around = numbers[max(at - 1, 0) : at] + numbers[at + 1 : at + 2]
-        near = not around or min(around) - _NEAR <= numbers[at] <= max(around) + _NEAR
-        losses[line] = _SWALLOW_COST if near else _SWALLOW_STRANGER_COST
+def _losses(
+    pieces: list[list[str]], alone: list[tuple[float, list[str]] | None], layout: Layout
+) -> list[float]:
+    """What it costs to take each line for a part of a name.
+
+    Nothing for a line that is no record and begins none. A line that begins like one, with the job
+    number that is due, is the head of a broken record or was cut off: no part of the one above.
+    """
+    job_id = layout.columns.index("JobID")
+    leads = all(text is None for text in layout.free[: job_id + 1])
+    plain = [
+        _number(each[1][job_id])
+        for each, parts in zip(alone, pieces, strict=True)
+        if each is not None and len(parts) == len(layout.columns)
+    ]
+    frame = [*plain[:1], *plain[-1:]]  # the outermost plain records: imitations lie between them
+    losses = [0.0] * len(alone)
+    for line, (each, parts) in enumerate(zip(alone, pieces, strict=True)):
+        if each is not None:
+            due = _due(_number(each[1][job_id]), frame)
+            losses[line] = _SWALLOW_COST if due else _SWALLOW_STRANGER_COST
+        elif leads and frame and len(parts) > job_id + 1 and _starts(parts, layout):
+            losses[line] = _BEGINNING_COST if _due(_number(parts[job_id]), frame) else 0.0
     return losses
+
+
+def _number(job_id: str) -> int:
+    return int("".join(takewhile(str.isdigit, job_id)) or 0)
+
+
+def _due(number: int, around: list[int]) -> bool:
+    """Whether a job number may stand between those around it."""
+    if not around:
+        return True
+    span = max(around) - min(around) + _NEAR
+    return min(around) - span <= number <= max(around) + span
 
 
 def _odd_submit_line(fields: Sequence[str], layout: Layout) -> float:
