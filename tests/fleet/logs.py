@@ -249,13 +249,14 @@ def random_log(seed: int, *, jobs: int = 120, node_count: int = 10, span_s: int 
     )
     for job in range(1, jobs + 1):
         count = rng.choice([1, 1, 1, 2, 3, 6])
-        qos = rng.choice(["low", "low", "normal", "high"])
+        qos = "high" if job % 15 == 0 else rng.choice(["low", "low", "normal", "high"])
         submit = rng.randrange(0, span_s, rng.choice([1, 100]))
         while True:
             used = tuple(sorted(rng.sample(nodes, count)))
             start = submit + rng.choice([0, 1, 30, 400])
             end = start + rng.choice([0, 1, 59, 60, 300, 1800, 5000, 20_000])
-            state = rng.choice(states)
+            # Every fifteenth job loops.
+            state = rng.choice(states if job % 15 else ["NODE_FAIL"] * 4 + ["COMPLETED"])
             log.attempts.append(
                 Attempt(
                     job,
