@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q install -c
 export PIP_ROOT_USER_ACTION := ignore
 
 # What the testbed's README states: its time is compressed.
-DEMO_WINDOWS := --check-before 45s --check-after 10s
+DEMO_WINDOWS := --check-before 45s --check-after 10s --preempt-slack 30s --checkpoint 60s --init 1s --long-run 60s
 
 .PHONY: help demo test test-full lint bench docs clean
 
