@@ -69,21 +69,21 @@ def status_mix(status: Status) -> Figure:
     return Figure(chart, legend=legend)
 
 
-def loss_by_size(goodput: Goodput) -> Figure:
-    """GPU-hours lost in each job size, two orders."""
+def loss_by_size(goodput: Goodput) -> Figure | None:
+    """GPU-hours lost in each job size, two orders; None without a loss."""
     table = goodput.by_job_size[goodput.by_job_size["gpus_max"] > 0]
     sizes = [bucket_label(int(top)) for top in table["gpus_max"]]
     return _losses(table, sizes, "Job size (GPUs)")
 
 
-def loss_by_cause(goodput: Goodput) -> Figure:
-    """GPU-hours lost to each cause, two orders."""
+def loss_by_cause(goodput: Goodput) -> Figure | None:
+    """GPU-hours lost to each cause, two orders; None without a loss."""
     return _losses(goodput.by_cause, list(goodput.by_cause["cause"]), "Likeliest cause")
 
 
-def _losses(table: pd.DataFrame, names: Sequence[str], title: str) -> Figure:
+def _losses(table: pd.DataFrame, names: Sequence[str], title: str) -> Figure | None:
     if not (table["first_order"] + table["second_order"]).sum():
-        return Figure(nothing("No GPU-hours were lost."))
+        return None
     rows = [
         {"name": name, "order": order, "hours": hours, "rank": rank}
         for rank, (order, column) in enumerate(
@@ -116,12 +116,12 @@ LEMON_SIGNALS = {
 }
 
 
-def lemon_cdfs(nodes: pa.Table, lemons: Sequence[str]) -> Figure:
-    """Share of the nodes at or below each value of the signals; the worst nodes by name."""
+def lemon_cdfs(nodes: pa.Table, lemons: Sequence[str]) -> Figure | None:
+    """Share of the nodes at or below each value of the signals; None if no node has a sign."""
     frame = nodes.to_pandas()
     shown = {c: each for c, each in LEMON_SIGNALS.items() if frame[c].max() > 0}
     if not shown:
-        return Figure(nothing("No node has a failure or another sign."))
+        return None
     largest = float(max(frame[column].max() for column in shown))
     rows = [
         row for column, (label, _) in shown.items() for row in _steps(frame[column], label, largest)
@@ -254,11 +254,3 @@ def _day_title(bars: Sequence[Mapping[str, Any]]) -> str:
     """An axis that shows hours only names the day."""
     first, last = min(bar["start"] for bar in bars), max(bar["end"] for bar in bars)
     return f"Time on {first:%Y-%m-%d}" if first.date() == last.date() else "Time"
-
-
-def nothing(text: str) -> alt.Chart:
-    """A figure that says why there is none."""
-    made: alt.Chart = alt.Chart(charts.data([{"text": text}])).mark_text(
-        color=colour("muted"), fontSize=14
-    )
-    return made.encode(text="text:N").properties(height=60)

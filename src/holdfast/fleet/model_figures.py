@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import altair as alt
@@ -16,32 +16,36 @@ from holdfast.fleet.ettr_measured import MeasuredEttr
 from holdfast.fleet.ettr_solve import contours as ettr_contours
 from holdfast.fleet.failure_model import garwood_interval
 from holdfast.fleet.failures import Mttf
-from holdfast.fleet.figures import nothing
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.moments import moment
 from holdfast.fleet.summary import FEWEST_RUNS
 from holdfast.fleet.wording import RateUnit
+from holdfast.numbers import percent
 from holdfast.report import Figure, charts
 from holdfast.report.theme import colour
 
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
 # mislead here.
-CAUSE_COLOURS = ("first", "sky", "good", "yellow", "ramp5", "purple", "raised")
+CAUSE_COLOURS = ("first", "sky", "good", "yellow", "ramp5", "purple", "ramp1")
 ALL_OTHER = "all other causes"
 CURVE_POINTS = 60
 BEYOND = 32
 """A projection reaches this many times the largest job."""
-CONTOUR_COLOURS = ("ramp1", "ramp2", "ramp3", "ramp4", "ramp5", "ink")
+CONTOURS = {0.5: "ramp1", 0.75: "ramp2", 0.9: "ramp3", 0.95: "ramp4", 0.98: "ramp5"}
+"""The levels of the ETTR and their colours."""
 
 
 def rate_over_time(
     over_time: pd.DataFrame, unit: str, introduced: pd.DataFrame, rate: RateUnit
-) -> Figure:
-    """Failures per exposure in each bin of time, stacked by cause, with the total's interval."""
+) -> Figure | None:
+    """Failures per exposure in each bin of time, stacked by cause, with the total's interval.
+
+    None without a failure.
+    """
     legend = _cause_legend(over_time)
     bars, totals = _stacked(over_time[over_time["node_days"] > 0], legend, rate)
     if not bars:
-        return Figure(nothing("No failures."))
+        return None
     span = [1000 * over_time["begin_s"].min(), 1000 * over_time["end_s"].max()]
     axis = charts.time_axis("begin", f"Time, one bar a {unit}" * (not unit[0].isdigit()) or "Time")
     axis = axis.scale(type="utc", domain=span)
@@ -135,6 +139,8 @@ def _stacked(
                     "high": below * per_failure,
                 }
             )
+        if not below:
+            continue  # an upper bound alone would hide the bars beside it
         low, high = garwood_interval(below, 1.0)
         totals.append(
             {
@@ -149,56 +155,64 @@ def _stacked(
     return parts, totals
 
 
-def mttf_by_size(by_size: Mttf, fitted: Mttf) -> Figure:
-    """MTTF of each job size with its interval, and the 1/N line of the fitted rate with its band."""
-    points = _mttf_points(by_size)
+def mttf_by_size(
+    by_size: Mttf, fitted: Mttf, largest_nodes: int, in_nodes: bool = False
+) -> Figure | None:
+    """MTTF of each job size with its interval, and the 1/N line of the fitted rate with its band.
+
+    Args:
+        by_size: the failure model of all attempts, with its job sizes.
+        fitted: the failure model of the line.
+        largest_nodes: nodes of the largest job that ran; the line is dashed beyond.
+        in_nodes: give sizes in nodes, for a log without GPUs.
+
+    Returns:
+        None without a failure.
+    """
     if not fitted.model.failures_:
-        return Figure(nothing("No failures: there is no MTTF to draw."))
+        return None
     per_node = fitted.gpus_per_node
-    sizes = [point["gpus"] for point in points] or [per_node]
-    line = [
-        {"gpus": gpus, **dict(zip(("mttf", "low", "high"), hours, strict=True))}
-        for gpus in sorted({min(1, *sizes), per_node, *sizes, BEYOND * max(sizes)})
-        if (hours := fitted.model.mttf_hours(gpus, per_node))
-    ]
-    measured = [row for row in line if row["gpus"] <= max(sizes)]
-    domain = [line[0]["gpus"], line[-1]["gpus"]]
-    x = charts.log_axis(alt.X, "gpus", "Job size (GPUs)", domain=domain, nice=False)
+    scale, unit = (per_node, "nodes") if in_nodes else (1, "GPUs")
+    points = _mttf_points(by_size)
+    largest = largest_nodes * per_node
+    least = min([per_node, *(point["gpus"] for point in points)])
+    line = []
+    for gpus in sorted({least, per_node, largest, BEYOND * largest}):
+        mttf, low, high = fitted.model.mttf_hours(gpus, per_node)
+        line.append({"size": gpus / scale, "mttf": mttf, "low": low, "high": high})
+    ran = [row for row in line if row["size"] <= largest / scale]
+    domain = [line[0]["size"], line[-1]["size"]]
+    x = charts.log_axis(alt.X, "size", f"Job size ({unit})", domain=domain, nice=False)
     y = charts.log_axis(alt.Y, "mttf", "Mean time to failure (hours)")
     band = (
         alt.Chart(charts.data(line))
         .mark_area(opacity=0.2, line=False)
         .encode(x=x, y=charts.same_axis(y, "low"), y2="high:Q")
     )
-    dashed = alt.Chart(charts.data(line)).mark_line(strokeDash=[4, 4]).encode(x=x, y=y)
-    solid = alt.Chart(charts.data(measured)).mark_line().encode(x=x, y=y)
-    label = charts.line_labels(
-        [{**line[-1], "text": "1/N with the fitted rate"}],
-        x,
-        y,
-        "text",
-        align="right",
-        dx=-60,
-        dy=4,
-    )
-    layers: list[Any] = [band, dashed, solid, label]
+    dashed = alt.Chart(charts.data(line[len(ran) - 1 :])).mark_line(strokeDash=[4, 4])
+    label = {**line[-1], "text": "1/N with the fitted rate"}
+    layers: list[Any] = [
+        band,
+        dashed.encode(x=x, y=y),
+        alt.Chart(charts.data(ran)).mark_line().encode(x=x, y=y),
+        charts.line_labels([label], x, y, "text", align="right", dx=-60, dy=4),
+    ]
     if points:
         shown = charts.tooltip(
             {
-                "size": "GPUs",
+                "bucket": "GPUs",
                 "failures": ("failures", ",d"),
                 "mttf": ("MTTF (hours)", ",.3~r"),
                 "low": ("from", ",.3~r"),
                 "high": ("to", ",.3~r"),
             }
         )
+        drawn = [{**point, "size": point["gpus"] / scale} for point in points]
         layers.append(
-            charts.interval_points(x, y, "low", "high", shown).properties(data=charts.data(points))
+            charts.interval_points(x, y, "low", "high", shown).properties(data=charts.data(drawn))
         )
-    return Figure(
-        alt.layer(*layers),
-        "Each job size with its 95 % interval (points); the fitted rate, dashed where no job ran",
-    )
+    caption = "The fitted rate with its 95 % interval, dashed beyond the largest job"
+    return Figure(alt.layer(*layers), f"{caption}{'; points: each job size' if points else ''}")
 
 
 def _mttf_points(by_size: Mttf) -> list[dict[str, Any]]:
@@ -211,7 +225,7 @@ def _mttf_points(by_size: Mttf) -> list[dict[str, Any]]:
         points.append(
             {
                 "gpus": bucket.gpus_max,
-                "size": bucket_label(bucket.gpus_max),
+                "bucket": bucket_label(bucket.gpus_max),
                 "failures": bucket.failures,
                 "mttf": 24_000 / ((bucket.rate_per_1000_node_days or math.nan) * nodes),
                 "low": 24_000 / (high * nodes),
@@ -222,81 +236,120 @@ def _mttf_points(by_size: Mttf) -> list[dict[str, Any]]:
 
 
 def expected_and_measured(
-    measured: MeasuredEttr, setting: Mapping[str, float], gpus_per_node: int
+    measured: MeasuredEttr,
+    settings: Sequence[Mapping[str, float]],
+    gpus_per_node: int,
+    in_nodes: bool = False,
 ) -> Figure:
-    """Expected ETTR against job size, with what the long runs had."""
-    points = [
-        {
-            **row,
-            "size": bucket_label(int(row["gpus_max"])),
-            "low": row["lo"] if row["runs"] >= FEWEST_RUNS else None,
-            "high": row["hi"] if row["runs"] >= FEWEST_RUNS else None,
-        }
-        for row in measured.by_size.to_dict("records")
-        if row["gpus"] > 0
-    ]
+    """Expected ETTR against job size, with what the long runs had.
+
+    Args:
+        measured: the long runs by job size.
+        settings: the parameters of the expected ETTR with the fitted failure rate and with the two
+            ends of its interval.
+        gpus_per_node: GPUs of a node.
+        in_nodes: give sizes in nodes, for a log without GPUs.
+    """
+    scale, unit = (gpus_per_node, "nodes") if in_nodes else (1, "GPUs")
+    points = _ettr_points(measured)
     sizes = [point["gpus"] for point in points]
-    largest = 4 * max([float(setting["nodes"]) * gpus_per_node, *sizes, 2.0 * gpus_per_node])
+    largest = 4 * max([settings[0]["nodes"] * gpus_per_node, *sizes, 2.0 * gpus_per_node])
     smallest = min([*sizes, float(gpus_per_node)])
-    curve = _expected(setting, gpus_per_node, smallest, largest)
-    x = charts.log_axis(alt.X, "gpus", "Job size (GPUs)", domain=[smallest, largest], nice=False)
+    ratio = math.log(largest / smallest) / (CURVE_POINTS - 1)
+    steps = [smallest * math.exp(ratio * step) for step in range(CURVE_POINTS)]
+    # A job on a part of a node fails with its node.
+    nodes = [max(gpus / gpus_per_node, 1.0) for gpus in steps]
+    values, high, low = (_long_run(setting, nodes) for setting in settings)
+    curve = [
+        {"size": gpus / scale, "ettr": value, "low": bottom, "high": top}
+        for gpus, value, bottom, top in zip(steps, values, low, high, strict=True)
+    ]
+    domain = [smallest / scale, largest / scale]
+    x = charts.log_axis(alt.X, "size", f"Job size ({unit})", domain=domain, nice=False)
     y = charts.percent_axis(alt.Y, "ettr", "ETTR")
-    # The label stands beside the fall of the curve, to its left where there are no points.
-    middle = (curve[0]["ettr"] + curve[-1]["ettr"]) / 2
-    place = min(curve, key=lambda row: abs(row["ettr"] - middle))
+    band = (
+        alt.Chart(charts.data(curve))
+        .mark_area(opacity=0.2, line=False)
+        .encode(x=x, y=charts.same_axis(y, "low"), y2="high:Q")
+    )
     layers: list[Any] = [
+        band,
         alt.Chart(charts.data(curve)).mark_line(color=colour("model")).encode(x=x, y=y),
-        charts.line_labels(
-            [{**place, "text": "expected (exact form)"}], x, y, "text", align="right", dx=-8, dy=4
-        ),
+        _curve_label(curve, x, y),
     ]
     if points:
         shown = charts.tooltip(
             {
-                "size": "GPUs",
+                "bucket": "GPUs",
                 "runs": ("runs", ",d"),
                 "ettr": ("measured ETTR", ".1%"),
                 "low": ("from", ".1%"),
                 "high": ("to", ".1%"),
             }
         )
+        drawn = [{**point, "size": point["gpus"] / scale} for point in points]
         layers.append(
-            charts.interval_points(x, y, "low", "high", shown).properties(data=charts.data(points))
+            charts.interval_points(x, y, "low", "high", shown).properties(data=charts.data(drawn))
         )
-    caption = "Expected (line)"
+    caption = "Expected (line, with the 95 % interval of the failure rate)"
     if points:
-        caption += f" and measured (points; 95 % interval from {FEWEST_RUNS} runs on)"
+        caption += f" and measured (points; interval from {FEWEST_RUNS} runs on)"
     return Figure(alt.layer(*layers), caption)
 
 
-def _expected(
-    setting: Mapping[str, float], gpus_per_node: int, smallest: float, largest: float
-) -> list[dict[str, float]]:
-    """Points of the exact form over job size; a job of part of a node fails with its node."""
-    ratio = math.log(largest / smallest) / (CURVE_POINTS - 1)
-    sizes = [smallest * math.exp(ratio * step) for step in range(CURVE_POINTS)]
-    per_s = setting["rate_per_node_day"] / 86_400
-    values = long_run_ettr(
-        [max(gpus / gpus_per_node, 1.0) * per_s for gpus in sizes],
+def _ettr_points(measured: MeasuredEttr) -> list[dict[str, Any]]:
+    rows: list[dict[Any, Any]] = measured.by_size.to_dict("records")
+    return [
+        {
+            **row,
+            "bucket": bucket_label(int(row["gpus_max"])),
+            "low": row["lo"] if row["runs"] >= FEWEST_RUNS else None,
+            "high": row["hi"] if row["runs"] >= FEWEST_RUNS else None,
+        }
+        for row in rows
+        if row["gpus"] > 0
+    ]
+
+
+def _long_run(setting: Mapping[str, float], nodes: Sequence[float]) -> list[float]:
+    """The exact form at each number of nodes."""
+    values: list[float] = long_run_ettr(
+        [each * setting["rate_per_node_day"] / 86_400 for each in nodes],
         setting["checkpoint_interval_s"],
         setting["init_s"],
         setting["write_s"],
         setting["queue_s"],
-    )
-    return [{"gpus": g, "ettr": float(value)} for g, value in zip(sizes, values, strict=True)]
+    ).tolist()
+    return values
 
 
-def contours(setting: Mapping[str, float], job: str, rate: RateUnit) -> Figure:
-    """Failure rate against checkpoint interval at given ETTR, with the present setting."""
+def _curve_label(curve: Sequence[Mapping[str, float]], x: alt.X, y: alt.Y) -> alt.Chart:
+    """The name of the expected curve: left of its fall, or below it where it is flat."""
+    begin, end = curve[0]["ettr"], curve[-1]["ettr"]
+    text = {"text": "expected (exact form)"}
+    if begin - end < 0.4:
+        return charts.line_labels(
+            [{**curve[-1], **text}], x, y, "text", align="right", dx=-8, baseline="top", dy=12
+        )
+    place = min(curve, key=lambda row: abs(row["ettr"] - (begin + end) / 2))
+    return charts.line_labels([{**place, **text}], x, y, "text", align="right", dx=-14, dy=8)
+
+
+def contours(setting: Mapping[str, float], job: str, rate: RateUnit) -> Figure | None:
+    """Failure rate against checkpoint interval at given ETTR, with the present setting.
+
+    None where no such rate is within a factor of 1,000 of the present one.
+    """
     now_s = setting["checkpoint_interval_s"]
     scale, unit = (60, "minutes") if now_s >= 60 else (1, "seconds")
-    here = {
+    here: dict[str, Any] = {
         "interval": now_s / scale,
         "rate": rate.of(1000 * setting["rate_per_node_day"]),
         "text": "now",
     }
     table = ettr_contours(
         setting["nodes"],
+        levels=list(CONTOURS),
         init_s=setting["init_s"],
         write_s=setting["write_s"],
         queue_s=setting["queue_s"],
@@ -306,13 +359,13 @@ def contours(setting: Mapping[str, float], job: str, rate: RateUnit) -> Figure:
         {
             "interval": row["checkpoint_interval_s"] / scale,
             "rate": rate.of(1000 * row["rate_per_node_day"]),
-            "ettr": f"{row['ettr']:.0%}".replace("%", " %"),
+            "ettr": percent(row["ettr"], 0),
         }
         for row in table
     ]
     rows = [row for row in rows if here["rate"] / 1000 < row["rate"] < here["rate"] * 1000]
     if not rows:
-        return Figure(nothing("No contour lies near the fitted rate."))
+        return None
     ends = [min(row["interval"] for row in rows), max(row["interval"] for row in rows)]
     x = charts.log_axis(alt.X, "interval", f"Checkpoint interval ({unit})", domain=ends, nice=False)
     y = charts.log_axis(alt.Y, "rate", f"Failures {rate.text}")
@@ -320,13 +373,14 @@ def contours(setting: Mapping[str, float], job: str, rate: RateUnit) -> Figure:
     for row in rows:  # a label stands above the highest point of its line
         if row["ettr"] not in tops or row["rate"] > tops[row["ettr"]]["rate"]:
             tops[row["ettr"]] = {**row, "text": f"ETTR {row['ettr']}"}
+    colours = {percent(level, 0): name for level, name in CONTOURS.items()}
     lines = (
         alt.Chart(charts.data(rows))
         .mark_line()
         .encode(
             x=x,
             y=y,
-            color=charts.meaning_colour("ettr", dict(zip(tops, CONTOUR_COLOURS, strict=False))),
+            color=charts.meaning_colour("ettr", colours),
             tooltip=charts.tooltip(
                 {"ettr": "ETTR", "interval": (unit, ",.3~r"), "rate": (rate.text, ",.3~r")}
             ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from holdfast.fleet import model_figures
@@ -10,10 +12,21 @@ from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.failures import Mttf
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.moments import moment
-from holdfast.fleet.sections import PAPER
+from holdfast.fleet.sections import PAPER, drawn
 from holdfast.fleet.summary import FEWEST_RUNS, largest_measured, measured_text, reference_nodes
-from holdfast.fleet.wording import RateUnit, brief, counted, decimals, drift, rate_unit, size
-from holdfast.numbers import duration, percent
+from holdfast.fleet.wording import (
+    RateUnit,
+    brief,
+    counted,
+    decimals,
+    drift,
+    ettr_settings,
+    expected_text,
+    rate_unit,
+    size,
+    without_gpus,
+)
+from holdfast.numbers import duration
 from holdfast.report import ColumnFormat, How, Section, Table
 
 PROJECTED_NODES = (1, 16, 128, 1024, 2048, 16_384)
@@ -41,7 +54,7 @@ def rate(analysis: Analysis) -> Section:
         "rate",
         "Does the failure rate drift?",
         sentence,
-        [model_figures.rate_over_time(frame, unit, analysis.new_checks, measure)],
+        drawn(model_figures.rate_over_time(frame, unit, analysis.new_checks, measure)),
         [
             Table(
                 table,
@@ -58,7 +71,9 @@ def rate(analysis: Analysis) -> Section:
             )
         ],
         How(
-            "r_f = (NODE_FAIL + FAILED with a HIGH check) / Σ node-days" + scope,
+            "r_f = failures / Σ node-days up"
+            if analysis.outages is not None
+            else "r_f = (NODE_FAIL + FAILED with a HIGH check) / Σ node-days" + scope,
             {
                 "attempts above, GPUs": analysis.min_gpus,
                 f"rate, {measure.text}": "–"
@@ -90,7 +105,11 @@ def mttf(analysis: Analysis) -> Section:
         "mttf",
         question,
         sentence,
-        [model_figures.mttf_by_size(by_size, fitted)],
+        drawn(
+            model_figures.mttf_by_size(
+                by_size, fitted, reference_nodes(analysis), without_gpus(analysis)
+            )
+        ),
         [_size_table(by_size, unit), _projection_table(analysis, fitted)],
         How(
             [
@@ -143,13 +162,18 @@ def _size_table(by_size: Mttf, unit: RateUnit) -> Table:
             "rate": ColumnFormat(
                 "Rate, 95 %",
                 unit.text,
-                digits=decimals(unit.of(bucket.rate_per_1000_node_days) for bucket in buckets),
+                digits=_rate_decimals(rows),
                 interval=("low", "high"),
             ),
         },
         caption="One row a job size, all attempts.",
         empty="A log of node failures has no job sizes.",
     )
+
+
+def _rate_decimals(rows: list[dict[str, Any]]) -> int:
+    """Decimals for the rates, or for their upper bounds where none failed."""
+    return max(decimals(row["rate"] for row in rows), decimals(row["high"] or 0.0 for row in rows))
 
 
 def _projection_table(analysis: Analysis, fitted: Mttf) -> Table:
@@ -160,7 +184,7 @@ def _projection_table(analysis: Analysis, fitted: Mttf) -> Table:
     nodes = sorted({*usual, largest})
     found = [fitted.model.mttf_hours(each * per_node, per_node) for each in nodes]
     texts = [
-        tuple("∞" if hours is None else duration(3600 * hours) for hours in row) for row in found
+        tuple("" if hours is None else duration(3600 * hours) for hours in row) for row in found
     ]
     value, low, high = zip(*texts, strict=True)
     columns = {"nodes": nodes, "gpus": [each * per_node for each in nodes]}
@@ -172,8 +196,11 @@ def _projection_table(analysis: Analysis, fitted: Mttf) -> Table:
         "low": ColumnFormat("From, 95 %", right=True),
         "high": ColumnFormat("To, 95 %", right=True),
     }
-    if not analysis.goodput.total_gpu_hours:
+    if without_gpus(analysis):
         del formats["gpus"]
+    if not fitted.model.failures_:  # a lower bound is all there is
+        del formats["mttf"], formats["high"]
+        formats["low"] = ColumnFormat("MTTF at least, 95 %", right=True)
     return Table(table, formats, caption="Projections of the fitted rate, one row a job size.")
 
 
@@ -186,8 +213,7 @@ def ettr(analysis: Analysis) -> Section:
     job = size(analysis, analysis.largest_job_nodes)
     wait_s, restarts = analysis.restart_wait_s
     sentence = (
-        f"A job on {job} is expected to spend {percent(analysis.expected_ettr, 1)} of its time "
-        "productively"
+        f"A job on {job} is expected to spend {expected_text(analysis)} of its time productively"
     )
     if restarts:
         sentence += f"; {counted(restarts, 'restart')} after failures waited {duration(wait_s)} on "
@@ -196,14 +222,16 @@ def ettr(analysis: Analysis) -> Section:
     sentence += (
         f". Measured: {measured_text(row)}." if row else ". No run was long enough to measure."
     )
-    setting, per_node = analysis.ettr_setting, analysis.log.gpus_per_node
+    settings, per_node = ettr_settings(analysis), analysis.log.gpus_per_node
     return Section(
         "ettr",
         question,
         sentence,
         [
-            model_figures.expected_and_measured(analysis.measured, setting, per_node),
-            model_figures.contours(setting, job, rate_unit(analysis)),
+            model_figures.expected_and_measured(
+                analysis.measured, settings, per_node, without_gpus(analysis)
+            ),
+            *drawn(model_figures.contours(settings[0], job, rate_unit(analysis))),
         ],
         [_lever_table(analysis, job), _measured_table(analysis)],
         _ettr_how(analysis),
@@ -231,13 +259,12 @@ def _ettr_how(analysis: Analysis) -> How:
 
 def _lever_table(analysis: Analysis, job: str) -> Table:
     base = analysis.expected_ettr or 0.0
+    changes = analysis.levers if analysis.goodput.failures else []
     levers = pa.table(
         {
-            "change": pa.array([lever.name for lever in analysis.levers], pa.string()),
-            "ettr": pa.array([lever.ettr for lever in analysis.levers], pa.float64()),
-            "gain": pa.array(
-                [100 * (lever.ettr - base) for lever in analysis.levers], pa.float64()
-            ),
+            "change": pa.array([lever.name for lever in changes], pa.string()),
+            "ettr": pa.array([lever.ettr for lever in changes], pa.float64()),
+            "gain": pa.array([100 * (lever.ettr - base) for lever in changes], pa.float64()),
         }
     )
     return Table(
@@ -248,6 +275,7 @@ def _lever_table(analysis: Analysis, job: str) -> Table:
             "gain": ColumnFormat("Gain", "points", digits=1),
         },
         caption=f"What would raise the ETTR of a job on {job}, strongest first.",
+        empty="No failure, so no change to recommend.",
     )
 
 

@@ -134,9 +134,12 @@ def _inputs(analysis: Analysis) -> list[tuple[str, str]]:
     sources = [f"{Path(each['path']).name} ({each['format']})" for each in facts["sources"]]
     more = f" and {len(sources) - MOST_SOURCES:,} more" if len(sources) > MOST_SOURCES else ""
     rejected = counts.get("rejected", 0)
+    what = ("Attempts", _attempts(counts))
+    if analysis.outages is not None:
+        what = ("Node outages", f"{analysis.log.count('node_outages'):,}")
     rows = [
         ("Sources", ", ".join(sources[:MOST_SOURCES]) + more),
-        ("Attempts", _attempts(counts)),
+        what,
         (
             "Set aside",
             f"{counted(rejected, 'record')} that could not be read" if rejected else "none",

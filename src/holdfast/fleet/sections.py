@@ -21,7 +21,7 @@ from holdfast.fleet.wording import (
     rate_unit,
 )
 from holdfast.numbers import duration, percent
-from holdfast.report import ColumnFormat, How, Section, Table
+from holdfast.report import ColumnFormat, Figure, How, Section, Table
 
 PAPER = (
     "Kokolis et al., Revisiting Reliability in Large-Scale ML Research Clusters, arXiv 2410.21680v2"
@@ -40,6 +40,11 @@ EVIDENCE = {
 LOSS_COLUMNS = ("first_order", "second_order")
 
 
+def drawn(figure: Figure | None) -> list[Figure]:
+    """The figures of a section that may have none."""
+    return [] if figure is None else [figure]
+
+
 def loss(analysis: Analysis) -> Section:
     """What did failures cost?"""
     goodput, assumed = analysis.goodput, analysis.log.assumptions
@@ -50,7 +55,7 @@ def loss(analysis: Analysis) -> Section:
         "loss",
         "What did failures cost?",
         _loss_sentence(analysis),
-        [figures.loss_by_size(goodput)],
+        drawn(figures.loss_by_size(goodput)),
         [
             Table(
                 pa.Table.from_pandas(sizes, preserve_index=False),
@@ -82,13 +87,14 @@ def _loss_sentence(analysis: Analysis) -> str:
         return f"Nothing: no infrastructure failure in {brief(goodput.total_gpu_hours)} GPU-hours."
     if not goodput.total_gpu_hours:
         return "It cannot be told: the log records no GPUs."
-    second = ""
-    if goodput.preemptions_second_order:
-        attempts = counted(goodput.preemptions_second_order, "attempt")
-        second = f", {brief(goodput.lost_second_order)} in {attempts} preempted when they came back"
+    text = f"{brief(goodput.lost_gpu_hours)} of {brief(goodput.total_gpu_hours)} GPU-hours"
+    failed = counted(goodput.failures, "failed attempt")
+    if not goodput.lost_second_order:
+        return f"{text}, in {failed}."
+    second = counted(goodput.preemptions_second_order, "attempt")
     return (
-        f"{brief(goodput.lost_gpu_hours)} of {brief(goodput.total_gpu_hours)} GPU-hours: "
-        f"{brief(goodput.lost_first_order)} in {counted(goodput.failures, 'failed attempt')}{second}."
+        f"{text}: {brief(goodput.lost_first_order)} in {failed}, "
+        f"{brief(goodput.lost_second_order)} in {second} preempted when they came back."
     )
 
 
@@ -103,7 +109,7 @@ def lemons(analysis: Analysis) -> Section:
         "lemons",
         "Which nodes should I pull?",
         _lemons_sentence(analysis, unit),
-        [figures.lemon_cdfs(found.nodes, found.lemons)],
+        drawn(figures.lemon_cdfs(found.nodes, found.lemons)),
         [
             Table(
                 pa.Table.from_pandas(frame, preserve_index=False),
@@ -225,12 +231,11 @@ def causes(analysis: Analysis) -> Section:
     goodput, assumed = analysis.goodput, analysis.log.assumptions
     nodes = goodput.by_cause["cause"].map(analysis.nodes_by_cause).astype("Int64")
     table = goodput.by_cause.assign(nodes=nodes)
-    shown = bool(goodput.lost_gpu_hours)
     return Section(
         "causes",
         "Why do attempts fail?",
         _causes_sentence(analysis),
-        [figures.loss_by_cause(goodput)] if shown else [],
+        drawn(figures.loss_by_cause(goodput)),
         [
             Table(
                 pa.Table.from_pandas(table, preserve_index=False),

@@ -21,6 +21,7 @@ from holdfast.fleet.wording import (
     counted,
     drift,
     duration_interval,
+    expected_text,
     probability,
     rate_unit,
     size,
@@ -87,11 +88,12 @@ def _loss(analysis: Analysis) -> Iterator[Finding]:
     since = minute(analysis.log.begin_s)
     failures = counted(goodput.failures, "infrastructure failure")
     if not goodput.failures:
+        hidden = analysis.log.store.facts.get("duplicates_flag") == "missing"
         work = f"in {brief(total)} GPU-hours " if total else ""
         yield Finding(
             f"no infrastructure failure {work}since {since} that this log shows.",
             "loss",
-            lead="Nothing was lost to failures:",
+            lead="No failure is visible:" if hidden else "Nothing to do:",
         )
     elif not total:
         yield Finding(
@@ -271,7 +273,7 @@ def _unexplained(analysis: Analysis) -> Iterator[Finding]:
 def _ettr(analysis: Analysis) -> Iterator[Finding]:
     if analysis.expected_ettr is None or not analysis.goodput.failures:
         return
-    text = f"{percent(analysis.expected_ettr, 1)} of its time is expected to be productive"
+    text = f"{expected_text(analysis)} of its time is expected to be productive"
     measured = largest_measured(analysis.measured.by_size)
     if measured is not None:
         text += f"; measured: {measured_text(measured)}"
@@ -307,7 +309,7 @@ def _outages(analysis: Analysis) -> Iterator[Finding]:
     text = f"on {counted(outages.frame['node'].nunique(), 'node')} since "
     text += f"{minute(analysis.log.begin_s)}, {duration(down_s)} of one node's time down in all."
     if len(known):
-        top = known.value_counts()
+        top = known.value_counts().sort_index().sort_values(ascending=False, kind="stable")
         text += f" The most frequent cause: {top.index[0]}, {percent(top.iloc[0] / len(outages.frame))}."
     yield Finding(text, "causes", lead=f"{counted(len(outages.frame), 'node failure')}")
     worst = outages.frame["node"].value_counts()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.summary import FEWEST_RUNS, largest_measured, reference_nodes
 from holdfast.fleet.wording import (
@@ -10,6 +11,7 @@ from holdfast.fleet.wording import (
     brief_interval,
     counted,
     duration_interval,
+    ettr_settings,
     rate_unit,
     size,
 )
@@ -118,6 +120,8 @@ def _causes(analysis: Analysis) -> Tile:
 def _ettr(analysis: Analysis) -> list[Tile]:
     if analysis.expected_ettr is None:
         return []
+    bound = analysis.mttf is not None and not analysis.mttf.model.failures_
+    value = percent(expected_ettr(**ettr_settings(analysis)[0]), 1)
     row = largest_measured(analysis.measured.by_size)
     note, between = "", ""
     if row is not None:
@@ -128,7 +132,7 @@ def _ettr(analysis: Analysis) -> list[Tile]:
     return [
         Tile(
             f"Expected ETTR at {size(analysis, analysis.largest_job_nodes)}",
-            percent(analysis.expected_ettr, 1),
+            f"≥ {value}" if bound else value,
             interval=between,
             note=note,
             section_id="ettr",

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.failure_trend import Trend
 from holdfast.numbers import duration, number, percent
 
@@ -85,7 +87,7 @@ def rate_unit(analysis: Analysis) -> RateUnit:
 
 def size(analysis: Analysis, nodes: int) -> str:
     """A job's size, ``"4,096 GPUs"``, or in nodes where the log has no GPUs."""
-    if not analysis.goodput.total_gpu_hours:
+    if without_gpus(analysis):
         return counted(nodes, "node")
     return counted(nodes * analysis.log.gpus_per_node, "GPU")
 
@@ -111,3 +113,29 @@ def _signed(change: float) -> str:
     if change > 10:  # few failures: a change without a useful bound
         return "more than +1,000 %"
     return f"{'+' if change > 0 else ''}{percent(change, 1)}"
+
+
+def without_gpus(analysis: Analysis) -> bool:
+    """Whether the log has no GPU time, so that sizes are given in nodes."""
+    return not analysis.goodput.total_gpu_hours
+
+
+def ettr_settings(analysis: Analysis) -> list[dict[str, Any]]:
+    """The parameters of the expected ETTR: at the fitted failure rate, and at its interval's ends.
+
+    Without failures the first is at the upper end: an ETTR of 100 % is no expectation.
+    """
+    assert analysis.mttf is not None
+    model = analysis.mttf.model
+    low, high = model.ci95_
+    rates = (model.rate_per_1000_node_days_ if model.failures_ else high, low, high)
+    return [{**analysis.ettr_setting, "rate_per_node_day": rate / 1000} for rate in rates]
+
+
+def expected_text(analysis: Analysis) -> str:
+    """The expected ETTR of the largest job, ``"77.4 % [74.9 %, 79.7 %]"`` or ``"at least 95.1 %"``."""
+    assert analysis.mttf is not None
+    value, high, low = (percent(expected_ettr(**setting), 1) for setting in ettr_settings(analysis))
+    if not analysis.mttf.model.failures_:
+        return f"at least {low}"
+    return value if low == high else f"{value} [{low}, {high}]"
