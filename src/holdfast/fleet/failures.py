@@ -163,10 +163,19 @@ def _outage_counts(log: FleetLog) -> tuple[int, float]:
 
     A node is exposed while it is up; nodes that never failed are known only from an inventory.
     """
-    t = log.table("node_outages").filter(lambda t: t.start_s >= int(log.begin_s))
-    failed = t.filter(t.state == "FAILURE")
-    end = ibis.coalesce(t.end_s, int(log.end_s))
-    down_s = log.rows(t.agg(down_s=(end - t.start_s).sum()))[0]["down_s"] or 0
+    t = log.table("node_outages")
+    failed = t.filter((t.state == "FAILURE") & (t.start_s >= int(log.begin_s)))
     count = log.rows(failed.agg(n=failed.count()))[0]["n"]
-    up_s = known_nodes(log) * (log.end_s - log.begin_s) - down_s
+    begin, end = (
+        ibis.greatest(t.start_s, log.begin_s),
+        ibis.least(t.end_s.fill_null(2**60), log.end_s),
+    )
+    down = log.frame(t.select("node", begin=begin, end=end).filter(lambda t: t.end > t.begin))
+    down = down.sort_values(["node", "begin"], ignore_index=True)
+    # Reports of one node overlap: it is down once.
+    reached = down.groupby("node")["end"].cummax().groupby(down["node"]).shift()
+    down_s = (
+        (down["end"] - down["begin"].clip(lower=reached.fillna(log.begin_s))).clip(lower=0).sum()
+    )
+    up_s = known_nodes(log) * (log.end_s - log.begin_s) - float(down_s)
     return count, max(up_s, 0.0) / DAY_S

@@ -8,10 +8,12 @@ failures, their causes, preemptions) so that a report computes each of them once
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
+from weakref import finalize
 
 import ibis
 import pandas as pd
@@ -49,11 +51,9 @@ class FleetLog:
         assumptions: Assumptions | None = None,
         *,
         engine: str = DEFAULT_ENGINE,
-        scratch: TemporaryDirectory[str] | None = None,
     ) -> None:
         self.store = store
         self.assumptions = assumptions or Assumptions()
-        self._scratch = scratch  # removed when nobody holds the log any more
         self._connection = store.connection(engine)
         self._kept: dict[str, ir.Table] = {}
 
@@ -196,17 +196,18 @@ def open_log(
     """
     if isinstance(store, FleetLog):
         return store
-    scratch = None
-    if not isinstance(store, Store):
-        path = Path(store)
-        if path.is_file():
-            from holdfast.fleet.ingestion import ingest
+    with ExitStack() as scratch:
+        if not isinstance(store, Store):
+            path = Path(store)
+            if path.is_file():
+                from holdfast.fleet.ingestion import ingest
 
-            scratch = TemporaryDirectory(prefix="holdfast-")
-            ingest([path], scratch.name)
-            path = Path(scratch.name)
-        store = Store.open(path)
-    log = FleetLog(store, assumptions, engine=engine, scratch=scratch)
-    if since is not None:
-        log.since_s = since_s(since, log.end_s)
+                folder = scratch.enter_context(TemporaryDirectory(prefix="holdfast-"))
+                ingest([path], folder)
+                path = Path(folder)
+            store = Store.open(path)
+        log = FleetLog(store, assumptions, engine=engine)
+        if since is not None:
+            log.since_s = since_s(since, log.end_s)
+        finalize(log, scratch.pop_all().close)  # removed when nobody holds the log any more
     return log

@@ -71,11 +71,13 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[pd.DataFrame, str]:
     """
     edges, unit = bin_edges(log.begin_s, log.end_s)
     t = larger_than(log.executions, min_gpus)
-    # One scan for all bins: the part of each attempt that lies in each bin.
+    # One scan for all bins: the part of each attempt that lies in each bin. An attempt counts from
+    # the beginning of the window, and one that was resized from there.
+    exposed_from_s = (t.stop_s - t.exposed_s).cast("float64")
     parts = {
         f"bin{i}": (
             ibis.greatest(
-                ibis.least(t.stop_s.cast("float64"), hi) - ibis.greatest(t.start_s, lo), 0.0
+                ibis.least(t.stop_s.cast("float64"), hi) - ibis.greatest(exposed_from_s, lo), 0.0
             )
             * t.node_count.fill_null(0)
         ).sum()
