@@ -1,0 +1,137 @@
+"""Failures and node-days of a log, counted again by loops."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from logs import Attempt, Log, names, stamp
+from test_attribution import infrastructure_by_loops
+from test_losses import SIZES
+
+import holdfast.fleet as fleet
+from conftest import RandomFleet
+from holdfast.errors import InputError
+from holdfast.fleet.failure_model import garwood_interval
+from holdfast.fleet.failures import failure_ageing, failure_trend
+from holdfast.fleet.timeline import rate_over_time
+
+
+@pytest.mark.parametrize("min_gpus", [0, 7, 8, 16])
+def test_counts_by_size(random_fleet: RandomFleet, min_gpus: int) -> None:
+    log, rows = random_fleet.log, random_fleet.rows
+    counted = [
+        a
+        for a in rows.attempts
+        if a.start is not None and (min_gpus == 0 or a.gpu_count > min_gpus)
+    ]
+    failed = [
+        a for a, _, _ in infrastructure_by_loops(rows) if min_gpus == 0 or a.gpu_count > min_gpus
+    ]
+    model = fleet.mttf(log, min_gpus=min_gpus).model
+    assert model.failures_ == len(failed) > 0
+    # A failure within its first second ran for less than that: half a second is counted.
+    node_days = sum(len(a.nodes) * a.ran_s for a in counted) / 86_400
+    assert model.node_days_ == pytest.approx(node_days, rel=1e-6)
+    for bucket in model.buckets_:
+        low, high = bucket.gpus_min, bucket.gpus_max
+        assert high in {top for _, top in SIZES}
+        inside = [a for a in counted if low <= a.gpu_count <= (high or 0)]
+        assert bucket.failures == sum(low <= a.gpu_count <= (high or 0) for a in failed)
+        expected = sum(len(a.nodes) * a.ran_s for a in inside) / 86_400
+        assert bucket.node_days == pytest.approx(expected, rel=1e-6)
+    assert sum(bucket.failures for bucket in model.buckets_) == len(failed)
+
+
+def test_the_threshold_is_more_than_not_at_least(tmp_path: Path) -> None:
+    nodes = names(17)
+    log = Log(
+        [
+            Attempt(1, nodes[:16], 0, 86_400, "NODE_FAIL"),  # 128 GPUs
+            Attempt(2, nodes[:17], 0, 86_400, "NODE_FAIL"),  # 136 GPUs
+            Attempt(3, nodes[:1], 0, 86_400, "NODE_FAIL"),
+        ]
+    ).open(tmp_path)
+    assert fleet.mttf(log).min_gpus == 128
+    assert fleet.mttf(log).model.failures_ == 1
+    assert fleet.mttf(log).model.node_days_ == pytest.approx(17)
+    assert fleet.mttf(log, min_gpus=127).model.failures_ == 2
+    assert fleet.mttf(log, min_gpus=0).model.node_days_ == pytest.approx(34)
+
+
+def test_the_rate_is_per_node_day_of_work_not_of_the_calendar(tmp_path: Path) -> None:
+    """Ten nodes that worked one day of ten, one failure: 1 in 10 node-days, not in 100."""
+    nodes = names(10)
+    log = Log(
+        [
+            Attempt(1, nodes, 0, 86_400, "NODE_FAIL"),
+            Attempt(2, nodes[:1], 9 * 86_400, 9 * 86_400 + 1),
+        ]
+    ).open(tmp_path)
+    model = fleet.mttf(log, min_gpus=0).model
+    assert model.rate_per_1000_node_days_ == pytest.approx(100, rel=1e-4)
+    low, high = model.ci95_
+    assert (low, high) == pytest.approx([1000 * x for x in garwood_interval(1, model.node_days_)])
+
+
+def test_no_failure_gives_an_upper_bound(tmp_path: Path) -> None:
+    log = Log([Attempt(1, names(100), 0, 86_400)]).open(tmp_path)
+    answer = fleet.mttf(log, project=[800]).to_dict()
+    assert (answer["failures"], answer["rate_per_1000_node_days"]) == (0, 0)
+    # The vector of 0 failures in 100 node-days: an MTTF of at least 27.1085 days.
+    assert answer["ci95"] == pytest.approx([0, 1000 / 27.1085], rel=1e-5)
+    (projection,) = answer["projections"]
+    assert projection["mttf_hours"] is None
+    assert projection["ci95"] == [pytest.approx(27.1085 * 24 / 100, rel=1e-5), None]
+
+
+def test_nothing_of_that_size(random_fleet: RandomFleet) -> None:
+    with pytest.raises(InputError, match="no attempt with more than 128 GPUs ran") as caught:
+        fleet.mttf(random_fleet.log)
+    assert "largest attempt: 48 GPUs" in str(caught.value)
+
+
+def failure_log(folder: Path, rows: list[tuple[str, int, int | None]]) -> Path:
+    path = folder / "failures.csv"
+    lines = [f"{node},{stamp(a)},{'' if b is None else stamp(b)},hardware" for node, a, b in rows]
+    path.write_text("\n".join(["node,start,end,cause", *lines]) + "\n")
+    return path
+
+
+def test_a_log_of_node_failures(tmp_path: Path) -> None:
+    day = 86_400
+    rows = [
+        ("n1", 0, day),
+        ("n2", 2 * day, 3 * day),
+        ("n2", int(2.5 * day), 4 * day),  # reports overlap: n2 is down for two days, not for 2.5
+        ("n3", 9 * day, None),  # not over: down until the log's end
+        ("n1", 9 * day, 10 * day),
+    ]
+    answer = fleet.mttf(failure_log(tmp_path, rows))
+    assert (answer.source, answer.model.failures_) == ("node_outages", 5)
+    assert answer.model.node_days_ == pytest.approx(3 * 10 - 1 - 2 - 1 - 1)
+
+
+def test_a_window_on_a_log_of_node_failures(tmp_path: Path) -> None:
+    """An outage that began before the window is no failure in it, and its node is not up."""
+    day = 86_400
+    rows: list[tuple[str, int, int | None]] = [
+        ("n1", 0, 4 * day),
+        ("n2", 5 * day, 6 * day),
+        ("n2", 9 * day, 10 * day),
+    ]
+    log = fleet.open(failure_log(tmp_path, rows), since="8d")
+    model = fleet.mttf(log).model
+    assert model.failures_ == 2
+    assert model.node_days_ == pytest.approx(2 * 8 - 2 - 1 - 1)
+
+
+def test_trend_and_ageing_take_the_same_counts(random_fleet: RandomFleet) -> None:
+    log, rows = random_fleet.log, random_fleet.rows
+    frame, unit = rate_over_time(log, 0)
+    assert frame["failures"].sum() == len(list(infrastructure_by_loops(rows)))
+    drift = failure_trend(frame, unit)
+    assert drift.p_value is not None
+    assert 0 <= drift.p_value <= 1
+    aged = failure_ageing(log, 0)
+    assert aged is not None
