@@ -242,7 +242,7 @@ class Analysis:
         """(attempts, checks near their ends) of `timeline_job`, the last `MOST_ATTEMPTS`."""
         t = self.log.executions.filter(lambda t: t.job_id == self.timeline_job)
         attempts = self.log.rows(
-            t.order_by(ibis.desc("start_s"))
+            t.order_by(ibis.desc("start_s"), ibis.desc("attempt"))
             .limit(MOST_ATTEMPTS)
             .select("key", "attempt", "state", "start_s", "stop_s", "node_count", "gpus")
         )[::-1]

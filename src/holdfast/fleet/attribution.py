@@ -62,7 +62,7 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     log = open_log(log)
     mine = log.attempts.filter(lambda t: t.job_id == job_id)
     attempts = log.rows(
-        mine.order_by("attempt").select(
+        mine.order_by("attempt", "key").select(
             *("key", "attempt", "state", "nodes", "start_s", "end_s", "gpus", "recovered")
         )
     )
@@ -185,7 +185,7 @@ def _rank_causes(log: FleetLog) -> ir.Table:
         near.mutate(
             nearest=ibis.row_number().over(
                 group_by=["key", "node", "check", "symptom"],
-                order_by=[near.offset_s.abs(), near.time_s],
+                order_by=[near.offset_s.abs(), near.time_s, near.severity],
             )
         )
         .filter(lambda t: t.nearest == 0)
@@ -211,6 +211,7 @@ def _rank_causes(log: FleetLog) -> ir.Table:
         near.node,
         near.offset_s,
         near.check,
+        near.symptom,
     ]
     return near.mutate(
         rank=(ibis.row_number().over(group_by="key", order_by=order) + 1).cast("int64")

@@ -116,16 +116,22 @@ def _from_controller_log(log: FleetLog) -> ir.Table:
     )
     alive = alive.mutate(
         # The signal comes before the requeue and always names the preemptor.
-        place=ibis.row_number().over(group_by="key", order_by=[alive.event, alive.time_s])
+        place=ibis.row_number().over(
+            group_by="key", order_by=[alive.event, alive.time_s, alive.preemptor_raw]
+        )
     ).filter(lambda t: t.place == 0)
     starts = log.executions.select(
-        preemptor_key="key", preemptor_raw="job_id_raw", preemptor_start_s="start_s"
+        preemptor_key="key",
+        preemptor_raw="job_id_raw",
+        preemptor_start_s="start_s",
+        preemptor_attempt="attempt",  # a job that is resized has two attempts in one second
     )
     took = alive.join(starts, "preemptor_raw").filter(
         lambda t: t.preemptor_start_s >= t.time_s - ROUNDING_S
     )
+    order = [took.preemptor_start_s, took.preemptor_attempt, took.preemptor_key]
     took = (
-        took.mutate(place=ibis.row_number().over(group_by="key", order_by=took.preemptor_start_s))
+        took.mutate(place=ibis.row_number().over(group_by="key", order_by=order))
         .filter(lambda t: t.place == 0)
         .select("key", "preemptor_key")
     )
