@@ -118,8 +118,8 @@ def mttf(analysis: Analysis) -> Section:
                 "[2T / χ²(0.975; 2n + 2), 2T / χ²(0.025; 2n)]",
             ],
             {
-                "r_f of the line, per 1,000 node-days": brief(
-                    fitted.model.rate_per_1000_node_days_
+                f"r_f of the line, {unit.text}": brief(
+                    unit.of(fitted.model.rate_per_1000_node_days_)
                 ),
                 "from attempts above, GPUs": analysis.min_gpus,
                 "GPUs per node": fitted.gpus_per_node,

@@ -274,6 +274,9 @@ def _ettr(analysis: Analysis) -> Iterator[Finding]:
     if analysis.expected_ettr is None or not analysis.goodput.failures:
         return
     text = f"{expected_text(analysis)} of its time is expected to be productive"
+    if analysis.expected_ettr < SMALLEST_GAIN:
+        assumed = duration(analysis.log.assumptions.checkpoint_interval_s)
+        text += f": it hardly reaches a checkpoint, assumed every {assumed}"
     measured = largest_measured(analysis.measured.by_size)
     if measured is not None:
         text += f"; measured: {measured_text(measured)}"

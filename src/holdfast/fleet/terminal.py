@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
@@ -9,7 +10,7 @@ from rich.text import Text
 
 from holdfast.console import table
 from holdfast.fleet.job_sizes import bucket_label
-from holdfast.numbers import duration, interval, number
+from holdfast.numbers import duration, interval, number, percent
 
 if TYPE_CHECKING:
     from holdfast.fleet.attribution import Attribution
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from holdfast.fleet.state_mix import Status
 
 MOST_ROWS = 15
+MOST_NAMES = 12
+MOST_LOSSES = 10
+"""Causes, and crash loops: they share a screen."""
 INFINITY = float("inf")
 
 
@@ -49,9 +53,9 @@ def ingested(result: IngestResult) -> RenderableType:
             )
         )
     if result.already_known:
-        parts.append(Text(f"ingested before, skipped: {', '.join(result.already_known)}"))
+        parts.append(Text(f"ingested before, skipped: {_names(result.already_known)}"))
     if result.not_recognised:
-        parts.append(Text(f"no known format, skipped: {', '.join(result.not_recognised)}"))
+        parts.append(Text(f"no known format, skipped: {_names(result.not_recognised)}"))
     parts += [Text(sentence) for sentence in result.inferred]
     return Group(*parts)
 
@@ -182,7 +186,7 @@ def goodput(result: Goodput) -> RenderableType:
     share = result.lost_gpu_hours / result.total_gpu_hours if result.total_gpu_hours else 0.0
     head = Text(
         f"{number(result.lost_gpu_hours)} of {number(result.total_gpu_hours)} GPU-hours lost "
-        f"({share:.2%}): {number(result.lost_first_order)} in {result.failures:,} failures, "
+        f"({percent(share)}): {number(result.lost_first_order)} in {result.failures:,} failures, "
         f"{number(result.lost_second_order)} in {result.preemptions_second_order:,} preemptions by "
         "jobs that had failed"
     )
@@ -200,7 +204,7 @@ def goodput(result: Goodput) -> RenderableType:
                 number(row["first_order"], 2),
                 number(row["second_order"], 2),
             )
-            for row in result.by_cause.head(MOST_ROWS).to_dict("records")
+            for row in result.by_cause.head(MOST_LOSSES).to_dict("records")
         ],
         caption="GPU-hours",
     )
@@ -223,7 +227,7 @@ def goodput(result: Goodput) -> RenderableType:
                         f"{row['preempted']:,}",
                         number(row["gpu_hours_lost"], 2),
                     )
-                    for row in result.crash_loops.head(MOST_ROWS).to_dict("records")
+                    for row in result.crash_loops.head(MOST_LOSSES).to_dict("records")
                 ],
             )
         )
@@ -232,7 +236,6 @@ def goodput(result: Goodput) -> RenderableType:
 
 def lemons(result: Lemons, verbose: bool = False) -> RenderableType:
     """The nodes, worst first."""
-    named = ", ".join(result.lemons) or "none"
     rows = [
         (
             row["node"],
@@ -244,9 +247,11 @@ def lemons(result: Lemons, verbose: bool = False) -> RenderableType:
         )
         for row in result.nodes.slice(0, None if verbose else MOST_ROWS).to_pylist()
     ]
-    by_rule = ", ".join(result.detector.rule_lemons_) or "none"
+    by_rule = _names(result.detector.rule_lemons_)
     return Group(
-        Text(f"lemons at a false discovery rate of {result.detector.alpha:.0%}: {named}"),
+        Text(
+            f"lemons at a false discovery rate of {percent(result.detector.alpha)}: {_names(result.lemons)}"
+        ),
         Text(f"nodes that meet the rule on seven signals: {by_rule}"),
         table(
             {
@@ -265,7 +270,7 @@ def lemons(result: Lemons, verbose: bool = False) -> RenderableType:
 def attributed(result: Attribution) -> RenderableType:
     """The attempts of a job with the checks that explain them."""
     rows = []
-    for attempt in result.attempts:
+    for attempt in result.attempts[-MOST_ROWS:]:
         causes = attempt["causes"]
         said = (
             f"{causes[0]['check']} on {causes[0]['node']} at {causes[0]['offset_s']:+.0f} s "
@@ -282,10 +287,12 @@ def attributed(result: Attribution) -> RenderableType:
                 attempt["state"],
                 attempt["end"] or "",
                 len(attempt["nodes"]),
-                ", ".join(attempt["failed_nodes"]),
+                _names(attempt["failed_nodes"], none=""),
                 said + more,
             )
         )
+    hidden = len(result.attempts) - len(rows)
+    left_out = f" (the last {len(rows)} attempts; --json has {hidden:,} more)" if hidden else ""
     return table(
         {
             "attempt": "right",
@@ -296,8 +303,14 @@ def attributed(result: Attribution) -> RenderableType:
             "likeliest cause": "left",
         },
         rows,
-        title=f"Job {result.job_id}",
+        title=f"Job {result.job_id}{left_out}",
     )
+
+
+def _names(names: Sequence[str], none: str = "none") -> str:
+    """The first names of a list that may be long."""
+    more = len(names) - MOST_NAMES
+    return (", ".join(names[:MOST_NAMES]) or none) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _share(value: float | None) -> str:
