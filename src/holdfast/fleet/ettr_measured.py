@@ -75,7 +75,7 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
     for row in log.rows(by_size.order_by("gpus_max")):
         if row["runs"] > BOOTSTRAP_UP_TO:
             half = 1.96 * row["deviation"] / row["runs"] ** 0.5
-            lo, hi = row["ettr"] - half, row["ettr"] + half
+            lo, hi = max(row["ettr"] - half, 0.0), min(row["ettr"] + half, 1.0)
         else:
             few = runs.filter(runs.gpus_max == row["gpus_max"]).order_by("run").select("ettr")
             lo, hi = bootstrap_interval(log.frame(few)["ettr"].to_numpy())
