@@ -1,0 +1,115 @@
+"""Measured ETTR against its definition, W = Q + R + U, worked out by hand and by loops."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+from logs import COLUMNS, Attempt, Log, random_log
+from test_attribution import identities, infrastructure_by_loops
+from test_losses import size_of
+
+import holdfast.fleet as fleet
+from conftest import RandomFleet
+from holdfast.fleet import Assumptions
+from holdfast.fleet.preemption import preemptions
+
+HOUR = 3600
+
+
+def test_a_run_by_hand(tmp_path: Path) -> None:
+    """10 h queued, 20 h until a node fails, 1 h queued, 30 h to the end."""
+    attempts = [
+        Attempt(1, ("n1", "n2"), 10 * HOUR, 30 * HOUR, "NODE_FAIL", submit=0),
+        Attempt(1, ("n1", "n2"), 31 * HOUR, 61 * HOUR, submit=30 * HOUR),
+    ]
+    assumed = Assumptions(init_s=600, checkpoint_interval_s=2 * HOUR, write_s=HOUR / 2)
+    answer = fleet.measured_ettr(Log(attempts).open(tmp_path, assumed))
+    (row,) = answer.by_size.to_dict("records")
+    # Ten minutes after each start, an hour of replay after the failure; of the rest 2 h of each
+    # 2.5 h are productive.
+    productive = (20 + 30 - 2 * 10 / 60 - 1) * 2 / 2.5
+    assert row["ettr"] == pytest.approx(productive / 61)
+    assert (row["gpus_min"], row["gpus_max"], row["runs"], row["gpus"]) == (9, 16, 1, 16)
+    assert row["interruptions"] == 1
+    assert row["queue_s"] == pytest.approx(11 * HOUR / 2)
+    assert row["lo"] == row["hi"] == pytest.approx(row["ettr"])
+
+
+def test_short_runs_do_not_count(tmp_path: Path) -> None:
+    attempts = [Attempt(1, ("n1",), 0, 24 * HOUR - 1), Attempt(2, ("n2",), 0, 24 * HOUR)]
+    answer = fleet.measured_ettr(Log(attempts).store(tmp_path))
+    assert answer.runs == 1
+
+
+def test_time_before_a_job_may_start_is_no_queue(tmp_path: Path) -> None:
+    attempts = [Attempt(1, ("n1",), 10 * HOUR, 40 * HOUR, submit=0, eligible=9 * HOUR)]
+    (row,) = fleet.measured_ettr(Log(attempts).store(tmp_path)).by_size.to_dict("records")
+    assert row["queue_s"] == HOUR
+    assert row["ettr"] == pytest.approx((30 - 1 / 12) / 31)
+
+
+def test_only_the_class_of_the_highest_priority_is_measured(tmp_path: Path) -> None:
+    attempts = [
+        Attempt(1, ("n1",), 0, 30 * HOUR, qos="high", priority=1000),
+        Attempt(2, ("n2",), 300 * HOUR, 330 * HOUR, qos="low", priority=10, submit=0),
+    ]
+    answer = fleet.measured_ettr(Log(attempts).store(tmp_path))
+    assert answer.runs == 1
+    assert answer.by_size["ettr"].iloc[0] > 0.9
+
+
+@pytest.mark.parametrize("missing", [("QOS",), ("Priority",), ("QOS", "Priority")])
+def test_a_log_without_classes_is_measured_whole(tmp_path: Path, missing: tuple[str, ...]) -> None:
+    attempts = [Attempt(j, (f"n{j}",), 0, 30 * HOUR) for j in (1, 2)]
+    columns = [name for name in COLUMNS if name not in missing]
+    answer = fleet.measured_ettr(Log(attempts).store(tmp_path, columns))
+    assert answer.runs == 2
+
+
+def test_no_long_runs(tmp_path: Path) -> None:
+    answer = fleet.measured_ettr(Log([Attempt(1, ("n1",), 0, 10)]).store(tmp_path))
+    assert answer.to_dict() == {"runs": 0, "by_size": []}
+
+
+def test_runs_by_loops(random_fleet: RandomFleet) -> None:
+    rows = random_fleet.rows
+    assumed = Assumptions(long_run_s=3000, init_s=100, checkpoint_interval_s=900, write_s=100)
+    log = fleet.open(random_fleet.log.store, assumptions=assumed)
+    who = identities(log)
+    cut = {a.identity for a, _, _ in infrastructure_by_loops(rows)}
+    cut |= {who[row["key"]] for row in log.rows(preemptions(log).select("key"))}
+    runs: dict[int, list[Attempt]] = defaultdict(list)
+    for attempt in rows.attempts:
+        if attempt.start is not None:
+            runs[attempt.job].append(attempt)
+    long_runs = [run for run in runs.values() if sum(a.ran_s for a in run) >= 3000]
+    high = [run for run in long_runs if run[0].qos == "high"]
+    by_size: dict[int, list[float]] = defaultdict(list)
+    for run in high:
+        productive = wall = 0.0
+        for a in run:
+            assert a.start is not None
+            after_init = a.ran_s - min(a.ran_s, 100)
+            replay = min(after_init, 450) if a.identity in cut else 0
+            productive += (after_init - replay) * 900 / 1000
+            wall += a.ran_s + max(a.start - a.waits_from, 0)
+        top = max(size_of(a)[1] for a in run)
+        by_size[top].append(productive / wall)
+    found = fleet.measured_ettr(log).by_size.to_dict("records")
+    assert [row["gpus_max"] for row in found] == sorted(by_size)
+    for row in found:
+        values = by_size[row["gpus_max"]]
+        assert row["runs"] == len(values)
+        assert row["ettr"] == pytest.approx(sum(values) / len(values))
+        assert 0 <= row["lo"] <= row["ettr"] <= row["hi"] <= 1
+
+
+def test_the_same_log_gives_the_same_interval(tmp_path: Path) -> None:
+    store = random_log(8, jobs=60).store(tmp_path)
+    assumed = Assumptions(long_run_s=3000)
+    first, again = (
+        fleet.measured_ettr(fleet.open(store, assumptions=assumed)).to_dict() for _ in range(2)
+    )
+    assert first == again

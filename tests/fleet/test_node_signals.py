@@ -1,0 +1,140 @@
+"""Exposure, blame and the seven signals of each node, counted again by loops."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from logs import Attempt, Check, Log, Outage, random_log
+from test_attribution import blame_by_loops
+
+from conftest import RandomFleet
+from holdfast.fleet import Assumptions
+from holdfast.fleet.node_signals import node_signals
+
+DAY = 86_400
+
+
+def exposure_by_loops(log: Log, since: float = 0) -> dict[str, float]:
+    """Node-days in use: the share of its GPUs that was taken, or its time where none ever was."""
+    used: Counter[str] = Counter()
+    gpu_s: Counter[str] = Counter()
+    gpus = dict(log.nodes)
+    for attempt in log.attempts:
+        if attempt.start is None or attempt.stop < since:
+            continue
+        seconds = min(attempt.ran_s, attempt.stop - since)
+        for node in attempt.nodes:
+            used[node] += seconds
+            gpu_s[node] += seconds * attempt.gpu_count / len(attempt.nodes)
+    most: dict[str, float] = defaultdict(float)  # without an inventory: the most that one job had
+    for attempt in log.attempts:
+        for node in attempt.nodes:
+            most[node] = max(most[node], attempt.gpu_count / len(attempt.nodes))
+    days = {}
+    for node in {*used, *log.nodes}:
+        size = gpus.get(node) or most[node]
+        busy = gpu_s[node] / size if gpu_s[node] and size else used[node]
+        days[node] = busy / DAY
+    return days
+
+
+def incidents_by_loops(log: Log, gap_s: float = 60) -> dict[str, list[float]]:
+    """Node -> the blame of each of its incidents."""
+    by_node: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for attempt, node, blame in blame_by_loops(log):
+        by_node[node].append((attempt.stop, blame))
+    incidents: dict[str, list[float]] = {}
+    for node, failures in by_node.items():
+        failures.sort()
+        groups = [[failures[0]]]
+        for before, this in pairwise(failures):
+            if this[0] - before[0] > gap_s:
+                groups.append([])
+            groups[-1].append(this)
+        incidents[node] = [max(blame for _, blame in group) for group in groups]
+    return incidents
+
+
+def test_exposure_and_failures(random_fleet: RandomFleet) -> None:
+    log, rows = random_fleet.log, random_fleet.rows
+    frame = node_signals(log).frame.set_index("node")
+    days = exposure_by_loops(rows)
+    assert set(frame.index) == set(days)
+    for node, expected in days.items():
+        assert frame.loc[node, "node_days"] == pytest.approx(expected, abs=0.01)
+    incidents = incidents_by_loops(rows)
+    for node in days:
+        blames = incidents.get(node, [])
+        assert frame.loc[node, "failures"] == pytest.approx(sum(blames))
+        assert frame.loc[node, "touched"] == len(blames)
+        assert frame.loc[node, "known_failures"] == sum(blame == 1 for blame in blames)
+
+
+def test_the_seven_signals(random_fleet: RandomFleet) -> None:
+    log, rows = random_fleet.log, random_fleet.rows
+    frame = node_signals(log).frame.set_index("node")
+    attempts = rows.attempts
+    fails = [(a, node, blame) for a, node, blame in blame_by_loops(rows) if a.state == "NODE_FAIL"]
+    for node in frame.index:
+        row = frame.loc[node]
+        excluding = {a.job for a in attempts if node in a.exclude.split(",")}
+        assert row["excl_jobid_count"] == len(excluding)
+        xids = {c.check for c in rows.checks if c.node == node and c.check.startswith("xid")}
+        assert row["xid_cnt"] == len(xids)
+        assert row["out_count"] == sum(o.node == node for o in rows.outages)
+        multi = sum(blame for a, n, blame in fails if n == node and len(a.nodes) > 1)
+        single = sum(blame for a, n, blame in fails if n == node and len(a.nodes) == 1)
+        ran = sum(a.nodes == (node,) and a.start is not None for a in attempts)
+        assert row["multi_node_node_fails"] == pytest.approx(multi)
+        assert row["single_node_node_fails"] == pytest.approx(single)
+        assert row["single_node_node_failure_rate"] == pytest.approx(single / ran if ran else 0)
+
+
+def test_exposure_in_a_window(tmp_path: Path) -> None:
+    rows = random_log(7, jobs=60)
+    log = rows.open(tmp_path, since="2026-01-05T05:33:20")
+    frame = node_signals(log).frame.set_index("node")
+    for node, expected in exposure_by_loops(rows, since=20_000).items():
+        assert frame.loc[node, "node_days"] == pytest.approx(expected, abs=0.01)
+
+
+def test_signals_are_those_of_the_last_28_days(tmp_path: Path) -> None:
+    end = 40 * DAY
+    attempts = [
+        Attempt(1, ("n1",), 0, 5 * DAY, "NODE_FAIL", exclude="n2"),
+        Attempt(2, ("n1",), 6 * DAY, end, "NODE_FAIL", submit=20 * DAY, exclude="n2"),
+    ]
+    checks = [
+        Check(2 * DAY, "n2", "ticket", "LOW"),
+        Check(30 * DAY, "n2", "ticket", "LOW"),
+        Check(30 * DAY, "n2", "xid 79"),
+        Check(31 * DAY, "n2", "xid 79"),
+    ]
+    outages = [Outage("n2", 3 * DAY, 4 * DAY), Outage("n2", 30 * DAY, 31 * DAY)]
+    rows = Log(attempts, checks, outages, nodes={"n1": 8, "n2": 8})
+    log = rows.open(tmp_path, Assumptions(check_before_s=1))
+    frame = node_signals(log).frame.set_index("node")
+    assert frame.loc["n1", "failures"] == 2  # failures are those of the whole log
+    assert frame.loc["n1", "single_node_node_fails"] == 1
+    assert frame.loc["n2", "tickets"] == 1
+    assert frame.loc["n2", "xid_cnt"] == 1
+    assert frame.loc["n2", "out_count"] == 1
+    assert frame.loc["n2", "excl_jobid_count"] == 1
+
+
+def test_one_outage_that_ends_many_jobs_is_one_incident(tmp_path: Path) -> None:
+    """Eight single-GPU jobs die with their node: it failed once, not eight times."""
+    attempts = [Attempt(j, ("n1",), 0, 1000 + j % 3, "NODE_FAIL", gpus=1) for j in range(1, 9)]
+    attempts.append(Attempt(9, ("n1",), 2000, 9000, "NODE_FAIL"))
+    frame = node_signals(Log(attempts).open(tmp_path)).frame.set_index("node")
+    assert frame.loc["n1", "failures"] == 2
+    assert frame.loc["n1", "single_node_node_fails"] == 9
+
+
+def test_an_idle_node_of_the_inventory_is_there(tmp_path: Path) -> None:
+    log = Log([Attempt(1, ("n1",), 0, DAY)], nodes={"n1": 8, "n2": 8}).open(tmp_path)
+    frame = node_signals(log).frame.set_index("node")
+    assert frame["node_days"].to_dict() == {"n1": pytest.approx(1), "n2": 0}
