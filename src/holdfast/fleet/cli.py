@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -180,7 +179,9 @@ def ingest(
     ] = None,
     gpus_per_node: Annotated[
         int | None,
-        typer.Option("--gpus-per-node", help="For logs that count nodes or processors only."),
+        typer.Option(
+            "--gpus-per-node", min=1, help="For logs that count nodes or processors only."
+        ),
     ] = None,
     max_reject_share: Annotated[
         float,
@@ -198,6 +199,7 @@ def ingest(
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.ingestion import ingest as run
+    from holdfast.fleet.moments import instant
 
     result = run(
         sources,
@@ -205,8 +207,8 @@ def ingest(
         format=file_format,
         timezone=timezone,
         cluster=cluster,
-        since=None if since is None else datetime.fromisoformat(since),
-        until=None if until is None else datetime.fromisoformat(until),
+        since=None if since is None else instant(since, "--since"),
+        until=None if until is None else instant(until, "--until"),
         delimiter=delimiter,
         column_map=column_map,
         gpus_per_node=gpus_per_node,
