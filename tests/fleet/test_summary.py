@@ -42,7 +42,8 @@ def test_the_numbers_are_those_of_the_results(testbed_store_told: Path) -> None:
     assert percent(goodput.lost_gpu_hours / goodput.total_gpu_hours) in loss
     assert percent(goodput.lost_second_order / goodput.lost_gpu_hours) in loss
 
-    assert analysis.lemons.lemons == ["node05"] and lemons.startswith("Pull node05 (")
+    assert analysis.lemons.lemons == ["node05"]
+    assert lemons.startswith("Pull node05 (")
     row = next(r for r in analysis.lemons.nodes.to_pylist() if r["node"] == "node05")
     assert probability("q", row["q_value"]) in lemons
     assert percent(-row["fleet_rate_change"]) in lemons
@@ -67,7 +68,8 @@ def test_the_numbers_are_those_of_the_results(testbed_store_told: Path) -> None:
 def test_hidden_attempts_come_first(testbed: Path, tmp_path: Path) -> None:
     fleet.ingest([testbed / "sacct_all.psv.gz"], tmp_path / "store")
     first = sentences(fleet.open(tmp_path / "store"))[0]
-    assert first.startswith("This log was written without sacct -D") and "too low" in first
+    assert first.startswith("This log was written without sacct -D")
+    assert "too low" in first
 
 
 def test_no_failure_is_a_finding_and_an_upper_bound(tmp_path: Path) -> None:

@@ -83,7 +83,8 @@ def _exposure(log: FleetLog) -> pd.DataFrame:
     )
     # GPUs of a node are shared out; a node whose attempts take no GPUs is in use as a whole.
     by_gpu = frame.groupby("node")["gpu_s"].transform("sum") > 0
-    share_s = frame["gpu_s"] / frame["gpus"].where(frame["gpus"] > 0)
+    gpus = frame["gpus"].astype("float64")  # all null where no node's GPUs are known
+    share_s = frame["gpu_s"] / gpus.where(gpus > 0)
     busy_s = share_s.where(by_gpu & share_s.notna(), frame["used_s"])
     return frame[["node", "node_count"]].assign(node_days=busy_s / DAY_S)
 

@@ -191,7 +191,7 @@ def loops(analysis: Analysis) -> Section:
             f"{counted(int(found['requeues'].iloc[0]), 'time')} after infrastructure failures."
         )
     else:
-        sentence = f"None. Job {job} had the costliest failure; these are its attempts."
+        sentence = f"No job looped. Job {job} had the costliest failure; these are its attempts."
     table = found.drop(columns=["run", "first_s", "last_s"]).assign(
         first=[moment(each) for each in found["first_s"]],
         last=[moment(each) for each in found["last_s"]],
