@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -51,11 +52,13 @@ class Assumptions:
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if isinstance(value, int | float) and not isinstance(value, bool) and value < 0:
+            if not isinstance(value, int | float) or isinstance(value, bool):
+                continue
+            if not (math.isfinite(value) and value >= 0):
                 raise InputError(
-                    f"the assumption {name} cannot be negative",
+                    f"the assumption {name} makes no sense",
                     found=str(value),
-                    expected="a number that is zero or more",
+                    expected="a finite number, zero or more",
                 )
         if self.checkpoint_interval_s == 0:
             raise InputError(

@@ -83,6 +83,13 @@ def mttf(
         return Mttf(model, 0, log.gpus_per_node, tuple(project), "node_outages")
     frame = counts_by_size(log, threshold)
     if frame["node_days"].sum() == 0:
+        if frame["failures"].sum() > 0:
+            raise InputError(
+                "there are failures but no node-days to set them against",
+                path=log.store.path,
+                expected="attempts that ran for some time on a known number of nodes",
+                remedy="export the column NNodes or NodeList too",
+            )
         raise InputError(
             f"no attempt with more than {threshold:,} GPUs ran",
             path=log.store.path,
@@ -112,8 +119,9 @@ def counts_by_size(log: FleetLog, min_gpus: int) -> pd.DataFrame:
     frame = log.frame(
         both.group_by("gpus_max").agg(failures=both.failures.sum(), node_days=both.node_days.sum())
     ).sort_values("gpus_max", ignore_index=True)
-    at_least = frame["failures"] * SHORTEST_S / DAY_S
-    frame["node_days"] = frame["node_days"].clip(lower=at_least)
+    if frame["node_days"].sum() > 0:
+        at_least = frame["failures"] * SHORTEST_S / DAY_S
+        frame["node_days"] = frame["node_days"].clip(lower=at_least)
     bottoms = [max(bucket_bottom(int(top)), min_gpus + 1) for top in frame["gpus_max"]]
     if min_gpus == 0:
         bottoms = [bucket_bottom(int(top)) for top in frame["gpus_max"]]

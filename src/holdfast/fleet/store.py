@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ibis.backends import BaseBackend
 
 MANIFEST = "store.json"
+PARQUET_END = b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -64,19 +65,30 @@ class Store:
                 f"  expected: version {STORE_VERSION} or older\n"
                 "  remedy: upgrade holdfast, or ingest the logs again into a new store"
             )
+        if not isinstance(facts.get("tables"), dict):
+            raise StoreError(
+                f"{folder / MANIFEST}: the store's list of tables cannot be read\n"
+                "  found: no tables in it\n"
+                "  remedy: ingest the logs again into a new store"
+            )
         return cls(folder, facts)
 
     def files(self, name: str) -> list[Path]:
         """The Parquet files of a table.
 
         Raises:
-            StoreError: if one of them is missing.
+            StoreError: if one of them is missing or cut off.
         """
         files = [self.path / part for part in self.facts["tables"].get(name, [])]
         for file in files:
             if not file.is_file():
                 raise StoreError(
                     f"{file}: a file of the store is missing\n"
+                    "  remedy: ingest the logs again into a new store"
+                )
+            if not _is_whole(file):
+                raise StoreError(
+                    f"{file}: a file of the store cannot be read: it is cut off or overwritten\n"
                     "  remedy: ingest the logs again into a new store"
                 )
         return files
@@ -103,6 +115,14 @@ class Store:
         if name not in TABLES:
             raise KeyError(name)
         return read_parquet(connection or self.connection(), self.files(name), name, TABLES[name])
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether a Parquet file ends as one does."""
+    with file.open("rb") as opened:
+        opened.seek(0, os.SEEK_END)
+        opened.seek(max(opened.tell() - len(PARQUET_END), 0))
+        return opened.read() == PARQUET_END
 
 
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:

@@ -30,12 +30,13 @@ def bin_edges(begin_s: float, end_s: float) -> tuple[list[float], str]:
 
     Args:
         begin_s: start (epoch seconds).
-        end_s: end (epoch seconds).
+        end_s: end (epoch seconds); one before the start counts as the start.
 
     Returns:
         (edges, shape [n + 1], the first at or before `begin_s`, the last after `end_s`; "month",
         "week", "day", "hour", "10 minutes" or "minute").
     """
+    end_s = max(begin_s, end_s)
     span = end_s - begin_s
     if span > 75 * DAY_S:
         start = datetime.fromtimestamp(begin_s, UTC)
