@@ -1,0 +1,265 @@
+"""What is wrong with the input is said clearly, and a store is whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from logs import COLUMNS, Attempt, Log, Outage, names
+
+import holdfast.fleet as fleet
+from holdfast import cli
+from holdfast.errors import HoldfastError, InputError, StoreError
+from holdfast.fleet import store as store_module
+from holdfast.fleet.schema import STORE_VERSION
+
+LOG = Log([Attempt(1, ("n1",), 0, 1000, "NODE_FAIL"), Attempt(1, ("n1",), 1001, 2000)])
+COMMANDS = (["status"], ["mttf", "--min-gpus", "0"], ["goodput"], ["lemons"], ["report"])
+
+
+def ended(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[Any, str, str]:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["fleet", *map(str, arguments)])
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    return stop.value.code, captured.out, captured.err
+
+
+def numbers_of(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        for part in value.values():
+            yield from numbers_of(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from numbers_of(part)
+    elif isinstance(value, float):
+        yield value
+
+
+STRANGERS = {
+    "a picture": b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40,
+    "prose": b"Dear operator,\nthe cluster is slow today.\nYours, a user\n",
+    "nothing": b"",
+    "a blank line": b"\n",
+    "somebody else's CSV": b"a,b,c\n1,2,3\n",
+    "JSON of something else": b'{"hello": ["world"]}\n',
+    "zeros": bytes(100_000),
+}
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_a_file_that_is_no_log(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes(STRANGERS[kind])
+    code, out, err = ended(capsys, "ingest", path, "-o", tmp_path / "store")
+    assert (code, out) == (2, "")
+    assert str(path) in err
+    assert not (tmp_path / "store" / "store.json").exists()
+
+
+def test_a_log_with_a_header_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Nothing ran in the time asked for: no error, and sentences instead of numbers."""
+    path = tmp_path / "sacct.txt"
+    path.write_text("|".join(COLUMNS) + "\n")
+    code, _, _ = ended(capsys, "ingest", path, "-o", tmp_path / "store")
+    assert code == 0
+    for command in COMMANDS:
+        code, out, err = ended(capsys, command[0], tmp_path / "store", *command[1:], "--json")
+        assert code == (2 if command[0] == "mttf" else 0), (command, err)
+        if code == 0:
+            assert all(map(math.isfinite, numbers_of(json.loads(out))))
+    html = tmp_path / "r.html"
+    code, out, err = ended(capsys, "report", tmp_path / "store", "--html", html)
+    assert (code, err.splitlines()[-1:]) == (0, [f"report: {html}"])
+    assert "No attempt" in out
+
+
+def test_a_log_without_failures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    store = Log([Attempt(j, names(20), 1000 * j, 1000 * j + 900) for j in range(30)]).store(
+        tmp_path
+    )
+    for command in COMMANDS:
+        code, out, err = ended(capsys, command[0], store, *command[1:], "--json")
+        assert (code, err) == (0, ""), command
+        found = json.loads(out, parse_constant=pytest.fail)
+        assert all(map(math.isfinite, numbers_of(found)))
+        if command[0] == "mttf":
+            assert found["rate_per_1000_node_days"] == 0
+            assert found["ci95"][0] == 0 < found["ci95"][1]
+            assert found["mttf_node_days"] is None
+    code, out, _ = ended(capsys, "report", store, "--html", tmp_path / "r.html")
+    assert code == 0
+    assert "no infrastructure failure" in " ".join(out.split())
+    assert "inf" not in out.replace("infrastructure", "")
+
+
+def test_a_log_without_gpus_or_nodes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Some sites print four columns only."""
+    columns = ["JobID", "State", "Start", "End"]
+    store = LOG.store(tmp_path, columns)
+    for command in COMMANDS:
+        code, _, err = ended(capsys, command[0], store, *command[1:], "--json")
+        assert code == (2 if command[0] == "mttf" else 0), (command, err)
+    assert fleet.goodput(store).failures == 1
+    assert ended(capsys, "report", store, "--html", tmp_path / "r.html")[0] == 0
+
+
+def test_a_log_of_events_only(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Node outages of Slurm without any attempt."""
+    store = Log(outages=[Outage("n1", 0, 500), Outage("n2", 3000, None)]).store(tmp_path)
+    for command in (*COMMANDS, ["report", "--html", str(tmp_path / "r.html")]):
+        code, out, err = ended(capsys, command[0], store, *command[1:], "--json")
+        assert code == 0, (command, err)
+        assert all(map(math.isfinite, numbers_of(json.loads(out, parse_constant=pytest.fail))))
+
+
+def test_a_log_without_duplicates_says_so_first(
+    capsys: pytest.CaptureFixture[str], testbed: Path, tmp_path: Path
+) -> None:
+    source = testbed / "sacct_all.psv.gz"
+    code, out, _ = ended(capsys, "ingest", source, "-o", tmp_path / "store")
+    assert code == 0
+    assert "WARNING: this log was written without `sacct -D`" in " ".join(out.split())
+    code, out, _ = ended(capsys, "report", tmp_path / "store", "--min-gpus", "0")
+    assert code == 0
+    first = " ".join(out.split(" 2. ")[0].split())
+    assert "without sacct -D" in first.replace("`", "")
+    assert "too low" in first
+
+
+def damaged(folder: Path, how: str) -> Path:
+    """A store with something wrong."""
+    path = LOG.store(folder)
+    manifest = path / "store.json"
+    text = manifest.read_text()
+    facts = json.loads(text)
+    part = path / facts["tables"]["attempts"][0]
+    match how:
+        case "cut off":
+            manifest.write_text(text[: len(text) // 2])
+        case "empty":
+            manifest.write_text("")
+        case "not an object":
+            manifest.write_text("[]")
+        case "no tables":
+            manifest.write_text(json.dumps({"version": STORE_VERSION}))
+        case "newer":
+            manifest.write_text(json.dumps({**facts, "version": STORE_VERSION + 1}))
+        case "a file is missing":
+            part.unlink()
+        case "a file is cut off":
+            part.write_bytes(part.read_bytes()[:100])
+        case _:
+            raise ValueError(how)
+    return path
+
+
+DAMAGES = {
+    "cut off": "cannot be read",
+    "empty": "cannot be read",
+    "not an object": "cannot be read",
+    "no tables": "cannot be read",
+    "newer": "a newer holdfast wrote this store",
+    "a file is missing": "a file of the store is missing",
+    "a file is cut off": "cannot be read",
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_store(capsys: pytest.CaptureFixture[str], tmp_path: Path, how: str) -> None:
+    path = damaged(tmp_path, how)
+    for command in COMMANDS:
+        code, out, err = ended(capsys, command[0], path, *command[1:])
+        assert (code, out) == (2, ""), command
+        assert DAMAGES[how] in err
+        assert str(path) in err
+
+
+@pytest.mark.parametrize("how", ["cut off", "newer"])
+def test_a_damaged_store_is_not_written_over(tmp_path: Path, how: str) -> None:
+    path = damaged(tmp_path, how)
+    before = (path / "store.json").read_bytes()
+    with pytest.raises(StoreError):
+        fleet.ingest([tmp_path / "logs" / "sacct.psv"], path)
+    assert (path / "store.json").read_bytes() == before
+
+
+class FullDisk:
+    """Stands for a call that works `left` times, and then the disk is full."""
+
+    def __init__(self, real: Any, left: int) -> None:
+        self.real, self.left = real, left
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if self.left == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.left -= 1
+        return self.real(*arguments, **named)
+
+
+@pytest.mark.parametrize(("what", "left"), [("parquet", 0), ("parquet", 1), ("manifest", 0)])
+def test_a_full_disk_leaves_the_store_as_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, what: str, left: int
+) -> None:
+    path = LOG.store(tmp_path / "one")
+    before = fleet.status(path).to_dict()
+    manifest = (path / "store.json").read_bytes()
+    more = Log([Attempt(7, ("n2",), 5000, 6000)]).write(tmp_path / "two")
+    with monkeypatch.context() as patch:
+        if what == "parquet":
+            full = FullDisk(pq.ParquetWriter.write_table, left)
+            patch.setattr(pq.ParquetWriter, "write_table", lambda *a, **k: full(*a, **k))
+        else:
+            patch.setattr(store_module, "write_atomically", FullDisk(None, 0))
+        with pytest.raises(StoreError, match="as it was before") as told:
+            fleet.ingest(more, path)
+    assert "No space left on device" in str(told.value)
+    assert (path / "store.json").read_bytes() == manifest
+    assert fleet.status(path).to_dict() == before
+    # With room again the same call does it.
+    assert fleet.ingest(more, path).attempts == 3
+    assert fleet.status(path).attempts == 3
+
+
+def test_a_full_disk_in_a_new_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    sources = LOG.write(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "write_atomically", FullDisk(None, 0))
+        with pytest.raises(StoreError, match="No space left"):
+            fleet.ingest(sources, tmp_path / "store")
+    assert not (tmp_path / "store" / "store.json").exists()
+    with pytest.raises(StoreError, match="is no fleet store"):
+        fleet.open(tmp_path / "store")
+    assert fleet.ingest(sources, tmp_path / "store").attempts == 2
+
+
+def test_a_window_after_the_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    store = LOG.store(tmp_path)
+    for command in (["status"], ["goodput"], ["lemons"], ["report"]):
+        code, out, err = ended(capsys, *command, store, "--since", "2099-01-01", "--json")
+        assert (code, err) == (0, ""), command
+        assert all(map(math.isfinite, numbers_of(json.loads(out, parse_constant=pytest.fail))))
+    code, _, err = ended(capsys, "mttf", store, "--since", "2099-01-01", "--min-gpus", "0")
+    assert code == 2
+    assert "no attempt" in err
+
+
+def test_assumptions_that_make_no_sense() -> None:
+    for name in ("check_before_s", "preemption_slack_s", "min_gpus", "lemon_window_s"):
+        with pytest.raises(InputError, match=f"{name} makes no sense"):
+            fleet.Assumptions(**{name: -1})
+    with pytest.raises(HoldfastError, match="checkpoint interval of zero"):
+        fleet.Assumptions(checkpoint_interval_s=0)
+    for name in ("check_before_s", "init_s", "preemption_grace_s"):
+        with pytest.raises(InputError, match=name):
+            fleet.Assumptions(**{name: math.nan})
+        with pytest.raises(InputError, match=name):
+            fleet.Assumptions(**{name: math.inf})
