@@ -66,7 +66,7 @@ def over_time() -> pd.DataFrame:
 def test_bars_stack_without_gaps_up_to_the_total_with_its_interval() -> None:
     none = pd.DataFrame({"check": [], "first_s": []})
     figure = model_figures.rate_over_time(over_time(), "day", none, NODE_DAYS)
-    parts, totals = layers(figure)
+    _, parts, totals = layers(figure)
     for total in totals:
         stack = [part for part in parts if part["begin"] == total["begin"]]
         assert stack[0]["low"] == 0
@@ -89,7 +89,7 @@ def test_many_causes_share_the_last_colour() -> None:
     )
     none = pd.DataFrame({"check": [], "first_s": []})
     figure = model_figures.rate_over_time(frame, "day", none, NODE_HOURS)
-    parts, _ = layers(figure)
+    _, parts, _ = layers(figure)
     assert figure is not None
     assert len(set(figure.legend.values())) == len(figure.legend) == 7
     shared = next(part for part in parts if part["cause"] == model_figures.ALL_OTHER)

@@ -46,13 +46,18 @@ def rate_over_time(
     bars, totals = _stacked(over_time[over_time["node_days"] > 0], legend, rate)
     if not bars:
         return None
-    span = [1000 * over_time["begin_s"].min(), 1000 * over_time["end_s"].max()]
     axis = charts.time_axis("begin", f"Time, one bar a {unit}" * (not unit[0].isdigit()) or "Time")
-    axis = axis.scale(type="utc", domain=span)
+    # The whole log is in view, also where nothing failed at its ends. (A domain of times is compiled
+    # to what Vega warns of.)
+    span = [
+        {"begin": moment(over_time["begin_s"].min())},
+        {"begin": moment(over_time["end_s"].max())},
+    ]
     highest = max(row["rate"] for row in totals)
     y = alt.Y("low", type="quantitative").scale(domain=[0, 1.5 * highest])
     y = y.title(f"Failures {rate.text}")
     layers: list[Any] = [
+        alt.Chart(charts.data(span)).mark_rule(opacity=0).encode(x=axis),
         alt.Chart(charts.data(bars))
         .mark_bar()
         .encode(
