@@ -122,7 +122,7 @@ def _duckdb() -> BaseBackend:
 
 def _spark(engine: str) -> BaseBackend:
     try:
-        from pyspark.sql import SparkSession
+        import pyspark.sql  # noqa: F401
     except ModuleNotFoundError as error:
         raise MissingExtraError("pyspark", "spark") from error
     target, _, query = engine.partition("://")[2].partition("?")
@@ -130,9 +130,8 @@ def _spark(engine: str) -> BaseBackend:
     given = dict(parse_qsl(query))
     settings = {**_SPARK, **_SPARK_AT_START, **(_SPARK_LOCAL if local else {}), **given}
     master = (target or "local[*]") if local else f"spark://{target}"
-    context = _spark_context(master, settings)
     # A session of its own: two stores opened at once both have a table `attempts`.
-    session = SparkSession(context).newSession()
+    session = _running_spark(master, settings).newSession()
     for key, value in {**_SPARK, **given}.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
@@ -173,8 +172,8 @@ def _spark_backend() -> Any:
     return SparkBackend()
 
 
-def _spark_context(master: str, settings: dict[str, str]) -> Any:
-    """The Spark of this process, started if need be, without a word on the terminal."""
+def _running_spark(master: str, settings: dict[str, str]) -> Any:
+    """A session of the Spark of this process, started if need be, without a word on the terminal."""
     import os
     import shutil
     from tempfile import TemporaryFile
@@ -183,10 +182,11 @@ def _spark_context(master: str, settings: dict[str, str]) -> Any:
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
 
     running = SparkContext._active_spark_context
     if running is not None:
-        return running
+        return SparkSession(running)
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java", path=f"{home}/bin" if home else None) is None:
         raise InputError(
@@ -200,10 +200,14 @@ def _spark_context(master: str, settings: dict[str, str]) -> Any:
         # What Java and Spark's launcher print is shown only if they fail.
         try:
             gateway = launch_gateway(conf, {"stdout": said, "stderr": said})
-            return SparkContext(conf=conf, gateway=gateway)
+            # A cluster that does not answer lets the context start and then stops it.
+            return SparkSession(SparkContext(conf=conf, gateway=gateway))
         except (PySparkRuntimeError, Py4JError) as error:
+            if SparkContext._active_spark_context is not None:
+                SparkContext._active_spark_context.stop()
             said.seek(0)
-            lines = said.read().decode(errors="replace").splitlines() or [str(error)]
+            told = said.read().decode(errors="replace").splitlines()
+            lines = [line for line in told if not line.startswith("\tat ")] or [str(error)]
             raise InputError(
                 f"Spark does not start on {master}",
                 found="\n    ".join(lines[-8:]),
