@@ -144,7 +144,7 @@ def _lemons_sentence(analysis: Analysis, unit: RateUnit) -> str:
     found = analysis.lemons
     named = ", ".join(found.lemons[:MOST_NAMED])
     more = len(found.lemons) - MOST_NAMED
-    text = f"At a false discovery rate of {percent(analysis.log.assumptions.lemon_fdr, 0)}: "
+    text = f"At a false discovery rate of {100 * analysis.log.assumptions.lemon_fdr:g} %: "
     text += f"{named or 'none'}{f' and {more:,} more' if more > 0 else ''}."
     first = found.nodes.slice(0, 1).to_pylist()
     if first and first[0]["failures"]:
