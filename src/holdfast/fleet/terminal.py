@@ -250,7 +250,8 @@ def lemons(result: Lemons, verbose: bool = False) -> RenderableType:
     by_rule = _names(result.detector.rule_lemons_)
     return Group(
         Text(
-            f"lemons at a false discovery rate of {100 * result.detector.alpha:g} %: {_names(result.lemons)}"
+            f"lemons at a false discovery rate of {100 * result.detector.alpha:g} %: "
+            f"{_names(result.lemons)}"
         ),
         Text(f"nodes that meet the rule on seven signals: {by_rule}"),
         table(
