@@ -19,7 +19,13 @@ from holdfast.fleet.checkpoint_interval import (
     optimal_checkpoint_interval,
     young_interval,
 )
-from holdfast.fleet.ettr_forms import EttrParameters, ettr, expected_ettr, long_run_ettr, optimal_ettr
+from holdfast.fleet.ettr_forms import (
+    EttrParameters,
+    ettr,
+    expected_ettr,
+    long_run_ettr,
+    optimal_ettr,
+)
 from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
 from holdfast.fleet.ettr_solve import contours, solve
 

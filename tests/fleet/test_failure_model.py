@@ -17,6 +17,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.ageing import ageing
 from holdfast.fleet.failure_model import FailureModel, dispersion_test, garwood_interval
 from holdfast.fleet.failure_trend import trend
+from holdfast.fleet.wording import drift
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,7 @@ def test_trend_of_two_months_is_the_binomial_test():
     peer = stats.binomtest(21, 27, 0.6, alternative="two-sided")
     tails = [stats.binomtest(21, 27, 0.6, alternative=side).pvalue for side in ("less", "greater")]
     assert found.p_value == pytest.approx(2 * min(tails))
-    assert found.rate_ratio_per_month == pytest.approx(21 / 150 / (6 / 100))
+    assert found.rate_ratio == pytest.approx(21 / 150 / (6 / 100))
     interval = peer.proportion_ci(method="exact")
     odds = [p / (1 - p) * 100 / 150 for p in (interval.low, interval.high)]
     assert found.ci95 == pytest.approx(odds, rel=1e-6)
@@ -186,9 +187,9 @@ def test_trend_coverage_and_large_counts():
     assert covered >= 90  # an exact interval covers at least 95 %: P(below 90 of 100) < 0.02
     large = trend(np.arange(12), rng.poisson(rate * days * 300), days * 300)
     assert large.method.startswith("normal")
-    assert large.rate_ratio_per_month == pytest.approx(truth, rel=0.01)
+    assert large.rate_ratio == pytest.approx(truth, rel=0.01)
     assert large.p_value < 1e-10
-    assert "rises" in large.sentence
+    assert "rises" in drift(large)
 
 
 def test_both_methods_of_the_trend_agree(monkeypatch):
@@ -197,7 +198,7 @@ def test_both_methods_of_the_trend_agree(monkeypatch):
     monkeypatch.setattr("holdfast.fleet.failure_trend.EXACT_UP_TO", 0)
     normal = trend(range(5), counts, days)
     assert exact.method == "exact conditional"
-    assert exact.rate_ratio_per_month == normal.rate_ratio_per_month
+    assert exact.rate_ratio == normal.rate_ratio
     assert exact.ci95 == pytest.approx(normal.ci95, rel=2e-3)
     assert exact.p_value == pytest.approx(normal.p_value, rel=0.1)
 
@@ -205,18 +206,18 @@ def test_both_methods_of_the_trend_agree(monkeypatch):
 def test_trend_at_the_ends():
     nothing = trend([0, 1], [0, 0], [10.0, 10.0])
     assert nothing.p_value is None
-    assert "No trend can be told" in nothing.sentence
-    assert trend([0, 1], [3, 0], [10.0, 0.0]).months == 1
+    assert "No trend can be told" in drift(nothing)
+    assert trend([0, 1], [3, 0], [10.0, 0.0]).bins == 1
     first = trend([0, 1, 2], [9, 0, 0], [10.0, 10.0, 10.0])
-    assert first.rate_ratio_per_month == 0
+    assert first.rate_ratio == 0
     assert first.ci95[0] == 0
     assert first.ci95[1] < 1
-    assert "falls" in first.sentence
+    assert "falls" in drift(first)
     last = trend([0, 1, 2], [0, 0, 9], [10.0, 10.0, 10.0])
     assert json.loads(json.dumps(last.to_dict(), allow_nan=False))["ci95"][1] is None
     scattered = trend(range(6), [10, 90, 15, 80, 5, 95], [100.0] * 6)
     assert scattered.dispersion_p_value < 1e-6
-    assert "scatter more" in scattered.sentence
+    assert "scatter more" in drift(scattered)
     with pytest.raises(InputError, match="month"):
         trend([0.5, 1], [1, 1], [1.0, 1.0])
 

@@ -1,8 +1,9 @@
-"""Does the failure rate drift? An exact test and interval of its change per month.
+"""Does the failure rate drift? An exact test and interval of its change from bin to bin of time.
 
-Counts x_i of month m_i with exposure T_i are Poisson with mean T_i e^{a + b m_i}. Given their total n,
-S = sum m_i x_i is the sum of n independent draws of a month with probabilities proportional to
-T_i e^{b m_i}: its distribution is an n-fold convolution, free of a, and stochastically increasing in b.
+Counts x_i of month m_i (or of another bin) with exposure T_i are Poisson with mean T_i e^{a + b m_i}.
+Given their total n, S = sum m_i x_i is the sum of n independent draws of a month with probabilities
+proportional to T_i e^{b m_i}: its distribution is an n-fold convolution, free of a, and stochastically
+increasing in b.
 So tests and intervals of the rate ratio e^b are exact (Cox and Hinkley 1974, section 2.3).
 """
 
@@ -26,62 +27,50 @@ TAIL = 0.025
 
 @dataclass(frozen=True)
 class Trend:
-    """The change of the failure rate by month."""
+    """The change of the failure rate from one bin of time to the next."""
 
-    rate_ratio_per_month: float | None
-    """e^b: 1.1 is a rise of 10 % a month. None if it cannot be told; inf is None in `to_dict`."""
+    rate_ratio: float | None
+    """e^b: 1.1 is a rise of 10 % a bin. None if it cannot be told; inf is None in `to_dict`."""
     ci95: tuple[float, float] | None
     """Of the ratio; the upper end may be infinite."""
     p_value: float | None
     """Two-sided, of "no trend"."""
     dispersion_p_value: float | None
-    """Of months that scatter like Poisson counts; None where one expects fewer than 5 failures."""
+    """Of bins that scatter like Poisson counts; None where one expects fewer than 5 failures."""
     failures: int
-    months: int
-    """Months with exposure."""
+    bins: int
+    """Bins with exposure."""
     method: str
-
-    @property
-    def sentence(self) -> str:
-        """The finding in words."""
-        if self.rate_ratio_per_month is None or self.ci95 is None or self.p_value is None:
-            return "No trend can be told: it takes failures and at least two months."
-        low, high = (100 * (bound - 1) for bound in self.ci95)
-        change = 100 * (self.rate_ratio_per_month - 1)
-        word = "shows no trend" if self.p_value >= 0.05 else ("rises" if change > 0 else "falls")
-        text = (
-            f"The failure rate {word}: {change:+.1f} % a month (95 % interval {low:+.1f} to "
-            f"{high:+.1f} %, p = {self.p_value:.2g}) over {self.months} months and "
-            f"{self.failures:,} failures."
-        )
-        if self.dispersion_p_value is not None and self.dispersion_p_value < 0.01:
-            text += (
-                " The months scatter more than independent failures would, so the interval is too "
-                "narrow."
-            )
-        return text
+    unit: str
+    """What one bin is: "month", "week", "day", "hour", "10 minutes" or "minute"."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite bound is null."""
         return {
-            "rate_ratio_per_month": _finite(self.rate_ratio_per_month),
+            "rate_ratio": _finite(self.rate_ratio),
+            "per": self.unit,
             "ci95": None if self.ci95 is None else [_finite(bound) for bound in self.ci95],
             "p_value": self.p_value,
             "dispersion_p_value": self.dispersion_p_value,
             "failures": self.failures,
-            "months": self.months,
+            "bins": self.bins,
             "method": self.method,
-            "sentence": self.sentence,
         }
 
 
-def trend(month_index: npt.ArrayLike, failures: npt.ArrayLike, node_days: npt.ArrayLike) -> Trend:
-    """Test and measure the change of the failure rate from month to month.
+def trend(
+    month_index: npt.ArrayLike,
+    failures: npt.ArrayLike,
+    node_days: npt.ArrayLike,
+    unit: str = "month",
+) -> Trend:
+    """Test and measure the change of the failure rate from bin to bin of time, a month unless said.
 
     Args:
         month_index: whole numbers, any origin, shape (k,): 0, 1, 2 ... for consecutive months.
         failures: counts, shape (k,).
         node_days: exposure, shape (k,); months without are left out.
+        unit: what one bin is, if not a month.
 
     Raises:
         InputError: fractional months or counts, or failures without exposure.
@@ -94,7 +83,7 @@ def trend(month_index: npt.ArrayLike, failures: npt.ArrayLike, node_days: npt.Ar
     total = int(counts.sum())
     months = int(np.unique(month).size)
     if months < 2 or total == 0:
-        return Trend(None, None, None, None, total, months, "none: too little data")
+        return Trend(None, None, None, None, total, months, "none: too little data", unit)
     month = (month - month.min()).astype(np.int64)
     months_of = _Months(month, days, total)
     observed = int(month @ counts)
@@ -118,6 +107,7 @@ def trend(month_index: npt.ArrayLike, failures: npt.ArrayLike, node_days: npt.Ar
         total,
         months,
         method,
+        unit,
     )
 
 

@@ -135,7 +135,7 @@ def failure_trend(over_time: pd.DataFrame, unit: str) -> Trend:
         failures=("failures", "sum"), node_days=("node_days", "first")
     )
     at_least = bins["failures"] * SHORTEST_S / DAY_S
-    return trend(range(len(bins)), bins["failures"], bins["node_days"].clip(lower=at_least))
+    return trend(range(len(bins)), bins["failures"], bins["node_days"].clip(lower=at_least), unit)
 
 
 def failure_ageing(log: FleetLog, min_gpus: int) -> Ageing:

@@ -39,7 +39,7 @@ def rate(analysis: Analysis) -> Section:
     scope = f" of attempts above {analysis.min_gpus:,} GPUs" if analysis.min_gpus else ""
     sentence = "No failures, so no drift."
     if frame["failures"].sum():
-        sentence = drift(analysis.trend, unit)
+        sentence = drift(analysis.trend)
     if len(analysis.new_checks):
         sentence += " A step at the first event of a new check is a better view, not a worse fleet."
     table = pa.table(

@@ -15,7 +15,7 @@ ATTEMPTS = pa.schema(
     [
         # One row per execution of a job id on a set of nodes (a requeued job has several).
         pa.field("cluster", pa.string()),
-        pa.field("job_id", pa.string()),  # as sacct prints it: "123", "123_4" (array), "123+1" (het)
+        pa.field("job_id", pa.string()),  # as printed: "123", "123_4" (array), "123+1" (het)
         pa.field("job_id_raw", pa.int64()),  # JobIDRaw: the number the controller uses
         pa.field("attempt", pa.int32()),  # 1, 2, ...: order of the executions of this job id
         pa.field("db_index", pa.int64()),  # sacct DBIndex; null where the format lacks it
@@ -39,15 +39,15 @@ ATTEMPTS = pa.schema(
         pa.field("eligible_s", pa.int64()),
         pa.field("start_s", pa.int64()),
         pa.field("end_s", pa.int64()),  # null while it runs
-        pa.field("runtime_s", pa.int64()),  # seconds on its nodes; the overlap of a resize counted once
+        pa.field("runtime_s", pa.int64()),  # on its nodes; a resize's overlap counts once
         pa.field("time_limit_s", pa.int64()),  # null: none or unknown
         pa.field("node_count", pa.int32()),
         pa.field("nodes", pa.list_(pa.string())),  # expanded host list; empty if never started
-        pa.field("gpus", pa.int32()),  # GPUs of the whole attempt, allocated (requested if never started)
+        pa.field("gpus", pa.int32()),  # of the whole attempt; requested if never started
         pa.field("cpus", pa.int32()),
         pa.field("excluded_nodes", pa.list_(pa.string())),  # nodes the user asked to avoid
         pa.field("failed_node", pa.string()),  # named by Slurm (JSON, 23.x and later); else null
-        pa.field("recovered", pa.bool_()),  # lost by sacct, rebuilt from steps that precede their job
+        pa.field("recovered", pa.bool_()),  # lost by sacct, rebuilt from earlier steps
         pa.field("key", pa.int64()),  # hash of (cluster, job_id_raw, submit_s, recovered): identity
     ]
 )
@@ -70,7 +70,7 @@ HEALTH = pa.schema(
         pa.field("time_s", pa.float64()),
         pa.field("node", pa.string()),
         pa.field("check", pa.string()),  # the check's own name; "xid 79" for a kernel XID; "ticket"
-        pa.field("severity", pa.string()),  # HIGH (node removed at once), LOW (drained), "" (not said)
+        pa.field("severity", pa.string()),  # HIGH (removed at once), LOW (drained), ""
         pa.field("result", pa.string()),  # "fail", "warn" or "ok"
         pa.field("message", pa.string()),
         pa.field("xid", pa.int32()),  # NVIDIA XID number; null for everything else
@@ -84,7 +84,7 @@ NODE_OUTAGES = pa.schema(
         pa.field("node", pa.string()),
         pa.field("start_s", pa.int64()),
         pa.field("end_s", pa.int64()),  # null: not over
-        pa.field("state", pa.string()),  # DOWN, DRAIN, FAIL, MAINT ...; "FAILURE" from a failure log
+        pa.field("state", pa.string()),  # DOWN, DRAIN, MAINT ...; failure log: "FAILURE"
         pa.field("reason", pa.string()),
         pa.field("cause", pa.string()),  # a failure log's own cause; null elsewhere
         pa.field("key", pa.int64()),  # hash of (node, start_s, state): identity
@@ -143,7 +143,7 @@ STEPS = pa.schema(
         pa.field("job_id", pa.string()),
         pa.field("job_id_raw", pa.int64()),
         pa.field("db_index", pa.int64()),
-        pa.field("submit_s", pa.int64()),  # of the job row that the step belongs to, where it is known
+        pa.field("submit_s", pa.int64()),  # of the step's job row, where known
         pa.field("start_s", pa.int64()),
         pa.field("end_s", pa.int64()),
         pa.field("state", pa.string()),

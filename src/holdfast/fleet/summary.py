@@ -212,7 +212,7 @@ def _rate(analysis: Analysis) -> Iterator[Finding]:
         lead = "Failure rate:"
         text = f"{brief(unit.of(model.rate_per_1000_node_days_))} {brief_interval(low, high)} "
         text += f"failures {unit.text}{scope}; {mttf_text(analysis)}. "
-        text += drift(analysis.trend, analysis.over_time[1]) + _new_checks(analysis)
+        text += drift(analysis.trend) + _new_checks(analysis)
     else:
         lead = "Failure rate, an upper bound:"
         text = f"at most {brief(high)} failures {unit.text}{scope} (95 %); {mttf_text(analysis)}."

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.fleet.state_mix import Status
 
 MOST_ROWS = 15
+MOST_FINDINGS = 5
 MOST_NAMES = 12
 MOST_LOSSES = 10
 """Causes, and crash loops: they share a screen."""
@@ -61,12 +62,15 @@ def ingested(result: IngestResult) -> RenderableType:
 
 
 def reported(result: FleetReport) -> RenderableType:
-    """The morning summary."""
+    """The morning summary: the most important findings."""
     lines: list[RenderableType] = []
-    for place, finding in enumerate(result.findings, 1):
+    for place, finding in enumerate(result.findings[:MOST_FINDINGS], 1):
         line = Text(f"{place}. ")
         line.append(finding.lead, style="bold")
         lines.append(line.append(f"{' ' if finding.lead else ''}{finding.text}"))
+    more = len(result.findings) - MOST_FINDINGS
+    if more > 0:
+        lines.append(Text(f"({more} more on the page, or with --json)"))
     return Group(*lines)
 
 

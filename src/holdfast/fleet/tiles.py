@@ -89,11 +89,11 @@ def _rate(analysis: Analysis) -> list[Tile]:
 
 def _trend(analysis: Analysis) -> Trend | None:
     drift = analysis.trend
-    if drift.p_value is None or drift.rate_ratio_per_month is None:
+    if drift.p_value is None or drift.rate_ratio is None:
         return None
     if drift.p_value >= 0.05:
         return "steady"
-    return "rising" if drift.rate_ratio_per_month > 1 else "falling"
+    return "rising" if drift.rate_ratio > 1 else "falling"
 
 
 def _lemons(analysis: Analysis) -> Tile:

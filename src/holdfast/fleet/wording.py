@@ -92,15 +92,15 @@ def size(analysis: Analysis, nodes: int) -> str:
     return counted(nodes * analysis.log.gpus_per_node, "GPU")
 
 
-def drift(trend: Trend, unit: str) -> str:
+def drift(trend: Trend) -> str:
     """Whether the rate changes from bin to bin, in a sentence."""
-    if trend.rate_ratio_per_month is None or trend.ci95 is None or trend.p_value is None:
+    if trend.rate_ratio is None or trend.ci95 is None or trend.p_value is None:
         return "No trend can be told: it takes failures and two bins of time."
-    change, low, high = (_signed(ratio - 1) for ratio in (trend.rate_ratio_per_month, *trend.ci95))
+    change, low, high = (_signed(ratio - 1) for ratio in (trend.rate_ratio, *trend.ci95))
     word = "No trend"
     if trend.p_value < 0.05:
-        word = "The rate rises" if trend.rate_ratio_per_month > 1 else "The rate falls"
-    each = f"a {unit}" if not unit[0].isdigit() else f"in {unit}"
+        word = "The rate rises" if trend.rate_ratio > 1 else "The rate falls"
+    each = f"in {trend.unit}" if trend.unit[0].isdigit() else f"a {trend.unit}"
     text = f"{word}: {change} {each} [{low}, {high}], {probability('p', trend.p_value, 2)}."
     if trend.dispersion_p_value is not None and trend.dispersion_p_value < 0.01:
         text += (
