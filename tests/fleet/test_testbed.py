@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,7 @@ def test_the_two_worst_nodes_are_the_lemons(testbed: Path, testbed_log: FleetLog
 def test_causes_of_the_injected_failures(
     testbed: Path, testbed_log: FleetLog, ran: list[dict[str, Any]]
 ) -> None:
+    explain = cache(partial(fleet.attribute, testbed_log))
     explained = right = 0
     without = []
     for failure in truth(testbed, "failures"):
@@ -183,7 +185,7 @@ def test_causes_of_the_injected_failures(
                 continue
             if abs(row["stop_s"] - moment) > 2 or row["state"] not in ("NODE_FAIL", "FAILED"):
                 continue
-            attempts = fleet.attribute(testbed_log, row["job_id"]).attempts
+            attempts = explain(row["job_id"]).attempts
             (attempt,) = [
                 each for each in attempts if each["end"] and seconds(each["end"]) == row["stop_s"]
             ]
