@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -93,6 +94,8 @@ def holdfast(
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line, and exit: 0 done, 1 the answer is a failure, 2 bad input or usage."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    # Building queries makes many objects and hardly a cycle: look for cycles less often.
+    gc.set_threshold(100_000, 50, 100)
     code = _run(given)
     try:
         sys.stdout.flush()
