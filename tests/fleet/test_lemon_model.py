@@ -380,3 +380,38 @@ def test_bad_columns_are_refused():
         fit(["a"], [1], [1], window_days=0)
     with pytest.raises(InputError, match="alpha"):
         LemonDetector(alpha=0)
+
+
+def test_shared_blame_still_ranks_the_nodes():
+    # Every failure is of a 16-node attempt and nothing names its node; four nodes are 15 times worse.
+    generator = np.random.default_rng(3)
+    nodes, size = 200, 16
+    rate = np.full(nodes, 2e-3)
+    rate[:4] *= 15
+    blame, days, failures = np.zeros(nodes), np.zeros(nodes), 0
+    for _ in range(6000):
+        part = generator.choice(nodes, size, replace=False)
+        lasted = generator.exponential(1.0)
+        days[part] += lasted
+        if generator.random() < 1 - math.exp(-rate[part].sum() * lasted):
+            blame[part] += 1 / size
+            failures += 1
+    names = [f"n{place}" for place in range(nodes)]
+    exposure = BlameExposure.from_rows(
+        names,
+        node=names,
+        size=[size] * nodes,
+        node_days=days,
+        failure_size=[size] * size * failures,
+        failure_blame=[1 / size] * size * failures,
+        failure_known=[False] * size * failures,
+    )
+    assert exposure.blame_scale == pytest.approx(1 / size)
+    detector = LemonDetector().fit(
+        names, days, blame, known_failures=np.zeros(nodes), exposure=exposure
+    )
+    assert detector.prior_ is not None  # unscaled, shared blame looks as if no two nodes differed
+    worst = detector.nodes_.slice(0, 3).to_pylist()
+    assert {row["node"] for row in worst} <= {"n0", "n1", "n2", "n3"}
+    assert all(row["fleet_rate_change"] < 0 for row in worst)
+    assert worst[0]["shrunk_rate"] > detector.fleet_rate_per_1000_node_days_

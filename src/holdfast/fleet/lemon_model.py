@@ -49,7 +49,8 @@ class LemonDetector:
         lemons_: names of nodes with q < alpha, in the order of `nodes_`.
         rule_lemons_: names of nodes that meet the rule, in the order of `nodes_`.
         fleet_rate_per_1000_node_days_: blame over node-days of all nodes.
-        prior_: (a, b) of the Gamma prior, node-days for b; None where the nodes do not differ.
+        prior_: (a, b) of the Gamma prior of blame and node-days over `BlameExposure.blame_scale`;
+            None where the nodes do not differ.
         thresholds_: value that each given signal must exceed.
         missing_signals_: signals of the rule that were not given.
     """
@@ -127,8 +128,9 @@ class LemonDetector:
         total_blame, total_days = float(blame.sum()), float(days.sum())
         fleet = total_blame / total_days if total_days > 0 else 0.0
         self.fleet_rate_per_1000_node_days_ = 1000 * fleet
-        self.prior_ = gamma_prior(blame, days)
-        shrunk, low, high = shrink(blame, days, self.prior_)
+        scale = 1.0 if exposure is None else exposure.blame_scale
+        self.prior_ = gamma_prior(blame / scale, days / scale)
+        shrunk, low, high = shrink(blame / scale, days / scale, self.prior_)
         q_value = np.ones(days.shape)
         q_value[days > 0] = benjamini_hochberg(p_value[days > 0])
         # Pulling a node hands its work to the others, which fail at their own shrunk rate.

@@ -144,6 +144,17 @@ class BlameExposure:
         return cls(2 ** np.arange(classes, dtype=np.int64), days, known, shared)
 
     @property
+    def blame_scale(self) -> float:
+        """Sum of blame^2 / sum of blame: the variance of a node's blame over its mean.
+
+        1 where every failure has a known node. Shared blame comes in small parts, so it scatters less
+        than a count of the same size; divided by the scale it scatters like one (quasi-Poisson).
+        """
+        total = float(self.known_failures.sum() + self.shared_failures.sum())
+        squares = float(self.known_failures.sum() + (self.shared_failures / self.sizes).sum())
+        return squares / total if total > 0 else 1.0
+
+    @property
     def shares(self) -> FloatArray:
         """Each node's share of the node-days of each size, shape (n, k)."""
         total = self.node_days.sum(axis=0)
