@@ -108,9 +108,6 @@ def _runs(log: FleetLog) -> ibis.Table:
         t = t.filter(t.runtime_s >= assumed.long_run_s).union(
             t.filter(t.runtime_s < assumed.long_run_s).semi_join(again, "run")
         )
-    long_enough = t.group_by("run").agg(on_nodes_s=t.runtime_s.sum())
-    long_enough = long_enough.filter(long_enough.on_nodes_s >= assumed.long_run_s)
-    t = t.semi_join(long_enough, "run")
     cut = infrastructure_failures(log).select("key").union(preemptions(log).select("key"))
     t = t.left_join(cut.distinct().mutate(cut=True), "key").drop("key_right")
     ran = t.runtime_s.cast("float64")
@@ -133,6 +130,7 @@ def _runs(log: FleetLog) -> ibis.Table:
         runtime_s=t.runtime_s.sum(),
         productive_s=t.productive.sum(),
     )
+    runs = runs.filter(runs.runtime_s >= assumed.long_run_s)
     return runs.mutate(
         gpus_max=bucket_top(runs.gpus), ettr=runs.productive_s / (runs.queued_s + runs.runtime_s)
     )
