@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from logs import Attempt, Check, Log, Outage, random_log
-from test_attribution import blame_by_loops
+from test_attribution import AFTER, BEFORE, blame_by_loops, causes_by_loops
 
 from conftest import RandomFleet
 from holdfast.fleet import Assumptions
@@ -43,9 +43,14 @@ def exposure_by_loops(log: Log, since: float = 0) -> dict[str, float]:
 
 def incidents_by_loops(log: Log, gap_s: float = 60) -> dict[str, list[float]]:
     """Node -> the blame of each of its incidents."""
-    by_node: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    by_node: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for attempt, node, blame in blame_by_loops(log):
-        by_node[node].append((attempt.stop, blame))
+        signs = [
+            (abs(cause.offset), cause.offset)
+            for cause in causes_by_loops(log, attempt, BEFORE, AFTER)
+            if cause.check.rated == "HIGH" and cause.check.node == node
+        ]
+        by_node[node].append((attempt.stop + (min(signs)[1] if signs else 0), blame))
     incidents: dict[str, list[float]] = {}
     for node, failures in by_node.items():
         failures.sort()
@@ -138,3 +143,15 @@ def test_an_idle_node_of_the_inventory_is_there(tmp_path: Path) -> None:
     log = Log([Attempt(1, ("n1",), 0, DAY)], nodes={"n1": 8, "n2": 8}).open(tmp_path)
     frame = node_signals(log).frame.set_index("node")
     assert frame["node_days"].to_dict() == {"n1": pytest.approx(1), "n2": 0}
+
+
+def test_one_check_that_ends_many_jobs_is_one_incident(tmp_path: Path) -> None:
+    """Jobs fail over minutes around one HIGH check; two checks are two incidents."""
+    ends = (3600, 3720, 3840, 30_000)
+    attempts = [Attempt(j, ("n1",), 0, end, "FAILED") for j, end in enumerate(ends, 1)]
+    checks = [
+        Check(3590, "n1", "check iblink", "HIGH"),
+        Check(29_990, "n1", "check iblink", "HIGH"),
+    ]
+    frame = node_signals(Log(attempts, checks).open(tmp_path)).frame.set_index("node")
+    assert frame.loc["n1", "failures"] == 2

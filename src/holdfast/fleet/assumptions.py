@@ -40,7 +40,8 @@ class Assumptions:
     long_run_s: float = 86_400.0
     """Measured ETTR is taken over job runs that spent at least this long on their nodes."""
     incident_gap_s: float = 60.0
-    """Failures of attempts on one node closer together than this are one incident of the node."""
+    """Events of one node (checks that explain failures, else the failures) closer together than this are
+    one incident."""
     lemon_window_s: float = 28 * 86_400.0
     """Lemon signals are counted over this time before the end of the log."""
     lemon_fdr: float = 0.05

@@ -257,7 +257,9 @@ def blamed_nodes(log: FleetLog) -> ir.Table:
     The node that Slurm names (JSON `failed_node`, controller log, an outage that begins at the end of
     the attempt) takes it all; else the nodes with a HIGH check; else every node of the attempt.
 
-    Columns: key, node, blame, evidence ("slurm", "check" or "none"), node_count, stop_s, state.
+    Columns: key, node, blame, evidence ("slurm", "check" or "none"), node_count, stop_s, state, and
+    event_s: the HIGH check on the node nearest to the end, else the end: one event of a node may end
+    many attempts, and not all at once.
     """
     return log.keep("blamed_nodes", lambda: _blame(log))
 
@@ -265,13 +267,12 @@ def blamed_nodes(log: FleetLog) -> ir.Table:
 def _blame(log: FleetLog) -> ir.Table:
     failures = infrastructure_failures(log)
     slurm = _failed_evident(log).select("key", "node").distinct().mutate(level=0)
-    checks = (
-        ranked_causes(log)
-        .filter(lambda t: t.severity == "HIGH")
-        .select("key", "node")
-        .distinct()
-        .mutate(level=1)
+    high = ranked_causes(log).filter(lambda t: t.severity == "HIGH")
+    nearest = ibis.row_number().over(
+        group_by=["key", "node"], order_by=[high.offset_s.abs(), high.time_s]
     )
+    signs = high.mutate(place=nearest).filter(lambda t: t.place == 0)
+    checks = signs.select("key", "node").mutate(level=1)
     every = _failed_ends(log).select("key", "node").mutate(level=2)
     levels = slurm.union(checks).union(every).semi_join(failures, "key")
     best = levels.group_by("key").agg(level=levels.level.min())
@@ -280,6 +281,7 @@ def _blame(log: FleetLog) -> ir.Table:
     chosen = chosen.join(sizes, "key").join(
         failures.select("key", "node_count", "stop_s", "state"), "key"
     )
+    chosen = chosen.left_join(signs.select("key", "node", "time_s"), ["key", "node"])
     return chosen.select(
         "key",
         "node",
@@ -288,6 +290,7 @@ def _blame(log: FleetLog) -> ir.Table:
         node_count=chosen.node_count,
         stop_s=chosen.stop_s,
         state=chosen.state,
+        event_s=ibis.coalesce(chosen.time_s, chosen.stop_s.cast("float64")),
     )
 
 

@@ -90,14 +90,14 @@ def _exposure(log: FleetLog) -> pd.DataFrame:
 
 
 def _incidents(log: FleetLog) -> pd.DataFrame:
-    """Failures of attempts on a node at (nearly) one time are one incident of the node.
+    """Failures by events of a node at (nearly) one time are one incident of the node.
 
     Returns:
         node, node_count (of the attempt that says most), blame, known.
     """
-    blamed = log.frame(blamed_nodes(log).select("node", "node_count", "blame", "stop_s", "key"))
-    blamed = blamed.sort_values(["node", "stop_s", "key"], ignore_index=True)
-    apart = blamed.groupby("node")["stop_s"].diff() > log.assumptions.incident_gap_s
+    blamed = log.frame(blamed_nodes(log).select("node", "node_count", "blame", "event_s", "key"))
+    blamed = blamed.sort_values(["node", "event_s", "key"], ignore_index=True)
+    apart = blamed.groupby("node")["event_s"].diff() > log.assumptions.incident_gap_s
     blamed["incident"] = apart.groupby(blamed["node"]).cumsum()
     telling = blamed.sort_values(["node", "incident", "blame"], kind="stable")
     incidents = telling.groupby(["node", "incident"], as_index=False).last()
