@@ -116,3 +116,16 @@ def test_scontrol_round_trip(
     reasons = ("none", "n/a", "null", "None", "NONE", "Unknown", "unknown", "UNKNOWN")
     found = rows(read(SCONTROL, path)["nodes"], *COLUMNS)
     assert found == [(*row[:4], None if row[4] in reasons else row[4]) for row in expected]
+
+
+def test_sinfo_with_a_delimiter_in_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "sinfo.txt"
+    path.write_text(
+        "NODELIST|STATE|GRES|REASON|USER\n"
+        "n1|drained|gpu:h100:8|cable reseat | ticket 4711|root\n"
+        "n2|idle|gpu:h100:8|none|Unknown\n"
+    )
+    assert rows(read(SINFO, path)["nodes"], "node", "gpus", "reason") == [
+        ("n1", 8, "cable reseat | ticket 4711"),
+        ("n2", 8, None),
+    ]

@@ -83,3 +83,21 @@ def test_round_trip(
         (node, start, None if length is None else start + length, state, reason)
         for node, start, length, state, reason in outages
     ]
+
+
+def test_a_delimiter_in_the_reason(tmp_path: Path) -> None:
+    # As a real cluster printed it: `scontrol update ... reason="cable reseat | ticket 4711"`.
+    path = tmp_path / "events.txt"
+    path.write_text(
+        "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User|Duration|TRES\n"
+        "c|n7|2026-11-20T13:38:41|2026-11-20T13:39:08|DOWN|hc: check blockdev|root(0)|00:00:27|cpu=96\n"
+        "c|n8|2026-11-20T13:38:13|2026-11-20T13:38:31|DRAIN|cable reseat | ticket 4711|root(0)|00:00:18|"
+        "cpu=96\n"
+        "c|n9|2026-11-20T13:38:13|DRAIN\n"
+    )
+    tables = read(SLURM_EVENTS, path)
+    assert rows(tables["node_outages"], "node", "start_s", "end_s", "reason") == [
+        ("n7", at("13:38:41"), at("13:39:08"), "hc: check blockdev"),
+        ("n8", at("13:38:13"), at("13:38:31"), "cable reseat | ticket 4711"),
+    ]
+    assert [line for line, *_ in rejected(tables)] == [4]

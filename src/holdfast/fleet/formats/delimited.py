@@ -78,21 +78,25 @@ def header_at(path: Path, delimiter: str | None = None) -> Header:
     return header
 
 
-def read_delimited(path: Path, header: Header, *, quoted: bool) -> Iterator[pa.Table]:
+def read_delimited(
+    path: Path, header: Header, *, quoted: bool, free_text: str | None = None
+) -> Iterator[pa.Table]:
     """The records of a delimited file as tables of strings; ragged records are left out.
 
     Args:
         path: the file, compressed or not.
         header: its header.
         quoted: whether fields may stand in double quotes (CSV), which may span lines.
+        free_text: the one column into which people write what they like, delimiters included; what a
+            record has too many goes back there. For files that fit in memory.
 
     Yields:
         Tables with the header's columns (a repeated name gets a number); together they hold every
         record whose number of fields is the header's, in order: the index over all of them is what
         `place_rejects` takes.
     """
-    if len(header.delimiter) > 1:
-        yield _split_by_long_delimiter(path, header)
+    if len(header.delimiter) > 1 or free_text is not None:
+        yield _split_in_memory(path, header, free_text)
         return
     import pyarrow.csv as arrow_csv
 
@@ -141,6 +145,7 @@ def place_rejects(
     rejects: Rejects,
     *,
     quoted: bool,
+    free_text: str | None = None,
 ) -> None:
     """Find line and text of the records that cannot be used.
 
@@ -151,9 +156,10 @@ def place_rejects(
         records: how many records `read_delimited` gave; ragged ones are found besides.
         rejects: receives them.
         quoted: as for `read_delimited`.
+        free_text: as for `read_delimited`.
     """
     width, index = len(header.names), 0
-    for line, fields in _records(path, header, quoted=quoted):
+    for line, fields in _records(path, header, quoted=quoted, free_text=free_text):
         if len(fields) != width:
             rejects.add(line, WRONG_WIDTH, header.delimiter.join(fields))
             continue
@@ -165,14 +171,17 @@ def place_rejects(
         rejects.add(1, f"{abs(index - records)} records with unbalanced quotes", "")
 
 
-def _records(path: Path, header: Header, *, quoted: bool) -> Iterator[tuple[int, list[str]]]:
+def _records(
+    path: Path, header: Header, *, quoted: bool, free_text: str | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Line and fields of each record."""
     with open_source(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
         if len(header.delimiter) > 1 or not quoted:
             for number, line in enumerate(text, start=1):
                 bare = line.rstrip("\r\n")
                 if number > 1 and bare:
-                    yield number, bare.split(header.delimiter)
+                    yield number, _rejoined(bare.split(header.delimiter), header, free_text)
             return
         csv.field_size_limit(1 << 30)
         rows = csv.reader(text, delimiter=header.delimiter)
@@ -184,9 +193,20 @@ def _records(path: Path, header: Header, *, quoted: bool) -> Iterator[tuple[int,
             start = rows.line_num + 1
 
 
-def _split_by_long_delimiter(path: Path, header: Header) -> pa.Table:
+def _rejoined(fields: list[str], header: Header, free_text: str | None) -> list[str]:
+    """The fields, with those that a delimiter in the column `free_text` made put together again."""
+    surplus = len(fields) - len(header.names)
+    if surplus <= 0 or free_text not in header.names:
+        return fields
+    at = header.names.index(free_text)
+    text = header.delimiter.join(fields[at : at + surplus + 1])
+    return [*fields[:at], text, *fields[at + surplus + 1 :]]
+
+
+def _split_in_memory(path: Path, header: Header, free_text: str | None) -> pa.Table:
     names = _distinct(header.names)
-    rows = [row for _, row in _records(path, header, quoted=False) if len(row) == len(names)]
+    records = _records(path, header, quoted=False, free_text=free_text)
+    rows = [row for _, row in records if len(row) == len(names)]
     return pa.table(
         [pa.array([row[i] for row in rows], pa.string()) for i in range(len(names))], names=names
     )

@@ -169,14 +169,19 @@ def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
 
 
 def _row(line: str, names: list[str], delimiter: str | None) -> dict[str, str] | None:
-    fields = [field.strip() for field in line.split(delimiter)]
-    if len(fields) == len(names) + 1 and not fields[-1]:
+    fields = line.split(delimiter)
+    if len(fields) == len(names) + 1 and not fields[-1].strip():
         fields.pop()  # a format that ends with the delimiter
+    surplus = len(fields) - len(names)
+    if surplus > 0 and delimiter is not None and "REASON" in names:
+        # An administrator may write a delimiter into the reason.
+        at = names.index("REASON")
+        fields[at : at + surplus + 1] = [delimiter.join(fields[at : at + surplus + 1])]
     if len(fields) != len(names):
         return None
     row: dict[str, str] = {}
     for name, field in zip(names, fields, strict=True):
-        row[name] = row.get(name) or field
+        row[name] = row.get(name) or field.strip()
     return row
 
 

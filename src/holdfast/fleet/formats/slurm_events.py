@@ -1,7 +1,7 @@
 """`sacctmgr show event -P`: the periods in which nodes were down or drained.
 
-Any subset of the columns that has NodeName and TimeStart is read, with any delimiter. Rows without a
-node are events of the whole cluster and are skipped.
+Any subset of the columns that has NodeName and TimeStart is read, with any delimiter; a reason may hold
+the delimiter. Rows without a node are events of the whole cluster and are skipped.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from holdfast.fleet.schema import NODE_OUTAGES
 
 _NODE = ("NodeName", "Node Name")
 _START = ("TimeStart", "Start")
+_FREE_TEXT = "Reason"  # an administrator may write "cable reseat | ticket 4711"
 _FLAGS = r"[*~#$%@+^!\-]+$"  # what Slurm appends to a node's state: "*" = does not respond ...
 
 
@@ -47,13 +48,13 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     bad: dict[int, str] = {}
     records = 0
-    for piece in read_delimited(path, header, quoted=False):
+    for piece in read_delimited(path, header, quoted=False, free_text=_FREE_TEXT):
         table, reasons = _outages(header, piece, options)
         for index in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist():
             bad[records + index] = reasons[index].as_py()
         records += piece.num_rows
         yield Batch({"node_outages": table})
-    place_rejects(path, header, bad, records, rejects, quoted=False)
+    place_rejects(path, header, bad, records, rejects, quoted=False, free_text=_FREE_TEXT)
     yield Batch({"rejects": rejects.table()}, decompressed_size(path))
 
 
