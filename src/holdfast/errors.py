@@ -67,7 +67,6 @@ class MissingExtraError(HoldfastError):
     """
 
     def __init__(self, library: str, extra: str) -> None:
-        self.library = library
         self.extra = extra
         super().__init__(
             f"this needs {library}, which is not installed\n  remedy: pip install 'holdfast[{extra}]'"

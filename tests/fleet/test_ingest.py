@@ -490,3 +490,18 @@ def test_what_an_interrupted_commit_left_is_removed(testbed: Path, tmp_path: Pat
     listed = set(Store.open(store).files("attempts"))
     assert set((store / "attempts").iterdir()) == listed
     assert ingest_commit.iso(0) == "1970-01-01T00:00:00Z"
+
+
+def test_a_column_map_reads_what_no_format_recognises(tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    table = folder / "ours.csv"
+    table.write_text("id,who,st,b,e,n\n7,ann,Failed,2026-01-01T00:00:00,2026-01-01T01:00:00,n1\n")
+    columns = tmp_path / "map.toml"
+    columns.write_text(
+        'table = "attempts"\n[columns]\njob_id = "id"\nuser = "who"\nstate = "st"\n'
+        'start_s = "b"\nend_s = "e"\nnodes = "n"\n[values.state]\nFailed = "FAILED"\n'
+    )
+    for place, source in enumerate((table, folder)):
+        result = ingest([source], tmp_path / f"store{place}", column_map=columns)
+        assert (result.attempts, result.sources[0]["format"]) == (1, "mapped")

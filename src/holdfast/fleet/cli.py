@@ -17,115 +17,27 @@ from holdfast.console import (
     remark,
 )
 from holdfast.errors import InputError
+from holdfast.fleet.options import (
+    ChainOption,
+    CheckAfterOption,
+    CheckBeforeOption,
+    CheckpointOption,
+    GraceOption,
+    InitOption,
+    LongRunOption,
+    MinGpusOption,
+    SinceOption,
+    SlackOption,
+    StoreArgument,
+    TaxonomyOption,
+    WriteOption,
+)
 from holdfast.tables import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from holdfast.fleet.log import FleetLog
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-
-StoreArgument = Annotated[
-    Path, typer.Argument(metavar="STORE", help="The folder that `holdfast fleet ingest` wrote.")
-]
-SinceOption = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="WHEN",
-        help="Use only what happened after: 30d (before the end of the log) or an ISO time.",
-    ),
-]
-CheckBeforeOption = Annotated[
-    float,
-    typer.Option(
-        "--check-before",
-        parser=duration,
-        metavar="DURATION",
-        help="A check explains an end at most this long after it fired.",
-    ),
-]
-CheckAfterOption = Annotated[
-    float,
-    typer.Option(
-        "--check-after",
-        parser=duration,
-        metavar="DURATION",
-        help="... or at most this long before it fired.",
-    ),
-]
-GraceOption = Annotated[
-    float,
-    typer.Option(
-        "--preempt-grace",
-        parser=duration,
-        metavar="DURATION",
-        help="Preemption grace time, for a QOS whose own is not in the store.",
-    ),
-]
-SlackOption = Annotated[
-    float,
-    typer.Option(
-        "--preempt-slack",
-        parser=duration,
-        metavar="DURATION",
-        help="A preemptor starts at most grace + this after the end of its victim.",
-    ),
-]
-CheckpointOption = Annotated[
-    float,
-    typer.Option(
-        "--checkpoint",
-        parser=duration,
-        metavar="DURATION",
-        help="Assumed checkpoint interval: a failure loses half of it.",
-    ),
-]
-InitOption = Annotated[
-    float,
-    typer.Option(
-        "--init",
-        parser=duration,
-        metavar="DURATION",
-        help="Assumed unproductive time after each start.",
-    ),
-]
-WriteOption = Annotated[
-    float,
-    typer.Option(
-        "--write",
-        parser=duration,
-        metavar="DURATION",
-        help="Time for which a checkpoint write stops the job.",
-    ),
-]
-MinGpusOption = Annotated[
-    int,
-    typer.Option(
-        "--min-gpus",
-        min=0,
-        help="Take the failure rate over attempts with more GPUs than this; 0: all.",
-    ),
-]
-LongRunOption = Annotated[
-    float,
-    typer.Option(
-        "--long-run",
-        parser=duration,
-        metavar="DURATION",
-        help="Measure the ETTR of runs that spent at least this long on their nodes.",
-    ),
-]
-ChainOption = Annotated[
-    bool,
-    typer.Option(
-        "--chain-by-name",
-        help="Chain attempts also across job ids, by user, name, directory and size.",
-    ),
-]
-TaxonomyOption = Annotated[
-    Path | None,
-    typer.Option("--taxonomy", metavar="FILE", help="Your own check names and symptoms (TOML)."),
-]
 
 
 def _open(
@@ -175,7 +87,11 @@ def ingest(
     ] = None,
     column_map: Annotated[
         Path | None,
-        typer.Option("--map", metavar="FILE", help="TOML map of the columns of CSV or Parquet."),
+        typer.Option(
+            "--map",
+            metavar="FILE",
+            help="TOML map of the columns of CSV or Parquet files in no known format.",
+        ),
     ] = None,
     gpus_per_node: Annotated[
         int | None,

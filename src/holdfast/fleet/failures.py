@@ -21,16 +21,10 @@ from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.failure_model import FailureModel
 from holdfast.fleet.failure_trend import Trend, trend
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
-from holdfast.fleet.log import DAY_S, FleetLog, open_log
+from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
 from holdfast.fleet.outage_log import known_nodes
 from holdfast.fleet.store import Store
 from holdfast.fleet.timeline import larger_than
-
-SHORTEST_S = 0.5
-"""Slurm keeps whole seconds: an attempt that failed within its first ran for less than one."""
-
-MOST_DURATIONS = 200_000
-"""Distinct durations given to the ageing check; more are rounded together."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from holdfast.progress import Tracker, track
 
 _LOCK = ".lock"
 _SHOWN_REJECTS = 3
+_TABLE_SUFFIXES = {".csv", ".tsv", ".parquet"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def ingest(
         since: leave out attempts that ended before (in `timezone` unless it carries a zone).
         until: leave out attempts that ended at this time or later, or began later.
         max_reject_share: share of the records of one source above which it is refused.
-        column_map: TOML map for CSV and Parquet.
+        column_map: TOML map for CSV and Parquet: files that no format recognises are read by it.
         gpus_per_node: GPUs of a node, for formats that count nodes or processors only.
         delimiter: of `sacct` text; None: detect.
 
@@ -123,7 +124,8 @@ def ingest(
     )
     window = (_seconds(since, zone), _seconds(until, zone))
     settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node)
-    found, strangers = _find(sources, format, folder, settings)
+    fallback = None if column_map is None else by_name("mapped")
+    found, strangers = _find(sources, format, fallback, folder, settings)
     old = _existing(folder)
     with _only_writer(folder), _disk_errors(folder):
         sweep(folder)
@@ -143,9 +145,16 @@ def ingest(
 
 
 def _find(
-    sources: Sequence[str | Path], name: str | None, store: Path, settings: Sequence[object]
+    sources: Sequence[str | Path],
+    name: str | None,
+    fallback: Format | None,
+    store: Path,
+    settings: Sequence[object],
 ) -> tuple[list[_Source], list[str]]:
-    """The files to read, each with its format, and those that nobody knows."""
+    """The files to read, each with its format, and those that nobody knows.
+
+    `fallback` is for tables that no format recognises, where the user says what their columns mean.
+    """
     chosen = None if name is None else by_name(name)
     found: list[tuple[Path, Format]] = []
     strangers: list[str] = []
@@ -155,10 +164,13 @@ def _find(
                 raise InputError(
                     "the file does not exist", path=source, remedy="check the path of the log"
                 )
-            found.append((source, chosen or detect(source)))
+            known = chosen or (recognise(source) or fallback if fallback else detect(source))
+            found.append((source, known))
             continue
         for file in _files_under(source, store):
             kind = chosen or recognise(file)
+            if kind is None and _TABLE_SUFFIXES.intersection(file.suffixes):
+                kind = fallback
             if kind is None:
                 strangers.append(str(file))
             else:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 DAY_S = 86_400
 HOUR_S = 3_600
+SHORTEST_S = 0.5
+"""Slurm keeps whole seconds: an attempt that failed within its first ran for less than one."""
 
 NODE_FAIL = "NODE_FAIL"
 

@@ -12,15 +12,12 @@ import pandas as pd
 
 from holdfast.fleet.attribution import blamed_nodes
 from holdfast.fleet.lemon_statistics import BlameExposure
-from holdfast.fleet.log import DAY_S, NODE_FAIL, FleetLog
+from holdfast.fleet.log import DAY_S, NODE_FAIL, SHORTEST_S, FleetLog
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
 TICKET = "ticket"
-
-SHORTEST_S = 0.5
-"""Slurm keeps whole seconds: an attempt that failed within its first ran for less than one."""
 
 
 @dataclass(frozen=True)

@@ -202,11 +202,6 @@ def duration_s(text: str) -> int | None:
     return int(a or 0) * 3600 + int(b or 0) * 60 + int(c)
 
 
-def parse_time_limit(values: Column) -> pa.Array:
-    """`Timelimit` in seconds; null for ``UNLIMITED``, ``Partition_Limit`` and blanks."""
-    return by_distinct(values, duration_s, pa.int64())
-
-
 def parse_integer(values: Column) -> pa.Array:
     """Whole numbers (int64); null for everything else."""
     array = flat(values)
