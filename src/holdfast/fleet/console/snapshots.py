@@ -1,0 +1,201 @@
+"""What the console shows: the store as of its last commit, analysed once and shared by all requests.
+
+A commit replaces `store.json`; each commit is a *generation*. The first request after a commit starts
+the analysis of the new generation in the background and waits for it a little; until it is there,
+pages show the generation before. So `--watch` shows new data as soon as they are understood, and a
+large log never leaves a reader without a page.
+
+    snapshots = Snapshots(store, assumptions, prepare=lambda snapshot: snapshot.kept(...))
+    text = snapshots.answer(lambda snapshot: snapshot.kept("findings", findings))
+
+An engine's connection serves one thread at a time: everything that reads the log runs under the lock
+of its generation, inside `Snapshot.kept` or `Snapshot.read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event, Lock, RLock, Thread
+from typing import Any, Protocol, TypeVar, cast
+
+import duckdb
+
+from holdfast.errors import StoreError
+from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.log import open_log
+from holdfast.fleet.store import MANIFEST
+
+_Value = TypeVar("_Value")
+
+PATIENCE_S = 3.0
+"""A request waits this long for a new generation before it shows the one before."""
+
+
+class Watcher(Protocol):
+    """What feeds the store while the console runs; `create_app` starts and stops it."""
+
+    def start(self) -> None:
+        """Begin to read new lines of the logs into the store, in the background."""
+
+    def stop(self) -> None:
+        """Stop, and wait until the commit under way is whole."""
+
+    def describe(self) -> str:
+        """One sentence for the foot of every page: what is watched, when it was last read, any trouble."""
+
+
+class Snapshot:
+    """One generation of the store and what was computed of it.
+
+    Attributes:
+        generation: identity of the commit; changes with every one.
+    """
+
+    def __init__(self, store: Path, assumptions: Assumptions, generation: str) -> None:
+        self.generation = generation
+        self._store = store
+        self._lock = RLock()
+        self._kept: dict[str, Any] = {}
+        self._analysis = Analysis(open_log(store, assumptions=assumptions))
+
+    def kept(self, name: str, build: Callable[[Analysis], _Value]) -> _Value:
+        """A result by name, computed on first use; one that is there is given without waiting.
+
+        Args:
+            name: of the result, unique in the console.
+            build: computes it; its value is shared by threads and must not be changed.
+
+        Raises:
+            StoreError: if a file of the store vanished or cannot be read.
+        """
+        if name not in self._kept:
+            with self._lock:
+                if name not in self._kept:
+                    self._kept[name] = self.read(build)
+        return cast("_Value", self._kept[name])
+
+    def read(self, build: Callable[[Analysis], _Value]) -> _Value:
+        """A result that is not kept, such as the attempts of one job.
+
+        Raises:
+            StoreError: as `kept`.
+        """
+        with self._lock:
+            try:
+                return build(self._analysis)
+            except (duckdb.IOException, duckdb.InvalidInputException, OSError) as error:
+                raise StoreError(
+                    f"{self._store}: a file of the store cannot be read\n"
+                    f"  found: {str(error).partition(chr(10))[0]}\n"
+                    "  remedy: ingest the logs again into a new store"
+                ) from error
+
+
+class Snapshots:
+    """The current generation of a store.
+
+    Args:
+        store: the folder.
+        assumptions: what to assume where the log is silent.
+        prepare: computes what pages need most; a new generation is shown when it is done.
+        patience_s: how long a request waits for that if there is a generation to show instead.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        assumptions: Assumptions,
+        *,
+        prepare: Callable[[Snapshot], object] = lambda snapshot: None,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.store = store
+        self.assumptions = assumptions
+        self._prepare = prepare
+        self._patience_s = patience_s
+        self._lock = Lock()
+        self._shown: Snapshot | None = None
+        self._coming: _Coming | None = None
+
+    @property
+    def generation(self) -> str:
+        """Identity of the last commit.
+
+        Raises:
+            StoreError: if there is no store at the path (any more).
+        """
+        try:
+            found = (self.store / MANIFEST).stat()
+        except OSError as error:
+            what = "is no fleet store" if self.store.is_dir() else "does not exist"
+            raise StoreError(
+                f"{self.store}: the store {what}\n"
+                f"  expected: a folder with {MANIFEST}\n"
+                f"  remedy: make one with `holdfast fleet ingest LOG... -o {self.store}`"
+            ) from error
+        return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
+
+    def current(self) -> Snapshot:
+        """The last generation, or the one before while the last is being analysed.
+
+        Raises:
+            StoreError: if the store vanished or is damaged; asked again, it is read again.
+        """
+        generation = self.generation
+        with self._lock:
+            shown, coming = self._shown, self._coming
+            if shown is not None and shown.generation == generation:
+                return shown
+            if coming is None or coming.generation != generation or coming.failed:
+                coming = self._coming = _Coming(generation)
+                Thread(target=self._analyse, args=(coming,), daemon=True).start()
+        if not coming.ready.wait(None if shown is None else self._patience_s):
+            assert shown is not None
+            return shown
+        if coming.error is not None:
+            raise coming.error
+        assert coming.snapshot is not None
+        return coming.snapshot
+
+    def answer(self, build: Callable[[Snapshot], _Value]) -> _Value:
+        """What `build` makes of the current snapshot; once more if a commit replaced its files.
+
+        Raises:
+            StoreError: as `current`.
+        """
+        snapshot = self.current()
+        try:
+            return build(snapshot)
+        except StoreError:
+            if self.generation == snapshot.generation:
+                raise
+        return build(self.current())
+
+    def _analyse(self, coming: _Coming) -> None:
+        try:
+            snapshot = Snapshot(self.store, self.assumptions, coming.generation)
+            self._prepare(snapshot)
+            coming.snapshot = snapshot
+            with self._lock:
+                if self._coming is coming:
+                    self._shown = snapshot
+        except Exception as error:  # the requests that wait for it raise it
+            coming.error = error
+        finally:
+            coming.ready.set()
+
+
+class _Coming:
+    """A generation that is being analysed."""
+
+    def __init__(self, generation: str) -> None:
+        self.generation = generation
+        self.ready = Event()
+        self.snapshot: Snapshot | None = None
+        self.error: Exception | None = None
+
+    @property
+    def failed(self) -> bool:
+        return self.ready.is_set() and self.error is not None
