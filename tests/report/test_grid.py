@@ -36,6 +36,12 @@ def read_csv(data: pa.Table) -> list[list[str]]:
     [
         ([1204], ColumnFormat(), '<td class="r" data-v="1204">1,204</td>'),
         ([0.12345], ColumnFormat(unit="%", digits=1), '<td class="r" data-v="12.345">12.3</td>'),
+        (
+            ["a/<b>&?"],
+            ColumnFormat(link="/nodes/{}"),
+            '<td><a href="/nodes/a%2F%3Cb%3E%26%3F">a/&lt;b&gt;&amp;?</a></td>',
+        ),
+        ([""], ColumnFormat(link="/nodes/{}"), '<td data-v=""></td>'),
         ([1e-9], ColumnFormat(digits=3), '<td class="r" data-v="1e-09">&lt;0.001</td>'),
         ([math.nan], ColumnFormat(), '<td class="r" data-v="">–</td>'),
         ([math.inf], ColumnFormat(), '<td class="r" data-v="Infinity">∞</td>'),

@@ -291,20 +291,20 @@ def test_write_is_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_the_runtime_is_kept_and_its_absence_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from holdfast.report.render import _runtime
+    from holdfast.report.parts import runtime
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    _runtime.cache_clear()
-    bundled = _runtime()
+    runtime.cache_clear()
+    bundled = runtime()
     (kept,) = (tmp_path / "holdfast").iterdir()
     assert kept.read_text(encoding="utf-8") == bundled
     assert "</script" not in bundled
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    _runtime.cache_clear()
-    assert _runtime() == bundled
+    runtime.cache_clear()
+    assert runtime() == bundled
     kept.write_text(bundled[:1000])  # torn by a power cut
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    _runtime.cache_clear()
-    assert _runtime() == bundled
-    _runtime.cache_clear()
+    runtime.cache_clear()
+    assert runtime() == bundled
+    runtime.cache_clear()

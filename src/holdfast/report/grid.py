@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from html import escape
 from typing import Any
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -82,7 +83,7 @@ def _cells(
     if pa.types.is_timestamp(kind):
         return _time_cells(values[column])
     if not _is_numeric(kind):
-        return [_text_cell(value, right) for value in values[column]]
+        return [_text_cell(value, right, form.link) for value in values[column]]
     scale = 100 if form.unit == "%" else 1
 
     def shown(value: Any) -> Any:
@@ -115,8 +116,11 @@ def _time_cells(times: list[datetime.datetime | None]) -> list[str]:
     ]
 
 
-def _text_cell(value: Any, right: str) -> str:
-    text = escape(_text(value))
+def _text_cell(value: Any, right: str, link: str) -> str:
+    plain = _text(value)
+    text = escape(plain)
+    if text and link:
+        text = f'<a href="{escape(link.replace("{}", quote(plain, safe="")))}">{text}</a>'
     return f"<td{right}>{text}</td>" if text else f'<td{right} data-v=""></td>'
 
 

@@ -63,6 +63,8 @@ class ColumnFormat:
     """The columns that hold the lower and upper bound, shown in brackets after the value."""
     right: bool | None = None
     """Align right; by default numbers do."""
+    link: str = ""
+    """The address that a text leads to, with ``{}`` in the place of the text: ``"/nodes/{}"``."""
 
 
 @dataclass(frozen=True)
