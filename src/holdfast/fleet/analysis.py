@@ -239,16 +239,8 @@ class Analysis:
 
     @cached_property
     def timeline(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """(attempts, checks near their ends) of `timeline_job`, the last `MOST_ATTEMPTS`."""
-        t = self.log.executions.filter(lambda t: t.job_id == self.timeline_job)
-        attempts = self.log.rows(
-            t.order_by(ibis.desc("start_s"), ibis.desc("attempt"))
-            .limit(MOST_ATTEMPTS)
-            .select("key", "attempt", "state", "start_s", "stop_s", "node_count", "gpus")
-        )[::-1]
-        keys = [row["key"] for row in attempts]
-        causes = ranked_causes(self.log).filter(lambda c: c.key.isin(keys))
-        return attempts, self.log.rows(causes.order_by("key", "rank"))
+        """The `job_timeline` of `timeline_job`."""
+        return job_timeline(self.log, self.timeline_job)
 
     @cached_property
     def rejects(self) -> list[dict[str, Any]]:
@@ -256,3 +248,18 @@ class Analysis:
         t = self.log.table("rejects")
         grouped = t.group_by("reason").agg(n=t.count())
         return self.log.rows(grouped.order_by(ibis.desc("n"), "reason"))
+
+
+def job_timeline(
+    log: FleetLog, job_id: str | None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(attempts, checks near their ends) of a job that ran, the last `MOST_ATTEMPTS`."""
+    t = log.executions.filter(lambda t: t.job_id == job_id)
+    attempts = log.rows(
+        t.order_by(ibis.desc("start_s"), ibis.desc("attempt"))
+        .limit(MOST_ATTEMPTS)
+        .select("key", "attempt", "state", "start_s", "stop_s", "node_count", "gpus")
+    )[::-1]
+    keys = [row["key"] for row in attempts]
+    causes = ranked_causes(log).filter(lambda c: c.key.isin(keys))
+    return attempts, log.rows(causes.order_by("key", "rank"))

@@ -112,6 +112,8 @@ async function enliven(plot, tip) {
     tooltip: (handler, event, item, value) => showTip(tip, event, value),
   });
   plot.replaceChildren(box);
+  plot.view = view;
+  plot.dispatchEvent(new Event("drawn"));
   if (!fits) return;
   let width = spec.width;
   new ResizeObserver(() => {
