@@ -1,0 +1,248 @@
+"""Changes of a what-if: the grammar, every key of a scenario, and what lemons and nodes mean."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import tomllib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.errors import InputError
+from holdfast.fleet.simulation.change_wording import phrase
+from holdfast.fleet.simulation.changes import apply, healthy_rate, keys, parse
+from holdfast.fleet.simulation.scenario import Lemons, Scenario, scenario
+from holdfast.fleet.simulation.scenario import parse as parse_toml
+
+
+@pytest.fixture(scope="module")
+def small() -> Scenario:
+    return scenario("small")
+
+
+@pytest.fixture(scope="module")
+def named(small: Scenario) -> Scenario:
+    """A fleet whose lemons are known by name, as calibration finds them."""
+    lemons = Lemons(nodes={"node05": 10.0, "node09": 4.0})
+    return replace(small, failures=replace(small.failures, lemons=lemons))
+
+
+CASES = [
+    # change, path in the TOML of the scenario, what stands there then
+    ("checkpoint.write=10s", "checkpoint.write", "10s"),
+    ("checkpoint.write*0.5", "checkpoint.write", "30s"),
+    ("checkpoint.init+1m", "checkpoint.init", "6m"),
+    ("checkpoint.init=+1m", "checkpoint.init", "6m"),
+    ("checkpoint.init-60", "checkpoint.init", "4m"),
+    ("checkpoint.init-50%", "checkpoint.init", "150s"),
+    ("write = 90", "checkpoint.write", "90s"),
+    ("checkpoint_interval=1h30m", "checkpoint.interval", "90m"),
+    ("preempt_after=4h", "scheduler.preempt_after", "4h"),
+    ("requeue_delay*2", "scheduler.requeue_delay", "4m"),
+    ("grace=0", "scheduler.grace", "0s"),
+    ("jobs_per_day+10%", "workload.jobs_per_day", 209.00000000000003),
+    ("policy=fcfs", "scheduler.policy", "fcfs"),
+    ("backfill=off", "scheduler.policy", "fcfs"),
+    ("preemption=off", "scheduler.preemption", False),
+    ("save_on_signal=No", "checkpoint.save_on_signal", False),
+    ("users=1_000", "workload.users", 1000),
+    ("users*0.3", "workload.users", 4),
+    ("short_limits=2%", "workload.short_limits", 0.02),
+    ("failure_rate*0.5", "failures.rate_per_node_day", 0.025),
+    ("failures.shape=0.7", "failures.shape", 0.7),
+    ("detection=1m", "detection", {"check_interval": "1m", "heartbeat": "1m"}),
+    ("repair*0", "repair", dict.fromkeys(("fast_min", "fast_max", "slow_min", "slow_max"), "0s")),
+    ("workload.hour_weights[1]=3", "workload.hour_weights.1", 3.0),
+    ("workload.day_weights=[1, 2, 3, 4, 5, 6, 7]", "workload.day_weights", [1, 2, 3, 4, 5, 6, 7]),
+    ("workload.sizes[3].hours*2", "workload.sizes.3.hours", 5.0),
+    ("workload.sizes[0].qos.high=0.5", "workload.sizes.0.qos.high", 0.5),
+    ("failures.lemons.nodes.node03=7", "failures.lemons.nodes.node03", 7.0),
+    ("qos.priority+1", "qos.2.priority", 4),
+    ("begin=2025-02-03T00:00:00Z", "begin", "2025-02-03T00:00:00Z"),
+    ("grace=1m; init=1m; grace*2", "scheduler.grace", "2m"),
+    ("nodes=+4", "cluster.nodes", 20),
+    ("cluster.nodes-4", "cluster.nodes", 12),
+]
+
+
+@pytest.mark.parametrize(("change", "path", "expected"), CASES)
+def test_a_change_is_made(small: Scenario, change: str, path: str, expected: Any) -> None:
+    value: Any = tomllib.loads(apply(small, change).to_toml())
+    for step in path.split("."):
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    assert value == expected
+
+
+def test_a_list_without_a_place_changes_every_item(small: Scenario) -> None:
+    after = apply(small, "workload.sizes.hours*2").workload.sizes
+    assert [each.hours for each in after] == [2 * each.hours for each in small.workload.sizes]
+    after_weights = apply(small, "workload.hour_weights*2").workload.hour_weights
+    assert after_weights == tuple(2 * each for each in small.workload.hour_weights)
+
+
+WRONG = [
+    ("", "a change is empty"),
+    (";;", "a change is empty"),
+    ("faster", "no change"),
+    ("=3", "no change"),
+    ("failur_rate*0.5", "failure_rate?"),
+    ("checkpoint.wirte=3s", "checkpoint.write"),
+    ("checkpoint=3s", "checkpoint.interval, checkpoint.write"),
+    ("interval=3m", "scheduler.interval or checkpoint.interval"),
+    ("checkpoint[1].write=3m", "no list"),
+    ("workload.sizes[99].hours=3", "[0] to [4]"),
+    ("write=soon", "a duration such as"),
+    ("failure_rate=many", "a number"),
+    ("failure_rate*inf", "a finite number"),
+    ("failure_rate*25%", "failure_rate-25%"),
+    ("preemption=3", "on or off"),
+    ("policy+fcfs", "policy=TEXT"),
+    ("workload.day_weights=[1, 'a']", "a list of numbers"),
+    ("workload.day_weights=[1]", "7 numbers"),
+    ("policy=magic", "easy or fcfs"),
+    ("init-10m", "zero or more"),
+    ("nodes=2", "GPUs of the cluster"),
+    ("lemons=maybe", "lemons=off"),
+    ("replace=node99", "no such node"),
+    ("replace=", "host list"),
+    ("replace=node01", "lemons=off"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), WRONG)
+def test_what_cannot_be_made_says_why(small: Scenario, change: str, said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        apply(small, change)
+    assert said in str(caught.value)
+
+
+def test_a_wrong_key_lists_the_keys() -> None:
+    with pytest.raises(InputError) as caught:
+        parse("speed=3")
+    for key in ("lemons", "failure_rate", "checkpoint.write", "scheduler.grace"):
+        assert key in str(caught.value)
+
+
+def test_every_number_of_a_scenario_can_be_scaled(small: Scenario) -> None:
+    """`KEY*1` of each key that holds numbers changes nothing; of the others, it is refused."""
+    refused = []
+    for key in keys():
+        try:
+            assert apply(small, f"{key}*1") == small, key
+        except InputError:
+            refused.append(key)
+    words = ["lemons", "replace", "pull", "backfill"]
+    texts = ["name", "cluster.names", "qos.name", "workload.kind", "workload.ends.state"]
+    texts += ["workload.log", "begin", "scheduler.policy", "scheduler.preemption"]
+    texts += ["failures.components.name", "failures.components.check", "checkpoint.mode"]
+    assert sorted(refused) == sorted([*words, *texts, "checkpoint.save_on_signal"])
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["checkpoint.write", "checkpoint.interval", "scheduler.grace", "failures.shape"]
+        ).flatmap(
+            lambda key: st.tuples(st.just(key), st.sampled_from("=*+"), st.integers(1, 10_000))
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_edits_are_made_in_turn_and_survive_toml(edits: list[tuple[str, str, int]]) -> None:
+    """Against arithmetic on a dictionary; the result reads back from its own TOML."""
+    before = scenario("small")
+    values = {
+        "checkpoint.write": before.checkpoint.write_s,
+        "checkpoint.interval": before.checkpoint.interval_s,
+        "scheduler.grace": before.scheduler.grace_s,
+        "failures.shape": before.failures.shape,
+    }
+    for key, operator, number in edits:
+        old = values[key]
+        values[key] = {"=": number, "*": old * number, "+": old + number}[operator]
+    after = apply(
+        before, "; ".join(f"{key} {operator} {number}" for key, operator, number in edits)
+    )
+    assert after.checkpoint.write_s == values["checkpoint.write"]
+    assert after.checkpoint.interval_s == values["checkpoint.interval"]
+    assert after.scheduler.grace_s == values["scheduler.grace"]
+    assert after.failures.shape == values["failures.shape"]
+    assert parse_toml(after.to_toml()) == after
+    untouched = {"cluster", "qos", "workload", "repair", "detection"}
+    for each in dataclasses.fields(Scenario):
+        if each.name in untouched:
+            assert getattr(after, each.name) == getattr(before, each.name)
+
+
+def rate_of_each_node(made: Scenario) -> dict[str, float]:
+    """Named lemons' and healthy nodes' rates, from the definition: their mean is the scenario's."""
+    factors = {name: made.failures.lemons.nodes.get(name, 1.0) for name in made.node_names}
+    mean = sum(factors.values()) / len(factors)
+    return {
+        name: made.failures.rate_per_node_day * factor / mean for name, factor in factors.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "healthy_now"),
+    [
+        ("lemons=off", {"node05", "node09"}),
+        ("replace=node05", {"node05"}),
+        ("replace=node[05,09]", {"node05", "node09"}),
+        ("nodes+3", set()),
+        ("nodes=8", set()),
+    ],
+)
+def test_nodes_that_stay_keep_their_rates(
+    named: Scenario, change: str, healthy_now: set[str]
+) -> None:
+    before, after = rate_of_each_node(named), rate_of_each_node(apply(named, change))
+    healthy = min(before.values())
+    for name, rate in after.items():
+        expected = healthy if name in healthy_now else before.get(name, healthy)
+        assert rate == pytest.approx(expected, rel=1e-12), name
+
+
+def test_lemons_that_the_seed_chooses_count_in_the_mean(small: Scenario) -> None:
+    healthy = healthy_rate(small)  # one of 16 fails 12 times as often
+    assert healthy == pytest.approx(0.05 * 16 / (15 + 12))
+    assert apply(small, "lemons=off").failures.rate_per_node_day == pytest.approx(healthy)
+    three = apply(small, "lemons=3").failures
+    assert three.lemons.count == 3
+    assert three.rate_per_node_day == pytest.approx(healthy * (13 + 36) / 16)
+
+
+def test_new_nodes_come_after_the_old_ones(named: Scenario) -> None:
+    after = apply(apply(named, "nodes+2"), "nodes+1")
+    assert after.node_names[:16] == named.node_names
+    assert len(set(after.node_names)) == after.cluster.nodes == 19
+
+
+def test_changes_cross_to_other_processes() -> None:
+    change = parse("lemons=off; checkpoint.write=30s")
+    assert pickle.loads(pickle.dumps(change)) == change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            "replace=node05,node09; checkpoint.write=30s",
+            "replacing node05 and node09 and writing checkpoints in 30 s instead of 1 min",
+        ),
+        ("lemons=off", "replacing the 2 lemon nodes"),
+        ("failure_rate-50%", "25 instead of 50 failures per 1,000 node-days"),
+        ("preempt_after*2", "preempting after 4 h instead of 2 h"),
+        ("save_on_signal=off", "setting checkpoint.save_on_signal to off instead of on"),
+        ("workload.sizes.hours*2", "multiplying workload.sizes.hours by 2"),
+        ("repair=1h", "setting repair to 1h"),
+        ("nodes+4", "20 instead of 16 nodes"),
+    ],
+)
+def test_a_change_in_words(named: Scenario, change: str, words: str) -> None:
+    assert phrase(named, change) == words
