@@ -1,0 +1,194 @@
+"""What was injected into a simulated log, and what an analysis of the log has to find again.
+
+Two files beside the tables: ``truth.json`` (rates, lemon nodes, every failure with the attempts that
+it ended, totals) and ``truth/attempts.parquet`` (one row an attempt, in the order of the log). Readers
+of a store see neither.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS
+from holdfast.fleet.simulation.engine import Run
+from holdfast.fleet.simulation.log_tables import failure_checks, failure_components, job_ids
+from holdfast.fleet.simulation.records import Array, Detected, State
+
+TRUTH = "truth.json"
+TRUTH_ATTEMPTS = "truth/attempts.parquet"
+
+LARGE_GPUS = 128
+"""`failure_rate_per_node_day` is that of attempts with more GPUs: `Assumptions.min_gpus`."""
+
+ATTEMPT_TRUTH = pa.schema(
+    [
+        pa.field("job_id", pa.string()),
+        pa.field("attempt", pa.int32()),
+        pa.field("productive_s", pa.float64()),  # progress that the job keeps
+        pa.field("lost_s", pa.float64()),  # progress made and lost, and time that it hung
+        pa.field("init_s", pa.float64()),
+        pa.field("write_s", pa.float64()),  # time for which checkpoint writes stopped the work
+        pa.field("failure", pa.int32()),  # place in the `failures` of truth.json; null: none
+        pa.field("preemptor", pa.string()),  # job id; null: it was not preempted
+        pa.field("signal_s", pa.float64()),  # when the preemption signal came; null: it did not
+        pa.field("expected_failures", pa.float64()),  # injected hazard over its nodes and its time
+    ]
+)
+
+_MS_PER_DAY = 86_400_000.0
+_MS_PER_HOUR = 3_600_000.0
+_SEVERITIES = {Detected.HIGH: "HIGH", Detected.LOW: "LOW", Detected.SILENT: ""}
+
+
+def write_truth(run: Run, folder: Path) -> None:
+    """Write both files into the folder of a store."""
+    text = json.dumps(truth(run), indent=1, sort_keys=True)
+    (folder / TRUTH).write_text(text + "\n", encoding="utf-8")
+    path = folder / TRUTH_ATTEMPTS
+    path.parent.mkdir()
+    with pq.ParquetWriter(path, ATTEMPT_TRUTH, compression="zstd", compression_level=1) as writer:
+        for table in _attempt_tables(run):
+            writer.write_table(table, row_group_size=ROW_GROUP_ROWS)
+
+
+def truth(run: Run) -> dict[str, Any]:
+    """What was injected, as ``truth.json`` has it: rates per node and day, times in ISO 8601."""
+    scenario, a = run.scenario, run.attempts
+    node_days = node_days_of(run)
+    large = (a.gpus > LARGE_GPUS) & (node_days > 0)
+    everything = node_days >= 0
+    return {
+        "preset": scenario.name,
+        "scenario": scenario.to_toml(),
+        "seed": run.seed,
+        "days": run.days,
+        "failure_rate_per_node_day": _rate(run, node_days, large if large.any() else everything),
+        "failure_rate_min_gpus": LARGE_GPUS if large.any() else 0,
+        "rate_of_all_per_node_day": _rate(run, node_days, everything),
+        "nominal_rate_per_node_day": scenario.failures.rate_per_node_day,
+        "lemons": lemons(run),
+        "failures": _failures(run),
+        "totals": _totals(run),
+    }
+
+
+def lemons(run: Run) -> list[str]:
+    """The names of the nodes that fail more often than the others, sorted."""
+    factors = run.scenario.failures.lemons.nodes
+    return sorted(name for name, factor in factors.items() if factor > 1)
+
+
+def node_days_of(run: Run) -> Array:
+    """Node-days that each attempt was on its nodes within the simulated time, shape [attempts]."""
+    a = run.attempts
+    end = np.where(a.end_ms < 0, run.end_ms, a.end_ms)
+    days: Array = np.where(a.start_ms >= 0, end - a.start_ms, 0) * a.node_count / _MS_PER_DAY
+    return days
+
+
+def _rate(run: Run, node_days: Array, chosen: Array) -> float | None:
+    """Injected failures per node-day: the hazard, weighted by where and how long attempts ran."""
+    exposure = float(node_days[chosen].sum())
+    return float(run.attempts.expected_failures[chosen].sum()) / exposure if exposure else None
+
+
+def _failures(run: Run) -> list[dict[str, Any]]:
+    """Every failure, also those of idle nodes, and the attempts that it ended."""
+    f, names = run.failures, run.scenario.node_names
+    checks, components = failure_checks(run), failure_components(run)
+    times, detected, repaired = (
+        _iso(run, each) for each in (f.time_ms, f.detected_ms, f.repaired_ms)
+    )
+    ended = _ended(run)
+    return [
+        {
+            "time": times[row],
+            "node": names[f.node[row]],
+            "component": components[row],
+            "check": checks[row],
+            "severity": _SEVERITIES[Detected(f.kind[row])],
+            "detected": detected[row],
+            "repaired": repaired[row],
+            "permanent": bool(f.permanent[row]),
+            "blast": int(f.blast[row]) if f.blast[row] >= 0 else None,
+            "ended_attempts": ended.get(row, []),
+        }
+        for row in range(len(f.time_ms))
+    ]
+
+
+def _ended(run: Run) -> dict[int, list[dict[str, Any]]]:
+    """Failure -> the attempts that it ended, in the order of the log."""
+    a = run.attempts
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in np.flatnonzero(a.failure >= 0).tolist():
+        attempt = {"job_id": str(a.job[row] + 1), "attempt": int(a.attempt[row])}
+        found.setdefault(int(a.failure[row]), []).append(attempt)
+    return found
+
+
+def _iso(run: Run, ms: Array) -> list[str | None]:
+    """ISO 8601 with milliseconds; None for times that never came."""
+    moments = (run.scenario.begin_s * 1000 + ms).astype("M8[ms]")
+    texts = np.datetime_as_string(moments, unit="ms").tolist()
+    return [None if at < 0 else f"{text}Z" for at, text in zip(ms.tolist(), texts, strict=True)]
+
+
+def _totals(run: Run) -> dict[str, Any]:
+    """GPU-hours by what they were spent on, preemptions, utilisation."""
+    a = run.attempts
+
+    def gpu_hours(ms: Array) -> float:
+        return float((ms * a.gpus.astype("f8")).sum()) / _MS_PER_HOUR
+
+    second = int(second_order(run).sum())
+    return {
+        "utilisation": run.utilisation,
+        "productive_gpu_hours": gpu_hours(a.productive_ms),
+        "lost_gpu_hours": gpu_hours(a.lost_ms),
+        "init_gpu_hours": gpu_hours(a.init_ms),
+        "write_gpu_hours": gpu_hours(a.write_ms),
+        "failures": len(run.failures.time_ms),
+        "attempts_ended_by_failures": int((a.failure >= 0).sum()),
+        "preemptions": int((a.state == State.PREEMPTED).sum()),
+        "preemptions_second_order": second,
+    }
+
+
+def second_order(run: Run) -> Array:
+    """Which attempts were preempted by a job that a failure had ended before; shape [attempts]."""
+    a = run.attempts
+    never = np.iinfo(np.int64).max
+    first_failure_ms = np.full(len(run.jobs.submit_ms), never)
+    failed = a.failure >= 0
+    np.minimum.at(first_failure_ms, a.job[failed], a.end_ms[failed])
+    victims = (a.state == State.PREEMPTED) & (a.preemptor >= 0)
+    second = np.zeros(len(a.job), bool)
+    second[victims] = first_failure_ms[a.preemptor[victims]] <= a.signal_ms[victims]
+    return second
+
+
+def _attempt_tables(run: Run) -> Iterator[pa.Table]:
+    """The rows of ``truth/attempts.parquet``, one row group at a time."""
+    for low in range(0, len(run.attempts.job), ROW_GROUP_ROWS):
+        a = type(run.attempts)(*(each[low : low + ROW_GROUP_ROWS] for each in run.attempts))
+        preemptor = pc.if_else(pa.array(a.preemptor >= 0), job_ids(a.preemptor), None)
+        signal_s = run.scenario.begin_s + a.signal_ms / 1000
+        columns = [
+            job_ids(a.job),
+            pa.array(a.attempt),
+            *(pa.array(ms / 1000) for ms in (a.productive_ms, a.lost_ms, a.init_ms, a.write_ms)),
+            pa.array(a.failure, mask=a.failure < 0),
+            preemptor,
+            pa.array(signal_s, mask=a.signal_ms < 0),
+            pa.array(a.expected_failures),
+        ]
+        yield pa.Table.from_arrays(columns, schema=ATTEMPT_TRUTH)

@@ -1,0 +1,300 @@
+"""From a simulated history to the tables that `fleet ingest` writes, as real Slurm would have filled them.
+
+All work is done on whole columns. Times of attempts and outages are floored to seconds, so what came
+first stays first; checks keep their milliseconds. Rows keep the order of the run: attempts by their ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.fleet.formats.columns import row_key, table_of
+from holdfast.fleet.ingest_small import IDENTITY, last_of_each
+from holdfast.fleet.ingest_staging import attempt_key
+from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS
+from holdfast.fleet.node_signals import TICKET
+from holdfast.fleet.schema import ATTEMPTS, HEALTH, NODE_OUTAGES, NODES, QOS
+from holdfast.fleet.simulation.engine import Run
+from holdfast.fleet.simulation.records import Array, Detected, State
+
+PARTITION = "main"
+ACCOUNT = "research"
+SILENT_REASON = "Not responding"
+"""What Slurm writes beside a node that no longer answers."""
+
+# What sacct prints of each state: exit code, exit signal, SIGTERM was sent.
+_EXITS = {
+    State.COMPLETED: (0, 0, False),
+    State.FAILED: (1, 0, False),
+    State.CANCELLED: (0, 0, True),
+    State.OUT_OF_MEMORY: (0, 125, False),
+    State.TIMEOUT: (0, 0, False),
+    State.REQUEUED: (0, 0, True),
+    State.PREEMPTED: (0, 15, True),
+    State.NODE_FAIL: (0, 0, False),
+    State.RUNNING: (0, 0, False),
+    State.PENDING: (0, 0, False),
+}
+_REASONS = ("None", "BeginTime", "Priority")
+_SEVERITIES = ("HIGH", "LOW", "")
+
+
+def job_ids(jobs: Array) -> pa.Array:
+    """Job ids as text: the first job is "1"; shape as `jobs`."""
+    return pc.cast(pa.array(jobs.astype("i8") + 1), pa.string())
+
+
+def epoch_s(run: Run, ms: Array) -> pa.Array:
+    """Milliseconds of the simulation as whole seconds since 1970; negative ones are null."""
+    return pa.array(run.scenario.begin_s + ms.astype("i8") // 1000, mask=ms < 0)
+
+
+def node_lists(run: Run, rows: slice) -> pa.Array:
+    """The names of the nodes of each attempt, empty if it never started."""
+    a = run.attempts
+    counts = np.where(a.start_ms[rows] >= 0, a.node_count[rows], 0).astype("i8")
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    place = np.repeat(a.node_offset[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
+    names = pa.array(run.scenario.node_names).take(pa.array(run.nodes[place]))
+    return pa.ListArray.from_arrays(pa.array(offsets.astype("i4")), names)
+
+
+# --- Attempts ------------------------------------------------------------------------------------
+
+
+def attempt_tables(run: Run) -> Iterator[pa.Table]:
+    """The attempts in `schema.ATTEMPTS`, one row group at a time."""
+    submit_s = _submissions(run)
+    for low in range(0, len(submit_s), ROW_GROUP_ROWS):
+        yield _attempts(run, slice(low, low + ROW_GROUP_ROWS), submit_s)
+
+
+def _submissions(run: Run) -> Array:
+    """Seconds since 1970 at which each attempt was submitted: a requeued one when the last one ended.
+
+    No two attempts of a job share a second: job and submission are an attempt's identity.
+    """
+    a = run.attempts
+    submit_ms = run.jobs.submit_ms[a.job].astype("i8")
+    again = np.zeros(len(run.jobs.submit_ms), bool)
+    again[a.job[a.attempt > 1]] = True
+    several = np.flatnonzero(again[a.job])
+    order = several[np.lexsort((a.attempt[several], a.job[several]))]
+    before, after = order[:-1], order[1:]
+    same = a.job[before] == a.job[after]
+    before, after = before[same], after[same]
+    submit_ms[after] = a.end_ms[before]
+    submit_s: Array = run.scenario.begin_s + submit_ms // 1000
+    while (clash := submit_s[after] <= submit_s[before]).any():
+        submit_s[after[clash]] = submit_s[before[clash]] + 1
+    return submit_s
+
+
+def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
+    """Some of the attempts."""
+    scenario, jobs = run.scenario, run.jobs
+    a = type(run.attempts)(*(column[rows] for column in run.attempts))
+    job = a.job.astype("i8")
+    ids = job_ids(job)
+    users = np.arange(int(jobs.user.max(initial=0)) + 1)
+    digits = len(str(len(users)))
+    logins = pa.array([f"user{number + 1:0{digits}d}" for number in users])
+    homes = pa.array([f"/home/user{number + 1:0{digits}d}" for number in users])
+    user = pa.array(jobs.user[job])
+    classes = pa.array([each.name for each in scenario.qos])
+    priorities = np.array([each.priority for each in scenario.qos], "i8")
+    exits = np.array([_EXITS[state] for state in State], "i8")[a.state]
+    submit = pa.array(submit_s[rows])
+    start_s, end_s = epoch_s(run, a.start_ms), epoch_s(run, a.end_ms)
+    # What runs was last seen when the simulated time was over.
+    stop_s = pc.if_else(
+        pc.equal(pa.array(a.state), State.RUNNING.value),
+        pa.scalar(scenario.begin_s + run.end_ms // 1000, pa.int64()),
+        end_s,
+    )
+    reason = np.where(a.attempt > 1, 1, np.where(a.state == State.PENDING, 2, 0))
+    per_node = scenario.cluster.gpus_per_node
+    table = table_of(
+        ATTEMPTS,
+        {
+            "cluster": _repeated(scenario.name, len(job)),
+            "job_id": ids,
+            "job_id_raw": pa.array(job + 1),
+            "attempt": pa.array(a.attempt),
+            "db_index": pa.array(np.arange(rows.start, rows.start + len(job)) + 1),
+            "restarts": pa.array(a.attempt - 1),
+            "name": pc.binary_join_element_wise("job", ids, "-"),
+            "user": logins.take(user),
+            "account": _repeated(ACCOUNT, len(job)),
+            "partition": _repeated(PARTITION, len(job)),
+            "qos": classes.take(pa.array(jobs.qos[job])),
+            "work_dir": homes.take(user),
+            "priority": pa.array(priorities[jobs.qos[job]]),
+            "state": pa.array([state.name for state in State]).take(pa.array(a.state)),
+            "reason": pa.array(_REASONS).take(pa.array(reason)),
+            "exit_code": pa.array(exits[:, 0]),
+            "exit_signal": pa.array(exits[:, 1]),
+            "out_of_memory": pa.array(a.state == State.OUT_OF_MEMORY),
+            "sigterm": pa.array(exits[:, 2] > 0),
+            "submit_s": submit,
+            "eligible_s": pc.max_element_wise(epoch_s(run, a.eligible_ms), submit),
+            "start_s": start_s,
+            "end_s": end_s,
+            "runtime_s": pc.subtract(stop_s, start_s),
+            "time_limit_s": pa.array(jobs.limit_ms[job] // 1000),
+            "node_count": pa.array(np.maximum(a.node_count, -(-a.gpus // per_node))),
+            "nodes": node_lists(run, rows),
+            "gpus": pa.array(a.gpus),
+        },
+        len(job),
+    )
+    place = ATTEMPTS.get_field_index("key")
+    return table.set_column(place, ATTEMPTS.field(place), attempt_key(table))
+
+
+def _repeated(text: str, rows: int) -> pa.Array:
+    return pa.array([text], pa.string()).take(pa.array(np.zeros(rows, "i4")))
+
+
+# --- Nodes and what happens to them --------------------------------------------------------------
+
+
+def node_table(run: Run) -> pa.Table:
+    """The inventory at the end of the simulated time, in `schema.NODES`."""
+    scenario, a, f = run.scenario, run.attempts, run.failures
+    names, size = scenario.node_names, scenario.cluster.gpus_per_node
+    running = np.flatnonzero(a.state == State.RUNNING)
+    taken = np.zeros(len(names))
+    for row in running.tolist():  # at most a few attempts a node
+        low, count = int(a.node_offset[row]), int(a.node_count[row])
+        np.add.at(taken, run.nodes[low : low + count], a.gpus[row] / count)
+    states = np.where(taken >= size, "ALLOCATED", np.where(taken > 0, "MIXED", "IDLE")).tolist()
+    reasons: list[str | None] = [None] * len(names)
+    checks = failure_checks(run)
+    for row in np.flatnonzero(_noticed(run) & (_repaired_ms(run) < 0)).tolist():
+        node = int(f.node[row])
+        drained = f.kind[row] == Detected.LOW
+        reasons[node] = SILENT_REASON if f.kind[row] == Detected.SILENT else checks[row]
+        states[node] = f"{states[node].partition('+')[0]}+DRAIN" if drained else "DOWN"
+    order = sorted(range(len(names)), key=names.__getitem__)
+    columns = {
+        "node": pa.array([names[node] for node in order]),
+        "gpus": pa.array([size] * len(names)),
+        "state": pa.array([states[node] for node in order]),
+        "reason": pa.array([reasons[node] for node in order], pa.string()),
+        "inferred": pa.array([False] * len(names)),
+    }
+    return table_of(NODES, columns, len(names))
+
+
+def failure_checks(run: Run) -> list[str]:
+    """The health check that belongs to each failure, shape [failures]."""
+    return _said(run, "check")
+
+
+def failure_components(run: Run) -> list[str]:
+    """What broke, or the name of the common event, shape [failures]."""
+    return _said(run, "name")
+
+
+def _said(run: Run, field: str) -> list[str]:
+    f, failures = run.failures, run.scenario.failures
+    own = [getattr(each, field) for each in failures.components]
+    shared = [getattr(each, field) for each in failures.blasts]
+    place = np.where(f.blast >= 0, f.component.astype("i8") + len(own), f.component)
+    texts = [*own, *shared]
+    return [texts[each] for each in place.tolist()]
+
+
+def _noticed(run: Run) -> Array:
+    """Which failures were noticed within the simulated time."""
+    f = run.failures
+    noticed: Array = (f.detected_ms >= 0) & (f.detected_ms <= run.end_ms)
+    return noticed
+
+
+def _repaired_ms(run: Run) -> Array:
+    """`Failures.repaired_ms`, -1 where it comes after the simulated time."""
+    f = run.failures
+    return np.where(f.repaired_ms <= run.end_ms, f.repaired_ms, -1)
+
+
+def health_table(run: Run) -> pa.Table:
+    """A failed check for each failure that a check sees, and a ticket for each long repair."""
+    f, failures = run.failures, run.scenario.failures
+    noticed = _noticed(run)
+    checked = np.flatnonzero(noticed & (f.kind != Detected.SILENT))
+    ticketed = np.flatnonzero(noticed & f.permanent)
+    rows = np.concatenate([checked, ticketed])
+    ticket = np.arange(len(rows)) >= len(checked)
+    order = np.lexsort((ticket, rows, f.detected_ms[rows]))
+    rows, ticket = rows[order], ticket[order]
+    checks, components = failure_checks(run), failure_components(run)
+    xids = np.array([*(each.xid for each in failures.components), 0], "i4")
+    xid = np.where(f.blast[rows] >= 0, 0, xids[np.where(f.blast[rows] >= 0, -1, f.component[rows])])
+    severity = np.where(ticket, Detected.SILENT.value, f.kind[rows])
+    columns = {
+        "time_s": pa.array(run.scenario.begin_s + f.detected_ms[rows] / 1000),
+        "node": pa.array(run.scenario.node_names).take(pa.array(f.node[rows])),
+        "check": pa.array(
+            [TICKET if t else checks[row] for row, t in zip(rows, ticket, strict=True)], pa.string()
+        ),
+        "severity": pa.array(_SEVERITIES).take(pa.array(severity)),
+        "result": pa.array(["fail", "warn"]).take(pa.array(ticket.astype("i4"))),
+        "message": pa.array([components[row] for row in rows], pa.string()),
+        "xid": pa.array(xid, mask=ticket | (xid == 0)),
+    }
+    return _distinct(table_of(HEALTH, columns, len(rows)), "health")
+
+
+def outage_table(run: Run) -> pa.Table:
+    """The periods in which nodes were down or drained, as Slurm's own events tell them."""
+    f = run.failures
+    drained = f.kind == Detected.LOW
+    begin_ms = np.where(drained, f.detected_ms, f.out_ms)
+    rows = np.flatnonzero(_noticed(run) & (begin_ms >= 0) & (begin_ms <= run.end_ms))
+    rows = rows[np.lexsort((rows, begin_ms[rows]))]
+    checks = failure_checks(run)
+    columns = {
+        "node": pa.array(run.scenario.node_names).take(pa.array(f.node[rows])),
+        "start_s": epoch_s(run, begin_ms[rows]),
+        "end_s": epoch_s(run, _repaired_ms(run)[rows]),
+        "state": pa.array(["DOWN", "DRAIN"]).take(pa.array(drained[rows].astype("i4"))),
+        "reason": pa.array(
+            [
+                SILENT_REASON if kind == Detected.SILENT else checks[row]
+                for row, kind in zip(rows.tolist(), f.kind[rows].tolist(), strict=True)
+            ],
+            pa.string(),
+        ),
+    }
+    return _distinct(table_of(NODE_OUTAGES, columns, len(rows)), "node_outages")
+
+
+def _distinct(table: pa.Table, name: str) -> pa.Table:
+    """The rows with their keys, each once, as ingest leaves them."""
+    keys = row_key(*(table[column] for column in IDENTITY[name]))
+    place = table.schema.get_field_index("key")
+    table = table.set_column(place, table.schema.field(place), keys)
+    return table.take(pa.array(last_of_each(table, keys)))
+
+
+def qos_table(run: Run) -> pa.Table:
+    """The classes of service, in `schema.QOS`."""
+    scheduler, classes = run.scenario.scheduler, run.scenario.qos
+    lower: list[Sequence[str]] = [
+        [other.name for other in classes if other.priority < each.priority] for each in classes
+    ]
+    preempts = lower if scheduler.preemption else [[] for _ in classes]
+    grace_s = int(scheduler.grace_s) if scheduler.preemption else 0
+    columns = {
+        "qos": pa.array([each.name for each in classes]),
+        "priority": pa.array([each.priority for each in classes]),
+        "grace_s": pa.array([grace_s] * len(classes)),
+        "preempts": pa.array(preempts, pa.list_(pa.string())),
+    }
+    return table_of(QOS, columns, len(classes))

@@ -1,0 +1,207 @@
+"""A simulated history as a fleet store: tables and `store.json` as of an ingest, and the truth beside them.
+
+The same run gives the same bytes on every machine: no clock, no order of a set, one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import StoreError
+from holdfast.fleet.ingest_writing import Commit
+from holdfast.fleet.schema import CONTROLLER_EVENTS, REJECTS
+from holdfast.fleet.simulation.engine import Run
+from holdfast.fleet.simulation.injected_truth import write_truth
+from holdfast.fleet.simulation.log_tables import (
+    attempt_tables,
+    health_table,
+    node_table,
+    outage_table,
+    qos_table,
+)
+from holdfast.fleet.store import MANIFEST, Store, write_manifest
+
+FORMAT = "simulation"
+"""The format of the only source of a simulated store."""
+_LOCK = ".lock"
+
+
+def write_log(run: Run, output: str | Path) -> Store:
+    """Write a run as a store: whole, or not at all.
+
+    Args:
+        run: what was simulated.
+        output: the folder of the store: new, empty, or a store that holds nothing but an earlier
+            simulation, which is replaced.
+
+    Returns:
+        the store.
+
+    Raises:
+        StoreError: if something else stands there, another simulation writes to it, or the disk is full.
+    """
+    folder = Path(output)
+    check_output(folder)
+    work = folder.with_name(f".{folder.name}.new")
+    try:
+        with _only_writer(work):
+            _write_tables(run, work)
+            write_truth(run, work)
+            _move(work, folder)
+    except OSError as error:
+        raise StoreError(
+            f"{folder}: the store could not be written; what stood there stands as it was\n"
+            f"  found: {error}\n"
+            "  remedy: make room, or name another folder"
+        ) from error
+    return Store.open(folder)
+
+
+def check_output(folder: Path) -> None:
+    """Refuse a folder that holds something other than a simulation.
+
+    Raises:
+        StoreError: if it does.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder}: a file stands where the store should go")
+    if not folder.is_dir() or not any(folder.iterdir()) or is_simulated(folder):
+        return
+    what = "a store of real logs" if (folder / MANIFEST).is_file() else "other things than a store"
+    raise StoreError(
+        f"{folder}: the folder holds {what}\n"
+        "  expected: a new or an empty folder, or an earlier simulation, which is replaced\n"
+        "  remedy: name another folder with -o"
+    )
+
+
+def is_simulated(folder: Path) -> bool:
+    """Whether a store holds a simulation and nothing else."""
+    if not (folder / MANIFEST).is_file():
+        return False
+    sources = Store.open(folder).facts.get("sources", [])
+    return bool(sources) and all(source.get("format") == FORMAT for source in sources)
+
+
+@contextlib.contextmanager
+def _only_writer(work: Path) -> Iterator[None]:
+    """Hold the folder in which a store is prepared, empty; it is removed if that is interrupted."""
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"{work}: another simulation is writing to the same place\n"
+                "  remedy: wait until it has ended"
+            ) from error
+        try:
+            for left in work.iterdir():  # of one that was killed
+                if left.is_dir():
+                    shutil.rmtree(left)
+                elif left.name != _LOCK:
+                    left.unlink()
+            yield
+        except BaseException:
+            shutil.rmtree(work, ignore_errors=True)
+            raise
+
+
+def _move(work: Path, folder: Path) -> None:
+    """Put a prepared store in its place."""
+    (work / _LOCK).unlink()
+    if not folder.exists():
+        work.rename(folder)
+        return
+    aside = folder.with_name(f".{folder.name}.old")
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.rename(aside)
+    try:
+        work.rename(folder)
+    except BaseException:
+        aside.rename(folder)
+        raise
+    shutil.rmtree(aside)
+
+
+# --- Tables and facts ----------------------------------------------------------------------------
+
+
+def _write_tables(run: Run, folder: Path) -> None:
+    """The tables as a first commit writes them, and `store.json`."""
+    commit = Commit(folder, None, [], 1)
+
+    def attempts(write: Callable[[Any], None]) -> None:
+        for table in attempt_tables(run):
+            write(table)
+
+    health, nodes, outages, qos = (
+        table(run) for table in (health_table, node_table, outage_table, qos_table)
+    )
+    tables = {
+        "attempts": [commit.write_many("attempts", "000", attempts)],
+        "nodes": [commit.write("nodes", nodes)],
+        "health": [commit.write("health", health)],
+        "node_outages": [commit.write("node_outages", outages)],
+        "controller_events": [commit.write("controller_events", CONTROLLER_EVENTS.empty_table())],
+        "qos": [commit.write("qos", qos)],
+        "rejects": [commit.write("rejects", REJECTS.empty_table())],
+    }
+    a, scenario = run.attempts, run.scenario
+    toml = scenario.to_toml()
+    title = f"{scenario.name}, {run.days:g} days, seed {run.seed}"
+    rows = len(a.job) + len(health) + len(nodes) + len(outages) + len(qos)
+    source = {
+        "path": title,
+        "format": FORMAT,
+        "fingerprint": hashlib.blake2b(
+            repr((toml, run.days, run.seed)).encode(), digest_size=16
+        ).hexdigest(),
+        "rows": rows,
+        "steps": 0,
+        "rejected": 0,
+        "facts": {"seed": run.seed, "days": run.days, "scenario": scenario.name},
+    }
+    counts = {
+        "attempts": len(a.job),
+        "attempts_recovered": 0,
+        "jobs": int((np.bincount(a.job) > 0).sum()),
+        "nodes": len(nodes),
+        "health_events": len(health),
+        "rejected": 0,
+    }
+    write_manifest(
+        folder,
+        {
+            "cluster": scenario.name,
+            "commits": 1,
+            "counts": counts,
+            "duplicates_flag": "present",
+            "inferred": [f"No cluster wrote this log: it was simulated ({title})."],
+            "sources": [source],
+            "tables": tables,
+            "time_range": _time_range(run),
+            "timezone": "UTC",
+        },
+    )
+
+
+def _time_range(run: Run) -> list[int] | None:
+    """First and last time of an attempt, seconds since 1970; of a submission where none started."""
+    a = run.attempts
+    times = np.concatenate([a.start_ms, a.end_ms])
+    times = times[times >= 0]
+    if not len(times):
+        times = run.jobs.submit_ms[a.job]
+    begin_s = run.scenario.begin_s
+    return (
+        [int(begin_s + each // 1000) for each in (times.min(), times.max())] if len(times) else None
+    )

@@ -1,0 +1,99 @@
+"""Simulate a fleet into a store that every analysis reads as it reads a real log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import InputError
+from holdfast.fleet.simulation.log_writing import check_output, write_log
+from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.simulation.scenario import scenario as read_scenario
+from holdfast.progress import track
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What a simulation did, and where its store is."""
+
+    jobs: int
+    """Job ids that were submitted."""
+    attempts: int
+    """Executions that started."""
+    events: int
+    """Events that the simulation went through."""
+    seconds: float
+    """Wall-clock time of the simulation, without writing the store."""
+    utilisation: float
+    """GPU time of attempts over the GPU time of all nodes, those in repair included."""
+    store: str
+
+    @property
+    def events_per_second(self) -> float:
+        """Speed of the simulation."""
+        return self.events / self.seconds if self.seconds else math.inf
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast fleet simulate``."""
+        return {**asdict(self), "events_per_second": self.events_per_second}
+
+
+def simulate(
+    scenario: str | Path | Scenario,
+    output: str | Path,
+    *,
+    days: float,
+    seed: int = 1,
+    on_progress: Callable[[float], None] | None = None,
+) -> Simulated:
+    """Simulate a fleet and write its log.
+
+    The store is the one that `ingest` makes of the logs of such a cluster; ``truth.json`` beside its
+    tables says what was injected. It appears when it is complete; until then nothing is there.
+
+    Args:
+        scenario: a scenario, the name of a preset (``"rsc1"``, ``"rsc2"``, ``"small"``), or a TOML file.
+        output: the folder of the store: new, empty, or an earlier simulation, which is replaced.
+        days: for how long.
+        seed: of the random numbers: the same one gives the same store on every machine.
+        on_progress: called with the simulated days that are done.
+
+    Returns:
+        Counts and speed.
+
+    Raises:
+        InputError: if the scenario says something impossible (its key is named), or `days` or `seed` do.
+        StoreError: if the store cannot be written, or something else stands there.
+    """
+    from holdfast.fleet.simulation.engine import run
+
+    made = read_scenario(scenario)
+    if not (math.isfinite(days) and days > 0):
+        raise InputError("no time to simulate", found=f"{days} days", expected="more than zero")
+    if not 0 <= seed < 2**63:
+        raise InputError("the seed is out of range", found=str(seed), expected="0 to 2^63 - 1")
+    check_output(Path(output))
+    shown = 0.0
+    with track(f"simulating {made.name}", days, "days") as bar:
+
+        def advance(done: float) -> None:
+            nonlocal shown
+            bar.advance(done - shown)
+            shown = done
+            if on_progress is not None:
+                on_progress(done)
+
+        history = run(made, days=days, seed=seed, on_progress=advance)
+        bar.describe("writing")
+        store = write_log(history, output)
+    return Simulated(
+        jobs=len(history.jobs.submit_ms),
+        attempts=int((history.attempts.start_ms >= 0).sum()),
+        events=history.events,
+        seconds=history.seconds,
+        utilisation=history.utilisation,
+        store=str(store.path),
+    )
