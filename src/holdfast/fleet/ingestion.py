@@ -111,7 +111,8 @@ def ingest(
 
     Raises:
         InputError: if a source cannot be read, is in no known format, or has too many rejects.
-        StoreError: if the store cannot be written, is in use, or is of a newer version.
+        StoreError: if the store cannot be written, is in use, is of a newer version, or holds a
+            simulation.
     """
     zone = _zone(timezone)
     folder = Path(store)
@@ -330,7 +331,13 @@ def _entry(source: _Source, stage: Stage) -> dict[str, Any]:
 
 def _existing(folder: Path) -> Store | None:
     if (folder / MANIFEST).exists():
-        return Store.open(folder)
+        store = Store.open(folder)
+        if store.is_simulated:
+            raise StoreError(
+                f"{folder}: the store holds a simulated log, which a real one cannot extend\n"
+                "  remedy: name a new or an empty folder"
+            )
+        return store
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder}: a file stands where the store should go")
     own = {STAGING, _LOCK, "attempts", "nodes", *_SMALL}

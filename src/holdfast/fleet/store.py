@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "store.json"
 PARQUET_END = b"PAR1"
+SIMULATION = "simulation"
+"""The format of the only source of a store that was simulated."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,12 @@ class Store:
                 "  remedy: ingest the logs again into a new store"
             )
         return cls(folder, facts)
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether its log was simulated, not written by a cluster."""
+        sources = self.facts.get("sources", [])
+        return any(source.get("format") == SIMULATION for source in sources)
 
     def files(self, name: str) -> list[Path]:
         """The Parquet files of a table.

@@ -17,9 +17,9 @@ import numpy as np
 
 from holdfast.errors import StoreError
 from holdfast.fleet.ingest_writing import Commit
-from holdfast.fleet.schema import CONTROLLER_EVENTS, REJECTS
+from holdfast.fleet.schema import CONTROLLER_EVENTS, REJECTS, TABLES
 from holdfast.fleet.simulation.engine import Run
-from holdfast.fleet.simulation.injected_truth import write_truth
+from holdfast.fleet.simulation.injected_truth import TRUTH, TRUTH_ATTEMPTS, write_truth
 from holdfast.fleet.simulation.log_tables import (
     attempt_tables,
     health_table,
@@ -27,10 +27,8 @@ from holdfast.fleet.simulation.log_tables import (
     outage_table,
     qos_table,
 )
-from holdfast.fleet.store import MANIFEST, Store, write_manifest
+from holdfast.fleet.store import MANIFEST, SIMULATION, Store, write_manifest
 
-FORMAT = "simulation"
-"""The format of the only source of a simulated store."""
 _LOCK = ".lock"
 
 
@@ -48,7 +46,7 @@ def write_log(run: Run, output: str | Path) -> Store:
     Raises:
         StoreError: if something else stands there, another simulation writes to it, or the disk is full.
     """
-    folder = Path(output)
+    folder = Path(output).resolve()
     check_output(folder)
     work = folder.with_name(f".{folder.name}.new")
     try:
@@ -73,22 +71,19 @@ def check_output(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder}: a file stands where the store should go")
-    if not folder.is_dir() or not any(folder.iterdir()) or is_simulated(folder):
+    if not folder.is_dir() or not any(folder.iterdir()):
         return
-    what = "a store of real logs" if (folder / MANIFEST).is_file() else "other things than a store"
+    stored = (folder / MANIFEST).is_file()
+    own = {*TABLES, MANIFEST, _LOCK, *(Path(name).parts[0] for name in (TRUTH, TRUTH_ATTEMPTS))}
+    only_own = all(entry.name in own for entry in folder.iterdir())
+    if stored and only_own and Store.open(folder).is_simulated:
+        return
+    what = "a store of real logs" if stored and only_own else "other things than a simulation"
     raise StoreError(
         f"{folder}: the folder holds {what}\n"
         "  expected: a new or an empty folder, or an earlier simulation, which is replaced\n"
         "  remedy: name another folder with -o"
     )
-
-
-def is_simulated(folder: Path) -> bool:
-    """Whether a store holds a simulation and nothing else."""
-    if not (folder / MANIFEST).is_file():
-        return False
-    sources = Store.open(folder).facts.get("sources", [])
-    return bool(sources) and all(source.get("format") == FORMAT for source in sources)
 
 
 @contextlib.contextmanager
@@ -161,7 +156,7 @@ def _write_tables(run: Run, folder: Path) -> None:
     rows = len(a.job) + len(health) + len(nodes) + len(outages) + len(qos)
     source = {
         "path": title,
-        "format": FORMAT,
+        "format": SIMULATION,
         "fingerprint": hashlib.blake2b(
             repr((toml, run.days, run.seed)).encode(), digest_size=16
         ).hexdigest(),

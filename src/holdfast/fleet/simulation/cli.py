@@ -1,0 +1,110 @@
+"""The commands of `holdfast fleet` that simulate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.console import JsonOption, QuietOption, duration, emit, remark
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from holdfast.fleet.simulation.scenario import Scenario
+
+
+def days(text: str | float) -> float:
+    """Days in "30" or "1.5", or in a duration such as "12h" or "4w"."""
+    try:
+        return float(text)
+    except ValueError:
+        return duration(text) / 86_400.0
+
+
+PresetOption = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="NAME", help="A scenario that ships: rsc1, rsc2, small."),
+]
+ScenarioOption = Annotated[
+    Path | None,
+    typer.Option("--scenario", metavar="FILE", help="A scenario of your own (TOML)."),
+]
+DaysOption = Annotated[
+    float,
+    typer.Option(
+        "--days", parser=days, metavar="DAYS", help="How long: days, or a duration such as 12h."
+    ),
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", help="Of the random numbers: the same seed, the same result.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="CHANGE",
+        help="Change the scenario: cluster.nodes=64, failure_rate*2, lemons=off. Repeatable.",
+    ),
+]
+
+
+def chosen_scenario(preset: str | None, file: Path | None, changes: list[str] | None) -> Scenario:
+    """The scenario that the options name.
+
+    Raises:
+        InputError: if they name none or two, or it says something impossible.
+    """
+    from holdfast.fleet.simulation.changes import apply
+    from holdfast.fleet.simulation.scenario import PRESETS, scenario
+
+    if (preset is None) == (file is None):
+        raise InputError(
+            "a simulation needs one scenario",
+            found="none" if preset is None else "a preset and a file",
+            expected="--preset " + ", --preset ".join(PRESETS) + " or --scenario FILE",
+        )
+    if preset is not None and preset not in PRESETS:
+        raise InputError(
+            f"there is no preset {preset!r}",
+            expected=", ".join(PRESETS),
+            remedy="a file is named with --scenario",
+        )
+    made = scenario(preset or file or "")
+    for change in changes or []:
+        made = apply(made, change)
+    return made
+
+
+def simulate(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="STORE", help="The store to write."),
+    ] = None,
+    preset: PresetOption = None,
+    scenario: ScenarioOption = None,
+    length: DaysOption = 30.0,
+    seed: SeedOption = 1,
+    changes: SetOption = None,
+    print_scenario: Annotated[
+        bool,
+        typer.Option("--print-scenario", help="Only print the scenario as TOML, to be edited."),
+    ] = False,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Simulate a cluster into a store that every other command reads as a real log.
+
+    What was injected is in truth.json inside the store.
+    """
+    made = chosen_scenario(preset, scenario, changes)
+    if print_scenario:
+        print(made.to_toml(), end="")
+        return
+    if output is None:
+        raise InputError("the simulated log needs a place", expected="-o STORE")
+    from holdfast.fleet.simulation import terminal
+    from holdfast.fleet.simulation.simulated_log import simulate as run
+
+    emit(run(made, output, days=length, seed=seed), as_json, terminal.simulated)
+    remark(f"store: {output}", quiet or as_json)
