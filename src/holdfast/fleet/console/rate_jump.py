@@ -1,0 +1,195 @@
+"""Whether the failure rate has jumped of late, for the alert: the log as the Poisson CUSUM sees it.
+
+The last 28 days are watched against the 16 weeks before them (in a short log: its second half against
+the first). So a jump raises the alert while it is news, and a fleet that stays different becomes its
+own baseline.
+
+The in-control rate is the upper end of the exact 95 % interval of the baseline, not its point estimate:
+a rate known from a few failures would else raise false alarms by its own error (and one without any
+failure could not be used at all).
+
+A health check that begins makes failures visible that happened before, too. Failures that are known
+only through checks younger than the baseline are therefore set aside and counted by themselves: the
+apparent jump raises no alert, and they do not vanish either. NODE_FAIL without a check counts always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import ibis
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.attribution import infrastructure_failures, ranked_causes
+from holdfast.fleet.console.poisson_cusum import RATIO, statistic, threshold_for
+from holdfast.fleet.failure_model import garwood_interval
+from holdfast.fleet.log import DAY_S
+from holdfast.fleet.timeline import larger_than
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+FloatArray = npt.NDArray[np.float64]
+
+WATCHED_S = 28.0 * DAY_S
+BASELINE_S = 112.0 * DAY_S
+KERNEL = "xid"
+"""All XIDs come from one check, the kernel's log: a number seen for the first time is no new check."""
+
+
+@dataclass(frozen=True)
+class RateJump:
+    """The CUSUM of a log and what it is held against."""
+
+    statistic: float
+    """In failures; an alarm at `threshold` or above."""
+    threshold: float
+    in_control_per_node_day: float
+    """The rate that counts as unchanged: the upper end of the baseline's 95 % interval."""
+    baseline_begin_s: float
+    watched_begin_s: float
+    baseline_failures: int
+    baseline_node_days: float
+    watched_failures: int
+    watched_node_days: float
+    set_aside: int
+    """Failures of the watched time that only new checks show; in none of the counts above."""
+    new_checks: tuple[str, ...]
+    """Checks first seen after the baseline began."""
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the rate has jumped."""
+        return self.statistic >= self.threshold
+
+
+def rate_jump(analysis: Analysis) -> RateJump | None:
+    """Hold the last weeks of a log against the weeks before.
+
+    Args:
+        analysis: of the log; its threshold of job size applies (`Analysis.min_gpus`).
+
+    Returns:
+        the statistic, or None where the baseline or the watched time has no node-days.
+    """
+    log = analysis.log
+    span = log.end_s - log.begin_s
+    watched_from = log.end_s - min(WATCHED_S, span / 2)
+    baseline_from = max(log.begin_s, watched_from - BASELINE_S)
+    new = _new_checks(analysis, baseline_from, watched_from)
+    exposure = _exposure(analysis, baseline_from)
+    moments, only_new = _failures(analysis, baseline_from, new)
+    baseline, total = exposure.until(np.array([watched_from, log.end_s])).tolist()
+    if baseline <= 0 or total <= baseline:
+        return None
+    late = moments >= watched_from
+    before = int((~late & ~only_new).sum())
+    counted = np.sort(moments[late & ~only_new])
+    in_control = garwood_interval(before, baseline)[1]
+    expected_at = in_control * (exposure.until(counted) - baseline)
+    return RateJump(
+        statistic(expected_at.tolist(), in_control * (total - baseline), RATIO),
+        threshold_for(),
+        in_control,
+        baseline_from,
+        watched_from,
+        before,
+        baseline,
+        len(counted),
+        total - baseline,
+        int((late & only_new).sum()),
+        new,
+    )
+
+
+class _Exposure:
+    """Node-days from an origin up to any moment, of stretches of time with a number of nodes each."""
+
+    def __init__(
+        self, begin_s: FloatArray, end_s: FloatArray, nodes: FloatArray, origin_s: float
+    ) -> None:
+        self._origin_s = origin_s
+        self._ramps = [_ramp(np.maximum(s - origin_s, 0.0), nodes) for s in (begin_s, end_s)]
+
+    def until(self, moments_s: FloatArray) -> FloatArray:
+        """Node-days before each moment, shape ``[n]``."""
+        moments = moments_s - self._origin_s
+        begun, ended = (
+            moments * count[place] - weighted[place]
+            for times, count, weighted in self._ramps
+            for place in [np.searchsorted(times, moments)]
+        )
+        return np.asarray((begun - ended) / DAY_S)
+
+
+def _ramp(times: FloatArray, nodes: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Sorted times, and before each of them (and after all) the sums of nodes and of nodes x time."""
+    order = np.argsort(times, kind="stable")
+    times, nodes = times[order], nodes[order]
+    zero = np.zeros(1)
+    return (
+        times,
+        np.concatenate([zero, np.cumsum(nodes)]),
+        np.concatenate([zero, np.cumsum(nodes * times)]),
+    )
+
+
+def _exposure(analysis: Analysis, begin_s: float) -> _Exposure:
+    log = analysis.log
+    if analysis.outages is not None:  # every node counts as up: outages are short
+        nodes = np.array([float(analysis.outages.nodes)])
+        return _Exposure(np.array([begin_s]), np.array([log.end_s]), nodes, begin_s)
+    t = larger_than(log.executions, analysis.min_gpus)
+    t = t.filter((t.stop_s >= int(begin_s)) & (t.exposed_s > 0))
+    rows = log.frame(
+        t.select(
+            begin=(t.stop_s - t.exposed_s).cast("float64"),
+            end=t.stop_s.cast("float64"),
+            nodes=t.node_count.fill_null(0).cast("float64"),
+        )
+    )
+    begin, end, nodes = (rows[name].to_numpy(np.float64) for name in ("begin", "end", "nodes"))
+    return _Exposure(begin, end, nodes, begin_s)
+
+
+def _failures(
+    analysis: Analysis, begin_s: float, new: Collection[str]
+) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
+    """When failures happened, and which of them only new checks show; shape ``[n]`` each."""
+    log = analysis.log
+    if analysis.outages is not None:
+        moments = analysis.outages.frame["start_s"].to_numpy(np.float64)
+        moments = moments[moments >= begin_s]
+        return moments, np.zeros(len(moments), np.bool_)
+    failed = larger_than(infrastructure_failures(log), analysis.min_gpus)
+    failed = failed.filter(failed.stop_s >= int(begin_s))
+    high = ranked_causes(log).filter(lambda t: t.severity == "HIGH")
+    high = high.filter(high.on_failed_node.fill_null(True))
+    old = ~_monitor(high).isin(["", *new])  # Ibis makes no column of an empty list
+    known = high.group_by("key").agg(old=old.sum() > 0)
+    rows = log.frame(failed.left_join(known, "key").select("stop_s", "old"))
+    # No HIGH check at all: a NODE_FAIL that the scheduler saw by itself.
+    only_new = rows["old"].eq(False).fillna(False).to_numpy(np.bool_)
+    return rows["stop_s"].to_numpy(np.float64), only_new
+
+
+def _new_checks(analysis: Analysis, baseline_s: float, watched_s: float) -> tuple[str, ...]:
+    """Checks without an event before the watched time, or that began during the baseline."""
+    log = analysis.log
+    t = log.table("health")
+    t = t.mutate(monitor=_monitor(t))
+    seen = log.frame(t.group_by("monitor").agg(first_s=t.time_s.min()))
+    unseen = set(seen.loc[seen["first_s"] >= watched_s, "monitor"])
+    frame = analysis.introduced
+    begun = set(frame.loc[frame["first_s"] > baseline_s, "check"]) & set(seen["monitor"])
+    return tuple(sorted(unseen | begun))
+
+
+def _monitor(events: ir.Table) -> ir.StringValue:
+    """What found an event: the check, or the kernel's log for any XID."""
+    kernel = events.check.lower().startswith(KERNEL + " ")
+    return ibis.ifelse(kernel, KERNEL, events.check)

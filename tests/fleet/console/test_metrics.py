@@ -1,0 +1,255 @@
+"""What Prometheus reads is what the analyses say, in the form that Prometheus wants."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from logs import BASE, Attempt, Check, Log, names
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+import holdfast.fleet as fleet
+from holdfast.fleet import Assumptions, FleetLog
+from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.console.metrics import Exporter, Measures, measure
+from holdfast.fleet.console.watching import WatchStatus
+
+DAY = 86_400
+IN_HOURS_AND_DAYS = ("_hours", "_days")
+"""The names that the metrics are known by; promtool would have seconds."""
+
+
+def families(text: bytes) -> dict[str, Metric]:
+    """By name, as the client's own parser reads them."""
+    found = list(text_string_to_metric_families(text.decode()))
+    assert len({family.name for family in found}) == len(found)
+    return {family.name: family for family in found}
+
+
+def values(text: bytes, name: str) -> dict[tuple[str, ...], float]:
+    """Sample values of a metric by its labels' values."""
+    return {
+        tuple(sample.labels.values()): sample.value
+        for family in families(text).values()
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
+def single(text: bytes, name: str) -> float:
+    ((_, value),) = values(text, name).items()
+    return value
+
+
+@pytest.fixture(scope="module")
+def measures(testbed_log: FleetLog) -> Measures:
+    return measure(Analysis(testbed_log))
+
+
+@pytest.fixture(scope="module")
+def text(measures: Measures) -> bytes:
+    return Exporter().text(measures, WatchStatus(1.5, 12, ("a.psv: unreadable",)))
+
+
+def test_names_types_and_help(text: bytes) -> None:
+    found = families(text)
+    assert len(found) > 30
+    for family in found.values():
+        assert family.name.startswith("holdfast_")
+        assert family.documentation.endswith(".")
+        assert family.type in ("counter", "gauge")
+        for sample in family.samples:
+            assert sample.name.endswith("_total") == (family.type == "counter")
+            assert "job" not in sample.labels  # Prometheus puts its own there
+            assert not math.isnan(sample.value)
+
+
+def test_the_metrics_that_were_promised(text: bytes) -> None:
+    promised = {
+        "holdfast_node_failures_total": ["cause", "domain"],
+        "holdfast_failure_rate_per_node_day": [],
+        "holdfast_failure_rate_per_node_day_lower": [],
+        "holdfast_failure_rate_per_node_day_upper": [],
+        "holdfast_mttf_hours": ["gpus"],
+        "holdfast_ettr": ["gpus"],
+        "holdfast_goodput_lost_gpu_hours_total": ["order"],
+        "holdfast_lemon_score": ["node"],
+        "holdfast_unattributed_share": [],
+        "holdfast_store_rejected_records_total": [],
+    }
+    samples = [s for family in families(text).values() for s in family.samples]
+    for name, labels in promised.items():
+        if name == "holdfast_ettr":  # no run of the testbed lasted a day
+            assert not any(s.name == name for s in samples)
+            assert "# TYPE holdfast_ettr gauge" in text.decode()
+            continue
+        assert {tuple(s.labels) for s in samples if s.name == name} == {tuple(labels)}, name
+
+
+def test_the_figures_are_those_of_the_analyses(text: bytes, testbed_log: FleetLog) -> None:
+    lost = fleet.goodput(testbed_log)
+    assert values(text, "holdfast_goodput_lost_gpu_hours_total") == {
+        ("first",): pytest.approx(lost.lost_first_order),
+        ("second",): pytest.approx(lost.lost_second_order),
+    }
+    by_cause = {cause: n for (cause, _), n in values(text, "holdfast_node_failures_total").items()}
+    expected = lost.by_cause[lost.by_cause["failures"] > 0]
+    assert by_cause == dict(zip(expected["cause"], expected["failures"], strict=True))
+    rate = Analysis(testbed_log).mttf
+    assert rate is not None
+    low, high = rate.model.ci95_
+    assert single(text, "holdfast_failure_rate_per_node_day_lower") == pytest.approx(low / 1000)
+    assert single(text, "holdfast_failure_rate_per_node_day_upper") == pytest.approx(high / 1000)
+    for (gpus,), hours in values(text, "holdfast_mttf_hours").items():
+        assert hours == pytest.approx(rate.model.mttf_hours(int(gpus), 8)[0])
+    worst = lost.crash_loops.iloc[0]
+    assert values(text, "holdfast_crash_loop_requeues")[worst["job_id"],] == worst["requeues"]
+    lemon = {node for (node,), yes in values(text, "holdfast_lemon").items() if yes}
+    assert lemon == set(fleet.lemons(testbed_log).lemons)
+    assert single(text, "holdfast_store_attempts") == 611
+    assert single(text, "holdfast_watch_problems") == 1
+    assert single(text, "holdfast_watch_rows_total") == 12
+
+
+def test_the_domains_are_the_taxonomys(text: bytes) -> None:
+    by_label = dict(values(text, "holdfast_node_failures_total").keys())
+    assert by_label["PCIe"] == "hardware"
+    assert by_label["Filesystem mount"] == "system,hardware"
+    assert by_label["unattributed"] == "unknown"
+
+
+def failing_log(checked: bool) -> Log:
+    """Two failures of a 17-node job; the second has a check if `checked`."""
+    nodes = names(17)
+    log = Log(
+        [
+            Attempt(1, nodes, 0, DAY, "NODE_FAIL"),
+            Attempt(2, nodes, 0, 2 * DAY, "NODE_FAIL"),
+            Attempt(3, nodes, 0, 5 * DAY),
+        ],
+        [Check(DAY - 30, nodes[0], "check nvlink")],
+    )
+    if checked:
+        log.checks.append(Check(2 * DAY - 30, nodes[3], "check nvlink"))
+    return log
+
+
+def test_a_failure_without_a_cause_counts_when_no_check_can_explain_it_any_more(
+    tmp_path: Path,
+) -> None:
+    clock = [BASE + 2 * DAY + 299.0]
+    exporter = Exporter(clock=lambda: clock[0])
+    found = measure(Analysis(failing_log(False).open(tmp_path)))
+    text = exporter.text(found)
+    assert values(text, "holdfast_node_failures_total") == {
+        ("NVLink", "hardware"): 1,
+        ("unattributed", "unknown"): 0,
+    }
+    assert single(text, "holdfast_node_failures_undecided") == 1
+    assert single(text, "holdfast_unattributed_share") == 0
+    assert single(text, "holdfast_recent_failures") == 1
+    clock[0] += 1
+    text = exporter.text(found)
+    assert values(text, "holdfast_node_failures_total")["unattributed", "unknown"] == 1
+    assert single(text, "holdfast_node_failures_undecided") == 0
+    assert single(text, "holdfast_unattributed_share") == 0.5
+    assert single(text, "holdfast_recent_unattributed_failures") == 1
+
+
+def test_counters_never_fall_when_the_store_learns_more(tmp_path: Path) -> None:
+    exporter = Exporter()
+    store = failing_log(False).store(tmp_path / "a")
+    before = exporter.text(measure(Analysis(fleet.open(store))))
+    fleet.ingest(failing_log(True).write(tmp_path / "b"), store)
+    later = measure(Analysis(fleet.open(store)))
+    after = exporter.text(later)
+    for family in families(before).values():
+        if family.type != "counter":
+            continue
+        for sample in family.samples:
+            now = values(after, sample.name)[tuple(sample.labels.values())]
+            assert now >= sample.value, sample.name
+    assert values(after, "holdfast_node_failures_total") == {
+        ("NVLink", "hardware"): 2,
+        ("unattributed", "unknown"): 1,  # was shown and stays
+    }
+    assert single(after, "holdfast_unattributed_share") == 0
+    # A store that was made anew counts from its own beginning.
+    fresh = exporter.text(replace(later, commits=1))
+    assert values(fresh, "holdfast_node_failures_total")["unattributed", "unknown"] == 0
+
+
+def test_no_failures_give_bounds_and_no_estimate(tmp_path: Path) -> None:
+    log = Log([Attempt(1, names(17), 0, 10 * DAY)], nodes=dict.fromkeys(names(17), 8))
+    text = Exporter().text(measure(Analysis(log.open(tmp_path))))
+    assert single(text, "holdfast_failure_rate_per_node_day") == 0
+    assert single(text, "holdfast_failure_rate_per_node_day_upper") == pytest.approx(
+        -math.log(0.025) / 170
+    )
+    assert values(text, "holdfast_mttf_hours") == {}
+    assert set(values(text, "holdfast_mttf_hours_upper").values()) == {math.inf}
+    assert values(text, "holdfast_unattributed_share") == {}
+    assert single(text, "holdfast_ettr_runs") == 1
+    assert 0.99 < single(text, "holdfast_ettr") <= 1
+
+
+def test_a_store_in_which_nothing_ran(tmp_path: Path) -> None:
+    log = Log([Attempt(1, (), None, None, "PENDING", gpus=8, submit=0)])
+    text = Exporter().text(measure(Analysis(log.open(tmp_path))))
+    assert values(text, "holdfast_failure_rate_per_node_day") == {}
+    assert values(text, "holdfast_failure_rate_cusum") == {}
+    assert single(text, "holdfast_gpu_hours_total") == 0
+
+
+def test_a_log_of_node_failures(tmp_path: Path) -> None:
+    (tmp_path / "failures.csv").write_text(
+        "node,start,end,cause\n"
+        "n1,2026-01-05T00:00:00Z,2026-01-05T02:00:00Z,memory\n"
+        "n2,2026-02-05T00:00:00Z,2026-02-05T02:00:00Z,\n"
+        "n1,2026-03-05T00:00:00Z,2026-03-05T02:00:00Z,memory\n"
+    )
+    text = Exporter().text(measure(Analysis(fleet.open(tmp_path / "failures.csv"))))
+    assert values(text, "holdfast_node_failures_total") == {
+        ("memory", "unknown"): 2,
+        ("unattributed", "unknown"): 1,
+    }
+    assert single(text, "holdfast_failure_rate_per_node_day") > 0
+    assert single(text, "holdfast_failure_rate_cusum") >= 0
+
+
+def test_hidden_attempts_are_told(measures: Measures) -> None:
+    text = Exporter().text(replace(measures, hidden=True))
+    assert single(text, "holdfast_store_attempts_hidden") == 1
+
+
+def test_labels_with_odd_characters_come_through(measures: Measures) -> None:
+    odd = 'no"de\\1\n{}'
+    text = Exporter().text(replace(measures, lemon_score={(odd,): 2.0}))
+    assert values(text, "holdfast_lemon_score") == {(odd,): 2.0}
+
+
+def lint(text: bytes) -> Iterable[str]:
+    tool = shutil.which("promtool")
+    if tool is None:
+        pytest.skip("no promtool (Debian package prometheus)")
+    run = subprocess.run([tool, "check", "metrics"], input=text, capture_output=True, check=False)
+    return (run.stdout + run.stderr).decode().splitlines()
+
+
+def test_promtool_has_nothing_to_say_but_that_hours_are_no_seconds(text: bytes) -> None:
+    for line in lint(text):
+        name, _, complaint = line.partition(" ")
+        assert complaint.startswith('use base unit "seconds"'), line
+        assert any(unit in name for unit in IN_HOURS_AND_DAYS), line
+
+
+def test_assumptions_change_the_figures(testbed_store: Path, measures: Measures) -> None:
+    assumed = Assumptions(check_before_s=0, check_after_s=0)
+    none = measure(Analysis(fleet.open(testbed_store, assumptions=assumed)))
+    assert sum(none.failures.values()) < sum(measures.failures.values())
