@@ -18,7 +18,6 @@ from holdfast.fleet.wording import (
     brief,
     brief_interval,
     counted,
-    decimals,
     probability,
     rate_unit,
 )
@@ -230,7 +229,8 @@ def _failure_section(failures: Sequence[dict[str, Any]]) -> Section:
                     "blame": ColumnFormat("Blame", digits=2),
                     "evidence": ColumnFormat("Why this node"),
                 },
-                caption=_latest("One row a failed attempt", len(failures)),
+                caption=_latest("One row a failed attempt", len(failures))
+                + " Attempts that one event of the node ended are one failure of its score.",
                 empty="No attempt failed on it.",
             )
         ],
