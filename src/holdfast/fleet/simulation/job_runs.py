@@ -1,0 +1,213 @@
+"""The jobs of a log: the attempts of each, chained to one row, with the productive time that they made.
+
+A log tells how long an attempt held its nodes, not what it did there. So productive time is the runtime
+less what the fleet's assumptions put down as initialisation and as checkpoint writes; an attempt that the
+infrastructure or a requeue cut off keeps what it had saved by its last full checkpoint interval; one that
+was preempted keeps everything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import ibis
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.fleet.attribution import infrastructure_failures
+from holdfast.fleet.log import FleetLog
+from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.simulation.records import Array
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+SHORT_SHARE = 0.05
+"""Every completed attempt was initialised, so initialisation is taken to be at most the runtime that
+this share of them stay below."""
+EXIT_S = 1
+"""A preempted attempt that saves its work leaves this long after the signal, or after its write."""
+
+OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
+"""Ends of a job's own making."""
+TIMEOUT, CUT, RUNNING, PENDING = "TIMEOUT", "CUT", "RUNNING", "PENDING"
+"""Cut by its limit; ended by a failure, a preemption or a requeue and not seen again; still running;
+never started."""
+
+
+class JobRuns(NamedTuple):
+    """One row a job that asked for GPUs, in order of arrival; shape [jobs] each."""
+
+    arrival_s: Array
+    """float64: epoch seconds from when it could start."""
+    first_start_s: Array
+    """float64; NaN: never."""
+    stop_s: Array
+    """float64: the last that was seen of it; NaN: it never started."""
+    gpus: Array
+    """int64."""
+    node_count: Array
+    """int64; 0: unknown."""
+    made_s: Array
+    """float64: productive time, kept from earlier attempts and made by the last one."""
+    longest_s: Array
+    """float64: runtime of the longest attempt."""
+    limit_s: Array
+    """float64: time limit; NaN: none or unknown."""
+    starts: Array
+    """int64."""
+    end: Array
+    """str: one of `OWN_ENDS`, or TIMEOUT, CUT, RUNNING, PENDING."""
+    job_class: Array
+    """str: what ranks it, see `class_column`."""
+    user: Array
+    """str."""
+
+
+def class_column(log: FleetLog) -> str:
+    """What ranks jobs in this log: "qos", or "partition" where only those differ."""
+    t = log.executions
+    found = log.rows(t.agg(qos=t.qos.nunique(), partition=t.partition.nunique()))[0]
+    return "partition" if found["qos"] <= 1 < found["partition"] else "qos"
+
+
+def init_s(log: FleetLog) -> float:
+    """Initialisation of an attempt: as assumed, but no longer than completed attempts allow."""
+
+    def shortest() -> ir.Table:
+        t = log.executions.filter(log.executions.state == "COMPLETED")
+        return t.agg(s=t.runtime_s.quantile(SHORT_SHARE))
+
+    found = log.rows(log.keep("shortest_completed", shortest))[0]["s"]
+    assumed = log.assumptions.init_s
+    return assumed if found is None else min(assumed, float(found))
+
+
+def sized(log: FleetLog, attempts: ir.Table, processors: bool) -> ir.Table:
+    """Attempts with the column `size`: GPUs, or processors where those stand in for them."""
+    size = attempts.cpus if processors else attempts.gpus
+    return attempts.mutate(size=size.fill_null(0)).filter(lambda t: t["size"] > 0)
+
+
+def executions(log: FleetLog, processors: bool = False) -> ir.Table:
+    """Attempts that ran, with `size`, `cut` and the productive time that they made and kept.
+
+    Added columns: size; cut ("failure", "preemption", "requeue" or "none"); made_s; kept_s (for the
+    job's next attempt).
+    """
+
+    def build() -> ir.Table:
+        assumed, init = log.assumptions, init_s(log)
+        failed = infrastructure_failures(log).select("key").mutate(failed=True)
+        taken = preemptions(log).select("key").distinct().mutate(taken=True)
+        t = sized(log, log.executions, processors)
+        t = t.left_join(failed, "key").drop("key_right")
+        t = t.left_join(taken, "key").drop("key_right")
+        cut = ibis.cases(
+            (t.taken.fill_null(False), "preemption"),
+            (t.failed.fill_null(False), "failure"),
+            (t.state == "REQUEUED", "requeue"),
+            else_="none",
+        )
+        t = t.mutate(cut=cut).drop("failed", "taken")
+        rest = ibis.greatest(t.runtime_s.cast("float64") - init, 0.0)
+        write, interval = assumed.write_s, assumed.checkpoint_interval_s
+        cycles = rest / (interval + write)
+        writes = ibis.ifelse(t.state == "COMPLETED", cycles.ceil(), cycles.floor())
+        made = ibis.greatest(rest - writes * write, 0.0)
+        saving = ibis.greatest(rest - max(write, EXIT_S), 0.0)
+        saved = saving - (saving / (interval + write)).floor() * write
+        kept = ibis.cases(
+            (t.cut == "preemption", saved),
+            (t.cut == "none", made),
+            else_=cycles.floor() * interval,
+        )
+        return t.mutate(made_s=made, kept_s=kept)
+
+    return log.keep(f"productive_{processors}", build)
+
+
+def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
+    """Chain the attempts of each job.
+
+    Args:
+        log: the open log.
+        processors: take the processors of a job for its GPUs.
+
+    Returns:
+        The jobs that ran or wait; those cancelled before they started left no trace on the machines
+        and are left out.
+    """
+    column = class_column(log)
+    t = executions(log, processors)
+    order = [t.start_s.desc(), t.attempt.desc(), t.key]
+    t = t.mutate(last=ibis.row_number().over(group_by="run", order_by=order) == 0)
+    end = ibis.cases(
+        (t.end_s.isnull() & (t.state == "RUNNING"), RUNNING),
+        (t.cut != "none", CUT),
+        (t.state.isin([*OWN_ENDS, TIMEOUT]), t.state),
+        else_=CUT,
+    )
+    t = t.mutate(end=end)
+    ran = t.group_by("run").agg(
+        first_start_s=t.start_s.min(),
+        stop_s=t.stop_s.max(),
+        gpus=t["size"].max(),
+        node_count=t.node_count.max(),
+        made_s=ibis.ifelse(t["last"], t.made_s, t.kept_s).sum(),
+        longest_s=t.runtime_s.max(),
+        limit_s=t.time_limit_s.max(),
+        starts=t.count(),
+        end=t.end.max(where=t["last"]),
+        job_class=t[column].max(),
+        user=t.user.max(),
+        arrival_s=ibis.coalesce(t.eligible_s, t.submit_s, t.start_s).min(),
+    )
+    waits = sized(log, log.attempts, processors)
+    waits = waits.filter(~waits.ran & (waits.state == "PENDING")).anti_join(ran, "run")
+    waiting = waits.group_by("run").agg(
+        first_start_s=ibis.null("int64"),
+        stop_s=ibis.null("int64"),
+        gpus=waits["size"].max(),
+        node_count=waits.node_count.max(),
+        made_s=ibis.literal(0.0),
+        longest_s=ibis.null("int64"),
+        limit_s=waits.time_limit_s.max(),
+        starts=ibis.literal(0, "int64"),
+        end=ibis.literal(PENDING),
+        job_class=waits[column].max(),
+        user=waits.user.max(),
+        arrival_s=ibis.coalesce(waits.eligible_s, waits.submit_s).min(),
+    )
+    both = ran.select(*_COLUMNS).union(waiting.select(*_COLUMNS))
+    table = both.filter(both.arrival_s.notnull()).to_pyarrow()
+    table = table.sort_by([("arrival_s", "ascending"), ("run", "ascending")])
+    reals = {name: _numbers(table[name]) for name in _REALS}
+    counts = {name: _numbers(table[name], 0).astype(np.int64) for name in _COUNTS}
+    texts = {name: _texts(table[name]) for name in ("end", "job_class", "user")}
+    return JobRuns(**reals, **counts, **texts)
+
+
+_COLUMNS = ("run", *JobRuns._fields)
+_REALS = ("arrival_s", "first_start_s", "stop_s", "made_s", "longest_s", "limit_s")
+_COUNTS = ("gpus", "node_count", "starts")
+
+
+def _numbers(column: pa.ChunkedArray, unknown: float = float("nan")) -> Array:
+    made: Array = pc.fill_null(column.cast(pa.float64()), unknown).to_numpy()
+    return made
+
+
+def _texts(column: pa.ChunkedArray) -> Array:
+    """Few distinct texts: expanded from their dictionary."""
+    coded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
+    names = np.array(coded.dictionary.to_pylist() or [""], dtype=object)
+    made: Array = names[coded.indices.to_numpy(zero_copy_only=False)]
+    return made
+
+
+def without_gpus(log: FleetLog) -> bool:
+    """Whether no attempt of the log has a GPU."""
+    t = log.attempts
+    return not (log.rows(t.agg(n=(t.gpus > 0).sum()))[0]["n"] or 0)

@@ -1,0 +1,185 @@
+"""The jobs of a log, as they arrive again in a simulation.
+
+A job's work is the productive time that the log shows, so a what-if may end it sooner or later than the
+log did. Where the log does not show the end of the work, it is taken as follows: a job that ran out of
+time needs more than its limit allows; one that still ran goes on to its limit; one that still waited needs
+what completed jobs of its size needed; one that was cut off for good ends where it was cut off.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.errors import InputError
+from holdfast.fleet.log import FleetLog, open_log
+from holdfast.fleet.moments import iso
+from holdfast.fleet.simulation.job_runs import (
+    PENDING,
+    RUNNING,
+    TIMEOUT,
+    JobRuns,
+    job_runs,
+    without_gpus,
+)
+from holdfast.fleet.simulation.records import JOB_TYPES, Array, Jobs, State, zeros
+from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.store import Store
+
+LEAST_S = 1.0
+"""No job needs less: a scheduler keeps whole seconds."""
+LIMIT_SLACK_S = 60.0
+"""A job that completed within its limit does so in the simulation, too, rounded seconds or not."""
+
+
+def replay_jobs(
+    log: str | Path | Store | FleetLog,
+    scenario: Scenario,
+    *,
+    processors: bool | None = None,
+) -> Jobs:
+    """The jobs of a log that asked for GPUs, in order of arrival.
+
+    Args:
+        log: a store or an open log, whose assumptions say what of a runtime was productive.
+        scenario: its begin, cluster, classes of service and longest limit. A begin outside the log
+            stands for the log's first moment.
+        processors: take processors for GPUs; None: if no attempt of the log has a GPU.
+
+    Returns:
+        Jobs that arrived or were still running after `scenario.begin`. A job counts as submitted when
+        it could start; one that ran before the beginning is submitted then, with the part of its work
+        that it did after it.
+
+    Raises:
+        InputError: if the log has no job to replay, one is larger than the cluster, or one is of a
+            class that the scenario does not have.
+    """
+    log = open_log(log)
+    if processors is None:
+        processors = without_gpus(log)
+    runs = job_runs(log, processors=processors)
+    begin_s = _begin_s(log, scenario)
+    seen = (np.isnan(runs.stop_s) | (runs.stop_s > begin_s)) & (runs.arrival_s <= log.end_s)
+    runs = JobRuns(*(column[seen] for column in runs))
+    if not runs.gpus.size:
+        raise InputError(
+            "there is no job to replay",
+            path=log.store.path,
+            found=f"no job with GPUs after {iso(begin_s)}",
+            expected="jobs that asked for GPUs",
+            remedy="set the scenario's begin inside the log; to replay processors, ask for them",
+        )
+    gpus = on_nodes(runs.gpus, scenario.cluster.gpus_per_node)
+    most = scenario.cluster.nodes * scenario.cluster.gpus_per_node
+    if gpus.max() > most:
+        raise InputError(
+            "a job of the log is larger than the cluster",
+            path=log.store.path,
+            found=f"{gpus.max():,} GPUs",
+            expected=f"at most {most:,}: {scenario.cluster.nodes:,} nodes of "
+            f"{scenario.cluster.gpus_per_node} GPUs",
+            remedy="raise cluster.nodes of the scenario",
+        )
+    work_s = np.maximum(_work_s(runs, scenario), LEAST_S)
+    work_s = np.maximum(work_s * _share_after(runs, begin_s), LEAST_S)
+    jobs: Jobs = zeros(Jobs, JOB_TYPES, runs.gpus.size)
+    jobs.submit_ms[:] = np.maximum(runs.arrival_s - begin_s, 0) * 1000
+    jobs.gpus[:] = gpus
+    jobs.work_ms[:] = np.round(work_s * 1000)
+    jobs.limit_ms[:] = np.round(_limit_s(runs, scenario, work_s) * 1000)
+    jobs.qos[:] = _classes(log, runs, scenario)
+    jobs.user[:] = np.unique(runs.user.astype(str), return_inverse=True)[1]
+    jobs.end_state[:] = _end_states(runs)
+    order = np.argsort(jobs.submit_ms, kind="stable")
+    return Jobs(*(column[order] for column in jobs))
+
+
+def on_nodes(gpus: Array, gpus_per_node: int) -> Array:
+    """GPUs as gangs take them: a part of one node, or whole nodes."""
+    whole: Array = -(-gpus // gpus_per_node) * gpus_per_node
+    return np.where(gpus > gpus_per_node, whole, gpus)
+
+
+def _begin_s(log: FleetLog, scenario: Scenario) -> float:
+    inside = log.begin_s <= scenario.begin_s <= log.end_s
+    return float(scenario.begin_s) if inside else log.begin_s
+
+
+def _work_s(runs: JobRuns, scenario: Scenario) -> Array:
+    """Productive time that each job needs."""
+    limit = np.where(np.isnan(runs.limit_s), scenario.scheduler.time_limit_s, runs.limit_s)
+    work = runs.made_s.copy()
+    late = runs.end == TIMEOUT
+    work[late] += limit[late]
+    on = runs.end == RUNNING
+    work[on] += np.maximum(limit - np.nan_to_num(runs.longest_s), 0.0)[on]
+    waits = runs.end == PENDING
+    if waits.any():
+        work[waits] = _typical_s(runs)[waits]
+    return work
+
+
+def _typical_s(runs: JobRuns) -> Array:
+    """Mean work of the completed jobs of each job's size; of all where none of its size completed."""
+    done = runs.end == "COMPLETED"
+    overall = float(runs.made_s[done].mean()) if done.any() else LEAST_S
+    sizes, place = np.unique(runs.gpus, return_inverse=True)
+    total = np.bincount(place[done], runs.made_s[done], minlength=sizes.size)
+    count = np.bincount(place[done], minlength=sizes.size)
+    mean = np.where(count > 0, total / np.maximum(count, 1), overall)
+    of_each: Array = mean[place]
+    return of_each
+
+
+def _share_after(runs: JobRuns, begin_s: float) -> Array:
+    """The share of each job's time on its nodes that lies after the beginning."""
+    early = runs.first_start_s < begin_s
+    span = np.maximum(runs.stop_s - runs.first_start_s, 1.0)
+    return np.where(early, (runs.stop_s - begin_s) / np.where(early, span, 1.0), 1.0)
+
+
+def _limit_s(runs: JobRuns, scenario: Scenario, work_s: Array) -> Array:
+    """Time limits; one that a job kept in the log it can keep in the simulation."""
+    most = scenario.scheduler.time_limit_s
+    limit = np.where(np.isnan(runs.limit_s), most, runs.limit_s)
+    checkpoint = scenario.checkpoint
+    stopped = checkpoint.write_s if checkpoint.mode == "sync" else 0.0
+    needed = checkpoint.init_s + work_s + np.ceil(work_s / checkpoint.interval_s) * stopped
+    once = np.where(runs.starts <= 1, needed, np.nan_to_num(runs.longest_s)) + LIMIT_SLACK_S
+    kept = runs.end != TIMEOUT
+    return np.where(kept & ~np.isin(runs.end, (RUNNING, PENDING)), np.maximum(limit, once), limit)
+
+
+def _classes(log: FleetLog, runs: JobRuns, scenario: Scenario) -> Array:
+    """Places in `scenario.qos`; a scenario with one class takes all jobs into it."""
+    names = {each.name: place for place, each in enumerate(scenario.qos)}
+    if len(names) == 1:
+        return np.zeros(runs.gpus.size, np.int16)
+    found, place = np.unique(runs.job_class.astype(str), return_inverse=True)
+    unknown = [name for name in found.tolist() if name not in names]
+    if unknown:
+        raise InputError(
+            "jobs of the log are of a class of service that the scenario does not have",
+            path=log.store.path,
+            found=", ".join(repr(name) for name in unknown),
+            expected="one of " + ", ".join(names),
+            remedy="add it to the scenario as [[qos]], or calibrate a scenario from this log",
+        )
+    codes: Array = np.array([names[name] for name in found.tolist()], np.int16)[place]
+    return codes
+
+
+def _end_states(runs: JobRuns) -> Array:
+    """How each job ends when its work is done; what was cut off for good counts as cancelled."""
+    states = {
+        "FAILED": State.FAILED,
+        "CANCELLED": State.CANCELLED,
+        "OUT_OF_MEMORY": State.OUT_OF_MEMORY,
+        "CUT": State.CANCELLED,
+    }
+    found, place = np.unique(runs.end.astype(str), return_inverse=True)
+    codes = [states.get(name, State.COMPLETED).value for name in found.tolist()]
+    ends: Array = np.array(codes, np.int8)[place]
+    return ends
