@@ -1,0 +1,340 @@
+"""What a simulated fleet achieved, as numbers that two scenarios can be compared by.
+
+Everything is counted in a window of time: from the end of the warm-up (the cluster begins empty) to
+the end of the simulation. Time that an attempt spends in the window counts, whether or not the attempt
+began or ended in it. So jobs that are unfinished at the end are neither left out nor taken for short,
+and sums over the window estimate the means of a fleet that runs for ever.
+
+ETTR of long runs = Σ productive time / Σ wall-clock time; the wall clock of a run goes on from its
+submission to its end, W = Q + R + U (Kokolis et al., arXiv 2410.21680v2, on ETTR). Which runs are long is
+told by the productive time that their jobs need, which no scheduler and no failure changes: the same runs
+are measured before and after a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.fleet.job_sizes import BUCKET_TOPS
+from holdfast.fleet.simulation.engine import Run
+from holdfast.fleet.simulation.records import Array, State
+
+HOUR_MS = 3_600_000.0
+DAY_MS = 24 * HOUR_MS
+WARM_UP_SHARE = 0.15
+WARM_UP_DAYS = 7.0
+"""The warm-up is this share of the simulated time, and no longer than this."""
+LAST_WAIT_SHARE = 0.1
+LAST_WAIT_DAYS = 1.0
+"""Waits that begin in this last part are not counted: most would not be over."""
+LONG_RUN_HOURS = (24, 12, 6, 3, 1, 0)
+"""A long run needs this many productive hours: the first for which there are enough runs."""
+FEWEST_RUNS = 30
+"""Runs, of all replicas together, that the ETTR of one size takes."""
+LARGE_GPUS = 512
+"""Large jobs have this many GPUs or more; in a smaller fleet, half of the largest job's."""
+
+TOPS = np.array([*BUCKET_TOPS, 2 * BUCKET_TOPS[-1]])
+
+LOSSES = ("first_order", "second_order", "other_preemption")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Sums over one run's window; small enough to be sent between machines."""
+
+    days: float
+    """Length of the window."""
+    capacity_gpu_ms: float
+    """GPUs in the cluster x the window."""
+    busy_gpu_ms: float
+    productive_gpu_ms: float
+    """Kept progress."""
+    lost_gpu_ms: dict[str, float]
+    """By what took it, see `LOSSES`: progress lost, time hung, initialisation."""
+    completed: int
+    """Jobs."""
+    ended: Array
+    """float64 [sizes]: attempts that ended, of jobs of at least `TOPS` GPUs."""
+    failed: Array
+    """float64 [sizes]: those of them that the infrastructure ended."""
+    wait_mean_s: Array
+    """float64 [sizes]: wait before a start; NaN: nothing of this size waited."""
+    wait_p90_s: Array
+    waits: Array
+    """float64 [sizes]: how many."""
+    runs: Array
+    """float64 [classes, LONG_RUN_HOURS, sizes]: job runs of at least so many productive hours."""
+    wall_ms: Array
+    """float64, as `runs`: the time that they waited and ran."""
+    run_productive_ms: Array
+    run_ms: Array
+    """float64, as `runs`: the time that they ran."""
+    interruptions: Array
+    """float64, as `runs`: ends by the infrastructure or by preemption."""
+    smallest_gpus: Array
+    largest_gpus: Array
+    """float64 [sizes]: of the jobs in each bucket; 0 where there is none."""
+    priorities: tuple[int, ...]
+    """Of the classes."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which runs stand for the fleet: the same in every scenario that is compared."""
+
+    classes: tuple[int, ...]
+    """Places in `Scenario.qos`: the class that waits least if it has enough runs, else all."""
+    long_run_hours: int
+    """One of `LONG_RUN_HOURS`."""
+    large_gpus: int
+    """A large run has this many GPUs or more."""
+    sizes: tuple[int, ...]
+    """Buckets (places in `TOPS`) with enough runs to tell the ETTR of each."""
+    waits: tuple[int, ...]
+    """Buckets whose jobs waited, if only for a moment."""
+
+
+def outcome(run: Run) -> Outcome:
+    """Count what happened in a run's window."""
+    a = run.attempts
+    begin, end = window_ms(run.days)
+    started = a.start_ms >= 0
+    stop = np.where(a.end_ms >= 0, a.end_ms, run.end_ms)
+    start = np.where(started, a.start_ms, run.end_ms)
+    ran_ms = _within(start, stop, begin, end)  # [attempts]
+    # An attempt across the edge of the window: its progress is spread over its time.
+    share = np.divide(ran_ms, stop - start, out=np.zeros(len(stop)), where=stop > start)
+    productive_ms = a.productive_ms * share
+    waited_ms = _within(_waits_since(run), start, begin, end)
+    gpus = a.gpus.astype(np.float64)
+    over = (a.end_ms >= begin) & (a.end_ms <= end)
+    failed = over & (a.failure >= 0)
+    cut = failed | (over & (a.state == State.PREEMPTED))
+    scenario = run.scenario
+    runs = _by_run(run, productive_ms, waited_ms, ran_ms, cut)
+    waits = _queue_waits(run, begin, end - last_wait_ms(run.days))
+    sizes = np.searchsorted(TOPS, run.jobs.gpus)
+    return Outcome(
+        days=(end - begin) / DAY_MS,
+        capacity_gpu_ms=(end - begin)
+        * float(scenario.cluster.nodes * scenario.cluster.gpus_per_node),
+        busy_gpu_ms=float((gpus * ran_ms).sum()),
+        productive_gpu_ms=float((gpus * productive_ms).sum()),
+        lost_gpu_ms=_losses(run, over),
+        completed=int((over & (a.state == State.COMPLETED)).sum()),
+        ended=_at_least(a.gpus[over]),
+        failed=_at_least(a.gpus[failed]),
+        **waits,
+        **runs,
+        smallest_gpus=_extreme(np.minimum, sizes, run.jobs.gpus),
+        largest_gpus=_extreme(np.maximum, sizes, run.jobs.gpus),
+        priorities=tuple(each.priority for each in scenario.qos),
+    )
+
+
+def window_ms(days: float) -> tuple[float, float]:
+    """From when to when outcomes are counted."""
+    return min(WARM_UP_SHARE * days, WARM_UP_DAYS) * DAY_MS, days * DAY_MS
+
+
+def last_wait_ms(days: float) -> float:
+    """How long before the end the counting of waits stops."""
+    return min(LAST_WAIT_SHARE * days, LAST_WAIT_DAYS) * DAY_MS
+
+
+def scope(outcomes: Sequence[Outcome]) -> Scope:
+    """What can be told from the replicas of one scenario.
+
+    Args:
+        outcomes: of the same scenario with different seeds, one or more.
+    """
+    runs = np.sum([each.runs for each in outcomes], axis=0)  # [classes, hours, sizes]
+    waits = np.sum([each.waits for each in outcomes], axis=0)[:-1]
+    large = _large(np.max([each.largest_gpus for each in outcomes], axis=0))
+    highest = int(np.argmax(outcomes[0].priorities))
+    everything = tuple(range(len(runs)))
+    enough = [
+        (classes, hours)
+        for classes in ((highest,), everything)
+        for row, hours in enumerate(LONG_RUN_HOURS)
+        if runs[list(classes), row][:, large <= TOPS].sum() >= FEWEST_RUNS
+    ]
+    classes, hours = enough[0] if enough else (everything, LONG_RUN_HOURS[-1])
+    by_size = runs[list(classes), LONG_RUN_HOURS.index(hours)].sum(axis=0)
+    return Scope(classes, hours, large, _places(by_size >= FEWEST_RUNS), _places(waits > 0))
+
+
+def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
+    """One run's outcome by name.
+
+    NaN: nothing to measure in this run. Names carry the unit; without one it is a share of one.
+
+        ettr_large_runs                    of the long runs of at least `Scope.large_gpus`
+        ettr_gpus_1024                     of the long runs of one bucket of sizes (513 to 1,024 GPUs)
+        goodput_share_of_capacity          kept productive GPU time / GPU time of the cluster
+        goodput_share_of_busy_time         kept productive GPU time / GPU time of attempts
+        goodput_gpu_hours_per_day          kept productive
+        utilisation                        GPU time of attempts / GPU time of the cluster
+        lost_first_order_gpu_hours_per_day       in attempts that the infrastructure ended
+        lost_second_order_gpu_hours_per_day      in attempts preempted by a job that had failed so
+        lost_other_preemption_gpu_hours_per_day  in the other preempted attempts
+        failed_share_of_attempts_gpus_512_up     ended by the infrastructure, large jobs
+        interruptions_per_day_of_large_runs      failures and preemptions per day of running
+        completed_jobs_per_day
+        queue_wait_mean_s, queue_wait_p90_s      before each start, all sizes and by bucket
+    """
+    hours = LONG_RUN_HOURS.index(chosen.long_run_hours)
+
+    def of_runs(sums: Array) -> Array:
+        picked: Array = sums[list(chosen.classes), hours].sum(axis=0)  # [sizes]
+        return picked
+
+    productive, wall, ran = map(of_runs, (found.run_productive_ms, found.wall_ms, found.run_ms))
+    large = chosen.large_gpus <= TOPS
+    at = int(np.searchsorted(TOPS, chosen.large_gpus))
+    day = found.days * HOUR_MS  # a sum in GPU-ms / this: GPU-hours a day
+    values = {
+        "ettr_large_runs": _ratio(productive[large].sum(), wall[large].sum()),
+        "goodput_share_of_capacity": _ratio(found.productive_gpu_ms, found.capacity_gpu_ms),
+        "goodput_share_of_busy_time": _ratio(found.productive_gpu_ms, found.busy_gpu_ms),
+        "goodput_gpu_hours_per_day": found.productive_gpu_ms / day,
+        "utilisation": _ratio(found.busy_gpu_ms, found.capacity_gpu_ms),
+    }
+    values |= {f"lost_{k}_gpu_hours_per_day": v / day for k, v in found.lost_gpu_ms.items()}
+    failed = _ratio(found.failed[at], found.ended[at])
+    values[f"failed_share_of_attempts_gpus_{chosen.large_gpus}_up"] = failed
+    values["interruptions_per_day_of_large_runs"] = _ratio(
+        of_runs(found.interruptions)[large].sum(), ran[large].sum() / DAY_MS
+    )
+    values["completed_jobs_per_day"] = found.completed / found.days
+    for size in chosen.sizes:
+        values[f"ettr_gpus_{TOPS[size]}"] = _ratio(productive[size], wall[size])
+    for name, by_size in (("mean", found.wait_mean_s), ("p90", found.wait_p90_s)):
+        values[f"queue_wait_{name}_s"] = float(by_size[-1])
+        for size in chosen.waits:
+            values[f"queue_wait_{name}_s_gpus_{TOPS[size]}"] = float(by_size[size])
+    return values
+
+
+# --- Parts ---------------------------------------------------------------------------------------
+
+
+def _within(start: Array, stop: Array, begin: float, end: float) -> Array:
+    """Time of each interval that lies in the window, milliseconds."""
+    inside: Array = np.maximum(np.minimum(stop, end) - np.maximum(start, begin), 0.0)
+    return inside
+
+
+def _waits_since(run: Run) -> Array:
+    """From when each attempt keeps its run waiting: submission, or the end of the attempt before."""
+    a = run.attempts
+    order = np.lexsort((a.attempt, a.job))
+    job = a.job[order]
+    since = a.eligible_ms[order].copy()
+    again = np.flatnonzero(job[1:] == job[:-1]) + 1
+    since[again] = a.end_ms[order][again - 1]
+    back = np.empty_like(since)
+    back[order] = since
+    return back
+
+
+def _by_run(
+    run: Run, productive_ms: Array, waited_ms: Array, ran_ms: Array, cut: Array
+) -> dict[str, Array]:
+    """Sums over job runs, [classes, LONG_RUN_HOURS, sizes] each."""
+    jobs, count = run.jobs, len(run.jobs.gpus)
+
+    def per_job(values: Array) -> Array:
+        summed: Array = np.bincount(run.attempts.job, values, count)
+        return summed
+
+    ran, wall = per_job(ran_ms), per_job(ran_ms + waited_ms)
+    sums = {
+        "runs": (wall > 0).astype(np.float64),
+        "wall_ms": wall,
+        "run_productive_ms": per_job(productive_ms),
+        "run_ms": ran,
+        "interruptions": per_job(cut.astype(np.float64)),
+    }
+    shape = (len(run.scenario.qos), len(TOPS))
+    cell = jobs.qos.astype(np.int64) * len(TOPS) + np.searchsorted(TOPS, jobs.gpus)
+    found = {name: np.zeros((shape[0], len(LONG_RUN_HOURS), shape[1])) for name in sums}
+    for row, hours in enumerate(LONG_RUN_HOURS):
+        long = np.flatnonzero(jobs.work_ms >= hours * HOUR_MS)
+        for name, values in sums.items():
+            table = np.bincount(cell[long], values[long], shape[0] * shape[1])
+            found[name][:, row] = table.reshape(shape)
+    return found
+
+
+def _losses(run: Run, over: Array) -> dict[str, float]:
+    """GPU time that ended attempts lost, by what took it, milliseconds."""
+    a = run.attempts
+    lost = (a.lost_ms + a.init_ms) * a.gpus.astype(np.float64)
+    failed = a.failure >= 0
+    preempted = over & ~failed & (a.state == State.PREEMPTED)
+    first_failure = np.full(len(run.jobs.gpus), np.iinfo(np.int64).max)
+    np.minimum.at(
+        first_failure, a.job[failed & (a.end_ms >= 0)], a.end_ms[failed & (a.end_ms >= 0)]
+    )
+    told = np.where(a.signal_ms >= 0, a.signal_ms, a.end_ms)
+    second = preempted & (a.preemptor >= 0)
+    second[second] = first_failure[a.preemptor[second]] <= told[second]
+    return {
+        "first_order": float(lost[over & failed].sum()),
+        "second_order": float(lost[second].sum()),
+        "other_preemption": float(lost[preempted & ~second].sum()),
+    }
+
+
+def _queue_waits(run: Run, begin: float, end: float) -> dict[str, Array]:
+    """Waits that began between two times, by size; the last entry is of all sizes."""
+    a = run.attempts
+    picked = (a.eligible_ms >= begin) & (a.eligible_ms <= end)
+    until = np.where(a.start_ms >= 0, a.start_ms, run.end_ms)
+    waited_s = ((until - a.eligible_ms)[picked]) / 1e3
+    size = np.searchsorted(TOPS, a.gpus[picked])
+    rows = len(TOPS) + 1
+    found = {"wait_mean_s": np.full(rows, np.nan), "wait_p90_s": np.full(rows, np.nan)}
+    counts = np.zeros(rows)
+    order = np.argsort(size, kind="stable")
+    ends = np.searchsorted(size[order], np.arange(len(TOPS)), side="right")
+    for row, part in enumerate([*np.split(waited_s[order], ends)[: len(TOPS)], waited_s]):
+        if len(part):
+            counts[row] = len(part)
+            found["wait_mean_s"][row] = part.mean()
+            found["wait_p90_s"][row] = np.quantile(part, 0.9)
+    return {**found, "waits": counts}
+
+
+def _at_least(gpus: Array) -> Array:
+    """How many are at least as large as each of `TOPS`."""
+    ordered = np.sort(gpus)
+    below: Array = np.searchsorted(ordered, TOPS)
+    return (len(ordered) - below).astype(np.float64)
+
+
+def _places(chosen: Array) -> tuple[int, ...]:
+    return tuple(int(place) for place in np.flatnonzero(chosen))
+
+
+def _extreme(pick: np.ufunc, sizes: Array, gpus: Array) -> Array:
+    found = np.full(len(TOPS), np.inf if pick is np.minimum else 0.0)
+    pick.at(found, sizes, gpus)
+    return np.where(np.isfinite(found), found, 0.0)
+
+
+def _large(largest_gpus: Array) -> int:
+    """From how many GPUs on a job is large: a power of two."""
+    most = int(largest_gpus.max())
+    if most >= LARGE_GPUS:
+        return LARGE_GPUS
+    return 2 ** max((most // 2).bit_length() - 1, 0) if most > 1 else 1
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole > 0 else float("nan")

@@ -1,0 +1,278 @@
+"""Outcomes of a run: a history with known numbers, and random ones against minute-by-minute counting."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from simulation.runs import HOUR, Attempt, History, Job, known
+
+from holdfast.fleet.simulation.outcomes import (
+    FEWEST_RUNS,
+    LONG_RUN_HOURS,
+    TOPS,
+    Outcome,
+    Scope,
+    metrics,
+    outcome,
+    scope,
+    window_ms,
+)
+from holdfast.fleet.simulation.records import State
+
+ALL_CLASSES = (0, 1, 2)
+
+
+def everything(hours: int = 0, large: int = 256, sizes: tuple[int, ...] = ()) -> Scope:
+    return Scope(ALL_CLASSES, hours, large, sizes, ())
+
+
+def hand_made() -> History:
+    """Two jobs of 256 GPUs in two days; outcomes count from 7 h 12 min on.
+
+    Job 1 (high) needs 24 h. It runs from 0 h, initialises for 12 min, works, and a node fails at 16 h:
+    12 h of work are kept, 3 h 48 min lost. It waits until 18 h (the requeue delay is part of that), and
+    for that job 2 (low) is signalled at 17 h 50 min. It initialises for 12 min and ends at 30 h 12 min.
+    Job 2 has worked since 8 h: of 9 h 50 min without initialisation it loses 30 min at 18 h, and it still
+    waits in the end. Job 3 (8 GPUs) was submitted at 10 h, ran from 11 h to 12 h, preempted by job 2;
+    it starts again at 13 h and runs still.
+    """
+    h = HOUR
+    return History(
+        jobs=[
+            Job(0.0, 256, 24 * h, qos=2),
+            Job(8 * h, 256, 30 * h, qos=0),
+            Job(10 * h, 8, 100 * h, qos=0),
+        ],
+        attempts=[
+            Attempt(
+                0, 1, range(32), 0.0, 16 * h, State.NODE_FAIL, productive=12 * h, lost=3.8 * h,
+                init=0.2 * h, failure=0,
+            ),
+            Attempt(
+                0, 2, range(32), 18 * h, 30.2 * h, eligible=16 * h + 120, productive=12 * h,
+                init=0.2 * h,
+            ),
+            Attempt(
+                1, 1, range(32, 64), 8 * h, 18 * h, State.PREEMPTED, productive=9 * h, lost=0.5 * h,
+                preemptor=0, signal=17 * h + 3000,
+            ),
+            Attempt(1, 2, (), -0.001, state=State.PENDING, eligible=18 * h + 120),
+            Attempt(2, 1, [63], 11 * h, 12 * h, State.PREEMPTED, lost=0.5 * h, init=0.5 * h, preemptor=1),
+            Attempt(
+                2, 2, [62], 13 * h, state=State.RUNNING, eligible=12 * h, productive=34 * h,
+                init=0.5 * h,
+            ),
+        ],
+    )  # fmt: skip
+
+
+def test_the_numbers_of_a_known_history() -> None:
+    found = outcome(hand_made().run())
+    assert window_ms(2.0) == (7.2 * 3.6e6, 48 * 3.6e6)
+    assert found.days == pytest.approx(1.7)
+    values = metrics(found, everything(sizes=(7,)))
+    # Job 1: 8.8 of its first 16 hours are in the window, and that share of its first 12 productive ones.
+    # It is there from the window's begin to 30.2 h. Job 2 is there from 8 h to the end.
+    productive = 8.8 / 16 * 12 + 12 + 9
+    wall = (30.2 - 7.2) + (48 - 8)
+    assert values["ettr_large_runs"] == pytest.approx(productive / wall)
+    assert TOPS[7] == 256
+    assert values["ettr_gpus_256"] == values["ettr_large_runs"]
+    busy = 256 * (8.8 + 12.2 + 10) + 8 * (1 + 35)
+    kept = 256 * productive + 8 * 34
+    assert values["utilisation"] == pytest.approx(busy / (512 * 40.8))
+    assert values["goodput_share_of_capacity"] == pytest.approx(kept / (512 * 40.8))
+    assert values["goodput_share_of_busy_time"] == pytest.approx(kept / busy)
+    assert values["goodput_gpu_hours_per_day"] == pytest.approx(kept / 1.7)
+    assert values["lost_first_order_gpu_hours_per_day"] == pytest.approx(256 * 4 / 1.7)
+    assert values["lost_second_order_gpu_hours_per_day"] == pytest.approx(256 * 0.5 / 1.7)
+    assert values["lost_other_preemption_gpu_hours_per_day"] == pytest.approx(8 / 1.7)
+    # Of the three ended attempts of large jobs, a node failure took one.
+    assert values["failed_share_of_attempts_gpus_256_up"] == pytest.approx(1 / 3)
+    assert values["interruptions_per_day_of_large_runs"] == pytest.approx(2 / (31.0 / 24))
+    assert values["completed_jobs_per_day"] == pytest.approx(1 / 1.7)
+    # Waits that began from 7.2 h to 43.2 h: 120 s short of 2 h, 0, 120 s short of 30 h so far, 1 h and 1 h.
+    waits_h = [2 - 120 / 3600, 0, 30 - 120 / 3600, 1, 1]
+    assert values["queue_wait_mean_s"] == pytest.approx(np.mean(waits_h) * 3600)
+    assert values["queue_wait_p90_s"] == pytest.approx(np.quantile(waits_h, 0.9) * 3600)
+    assert (found.smallest_gpus[7], found.largest_gpus[7]) == (256, 256)
+
+
+def test_the_class_and_the_length_decide_which_runs_count() -> None:
+    found = outcome(hand_made().run())
+    high = replace(everything(24), classes=(2,))
+    ettr = metrics(found, high)["ettr_large_runs"]
+    assert ettr == pytest.approx((8.8 / 16 * 12 + 12) / 23)
+    assert np.isnan(metrics(found, replace(high, classes=(1,)))["ettr_large_runs"])
+    assert found.runs[0, :, 7].tolist() == [1.0] * 6  # job 2 needs 30 h
+    assert found.runs[:, 0].sum() == 3
+    longer = hand_made()
+    longer.jobs[1] = replace(longer.jobs[1], work=13 * HOUR)
+    assert outcome(longer.run()).runs[0, :, 7].tolist() == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_a_failure_after_the_signal_makes_no_second_order() -> None:
+    late = hand_made()
+    late.attempts[2] = replace(late.attempts[2], signal=15.9 * HOUR)
+    values = metrics(outcome(late.run()), everything())
+    assert values["lost_second_order_gpu_hours_per_day"] == 0
+    assert values["lost_other_preemption_gpu_hours_per_day"] == pytest.approx((8 + 128) / 1.7)
+
+
+def random_history(seed: int) -> History:
+    """Jobs that run, fail, are preempted, wait and run on, in whole minutes."""
+    draw = np.random.default_rng(seed)
+    jobs, attempts = [], []
+    end_min = 2 * 1440
+    for job in range(12):
+        at = int(draw.integers(0, end_min))
+        jobs.append(
+            Job(
+                60.0 * at,
+                int(draw.choice([1, 8, 16, 64, 256])),
+                HOUR * float(draw.choice([0.5, 2, 5, 8, 13, 30])),
+                qos=int(draw.integers(3)),
+            )
+        )
+        for attempt in range(1, int(draw.integers(2, 5))):
+            eligible = at if attempt == 1 else at + 2
+            start = eligible + int(draw.integers(0, 400))
+            stop = start + int(draw.integers(0, 900))
+            times = {"eligible": 60.0 * eligible}
+            if start >= end_min:
+                if eligible < end_min:
+                    attempts.append(Attempt(job, attempt, (), -0.001, state=State.PENDING, **times))
+                break
+            part = 60.0 * (min(stop, end_min) - start)
+            kept = float(draw.uniform(0, 1))
+            times |= {"productive": part * kept, "lost": part * (1 - kept) / 2}
+            if stop >= end_min:
+                attempts.append(
+                    Attempt(job, attempt, [0], 60.0 * start, state=State.RUNNING, **times)
+                )
+                break
+            state = State(int(draw.choice([State.COMPLETED, State.NODE_FAIL, State.PREEMPTED])))
+            attempts.append(
+                Attempt(
+                    job, attempt, [0], 60.0 * start, 60.0 * stop, state,
+                    failure=0 if state == State.NODE_FAIL else -1,
+                    preemptor=int(draw.integers(12)) if state == State.PREEMPTED else -1,
+                    **times,
+                )
+            )  # fmt: skip
+            if state == State.COMPLETED:
+                break
+            at = stop
+    return History(jobs=jobs, attempts=attempts)
+
+
+def minute_by_minute(history: History) -> dict[tuple[int, int, int], tuple[float, float, float]]:
+    """(class, row of LONG_RUN_HOURS, size) -> minutes of wall clock, of running, productive ones."""
+    begin, end = (round(each / 60_000) for each in window_ms(history.days))
+    sums: dict[tuple[int, int, int], list[float]] = {}
+    for number, job in enumerate(history.jobs):
+        mine = [each for each in history.attempts if each.job == number]
+        size = int(np.searchsorted(TOPS, job.gpus))
+        for minute in range(begin, end):
+            time = 60.0 * minute + 30
+            in_system = time > job.submit and any(each.end < 0 or each.end > time for each in mine)
+            on = [a for a in mine if 0 <= a.start < time and (a.end < 0 or a.end > time)]
+            assert len(on) <= 1
+            productive = 0.0
+            for each in on:
+                stop = each.end if each.end >= 0 else 86_400 * history.days
+                productive = each.productive / (stop - each.start)
+            for row, hours in enumerate(LONG_RUN_HOURS):
+                if job.work >= 3600 * hours:
+                    cell = sums.setdefault((job.qos, row, size), [0.0, 0.0, 0.0])
+                    cell[0] += in_system
+                    cell[1] += len(on)
+                    cell[2] += productive
+    return {key: (a, b, c) for key, (a, b, c) in sums.items() if a}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_runs_are_measured_as_minute_by_minute(seed: int) -> None:
+    history = random_history(seed)
+    found = outcome(history.run())
+    expected = minute_by_minute(history)
+    assert expected
+    for key in np.ndindex(found.runs.shape):
+        wall, ran, productive = expected.get(key, (0.0, 0.0, 0.0))
+        assert found.wall_ms[key] / 60_000 == pytest.approx(wall, abs=1e-6)
+        assert found.run_ms[key] / 60_000 == pytest.approx(ran, abs=1e-6)
+        assert found.run_productive_ms[key] / 60_000 == pytest.approx(productive, abs=1e-3)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_losses_have_one_cause_each(seed: int) -> None:
+    """By loops over the rows: first order, then second order, then the other preemptions."""
+    history = random_history(seed)
+    begin = window_ms(2.0)[0] / 1e3
+    lost = dict.fromkeys(("first_order", "second_order", "other_preemption"), 0.0)
+    for each in history.attempts:
+        if each.end < begin:
+            continue
+        hours = each.lost * history.jobs[each.job].gpus / 3600
+        if each.failure >= 0:
+            lost["first_order"] += hours
+        elif each.state == State.PREEMPTED:
+            before = [
+                other
+                for other in history.attempts
+                if other.job == each.preemptor and other.failure >= 0 and 0 <= other.end <= each.end
+            ]
+            lost["second_order" if before else "other_preemption"] += hours
+    found = outcome(history.run())
+    for name, hours in lost.items():
+        assert found.lost_gpu_ms[name] / 3.6e6 == pytest.approx(hours, rel=1e-5)
+
+
+def test_an_empty_run_has_nothing_to_measure() -> None:
+    found = outcome(History().run())
+    values = metrics(found, scope([found]))
+    assert values["utilisation"] == 0
+    assert np.isnan(values["ettr_large_runs"])
+    assert np.isnan(values["queue_wait_mean_s"])
+
+
+def many(gpus: int, hours: float, qos: int, count: int) -> Outcome:
+    """Runs of one kind that all take place in the window."""
+    history = History(
+        jobs=[Job(8 * HOUR, gpus, hours * HOUR, qos=qos)] * count,
+        attempts=[Attempt(each, 1, [0], 8 * HOUR, 9 * HOUR) for each in range(count)],
+    )
+    return outcome(history.run())
+
+
+def test_the_scope_is_the_longest_large_runs_of_the_class_that_waits_least() -> None:
+    enough = FEWEST_RUNS
+    chosen = scope([many(64, 30, 2, enough)])
+    assert chosen == Scope((2,), 24, 32, (5,), (5,))
+    assert TOPS[5] == 64
+    # Half in each replica is enough; too few of the highest class are not.
+    assert scope([many(64, 30, 2, enough // 2)] * 2).classes == (2,)
+    assert scope([many(64, 30, 1, enough)]).classes == ALL_CLASSES
+    assert scope([many(64, 7, 2, enough)]).long_run_hours == 6
+    assert scope([many(4096, 30, 2, enough)]).large_gpus == 512
+    few = scope([many(64, 30, 2, enough - 1)])
+    assert (few.classes, few.long_run_hours, few.sizes) == (ALL_CLASSES, 0, ())
+
+
+def test_known_run_of_every_mechanism() -> None:
+    found = outcome(known().run())
+    values = metrics(found, scope([found]))
+    assert 0 < values["goodput_share_of_capacity"] < values["utilisation"] < 1
+    assert values["lost_second_order_gpu_hours_per_day"] > 0  # job 3 had failed before it preempted
+
+
+def test_outcomes_are_small_and_cross_to_other_processes() -> None:
+    found = outcome(known().run())
+    sent = pickle.dumps(found)
+    assert len(sent) < 50_000
+    assert metrics(pickle.loads(sent), everything()) == pytest.approx(
+        metrics(found, everything()), nan_ok=True
+    )
