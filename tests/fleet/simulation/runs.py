@@ -254,3 +254,8 @@ def known() -> History:
         Attempt(11, 1, [], NEVER, state=State.PENDING),
     ]  # fmt: skip
     return History(jobs, attempts, failures)
+
+
+def changed(run: Run, **parts: Any) -> Run:
+    """The run with some of its parts replaced."""
+    return replace(run, **parts)
