@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InputError
 from holdfast.fleet.simulation.change_wording import phrase
-from holdfast.fleet.simulation.changes import apply, healthy_rate, keys, parse
+from holdfast.fleet.simulation.changes import apply, keys, parse
+from holdfast.fleet.simulation.node_changes import healthy_rate
 from holdfast.fleet.simulation.scenario import Lemons, Scenario, scenario
 from holdfast.fleet.simulation.scenario import parse as parse_toml
 
@@ -136,7 +137,14 @@ def test_every_number_of_a_scenario_can_be_scaled(small: Scenario) -> None:
         except InputError:
             refused.append(key)
     words = ["lemons", "replace", "pull", "backfill"]
-    texts = ["name", "cluster.names", "qos.name", "workload.kind", "workload.ends.state"]
+    texts = [
+        "name",
+        "cluster.names",
+        "cluster.without",
+        "qos.name",
+        "workload.kind",
+        "workload.ends.state",
+    ]
     texts += ["workload.log", "begin", "scheduler.policy", "scheduler.preemption"]
     texts += ["failures.components.name", "failures.components.check", "checkpoint.mode"]
     assert sorted(refused) == sorted([*words, *texts, "checkpoint.save_on_signal"])
@@ -194,8 +202,9 @@ def rate_of_each_node(made: Scenario) -> dict[str, float]:
         ("lemons=off", {"node05", "node09"}),
         ("replace=node05", {"node05"}),
         ("replace=node[05,09]", {"node05", "node09"}),
+        ("pull=node05", set()),
         ("nodes+3", set()),
-        ("nodes=8", set()),
+        ("pull=node02; nodes=12", set()),
     ],
 )
 def test_nodes_that_stay_keep_their_rates(
@@ -223,6 +232,15 @@ def test_new_nodes_come_after_the_old_ones(named: Scenario) -> None:
     assert len(set(after.node_names)) == after.cluster.nodes == 19
 
 
+def test_pulled_nodes_are_out_of_service_and_the_others_stay(named: Scenario) -> None:
+    after = apply(named, "pull=node09; pull=node[02,05]")
+    assert after.cluster.without == ("node02", "node05", "node09")
+    assert after == replace(named, cluster=after.cluster)
+    assert apply(named, "cluster.without=node02, node05, node09") == after
+    with pytest.raises(InputError, match=r"(?s)no longer fit.*replace=node\[01-09\]"):
+        apply(named, "pull=node[01-09]")
+
+
 def test_changes_cross_to_other_processes() -> None:
     change = parse("lemons=off; checkpoint.write=30s")
     assert pickle.loads(pickle.dumps(change)) == change
@@ -236,6 +254,8 @@ def test_changes_cross_to_other_processes() -> None:
             "replacing node05 and node09 and writing checkpoints in 30 s instead of 1 min",
         ),
         ("lemons=off", "replacing the 2 lemon nodes"),
+        ("pull=node[02,05,09]", "pulling node02, node05 and node09"),
+        ("pull=node[01-04]", "pulling these 4 nodes"),
         ("failure_rate-50%", "25 instead of 50 failures per 1,000 node-days"),
         ("preempt_after*2", "preempting after 4 h instead of 2 h"),
         ("save_on_signal=off", "setting checkpoint.save_on_signal to off instead of on"),

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.fleet.simulation.changes import (
-    Change,
-    Edit,
-    applied,
-    field_of,
-    known,
-    leaves,
-    named,
-    parse,
-)
+from holdfast.fleet.simulation.change_values import Edit
+from holdfast.fleet.simulation.changes import Change, applied, field_of, known, leaves, parse
+from holdfast.fleet.simulation.node_changes import named
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.numbers import duration, number
 

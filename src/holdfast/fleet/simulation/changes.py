@@ -16,9 +16,7 @@ A key is a path of the scenario's TOML keys. A key that occurs once may stand wi
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -26,7 +24,9 @@ from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 from holdfast.errors import InputError
-from holdfast.fleet.simulation.scenario import Lemons, Scenario, toml_key
+from holdfast.fleet.simulation.change_values import Edit, changed, impossible, numbers, switch
+from holdfast.fleet.simulation.node_changes import BY_WORD
+from holdfast.fleet.simulation.scenario import Scenario, toml_key
 
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),
@@ -50,17 +50,6 @@ EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoin
 _EDIT = re.compile(r"\s*([A-Za-z_][\w.\[\]]*?)\s*([*+-])\s*([^\s=].*?)\s*$", re.DOTALL)
 _SET = re.compile(r"\s*([A-Za-z_][^=]*?)\s*=\s*([*+-]?)\s*(.*?)\s*$", re.DOTALL)
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
-
-
-@dataclass(frozen=True)
-class Edit:
-    """One step of a change."""
-
-    key: str
-    """As given."""
-    operator: str
-    """``=``, ``*``, ``+`` or ``-``."""
-    value: str
 
 
 @dataclass(frozen=True)
@@ -209,7 +198,7 @@ def _choices(path: str, same: Sequence[str]) -> str:
 
 def applied(scenario: Scenario, edit: Edit) -> Scenario:
     """The scenario after one edit."""
-    word = _WORDS.get("nodes" if edit.key == "cluster.nodes" else edit.key)
+    word = BY_WORD.get("nodes" if edit.key == "cluster.nodes" else edit.key)
     if word is not None:
         return word(scenario, edit)
     for top, leaves in _by_table(known(edit.key)).items():
@@ -265,19 +254,23 @@ def _new_value(leaf: Leaf, edit: Edit) -> Callable[[Any], Any]:
     """Old value -> new value."""
 
     def new(old: Any) -> Any:
+        if isinstance(old, tuple) and leaf.kind is str:
+            if edit.operator != "=":
+                raise impossible(edit, f"{edit.key}=TEXT,TEXT")
+            return tuple(part.strip() for part in edit.value.split(",") if part.strip())
         if isinstance(old, tuple):
             if edit.operator == "=" and edit.value.startswith("["):
-                return _list(edit)
+                return numbers(edit)
             return tuple(new(each) for each in old)
         if get_origin(leaf.kind) is Mapping:
             if edit.operator == "=":
-                raise _impossible(edit, f"one entry: {edit.key}.NAME={edit.value}")
+                raise impossible(edit, f"one entry: {edit.key}.NAME={edit.value}")
             return {name: new_number(each) for name, each in old.items()}
         if leaf.kind is bool:
-            return _switch(edit)
+            return switch(edit)
         if leaf.kind is str:
             if edit.operator != "=":
-                raise _impossible(edit, f"{edit.key}=TEXT")
+                raise impossible(edit, f"{edit.key}=TEXT")
             return edit.value
         return new_number(old)
 
@@ -286,156 +279,3 @@ def _new_value(leaf: Leaf, edit: Edit) -> Callable[[Any], Any]:
         return round(value) if leaf.kind is int else value
 
     return new
-
-
-def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
-    """A number after an edit: a duration may be written as one."""
-    text = edit.value
-    share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
-    if share is not None:
-        part = float(share[1]) / 100
-        if edit.operator == "=" and not duration:
-            return part
-        if edit.operator in "+-":
-            return old * (1 + part if edit.operator == "+" else 1 - part)
-        raise _impossible(edit, f"{edit.key}+{text} or {edit.key}-{text}")
-    value = _number(edit, duration=duration and edit.operator != "*")
-    return {"=": value, "*": old * value, "+": old + value, "-": old - value}[edit.operator]
-
-
-def _number(edit: Edit, *, duration: bool) -> float:
-    if duration:
-        import typer
-
-        from holdfast.console import duration as seconds
-
-        try:
-            return seconds(edit.value)
-        except typer.BadParameter as error:
-            raise _impossible(edit, "a duration such as 30s, 10m, 2h or 7d") from error
-    try:
-        value = float(edit.value.replace("_", ""))
-    except ValueError as error:
-        raise _impossible(edit, "a number") from error
-    if not math.isfinite(value):
-        raise _impossible(edit, "a finite number")
-    return value
-
-
-def _list(edit: Edit) -> tuple[float, ...]:
-    try:
-        values = tomllib.loads(f"list = {edit.value}")["list"]
-        return tuple(float(each) for each in values)
-    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
-        raise _impossible(edit, "a list of numbers such as [1, 2.5]") from error
-
-
-def _switch(edit: Edit) -> bool:
-    words = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
-    if edit.operator != "=" or edit.value.lower() not in words:
-        raise _impossible(edit, "on or off")
-    return words[edit.value.lower()]
-
-
-def _impossible(edit: Edit, expected: str) -> InputError:
-    found = f"{edit.key}{edit.operator}{edit.value}"
-    return InputError("the value does not fit", place=edit.key, found=found, expected=expected)
-
-
-# --- Lemons and nodes ----------------------------------------------------------------------------
-
-
-def healthy_rate(scenario: Scenario) -> float:
-    """Failures per node and day of a node that is no lemon; `rate_per_node_day` is the mean of all."""
-    lemons, nodes = scenario.failures.lemons, len(working(scenario))
-    named = {name: factor for name, factor in lemons.nodes.items() if name in working(scenario)}
-    extra = sum(factor - 1 for factor in named.values()) + lemons.count * (lemons.factor - 1)
-    return scenario.failures.rate_per_node_day * nodes / (nodes + extra)
-
-
-def working(scenario: Scenario) -> dict[str, int]:
-    """The nodes that are in the cluster, name -> index."""
-    return {name: index for index, name in enumerate(scenario.node_names)}
-
-
-def _with_lemons(scenario: Scenario, lemons: Lemons, **cluster: Any) -> Scenario:
-    """Other lemons, or other nodes, where each healthy node keeps its failure rate."""
-    rate = healthy_rate(scenario)
-    # Made with the rate as it stands, and set right after: the mean is over the new nodes.
-    failures = replace(scenario.failures, lemons=lemons, rate_per_node_day=rate)
-    made = replace(scenario, cluster=replace(scenario.cluster, **cluster), failures=failures)
-    per_healthy = rate / healthy_rate(made) if rate else 1.0
-    return replace(made, failures=replace(failures, rate_per_node_day=rate * per_healthy))
-
-
-def _lemons(scenario: Scenario, edit: Edit) -> Scenario:
-    if edit.operator == "=" and edit.value.lower() in ("off", "0", "none"):
-        return _with_lemons(scenario, Lemons(factor=scenario.failures.lemons.factor))
-    if edit.operator != "=" or not edit.value.isdigit():
-        raise _impossible(edit, "lemons=off, or a number of lemon nodes")
-    return _with_lemons(scenario, replace(scenario.failures.lemons, count=int(edit.value)))
-
-
-def _replace(scenario: Scenario, edit: Edit) -> Scenario:
-    names, lemons = named(scenario, edit), scenario.failures.lemons
-    unknown = [name for name in names if name not in lemons.nodes]
-    if unknown and lemons.count:
-        raise InputError(
-            "the seed chooses which nodes are lemons: their names are not known beforehand",
-            place="failures.lemons.count",
-            found=", ".join(unknown),
-            expected="lemons=off, or the names of nodes under failures.lemons.nodes",
-        )
-    left = {name: factor for name, factor in lemons.nodes.items() if name not in names}
-    return _with_lemons(scenario, replace(lemons, nodes=left))
-
-
-def _pull(scenario: Scenario, edit: Edit) -> Scenario:
-    raise InputError(
-        "nodes cannot leave one by one yet",
-        found=edit.value,
-        expected=f"replace={edit.value}, which puts healthy nodes in their place",
-    )
-
-
-def named(scenario: Scenario, edit: Edit) -> list[str]:
-    """The nodes of a host list."""
-    from holdfast.fleet.formats.hosts import hosts_of
-
-    names = hosts_of(re.sub(r"\s+", "", edit.value)) if edit.operator == "=" else None
-    if not names:
-        raise _impossible(edit, f"{edit.key}=NODE,NODE or a host list such as node[05,09]")
-    known = working(scenario)
-    for name in names:
-        if name not in known:
-            near = get_close_matches(name, known, 3) or [*list(known)[:2], "..."]
-            raise InputError("no such node", place=edit.key, found=name, expected=", ".join(near))
-    return names
-
-
-def _nodes(scenario: Scenario, edit: Edit) -> Scenario:
-    cluster = scenario.cluster
-    count = round(changed(cluster.nodes, edit))
-    if not cluster.names and not scenario.failures.lemons.nodes:
-        return _with_lemons(scenario, scenario.failures.lemons, nodes=count)
-    old = scenario.node_names
-    # Names are sorted: a name that begins with the last one keeps the places of all others.
-    fresh = [f"{old[-1]}-new{index:06d}" for index in range(1, count - len(old) + 1)]
-    names = [*old, *fresh][: max(count, 0)]
-    lemons = scenario.failures.lemons
-    left = {name: factor for name, factor in lemons.nodes.items() if name in names}
-    return _with_lemons(scenario, replace(lemons, nodes=left), nodes=count, names=",".join(names))
-
-
-def _backfill(scenario: Scenario, edit: Edit) -> Scenario:
-    policy = "easy" if _switch(edit) else "fcfs"
-    return replace(scenario, scheduler=replace(scenario.scheduler, policy=policy))
-
-
-_WORDS: dict[str, Callable[[Scenario, Edit], Scenario]] = {
-    "lemons": _lemons,
-    "replace": _replace,
-    "pull": _pull,
-    "nodes": _nodes,
-    "backfill": _backfill,
-}

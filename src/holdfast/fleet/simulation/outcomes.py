@@ -114,14 +114,14 @@ def outcome(run: Run) -> Outcome:
     over = (a.end_ms >= begin) & (a.end_ms <= end)
     failed = over & (a.failure >= 0)
     cut = failed | (over & (a.state == State.PREEMPTED))
-    scenario = run.scenario
+    scenario, cluster = run.scenario, run.scenario.cluster
+    working = (cluster.nodes - len(cluster.without)) * cluster.gpus_per_node
     runs = _by_run(run, productive_ms, waited_ms, ran_ms, cut)
     waits = _queue_waits(run, begin, end - last_wait_ms(run.days))
     sizes = np.searchsorted(TOPS, run.jobs.gpus)
     return Outcome(
         days=(end - begin) / DAY_MS,
-        capacity_gpu_ms=(end - begin)
-        * float(scenario.cluster.nodes * scenario.cluster.gpus_per_node),
+        capacity_gpu_ms=(end - begin) * working,
         busy_gpu_ms=float((gpus * ran_ms).sum()),
         productive_gpu_ms=float((gpus * productive_ms).sum()),
         lost_gpu_ms=_losses(run, over),

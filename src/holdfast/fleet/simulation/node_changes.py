@@ -1,0 +1,122 @@
+"""Changes of which nodes a cluster has and which of them are lemons.
+
+The failure rate of a scenario is the mean of all nodes; here each node that stays keeps its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any
+
+from holdfast.errors import InputError
+from holdfast.fleet.simulation.change_values import Edit, changed, impossible, switch
+from holdfast.fleet.simulation.scenario import Lemons, Scenario
+
+
+def healthy_rate(scenario: Scenario) -> float:
+    """Failures per node and day of a node that is no lemon; `rate_per_node_day` is the mean of all."""
+    lemons, nodes = scenario.failures.lemons, scenario.cluster.nodes
+    extra = sum(factor - 1 for factor in lemons.nodes.values()) + lemons.count * (lemons.factor - 1)
+    return scenario.failures.rate_per_node_day * nodes / (nodes + extra)
+
+
+def _with_lemons(scenario: Scenario, lemons: Lemons, **cluster: Any) -> Scenario:
+    """Other lemons, or other nodes, where each healthy node keeps its failure rate."""
+    rate = healthy_rate(scenario)
+    # Made with the rate as it stands, and set right after: the mean is over the new nodes.
+    failures = replace(scenario.failures, lemons=lemons, rate_per_node_day=rate)
+    made = replace(scenario, cluster=replace(scenario.cluster, **cluster), failures=failures)
+    per_healthy = rate / healthy_rate(made) if rate else 1.0
+    return replace(made, failures=replace(failures, rate_per_node_day=rate * per_healthy))
+
+
+def _lemons(scenario: Scenario, edit: Edit) -> Scenario:
+    if edit.operator == "=" and edit.value.lower() in ("off", "0", "none"):
+        return _with_lemons(scenario, Lemons(factor=scenario.failures.lemons.factor))
+    if edit.operator != "=" or not edit.value.isdigit():
+        raise impossible(edit, "lemons=off, or a number of lemon nodes")
+    return _with_lemons(scenario, replace(scenario.failures.lemons, count=int(edit.value)))
+
+
+def _replace(scenario: Scenario, edit: Edit) -> Scenario:
+    names, lemons = named(scenario, edit), scenario.failures.lemons
+    unknown = [name for name in names if name not in lemons.nodes]
+    if unknown and lemons.count:
+        raise InputError(
+            "the seed chooses which nodes are lemons: their names are not known beforehand",
+            place="failures.lemons.count",
+            found=", ".join(unknown),
+            expected="lemons=off, or the names of nodes under failures.lemons.nodes",
+        )
+    left = {name: factor for name, factor in lemons.nodes.items() if name not in names}
+    return _with_lemons(scenario, replace(lemons, nodes=left))
+
+
+def _pull(scenario: Scenario, edit: Edit) -> Scenario:
+    """Out of service, but not out of the list: the other nodes keep their places and random numbers."""
+    cluster = scenario.cluster
+    without = tuple(sorted({*cluster.without, *named(scenario, edit)}))
+    left = (cluster.nodes - len(without)) * cluster.gpus_per_node
+    largest = max((size.gpus for size in scenario.workload.sizes if size.share > 0), default=0)
+    if largest > left:
+        raise InputError(
+            "the largest jobs no longer fit",
+            place=edit.key,
+            found=f"{left} GPUs are left, jobs take up to {largest}",
+            expected=f"fewer nodes, or replace={edit.value}",
+        )
+    return replace(scenario, cluster=replace(cluster, without=without))
+
+
+def named(scenario: Scenario, edit: Edit) -> list[str]:
+    """The nodes of a host list."""
+    from holdfast.fleet.formats.hosts import hosts_of
+
+    names = hosts_of(re.sub(r"\s+", "", edit.value)) if edit.operator == "=" else None
+    if not names:
+        raise impossible(edit, f"{edit.key}=NODE,NODE or a host list such as node[05,09]")
+    there = set(scenario.node_names)
+    for name in names:
+        if name not in there:
+            near = get_close_matches(name, scenario.node_names, 3)
+            near = near or [*scenario.node_names[:2], "..."]
+            raise InputError("no such node", place=edit.key, found=name, expected=", ".join(near))
+    return names
+
+
+def _nodes(scenario: Scenario, edit: Edit) -> Scenario:
+    cluster = scenario.cluster
+    count = round(changed(cluster.nodes, edit))
+    if not (cluster.names or cluster.without or scenario.failures.lemons.nodes):
+        return _with_lemons(scenario, scenario.failures.lemons, nodes=count)
+    old = scenario.node_names
+    # Names are sorted: a name that begins with the last one keeps the places of all others.
+    fresh = [f"{old[-1]}-new{index:06d}" for index in range(1, count - len(old) + 1)]
+    names = [*old, *fresh][: max(count, 0)]
+    lemons = scenario.failures.lemons
+    left = {name: factor for name, factor in lemons.nodes.items() if name in names}
+    without = tuple(name for name in cluster.without if name in names)
+    return _with_lemons(
+        scenario,
+        replace(lemons, nodes=left),
+        nodes=count,
+        names=",".join(names),
+        without=without,
+    )
+
+
+def _backfill(scenario: Scenario, edit: Edit) -> Scenario:
+    policy = "easy" if switch(edit) else "fcfs"
+    return replace(scenario, scheduler=replace(scenario.scheduler, policy=policy))
+
+
+BY_WORD: dict[str, Callable[[Scenario, Edit], Scenario]] = {
+    "lemons": _lemons,
+    "replace": _replace,
+    "pull": _pull,
+    "nodes": _nodes,
+    "backfill": _backfill,
+}
