@@ -187,6 +187,22 @@ def test_a_line_that_was_cut_off_takes_no_other_with_it(tmp_path: Path) -> None:
     assert [(row["line"], row["reason"]) for row in rejects(path)] == [(3, "4 fields, expected 6")]
 
 
+def test_a_header_that_is_printed_again_is_no_record(tmp_path: Path) -> None:
+    """`sacct ... >> log` prints its header each time; what a name spans stays together."""
+    header = "JobID|JobName|User|State|Start|End"
+    path = write(
+        tmp_path,
+        f"{header}\n"
+        "1|a|u|COMPLETED|2026-01-01T00:00:00|2026-01-01T01:00:00\n"
+        f"{header}\n"
+        "2|x\ny|u|COMPLETED|2026-01-01T00:00:00|2026-01-01T01:00:00\n"
+        f"{header}\r\n"
+        "3|b|u|COMP\n",
+    )
+    assert [(row["job_id"], row["name"]) for row in attempts(path)] == [("1", "a"), ("2", "x\\ny")]
+    assert [(row["line"], row["raw"]) for row in rejects(path)] == [(7, "3|b|u|COMP")]
+
+
 NAMES = st.lists(
     st.sampled_from(["a", "7", "|", "\n", ":", " ", "FAILED", "99|", "0:0", "é"]), max_size=8
 ).map("".join)

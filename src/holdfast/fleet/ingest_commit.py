@@ -27,15 +27,21 @@ from holdfast.fleet.ingest_signs import duplicates_flag
 from holdfast.fleet.ingest_small import IDENTITY, last_of_each, merge_nodes, small_table
 from holdfast.fleet.ingest_staging import STAGING, Stage
 from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS, Commit
-from holdfast.fleet.schema import ATTEMPTS
+from holdfast.fleet.schema import ATTEMPTS, STEPS
 from holdfast.fleet.store import Store, sweep, write_manifest
 
 _FILE_ROWS = 1_000_000
+_SMALL_ROWS = 50_000
+_MOST_SMALL_FILES = 24
 _WRITERS = 2
 
 
 def commit(
-    folder: Path, old: Store | None, stages: Sequence[Stage], facts: Mapping[str, Any]
+    folder: Path,
+    old: Store | None,
+    stages: Sequence[Stage],
+    facts: Mapping[str, Any],
+    superseded: Mapping[str, int] | None = None,
 ) -> Store:
     """Bring staged rows into the store.
 
@@ -44,6 +50,7 @@ def commit(
         old: the store as it is; None: there is none yet.
         stages: the sources, read to their ends.
         facts: what `store.json` says of this ingest: "sources", "timezone" ...
+        superseded: source -> line: what was rejected of it from that line on was read again.
 
     Returns:
         the new store.
@@ -52,7 +59,7 @@ def commit(
         OSError: if a file cannot be written; the store is then as it was.
     """
     number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
-    work = Commit(folder, old, stages, number)
+    work = Commit(folder, old, stages, number, superseded or {})
     small = {name: small_table(work, name) for name in IDENTITY}
     tables = {name: files for name, (files, _) in small.items()}
     attempts = _attempts(work, small["node_outages"][1](), small["controller_events"][1]())
@@ -152,7 +159,7 @@ def _recover(
     work: Commit, index: Index, before: pa.Table, outages: pa.Table, events: pa.Table
 ) -> pa.Table:
     """The attempts that accounting lost: those found now and those found by earlier ingests."""
-    steps = pa.concat_tables([each.read("steps") for each in work.stages])
+    steps = pa.concat_tables([STEPS.empty_table(), *(each.read("steps") for each in work.stages)])
     place = steps.schema.get_field_index("cluster")
     cluster = pc.if_else(pc.equal(steps["cluster"], ""), index.cluster, steps["cluster"])
     steps = steps.set_column(place, "cluster", cluster)
@@ -250,10 +257,14 @@ def _write(
     files: list[str] = []
     chunks: list[list[tuple[Part, slice]]] = []
     size = _FILE_ROWS
+    # A log that is watched leaves a file at every poll: now and then they become one.
+    small = sum(part.stored and part.rows < _SMALL_ROWS for part in index.parts)
+    join_below = _SMALL_ROWS if small > _MOST_SMALL_FILES else 0
     for part, rows in index.slices():
         if part.rows == 0 or not index.keep[rows].any():
             continue
-        if part.stored and _unchanged(part, rows, index, number, runtime):
+        stays = part.stored and part.rows >= join_below
+        if stays and _unchanged(part, rows, index, number, runtime):
             files.append(part.path.relative_to(work.folder).as_posix())
             continue
         # Recovered attempts are looked at again by every commit: in a file of their own, the large

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,15 +36,26 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
         return pa.concat_tables([schema.empty_table(), *read])
 
     staged = pa.concat_tables([schema.empty_table(), *(each.read(name) for each in work.stages)])
-    if old_files and not len(staged):
+    superseded = work.superseded if name == "rejects" else {}
+    if old_files and not len(staged) and not superseded:
         return old_files, lambda: stored(old_files)
-    rows = pa.concat_tables([stored(old_files), staged])
+    rows = pa.concat_tables([_without(stored(old_files), superseded), staged])
     keys = row_key(*(rows[column] for column in IDENTITY[name]))
     if "key" in schema.names:
         place = schema.get_field_index("key")
         rows = rows.set_column(place, schema.field(place), keys)
     rows = rows.take(pa.array(last_of_each(rows, keys)))
     return [work.write(name, rows)], lambda: rows
+
+
+def _without(rejects: pa.Table, superseded: Mapping[str, int]) -> pa.Table:
+    """The rejects but those of lines that were read again."""
+    for source, line in superseded.items():
+        again = pc.and_(
+            pc.equal(rejects["source"], source), pc.greater_equal(rejects["line"], line)
+        )
+        rejects = rejects.filter(pc.invert(again))
+    return rejects
 
 
 def last_of_each(rows: pa.Table, keys: pa.Array) -> Ints:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +33,8 @@ class Commit:
     stages: Sequence[Stage]
     number: int
     """1, 2, ...: names the files of this commit."""
+    superseded: Mapping[str, int] = field(default_factory=dict)
+    """Source -> line: what was rejected of it from there on has been read again."""
 
     def write(self, name: str, table: pa.Table, suffix: str = "000") -> str:
         """Write one Parquet file of a table; gives its name for `store.json`."""

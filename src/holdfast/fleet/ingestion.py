@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import fcntl
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,15 +14,15 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import InputError, StoreError
+from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.ingest_access import disk_errors, existing_store, only_writer
 from holdfast.fleet.ingest_commit import commit, iso
 from holdfast.fleet.ingest_staging import STAGING, Stage, fingerprint, stages_left
-from holdfast.fleet.store import MANIFEST, Store, sweep
+from holdfast.fleet.store import Store, sweep
 from holdfast.progress import Tracker, track
 
-_LOCK = ".lock"
 _SHOWN_REJECTS = 3
 _TABLE_SUFFIXES = {".csv", ".tsv", ".parquet"}
 
@@ -114,7 +112,7 @@ def ingest(
         StoreError: if the store cannot be written, is in use, is of a newer version, or holds a
             simulation.
     """
-    zone = _zone(timezone)
+    zone = zone_of(timezone)
     folder = Path(store)
     options = ReadOptions(
         timezone=zone,
@@ -127,8 +125,8 @@ def ingest(
     settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node)
     fallback = None if column_map is None else by_name("mapped")
     found, strangers = _find(sources, format, fallback, folder, settings)
-    old = _existing(folder)
-    with _only_writer(folder), _disk_errors(folder):
+    old = existing_store(folder)
+    with only_writer(folder), disk_errors(folder):
         sweep(folder)
         had = {entry["fingerprint"] for entry in old.facts["sources"]} if old else set()
         new = list({each.key: each for each in found if each.key not in had}.values())
@@ -168,7 +166,7 @@ def _find(
             known = chosen or (recognise(source) or fallback if fallback else detect(source))
             found.append((source, known))
             continue
-        for file in _files_under(source, store):
+        for file in files_under(source, store):
             kind = chosen or recognise(file)
             if kind is None and _TABLE_SUFFIXES.intersection(file.suffixes):
                 kind = fallback
@@ -189,7 +187,8 @@ def _find(
     ], strangers
 
 
-def _files_under(folder: Path, store: Path) -> Iterator[Path]:
+def files_under(folder: Path, store: Path) -> Iterator[Path]:
+    """The files of a folder, in order, without hidden ones and those of the store."""
     inside = store.resolve()
     for file in sorted(folder.rglob("*")):
         hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
@@ -197,7 +196,12 @@ def _files_under(folder: Path, store: Path) -> Iterator[Path]:
             yield file
 
 
-def _zone(name: str) -> ZoneInfo:
+def zone_of(name: str) -> ZoneInfo:
+    """The time zone of a name.
+
+    Raises:
+        InputError: if there is none.
+    """
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -327,66 +331,6 @@ def _entry(source: _Source, stage: Stage) -> dict[str, Any]:
 
 
 # --- The store -----------------------------------------------------------------------------------
-
-
-def _existing(folder: Path) -> Store | None:
-    if (folder / MANIFEST).exists():
-        store = Store.open(folder)
-        if store.is_simulated:
-            raise StoreError(
-                f"{folder}: the store holds a simulated log, which a real one cannot extend\n"
-                "  remedy: name a new or an empty folder"
-            )
-        return store
-    if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder}: a file stands where the store should go")
-    own = {STAGING, _LOCK, "attempts", "nodes", *_SMALL}
-    if folder.is_dir() and any(entry.name not in own for entry in folder.iterdir()):
-        raise StoreError(
-            f"{folder}: the folder holds other things than a store\n"
-            "  remedy: name a new or an empty folder"
-        )
-    return None
-
-
-_SMALL = ("health", "node_outages", "controller_events", "qos", "rejects")
-
-
-@contextlib.contextmanager
-def _only_writer(folder: Path) -> Iterator[None]:
-    """Hold the store for writing.
-
-    Raises:
-        StoreError: if another ingest holds it, or the folder cannot be made.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("w")
-    except OSError as error:
-        raise StoreError(f"{folder}: the store cannot be written\n  found: {error}") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreError(
-                f"{folder}: another ingest is writing this store\n  remedy: wait until it has ended"
-            ) from error
-        yield
-
-
-@contextlib.contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a full disk and its like into an error that says that the store is as it was."""
-    try:
-        yield
-    except OSError as error:
-        with contextlib.suppress(OSError):  # then the next ingest sweeps
-            sweep(folder)
-        raise StoreError(
-            f"{folder}: the store could not be written and is as it was before\n"
-            f"  found: {error}\n"
-            "  remedy: make room and run the same command again; it goes on where it stopped"
-        ) from error
 
 
 def _result(store: Store, known: list[str], strangers: list[str]) -> IngestResult:

@@ -20,6 +20,8 @@ class Header:
     size: int
     """Bytes up to the first record, blank lines before the header included."""
     lines: int
+    line: bytes
+    """As printed, without the line's end."""
 
 
 def find_header(head: bytes, delimiter: str | None = None) -> Header | None:
@@ -48,7 +50,7 @@ def find_header(head: bytes, delimiter: str | None = None) -> Header | None:
     if "JobID" not in names and not (known >= 3 and KNOWN.issuperset({*printed} - {""})):
         return None
     size = skipped + len(blank) + len(line) + len(newline)
-    return Header(Layout.of(names, delimiter), size, blank.count(b"\n") + 1)
+    return Header(Layout.of(names, delimiter), size, blank.count(b"\n") + 1, line.rstrip(b"\r"))
 
 
 def _delimiter(text: str) -> str | None:

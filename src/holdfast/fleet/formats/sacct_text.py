@@ -64,7 +64,7 @@ def _blocks(path: Path, header: Header, offset: int) -> Iterator[_Block]:
             block, rest = data[:cut], data[cut:]
             if block:
                 position += len(block)
-                yield _Block(block, line, position)
+                yield _Block(_without_headers(block, header.line), line, position)
                 line += block.count(b"\n")
             if last:
                 return
@@ -83,26 +83,47 @@ def _skip(source: BinaryIO, path: Path, size: int) -> tuple[int, int]:
 
 
 def _safe_cut(data: bytes, layout: Layout) -> int:
-    """The last place between two whole records; a job's row and its steps stay together."""
-    wanted = len(layout.columns)
-    delimiter = layout.delimiter.encode()
+    """The last place between two whole records, or where a line ends, or everything."""
+    return last_boundary(data, layout) or data.rfind(b"\n") + 1 or len(data)
+
+
+def last_boundary(data: bytes, layout: Layout) -> int:
+    """The last place between two whole records; a job's row and its steps stay together.
+
+    Returns:
+        bytes up to there; 0 if no such place is found in the last thousand lines.
+    """
     job_id = layout.columns.index("JobID")
     end = data.rfind(b"\n") + 1
-    fallback = end
     below_is_whole = False
     for _ in range(_LOOK_BACK_LINES):
         start = data.rfind(b"\n", 0, max(end - 1, 0)) + 1
         if start == 0:
             break
-        pieces = data[start:end].rstrip(b"\r\n").decode(errors="replace").split(layout.delimiter)
-        whole = data.count(delimiter, start, end) == wanted - 1 and all(
-            test is None or test(piece) for piece, test in zip(pieces, layout.tests, strict=True)
-        )
+        line = data[start:end]
+        whole = is_record(line, layout)
         if whole and below_is_whole:
             return end
-        below_is_whole = whole and "." not in pieces[job_id]
+        first = line.split(layout.delimiter.encode(), job_id + 1)[job_id] if whole else b""
+        below_is_whole = whole and b"." not in first
         end = start
-    return fallback or len(data)
+    return 0
+
+
+def is_record(line: bytes, layout: Layout) -> bool:
+    """Whether a line is a whole record by itself."""
+    pieces = line.rstrip(b"\r\n").decode(errors="replace").split(layout.delimiter)
+    return len(pieces) == len(layout.columns) and all(
+        test is None or test(piece) for piece, test in zip(pieces, layout.tests, strict=True)
+    )
+
+
+def _without_headers(data: bytes, header: bytes) -> bytes:
+    """The lines, with headers that were printed again (`sacct >> log`) made blank."""
+    if header not in data:
+        return data
+    lines = data.split(b"\n")
+    return b"\n".join(b"" if line.rstrip(b"\r") == header else line for line in lines)
 
 
 # --- One block -----------------------------------------------------------------------------------

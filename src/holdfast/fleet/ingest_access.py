@@ -1,0 +1,77 @@
+"""Who may write a store: one ingest at a time, into a store of its own kind or an empty folder."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.errors import StoreError
+from holdfast.fleet.ingest_staging import STAGING
+from holdfast.fleet.schema import TABLES
+from holdfast.fleet.store import MANIFEST, Store, sweep
+
+_LOCK = ".lock"
+
+
+def existing_store(folder: Path) -> Store | None:
+    """The store in a folder; None if the folder is missing or empty.
+
+    Raises:
+        StoreError: if something else is there, or a store that real logs cannot extend.
+    """
+    if (folder / MANIFEST).exists():
+        store = Store.open(folder)
+        if store.is_simulated:
+            raise StoreError(
+                f"{folder}: the store holds a simulated log, which a real one cannot extend\n"
+                "  remedy: name a new or an empty folder"
+            )
+        return store
+    if folder.exists() and not folder.is_dir():
+        raise StoreError(f"{folder}: a file stands where the store should go")
+    own = {STAGING, _LOCK, *TABLES}
+    if folder.is_dir() and any(entry.name not in own for entry in folder.iterdir()):
+        raise StoreError(
+            f"{folder}: the folder holds other things than a store\n"
+            "  remedy: name a new or an empty folder"
+        )
+    return None
+
+
+@contextlib.contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Hold the store for writing.
+
+    Raises:
+        StoreError: if another ingest holds it, or the folder cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / _LOCK).open("w")
+    except OSError as error:
+        raise StoreError(f"{folder}: the store cannot be written\n  found: {error}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(
+                f"{folder}: another ingest is writing this store\n  remedy: wait until it has ended"
+            ) from error
+        yield
+
+
+@contextlib.contextmanager
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Turn a full disk and its like into an error that says that the store is as it was."""
+    try:
+        yield
+    except OSError as error:
+        with contextlib.suppress(OSError):  # then the next ingest sweeps
+            sweep(folder)
+        raise StoreError(
+            f"{folder}: the store could not be written and is as it was before\n"
+            f"  found: {error}\n"
+            "  remedy: make room and run the same command again; it goes on where it stopped"
+        ) from error
