@@ -30,12 +30,17 @@ class Cluster:
     """The machines."""
 
     nodes: int
+    """How many there are, those in `without` included."""
     gpus_per_node: int = 8
+    """At most 64."""
     nodes_per_rack: int = 2
+    """Nodes in one rack."""
     nodes_per_pod: int = 20
     """Nodes behind one switch: gangs are placed inside a pod where one has room."""
     names: str = ""
     """Host list of the nodes' names, for example ``gpu[001-016]``; empty: ``node1``, ``node2`` ..."""
+    without: tuple[str, ...] = ()
+    """Nodes that have been pulled: they are never in service."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,7 @@ class Qos:
     """A class of service."""
 
     name: str
+    """As jobs ask for it."""
     priority: int
     """A larger number starts first, and preempts attempts with a smaller one."""
 
@@ -52,6 +58,7 @@ class Size:
     """Jobs of one size."""
 
     gpus: int
+    """Of each job; above one node, whole nodes."""
     share: float
     """Of all jobs; the shares of all sizes are scaled to one."""
     hours: float
@@ -83,6 +90,7 @@ class Workload:
     jobs_per_day: float = 0.0
     """Mean arrivals; a Poisson process that follows the hours and the days."""
     users: int = 100
+    """Users among whom the jobs are shared out."""
     hour_weights: tuple[float, ...] = (1.0,) * 24
     """Relative arrivals by hour of the day, 24 numbers."""
     day_weights: tuple[float, ...] = (1.0,) * 7
@@ -108,6 +116,7 @@ class Scheduler:
     depth: int = 500
     """Waiting jobs that one pass looks at; 0: all."""
     preemption: bool = True
+    """Whether a waiting job may displace attempts of a lower class."""
     preempt_after_s: float = 7_200.0
     """An attempt is safe from preemption this long."""
     grace_s: float = 600.0
@@ -137,6 +146,7 @@ class Component:
     """A kind of failure."""
 
     name: str
+    """What breaks."""
     share: float
     """Of all failures; the shares of all components are scaled to one."""
     check: str
@@ -147,7 +157,7 @@ class Component:
     """Share seen by a HIGH check: the node is removed at once."""
     low: float = 0.0
     """Share seen by a LOW check: the node is drained, its jobs go on. The rest is not seen: the
-    node falls silent, and the scheduler gives it up after `Detection.heartbeat_s`."""
+    node falls silent, and the scheduler gives it up after ``detection.heartbeat``."""
     crash: float = 0.5
     """Share of the HIGH ones in which the job dies at once (FAILED); else it hangs until the check."""
     permanent: float = 0.1
@@ -159,12 +169,15 @@ class Blast:
     """A failure of something that many nodes share."""
 
     name: str
+    """What breaks."""
     domain: str
     """``pod`` (a switch: the nodes of one pod) or ``fleet`` (a filesystem: all nodes)."""
     rate_per_day: float
     """Of each pod, or of the fleet."""
     check: str
+    """The health check that sees it on each node."""
     repair_s: float = 3_600.0
+    """How long each node is out of service."""
 
 
 @dataclass(frozen=True)
@@ -196,9 +209,13 @@ class Repair:
     """How long a node is out of service: uniform in one of two ranges."""
 
     fast_min_s: float = 3_600.0
+    """The shortest of the common, automatic repairs ..."""
     fast_max_s: float = 10_800.0
+    """... and the longest."""
     slow_min_s: float = DAY_S
+    """The shortest repair of what is broken for good (`Component.permanent`) ..."""
     slow_max_s: float = 3 * DAY_S
+    """... and the longest."""
 
 
 @dataclass(frozen=True)
@@ -223,6 +240,7 @@ class Scenario:
     """A fleet as it is simulated."""
 
     name: str
+    """Name of the cluster in the log."""
     cluster: Cluster
     qos: tuple[Qos, ...]
     workload: Workload
@@ -445,6 +463,10 @@ def _check(made: Scenario) -> None:
         raise wrong("cluster.gpus_per_node", cluster.gpus_per_node, "at most 64")
     if cluster.names and len(set(made.node_names)) != cluster.nodes:
         raise wrong("cluster.names", cluster.names, f"the names of {cluster.nodes} different nodes")
+    if strangers := set(cluster.without) - set(made.node_names):
+        raise wrong("cluster.without", min(strangers), "a node of the cluster")
+    if len(set(cluster.without)) == cluster.nodes:
+        raise wrong("cluster.without", "every node", "at least one node that is left")
     classes = [each.name for each in made.qos]
     if not classes or len(set(classes)) != len(classes):
         raise wrong("qos", classes, "one or more classes of service with different names")
