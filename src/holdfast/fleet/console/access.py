@@ -117,7 +117,7 @@ class Access:
         if self._token is None or scope["path"].startswith(OPEN):
             return None
         if scope["path"] == SIGN_IN and scope["method"] == "POST":
-            return self._sign_in(scope, await read_form(receive))
+            return self._sign_in(scope, dict(await read_form(receive)))
         return self._ask_for_token(scope, headers)
 
     def _ask_for_token(self, scope: Any, headers: Headers) -> Response | None:
@@ -189,12 +189,11 @@ def same_origin(headers: Headers) -> bool:
     return origin is None or urlsplit(origin).netloc == headers.get("host")
 
 
-async def read_form(receive: Any) -> dict[str, str]:
-    """The fields of a submitted form, each with its last value."""
-    body = b""
-    while True:
+async def read_form(receive: Any) -> list[tuple[str, str]]:
+    """The fields of a submitted form, in order."""
+    body, more = b"", True
+    while more and len(body) <= LARGEST_BODY:
         message = await receive()
         body += message.get("body", b"")
-        if len(body) > LARGEST_BODY or not message.get("more_body"):
-            break
-    return dict(parse_qsl(body[:LARGEST_BODY].decode("utf-8", "replace"), keep_blank_values=True))
+        more = message.get("more_body", False)
+    return parse_qsl(body[:LARGEST_BODY].decode("utf-8", "replace"), keep_blank_values=True)

@@ -1,0 +1,364 @@
+"""The console as a web application: routes, what they answer, and what they answer when they cannot.
+
+Every page is written on the server from the current snapshot of the store; the scripts only sort, open
+and redraw. No route takes a file name, and job ids and node names are compared with columns of tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from threading import Thread
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from holdfast.errors import HoldfastError, InputError, MissingExtraError, StoreError
+from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.console import explorer, metrics, pages, views
+from holdfast.fleet.console.access import Access, read_form
+from holdfast.fleet.console.experiments import Experiments, WhatIf
+from holdfast.fleet.console.experiments import Request as Changes
+from holdfast.fleet.console.pages import View
+from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots, Watcher
+from holdfast.report import warm_up
+
+try:
+    from fastapi import FastAPI, Request
+    from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+    from starlette.exceptions import HTTPException
+except ModuleNotFoundError as error:
+    raise MissingExtraError("fastapi", "console") from error
+
+A_YEAR = "public, max-age=31536000, immutable"
+
+
+def simulate_changes(*arguments: Any, **options: Any) -> Any:
+    """The simulator's what-if, imported when a run begins."""
+    comparison = import_module("holdfast.fleet.simulation.comparison")
+    return comparison.whatif(*arguments, **options)
+
+
+def create_app(
+    store: Path,
+    *,
+    assumptions: Assumptions | None = None,
+    token: str | None = None,
+    watcher: Watcher | None = None,
+    whatif: WhatIf = simulate_changes,
+    patience_s: float = PATIENCE_S,
+) -> FastAPI:
+    """The console of a store.
+
+    Args:
+        store: the folder that `ingest` wrote; it may come later.
+        assumptions: what to assume where the log is silent; None: the paper's values.
+        token: what a reader must show; None: whoever asks under a name of the loopback.
+        watcher: feeds the store while the console runs.
+        whatif: tries changes, as `holdfast.fleet.simulation.comparison.whatif`; importable by name.
+        patience_s: how long a page waits for the analysis of a new commit.
+
+    Raises:
+        InputError: if the token is too short to be a secret.
+        MissingExtraError: if the extra ``console`` is not installed.
+    """
+    console = Console(store, assumptions or Assumptions(), watcher, whatif, patience_s)
+    app = FastAPI(
+        title="holdfast",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        lifespan=console.lifespan,
+        redirect_slashes=False,
+    )
+    app.add_middleware(Access, token=token, refuse=refuse)
+    _add_pages(app, console)
+    _add_what_if(app, console)
+    _add_data(app, console)
+    _add_errors(app)
+    return app
+
+
+class Console:
+    """What the routes share."""
+
+    def __init__(
+        self,
+        store: Path,
+        assumptions: Assumptions,
+        watcher: Watcher | None,
+        whatif: WhatIf,
+        patience_s: float,
+    ) -> None:
+        self.snapshots = Snapshots(store, assumptions, prepare=pages.prepare, patience_s=patience_s)
+        self.experiments = Experiments(store, whatif)
+        self.exporter = metrics.Exporter()
+        self.watcher = watcher
+
+    @asynccontextmanager
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        """Start what runs in the background; end it with the console."""
+        warm_up()
+        Thread(target=self._look, daemon=True).start()
+        if self.watcher is not None:
+            self.watcher.start()
+        try:
+            yield
+        finally:
+            if self.watcher is not None:
+                self.watcher.stop()
+            self.experiments.close()
+
+    def _look(self) -> None:
+        """Analyse the store before the first reader comes; trouble is told to that reader."""
+        with suppress(HoldfastError):
+            self.snapshots.current()
+
+    def show(self, build: Callable[[Snapshot], View], status: int = 200) -> HTMLResponse:
+        """The page that `build` makes of the current snapshot."""
+        view = self.snapshots.answer(build)
+        watching = "" if self.watcher is None else self.watcher.describe()
+        return HTMLResponse(
+            views.html(view.template, {**view.context, "watching": watching}), status
+        )
+
+
+def _add_pages(app: FastAPI, console: Console) -> None:
+    @app.get("/")
+    def summary() -> Response:
+        return console.show(pages.summary)
+
+    @app.get("/rate")
+    def rate() -> Response:
+        return console.show(pages.rate)
+
+    @app.get("/nodes")
+    def nodes() -> Response:
+        return console.show(pages.nodes)
+
+    @app.get("/nodes/{name}")
+    def node(name: str) -> Response:
+        def build(snapshot: Snapshot) -> View:
+            found = pages.node(snapshot, name)
+            if found is None:
+                raise Unknown(
+                    f"The log knows no node “{name}”.",
+                    "Check the name; the list has every node of the inventory and the logs.",
+                    {"/nodes": "All nodes"},
+                )
+            return found
+
+        return console.show(build)
+
+    @app.get("/jobs")
+    def jobs(q: str = "") -> Response:
+        return console.show(lambda snapshot: pages.jobs(snapshot, q.strip()))
+
+    @app.get("/jobs/{job_id}")
+    def job(job_id: str) -> Response:
+        def build(snapshot: Snapshot) -> View:
+            found = pages.job(snapshot, job_id)
+            if found is None:
+                raise Unknown(
+                    f"The log has no job “{job_id}”.",
+                    "Write the id as sacct prints it, for example 93, 306_4 or 98+1; or search.",
+                    {f"/jobs?{urlencode({'q': job_id})}": "Search for it", "/jobs": "All jobs"},
+                )
+            return found
+
+        return console.show(build)
+
+    @app.get("/ettr")
+    def ettr(request: Request) -> Response:
+        query = dict(request.query_params)
+        status = 200
+
+        def build(snapshot: Snapshot) -> View:
+            nonlocal status
+            default = pages.default_setting(snapshot)
+            try:
+                return pages.ettr(snapshot, explorer.read_setting(query, default))
+            except InputError as error:
+                status = 400
+                return pages.ettr(snapshot, default, str(error))
+
+        shown = console.show(build)
+        shown.status_code = status
+        return shown
+
+
+def _add_what_if(app: FastAPI, console: Console) -> None:
+    @app.get("/whatif")
+    def form(request: Request) -> Response:
+        asked = request.query_params
+        given = {name: asked[name] for name in ("replicas", "days", "seed") if name in asked}
+        return console.show(
+            lambda snapshot: pages.whatif(
+                snapshot, console.experiments.latest(), given, asked.getlist("change")
+            )
+        )
+
+    @app.post("/whatif")
+    async def submit(request: Request) -> Response:
+        fields = await read_form(request.receive)
+        picked = [value for name, value in fields if name == "pick"]
+        given = {name: value for name, value in fields if name != "pick"}
+        from starlette.concurrency import run_in_threadpool
+
+        return await run_in_threadpool(_submit, console, given, picked)
+
+    @app.get("/whatif/{number}")
+    def experiment(number: str) -> Response:
+        run = _run(console, number)
+        asked = [("change", change) for change in run.request.changes]
+        rest = {"replicas": run.request.replicas, "days": f"{run.request.days:g}"}
+        again = f"/whatif?{urlencode([*asked, *rest.items(), ('seed', run.request.seed)])}"
+        return console.show(lambda snapshot: pages.experiment(snapshot, run, again))
+
+    @app.get("/whatif/{number}/state")
+    def state(number: str) -> Response:
+        run = _run(console, number)
+        return JSONResponse({**run.to_dict(), "status": pages.status(run)})
+
+    @app.post("/whatif/{number}/cancel")
+    def cancel(number: str) -> Response:
+        run = _run(console, number)
+        console.experiments.cancel(run.number)
+        return RedirectResponse(f"/whatif/{run.number}", 303)
+
+
+def _submit(console: Console, given: dict[str, str], picked: list[str]) -> Response:
+    try:
+        every = "\n".join([*picked, given.get("changes", "")])
+        run = console.experiments.submit(Changes.from_form({**given, "changes": every}))
+    except InputError as error:
+        problem = str(error)
+        return console.show(
+            lambda snapshot: pages.whatif(
+                snapshot, console.experiments.latest(), given, picked, problem
+            ),
+            400,
+        )
+    return RedirectResponse(f"/whatif/{run.number}", 303)
+
+
+def _run(console: Console, number: str) -> Any:
+    run = console.experiments.get(int(number)) if number.isascii() and number.isdecimal() else None
+    if run is None:
+        raise Unknown(
+            f"There is no run {number}.",
+            "The console remembers its latest runs only while it runs.",
+            {"/whatif": "All runs"},
+        )
+    return run
+
+
+def _add_data(app: FastAPI, console: Console) -> None:
+    @app.get("/ettr/curve")
+    def curve(request: Request) -> Response:
+        query = dict(request.query_params)
+
+        def build(snapshot: Snapshot) -> dict[str, Any]:
+            setting = explorer.read_setting(query, pages.default_setting(snapshot))
+            return pages.curve(snapshot, setting)
+
+        try:
+            return JSONResponse(console.snapshots.answer(build))
+        except InputError as error:
+            return JSONResponse({"problem": str(error)}, 400)
+        except StoreError as error:
+            return JSONResponse({"problem": str(error)}, 503)
+
+    @app.get("/generation")
+    def generation() -> Response:
+        try:
+            return JSONResponse({"generation": console.snapshots.current().generation})
+        except StoreError as error:
+            # A page that is open reloads, and says what is wrong.
+            return JSONResponse({"generation": "none", "problem": str(error)}, 503)
+
+    @app.get("/metrics")
+    def exposition() -> Response:
+        status = getattr(console.watcher, "status", None)
+        text = console.snapshots.answer(
+            lambda snapshot: console.exporter.exposition(snapshot, status)
+        )
+        return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    @app.get("/static/{name}")
+    def static(name: str) -> Response:
+        found = views.asset_file(name)
+        if found is None:
+            raise HTTPException(404)
+        return Response(found[1], media_type=found[0], headers={"Cache-Control": A_YEAR})
+
+
+class Unknown(Exception):
+    """Something that was asked for and is not there."""
+
+    def __init__(self, what: str, remedy: str, links: dict[str, str]) -> None:
+        super().__init__(what)
+        self.what, self.remedy, self.links = what, remedy, links
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(Unknown)
+    def unknown(request: Request, error: Unknown) -> Response:
+        return message(404, error.what, error.remedy, links=error.links)
+
+    @app.exception_handler(StoreError)
+    def no_store(request: Request, error: StoreError) -> Response:
+        what = "The store cannot be read"
+        remedy = "Mend the store; this page then shows it, without a restart of the console."
+        return message(503, what, remedy, found=str(error), links={"/": "Try again"})
+
+    @app.exception_handler(HoldfastError)
+    def refused(request: Request, error: HoldfastError) -> Response:
+        return message(400, "This cannot be shown", "", found=str(error), links=_HOME)
+
+    @app.exception_handler(HTTPException)
+    def no_page(request: Request, error: HTTPException) -> Response:
+        what = "There is no such page" if error.status_code == 404 else str(error.detail)
+        return message(error.status_code, what, "", links=_HOME)
+
+    @app.exception_handler(Exception)
+    def fault(request: Request, error: Exception) -> Response:
+        return message(
+            500,
+            "The console made a mistake",
+            "It is in the output of `holdfast fleet serve`; the other pages still work.",
+            links=_HOME,
+        )
+
+
+_HOME = {"/": "Morning summary"}
+
+
+def message(
+    status: int,
+    title: str,
+    remedy: str,
+    *,
+    found: str = "",
+    links: dict[str, str] | None = None,
+    sign_in: str = "",
+) -> Response:
+    """A page that says what is wrong and what to do."""
+    context = {
+        "title": title,
+        "remedy": remedy,
+        "found": found,
+        "links": links or {},
+        "sign_in": sign_in,
+    }
+    if sign_in or status in (403, 421):
+        context["navigation"] = {}
+    return HTMLResponse(views.html("message.html.j2", context), status)
+
+
+def refuse(status: int, what: str, remedy: str, address: str) -> Response:
+    """The page of a refusal; with a form for the token where that is what is missing."""
+    return message(
+        status, what, remedy, sign_in=quote(address, safe="/?=&%+") if status == 401 else ""
+    )

@@ -1,0 +1,351 @@
+"""What each page shows, from a snapshot: the template's name and its context."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.console import explorer, job_pages, node_evidence
+from holdfast.fleet.console.addresses import PAGES, SECTIONS
+from holdfast.fleet.console.experiments import Experiment
+from holdfast.fleet.console.node_table import node_table
+from holdfast.fleet.console.snapshots import Snapshot
+from holdfast.fleet.console.yesterday import since_yesterday
+from holdfast.fleet.page import page as report_page
+from holdfast.fleet.summary import findings
+from holdfast.numbers import duration
+from holdfast.report import ColumnFormat, How, Page, Section, Table, parts
+from holdfast.report.grid import lay_out as lay_out_table
+
+
+@dataclass(frozen=True)
+class View:
+    """A page to be written."""
+
+    template: str
+    context: dict[str, Any]
+
+
+def prepare(snapshot: Snapshot) -> None:
+    """Compute what most pages need, before the first of them is asked for."""
+    summary(snapshot)
+
+
+def report(snapshot: Snapshot) -> Page:
+    """The report on the store, whose parts the pages show."""
+    return snapshot.kept("report", lambda analysis: report_page(analysis, findings(analysis)))
+
+
+def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
+    """A page of the console; with `sections`, those that are laid out already."""
+    page = report(snapshot)
+    laid: Sequence[dict[str, Any]] = context.get("sections", ())
+    common = {
+        "fleet": page.title.removeprefix("Fleet report: "),
+        "extent": page.subtitle,
+        "generation": snapshot.generation,
+        "here": here,
+        "title": PAGES.get(here, ""),
+        "live": any(section["figures"] for section in laid),
+    }
+    return View(template, {**common, **context})
+
+
+def _sections(snapshot: Snapshot, here: str) -> list[dict[str, Any]]:
+    """The sections of the report that stand on a page."""
+    found = {section.id: section for section in report(snapshot).sections}
+    return [_laid(snapshot, found[name]) for name in SECTIONS.get(here, ()) if name in found]
+
+
+def _laid(snapshot: Snapshot, section: Section) -> dict[str, Any]:
+    return snapshot.kept(f"section {section.id}", lambda _: parts.lay_out(section))
+
+
+def summary(snapshot: Snapshot) -> View:
+    """The morning summary."""
+    first: list[dict[str, Any]] = []
+    if any(section.id == "loss" for section in report(snapshot).sections):
+        yesterday = snapshot.kept("yesterday", since_yesterday)
+        first = [_laid(snapshot, yesterday)]
+    return _page(
+        snapshot,
+        "/",
+        "summary.html.j2",
+        page=report(snapshot),
+        sections=[*first, *_sections(snapshot, "/")],
+        on_news="show",
+    )
+
+
+def rate(snapshot: Snapshot) -> View:
+    """The trend of the failure rate, and what it means for a job."""
+    return _page(
+        snapshot,
+        "/rate",
+        "sections.html.j2",
+        sections=_sections(snapshot, "/rate"),
+        empty="Nothing ran, so there is no failure rate.",
+        on_news="show",
+    )
+
+
+def nodes(snapshot: Snapshot) -> View:
+    """All nodes."""
+    return _page(
+        snapshot, "/nodes", "nodes.html.j2", sections=[_laid(snapshot, _nodes(snapshot))], empty=""
+    )
+
+
+def _nodes(snapshot: Snapshot) -> Section:
+    table = snapshot.kept("node table", node_table)
+    lemons = [each for each in report(snapshot).sections if each.id == "lemons"]
+    if lemons:
+        return replace(lemons[0], id="lemons", tables=[table])
+    return Section("lemons", "Which nodes were out of service?", table.caption, tables=[table])
+
+
+def node(snapshot: Snapshot, name: str) -> View | None:
+    """The evidence on one node; None if the log does not know it."""
+    found = snapshot.read(lambda analysis: node_evidence.evidence(analysis, name))
+    return None if found is None else _evidence(snapshot, "/nodes", found)
+
+
+def job(snapshot: Snapshot, job_id: str) -> View | None:
+    """One job; None if the log does not know it."""
+    found = snapshot.read(lambda analysis: job_pages.job(analysis, job_id))
+    return None if found is None else _evidence(snapshot, "/jobs", found)
+
+
+def _evidence(snapshot: Snapshot, here: str, found: Page) -> View:
+    laid = [parts.lay_out(section) for section in found.sections]
+    return _page(snapshot, here, "evidence.html.j2", title=found.title, page=found, sections=laid)
+
+
+def jobs(snapshot: Snapshot, words: str) -> View:
+    """The jobs that lost most, or that match a search."""
+    found = snapshot.read(lambda analysis: job_pages.find_jobs(analysis, words))
+    return _page(
+        snapshot,
+        "/jobs",
+        "jobs.html.j2",
+        words=words,
+        sentence=found.sentence,
+        table=lay_out_table(found.table, "jobs"),
+        sections=[] if words else _sections(snapshot, "/jobs"),
+    )
+
+
+def default_setting(snapshot: Snapshot) -> explorer.Setting:
+    """Where the ETTR explorer begins."""
+    return snapshot.kept("setting", explorer.default_setting)
+
+
+def ettr(snapshot: Snapshot, setting: explorer.Setting, problem: str = "") -> View:
+    """The ETTR explorer at a setting."""
+    default = default_setting(snapshot)
+    question = "How often should a job checkpoint?"
+    laid = parts.lay_out(
+        Section("curve", question, "", [explorer.figure(setting, default)], how=_HOW)
+    )
+    sections = _sections(snapshot, "/ettr")
+    return _page(
+        snapshot,
+        "/ettr",
+        "ettr.html.j2",
+        fields=_fields(setting),
+        problem=problem,
+        out=explorer.outcome(setting, default, _gpus_per_node(snapshot)),
+        figure=laid["figures"][0],
+        origin=snapshot.kept("origin", _origin),
+        how=laid["how"],
+        sections=sections,
+        live=True,
+    )
+
+
+_HOW = How(
+    [
+        "ETTR = Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)],  L = N · r_f",
+        "best Δt = (1 + W0(−e^{−1 − L·w})) / L",
+    ],
+    {
+        "Δt": "checkpoint interval",
+        "w": "time of a write",
+        "u0": "initialisation",
+        "q": "queue before a restart",
+        "N, r_f": "nodes; failures per node and time",
+        "W0": "Lambert's function",
+    },
+    notes="Exact for failures at a constant rate, also during initialisation and writes: each ends the "
+    "job and throws it back to its last complete checkpoint.",
+)
+
+
+def _fields(setting: explorer.Setting) -> list[dict[str, Any]]:
+    made = []
+    for name, field in explorer.FIELDS.items():
+        value = getattr(setting, name)
+        low, high = field.slider
+        made.append(
+            {
+                "name": name,
+                "label": field.label,
+                "text": explorer.field_text(setting, name),
+                "value": value,
+                # A value of the log beyond the usual range moves the end of the slider.
+                "low": min(low, value) if low and value else low,
+                "high": max(high, 10 * value) if value > high else high,
+                "time": name in explorer.TIMES,
+                "whole": name == "nodes",
+            }
+        )
+    return made
+
+
+def _origin(analysis: Analysis) -> str:
+    assumed = analysis.log.assumptions
+    if analysis.mttf is None or not analysis.largest_job_nodes:
+        return "The log has no failure rate of jobs; the values are those of the published RSC-1 fleet."
+    bound = "" if analysis.mttf.model.failures_ else " (its upper bound: nothing failed)"
+    write = "" if assumed.write_s else " The time of a write is a guess: no log states it."
+    return (
+        f"The log as it is: the largest job that ran, at the measured failure rate{bound}, with the "
+        f"measured wait before restarts and the assumed checkpoints.{write}"
+    )
+
+
+def _gpus_per_node(snapshot: Snapshot) -> int:
+    return snapshot.kept("gpus per node", lambda analysis: analysis.log.gpus_per_node)
+
+
+def curve(snapshot: Snapshot, setting: explorer.Setting) -> dict[str, Any]:
+    """What the ETTR explorer redraws."""
+    default = default_setting(snapshot)
+    return {
+        "query": setting.query(),
+        "fields": {
+            name: {
+                "value": getattr(setting, name),
+                "text": explorer.field_text(setting, name),
+            }
+            for name in explorer.FIELDS
+        },
+        "curve": explorer.curve(setting),
+        "marks": explorer.marks(setting, explorer.at(setting)),
+        "out": explorer.outcome(setting, default, _gpus_per_node(snapshot)),
+    }
+
+
+def common_changes(analysis: Analysis) -> list[tuple[str, str]]:
+    """Changes that suit the log: (change, what it means)."""
+    named = analysis.lemons.lemons if analysis.status.attempts else []
+    worst = ",".join(named[:5])
+    assumed = analysis.log.assumptions
+    best = explorer.at(explorer.default_setting(analysis)).optimal_interval_s
+    halved = explorer.duration_text(assumed.checkpoint_interval_s / 2)
+    interval = explorer.duration_text(round(best)) if best and best >= 1 else halved
+    return [
+        ("lemons=off", "every lemon node is replaced by a healthy one"),
+        *([(f"pull={worst}", "these nodes leave, and nothing takes their place")] if worst else []),
+        ("failure_rate*0.5", "nodes fail half as often"),
+        (f"checkpoint.interval={interval}", "jobs checkpoint at this interval"),
+        ("checkpoint.write=30s", "a checkpoint write stops a job for 30 s"),
+        ("preempt_after=4h", "a job may be preempted once it has run for 4 h"),
+    ]
+
+
+def whatif(
+    snapshot: Snapshot,
+    experiments: Sequence[Experiment],
+    form: dict[str, str],
+    picked: Sequence[str] = (),
+    problem: str = "",
+) -> View:
+    """The what-if form."""
+    common = snapshot.kept("common changes", common_changes)
+    offered = {change for change, _ in common}
+    own = [each for each in picked if each not in offered]
+    changes = "\n".join([*own, *(line for line in form.get("changes", "").splitlines() if line)])
+    defaults = {"replicas": "20", "days": "28", "seed": "1"}
+    return _page(
+        snapshot,
+        "/whatif",
+        "whatif.html.j2",
+        common=common,
+        picked=[each for each in picked if each in offered],
+        form={**defaults, **form, "changes": changes},
+        experiments=experiments,
+        problem=problem,
+    )
+
+
+def experiment(snapshot: Snapshot, run: Experiment, again: str) -> View:
+    """One what-if run: how far it is, or what came out."""
+    active = run.state in ("waiting", "running")
+    headings = {
+        "waiting": "Waiting for the run before it",
+        "running": "Running",
+        "done": "What would change",
+        "failed": "The run failed",
+        "cancelled": "Cancelled",
+    }
+    return _page(
+        snapshot,
+        "/whatif",
+        "experiment.html.j2",
+        title=f"What if: run {run.number}",
+        heading=headings[run.state],
+        run=run,
+        active=active,
+        status=status(run),
+        recommended=run.recommended,
+        table=lay_out_table(_differences(run), "differences") if run.rows else None,
+        days=f"{run.request.days:g}",
+        took=duration(run.seconds) if run.seconds else "",
+        again=again,
+    )
+
+
+def status(run: Experiment) -> str:
+    """How far a run is, in a sentence."""
+    if run.state == "waiting":
+        return "It waits for the run before it."
+    told = run.to_dict()
+    if not run.total:
+        return f"Calibrating the simulator to the log, {duration(told['seconds'])} so far."
+    left = told["seconds_left"]
+    rest = "" if left is None else f", about {duration(left)} left"
+    return f"{run.done:,} of {run.total:,} replicas{rest}."
+
+
+def _differences(run: Experiment) -> Table:
+    rows = [
+        {
+            **{name: row[name] for name in ("change", "metric", "baseline", "value", "difference")},
+            "low": None if row["ci95"] is None else row["ci95"][0],
+            "high": None if row["ci95"] is None else row["ci95"][1],
+        }
+        for row in run.rows
+    ]
+    schema = pa.schema(
+        [
+            ("change", pa.string()),
+            ("metric", pa.string()),
+            *((name, pa.float64()) for name in ("baseline", "value", "difference", "low", "high")),
+        ]
+    )
+    return Table(
+        pa.Table.from_pylist(rows, schema=schema),
+        {
+            "change": ColumnFormat("Change"),
+            "metric": ColumnFormat("Metric"),
+            "baseline": ColumnFormat("As it is"),
+            "value": ColumnFormat("With the change"),
+            "difference": ColumnFormat("Difference, 95 %", interval=("low", "high")),
+        },
+        caption="One row a change and metric; intervals over the replicas.",
+    )

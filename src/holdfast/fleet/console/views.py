@@ -1,0 +1,85 @@
+"""Templates and files of the console: what a page is made of before its numbers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from holdfast import __version__
+from holdfast.fleet.console.addresses import PAGES, PLACES
+from holdfast.report import parts
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+PARTS = "parts.html.j2"
+JAVASCRIPT = "text/javascript; charset=utf-8"
+
+
+@cache
+def environment() -> Environment:
+    """The templates, with what all of them use."""
+    from jinja2 import FunctionLoader
+
+    made = parts.environment(FunctionLoader(_source))
+    made.globals.update(asset=asset, navigation=PAGES, places=PLACES, version=__version__)
+    return made
+
+
+def _source(name: str) -> str | None:
+    if name == PARTS:
+        return parts.template_source(name)
+    file = files("holdfast.fleet.console").joinpath("templates", name)
+    return file.read_text(encoding="utf-8") if file.is_file() else None
+
+
+def html(template: str, context: Mapping[str, Any]) -> str:
+    """A page."""
+    empty = {
+        "fleet": "fleet",
+        "subtitle": "",
+        "here": "",
+        "live": False,
+        "generation": "",
+        "on_news": "tell",
+        "watching": "",
+        "extent": "",
+    }
+    return environment().get_template(template).render({**empty, **context})
+
+
+def _own(name: str) -> str:
+    return files("holdfast.fleet.console").joinpath("static", name).read_text(encoding="utf-8")
+
+
+_ASSETS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    "console.css": (
+        "text/css; charset=utf-8",
+        lambda: f"{parts.style()}\n{_own('console.css')}",
+    ),
+    "page.js": (JAVASCRIPT, parts.script),
+    "vega.js": (JAVASCRIPT, parts.runtime),
+    "console.js": (JAVASCRIPT, lambda: _own("console.js")),
+    "explorer.js": (JAVASCRIPT, lambda: _own("explorer.js")),
+    "experiment.js": (JAVASCRIPT, lambda: _own("experiment.js")),
+}
+"""Name -> media type and text."""
+
+
+@cache
+def asset_file(name: str) -> tuple[str, bytes] | None:
+    """The media type and the bytes of a file below ``/static/``; None if there is no such file."""
+    found = _ASSETS.get(name)
+    return None if found is None else (found[0], found[1]().encode())
+
+
+@cache
+def asset(name: str) -> str:
+    """The address of a file, which changes with its content, so that browsers may keep it."""
+    found = asset_file(name)
+    if found is None:
+        raise KeyError(name)
+    return f"/static/{name}?v={hashlib.sha256(found[1]).hexdigest()[:12]}"
