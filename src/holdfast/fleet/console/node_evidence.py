@@ -332,7 +332,7 @@ def _outage_section(down: Sequence[dict[str, Any]]) -> Section:
     sentence = "None."
     if down:
         sentence = f"{counted(len(down), 'outage')}"
-        sentence += "; it is out now." if over else "; it is back."
+        sentence += "; it is out now." if over else "; all are over."
     seconds = pa.timestamp("s", "UTC")
     schema = pa.schema(
         [

@@ -34,7 +34,6 @@ def node_table(analysis: Analysis) -> Table:
             "lemon": ColumnFormat("Lemon"),
             "state": ColumnFormat("State"),
             "failures": ColumnFormat("Blame", "failures", digits=1),
-            "expected_failures": ColumnFormat("Expected", "failures", digits=1),
             "node_days": ColumnFormat("In use", "node-days", digits=decimals(frame["node_days"])),
             "shrunk_rate": ColumnFormat(
                 "Shrunk rate, 95 %",
@@ -46,9 +45,8 @@ def node_table(analysis: Analysis) -> Table:
             "failures_avoided_per_month": ColumnFormat(
                 "Avoided", "a month", digits=decimals(frame["failures_avoided_per_month"])
             ),
-            "out_count": ColumnFormat("Out of service", "times", digits=0),
+            "out_count": ColumnFormat("Out", "times", digits=0),
             "xid_cnt": ColumnFormat("XIDs", "distinct", digits=0),
-            "tickets": ColumnFormat("Tickets", digits=0),
         },
         caption="One row a node, highest shrunk rate first. A node's name opens its evidence.",
         empty="The store names no nodes.",

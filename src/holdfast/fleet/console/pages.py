@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console import explorer, job_pages, node_evidence
-from holdfast.fleet.console.addresses import PAGES, SECTIONS
+from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.console.experiments import Experiment
 from holdfast.fleet.console.node_table import node_table
 from holdfast.fleet.console.snapshots import Snapshot
@@ -57,8 +57,24 @@ def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
 
 def _sections(snapshot: Snapshot, here: str) -> list[dict[str, Any]]:
     """The sections of the report that stand on a page."""
-    found = {section.id: section for section in report(snapshot).sections}
+    found = {section.id: _linked(section) for section in report(snapshot).sections}
     return [_laid(snapshot, found[name]) for name in SECTIONS.get(here, ()) if name in found]
+
+
+def _linked(section: Section) -> Section:
+    """The section, with the nodes and jobs of its tables as links."""
+    links = {"node": NODE_LINK, "job_id": JOB_LINK}
+    tables = [
+        replace(
+            table,
+            columns={
+                name: replace(form, link=links.get(name, ""))
+                for name, form in table.columns.items()
+            },
+        )
+        for table in section.tables
+    ]
+    return replace(section, tables=tables)
 
 
 def _laid(snapshot: Snapshot, section: Section) -> dict[str, Any]:
@@ -253,7 +269,7 @@ def common_changes(analysis: Analysis) -> list[tuple[str, str]]:
         *([(f"pull={worst}", "these nodes leave, and nothing takes their place")] if worst else []),
         ("failure_rate*0.5", "nodes fail half as often"),
         (f"checkpoint.interval={interval}", "jobs checkpoint at this interval"),
-        ("checkpoint.write=30s", "a checkpoint write stops a job for 30 s"),
+        ("checkpoint.write*0.5", "a checkpoint is written in half the time"),
         ("preempt_after=4h", "a job may be preempted once it has run for 4 h"),
     ]
 

@@ -39,7 +39,7 @@ def _source(name: str) -> str | None:
 def html(template: str, context: Mapping[str, Any]) -> str:
     """A page."""
     empty = {
-        "fleet": "fleet",
+        "fleet": "holdfast",
         "subtitle": "",
         "here": "",
         "live": False,

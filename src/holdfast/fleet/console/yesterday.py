@@ -64,6 +64,15 @@ def since_yesterday(analysis: Analysis) -> Section:
     then = (before["first_order"] + before["second_order"]).set_axis(before["cause"])
     table = now.assign(before=now["cause"].map(then).fillna(0.0))
     digits = decimals(table[["first_order", "second_order", "before"]].max())
+    columns = {
+        "cause": ColumnFormat("Likeliest cause"),
+        "failures": ColumnFormat("Failures"),
+        "first_order": ColumnFormat("Lost, first order", "GPU-h", digits=digits),
+        "second_order": ColumnFormat("Lost, second order", "GPU-h", digits=digits),
+        "before": ColumnFormat("The day before, both", "GPU-h", digits=digits),
+    }
+    if not _has_day_before(log):
+        del columns["before"]
     figure = figures.loss_by_cause(replace(analysis.goodput, by_cause=now))
     return Section(
         "yesterday",
@@ -73,13 +82,7 @@ def since_yesterday(analysis: Analysis) -> Section:
         [
             Table(
                 pa.Table.from_pandas(table, preserve_index=False),
-                {
-                    "cause": ColumnFormat("Likeliest cause"),
-                    "failures": ColumnFormat("Failures"),
-                    "first_order": ColumnFormat("Lost, first order", "GPU-h", digits=digits),
-                    "second_order": ColumnFormat("Lost, second order", "GPU-h", digits=digits),
-                    "before": ColumnFormat("The day before, both", "GPU-h", digits=digits),
-                },
+                columns,
                 caption="One row a symptom, largest loss first.",
                 empty="No failures in the last day of the log.",
             )
@@ -98,6 +101,10 @@ def since_yesterday(analysis: Analysis) -> Section:
     )
 
 
+def _has_day_before(log: FleetLog) -> bool:
+    return log.end_s - log.begin_s >= 2 * DAY_S
+
+
 def _sentence(analysis: Analysis, now: pd.DataFrame, before: pd.DataFrame) -> str:
     log = analysis.log
     first, second = float(now["first_order"].sum()), float(now["second_order"].sum())
@@ -113,7 +120,7 @@ def _sentence(analysis: Analysis, now: pd.DataFrame, before: pd.DataFrame) -> st
         f"{counted(failures, 'failed attempt')} and {brief(second)} in attempts preempted when they "
         "came back."
     )
-    if log.end_s - log.begin_s < 2 * DAY_S:
+    if not _has_day_before(log):
         return text
     then = float(before["first_order"].sum() + before["second_order"].sum())
     return f"{text} The day before: {brief(then)}."
