@@ -22,11 +22,11 @@ demo: $(VENV)/.core ## the main job on the bundled log: a report and its finding
 	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
 	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
 
-test: $(VENV)/.test lint ## everything that must hold: lint, types, contracts, documents, tests
+test: $(VENV)/.test .chromium lint ## everything that must hold: lint, types, contracts, documents, tests
 	$(BIN)/zensical build --clean --strict
 	$(BIN)/pytest -n 2 < /dev/null
 
-test-full: $(VENV)/.full .java lint ## the same and the slow proofs (Spark, large logs)
+test-full: $(VENV)/.full .java .chromium lint ## the same and the slow proofs (Spark, large logs)
 	$(BIN)/pytest -n 2 -m "full or not full" < /dev/null
 
 lint: $(VENV)/.test ## format, lint, types and import contracts
@@ -36,11 +36,11 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.test ## side-by-side benchmarks; rewrites docs/benchmarks.md
-	for script in benchmarks/*_report.py; do $(BIN)/python $$script; done
+	for script in benchmarks/fleet_ingest_report.py benchmarks/fleet_simulate.py; do $(BIN)/python $$script; done
 	$(BIN)/python benchmarks/render.py
 
 docs: $(VENV)/.docs ## build the documentation into site/
-	$(BIN)/python docs/reference.py
+	$(BIN)/python tools/reference.py
 	$(BIN)/python benchmarks/render.py
 	$(BIN)/zensical build --clean --strict
 
@@ -58,20 +58,27 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) --group test --group docs
+	$(PIP) -e '.[console]' --group test --group docs
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.test
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(PIP) -e '.[spark]'
+	$(PIP) -e '.[console,spark]'
 	touch $@
 
-# Spark needs Java; without it, and without the right to install it, its tests are skipped.
-.PHONY: .java
+# Spark needs Java, the console's browser tests need Chromium; without them, and without the right to
+# install them, those tests are skipped.
+.PHONY: .java .chromium
 .java:
-	@command -v java > /dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
-	    apt-get update -qq && apt-get install -y -qq --no-install-recommends openjdk-17-jre-headless < /dev/null; \
-	  else echo "no Java: install openjdk-17-jre-headless to run the Spark tests"; fi; }
+	@command -v java > /dev/null || $(call apt,openjdk-17-jre-headless,the Spark tests)
+
+.chromium:
+	@command -v chromium > /dev/null || $(call apt,chromium,the console's browser tests)
+
+define apt
+{ if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends $(1) < /dev/null > /dev/null; \
+  else echo "$(1) is missing: install it to run $(2)"; fi; }
+endef

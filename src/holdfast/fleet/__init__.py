@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from holdfast.fleet.node_ranking import lemons
     from holdfast.fleet.page import report
     from holdfast.fleet.preemption import preemptions
+    from holdfast.fleet.simulation.calibration import calibrate
+    from holdfast.fleet.simulation.comparison import whatif
+    from holdfast.fleet.simulation.scenario import Scenario, scenario
+    from holdfast.fleet.simulation.simulated_log import simulate
     from holdfast.fleet.state_mix import status
     from holdfast.fleet.store import Store
 
@@ -42,8 +46,10 @@ _HOMES = {
     "FailureModel": "failure_model",
     "FleetLog": "log",
     "LemonDetector": "lemon_model",
+    "Scenario": "simulation.scenario",
     "Store": "store",
     "attribute": "attribution",
+    "calibrate": "simulation.calibration",
     "contours": "ettr_solve",
     "daly_interval": "checkpoint_interval",
     "ettr": "ettr_forms",
@@ -59,8 +65,11 @@ _HOMES = {
     "optimal_ettr": "ettr_forms",
     "preemptions": "preemption",
     "report": "page",
+    "scenario": "simulation.scenario",
+    "simulate": "simulation.simulated_log",
     "solve": "ettr_solve",
     "status": "state_mix",
+    "whatif": "simulation.comparison",
     "young_interval": "checkpoint_interval",
 }
 
@@ -69,8 +78,10 @@ __all__ = [
     "FailureModel",
     "FleetLog",
     "LemonDetector",
+    "Scenario",
     "Store",
     "attribute",
+    "calibrate",
     "contours",
     "daly_interval",
     "ettr",
@@ -86,8 +97,11 @@ __all__ = [
     "optimal_ettr",
     "preemptions",
     "report",
+    "scenario",
+    "simulate",
     "solve",
     "status",
+    "whatif",
     "young_interval",
 ]
 

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from holdfast.fleet.simulation.records import Array, Attempts, Failures, Jobs
+import numpy as np
+
+from holdfast.errors import InputError
+from holdfast.fleet.simulation.hazards import Hazards, hazards
+from holdfast.fleet.simulation.kernel import state as k
+from holdfast.fleet.simulation.kernel.advance import advance, begin, finish
+from holdfast.fleet.simulation.records import (
+    Array,
+    Attempts,
+    Failures,
+    Jobs,
+    State,
+)
 from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.simulation.workload import DAY_MS, HOUR_MS, draw_jobs
+
+SLICE_DAYS = 0.25
+"""Simulated time between two reports of progress."""
 
 
 @dataclass(frozen=True)
@@ -22,14 +41,14 @@ class Run:
     """int32: the nodes of all attempts, see `Attempts.node_offset`."""
     failures: Failures
     events: int
-    """Events that the kernel processed."""
+    """Events that the kernel processed: submissions, starts, ends, signals, failures, repairs ..."""
     seconds: float
     """Wall-clock time that it took."""
 
     @property
     def end_ms(self) -> int:
         """The simulated time, milliseconds."""
-        return round(self.days * 86_400_000)
+        return round(self.days * DAY_MS)
 
     @property
     def utilisation(self) -> float:
@@ -40,7 +59,8 @@ class Run:
         end[end < 0] = self.end_ms
         busy = float(((end - a.start_ms)[ran] * a.gpus[ran].astype("f8")).sum())
         cluster = self.scenario.cluster
-        return busy / (float(self.end_ms) * cluster.nodes * cluster.gpus_per_node)
+        nodes = cluster.nodes - len(cluster.without)
+        return busy / (float(self.end_ms) * nodes * cluster.gpus_per_node)
 
 
 def run(
@@ -65,6 +85,230 @@ def run(
         Every attempt and every failure; the same arguments give the same arrays everywhere.
 
     Raises:
-        InputError: if `jobs` cannot run on the cluster.
+        InputError: if `jobs` cannot run on the cluster, or the times make no sense.
     """
-    raise NotImplementedError
+    if not (math.isfinite(days) and 0 < days < 36_525):
+        raise InputError("the simulated time makes no sense", found=f"{days} days")
+    if not 0 <= seed < 1 << 63:
+        raise InputError("the seed makes no sense", found=str(seed), expected="0 to 2^63 - 1")
+    began = time.perf_counter()
+    if jobs is None:
+        jobs = _replayed(scenario) if scenario.workload.kind == "replay" else None
+    if jobs is None:
+        jobs = draw_jobs(scenario, days, seed)
+    _check(jobs, scenario)
+    end_ms = round(days * DAY_MS)
+    sim = _start(scenario, jobs, seed)
+    begin(sim)
+    now = 0
+    while now < end_ms:
+        now = min(now + round(SLICE_DAYS * DAY_MS), end_ms)
+        while not advance(sim, now):
+            sim = _grown(sim)
+        if on_progress is not None:
+            on_progress(now / DAY_MS)
+    finish(sim, end_ms)
+    counters = sim.counters
+    failed = sim.failures[: counters[k.FAILURES]]
+    return Run(
+        scenario,
+        seed,
+        days,
+        jobs,
+        _with_pending(sim),
+        sim.node_rows[: counters[k.NODE_ROWS]],
+        Failures(*(failed[name].copy() for name in Failures._fields)),
+        int(counters[k.EVENTS]),
+        time.perf_counter() - began,
+    )
+
+
+def _replayed(scenario: Scenario) -> Jobs:
+    from holdfast.fleet.simulation.replay import replay_jobs
+
+    return replay_jobs(scenario.workload.log, scenario)
+
+
+def _check(jobs: Jobs, scenario: Scenario) -> None:
+    most = scenario.cluster.nodes * scenario.cluster.gpus_per_node
+    if len(jobs.gpus) and not (jobs.gpus.min() >= 1 and jobs.gpus.max() <= most):
+        raise InputError(
+            "jobs that cannot run on this cluster",
+            found=f"{jobs.gpus.min()} to {jobs.gpus.max()} GPUs",
+            expected=f"1 to {most} GPUs",
+        )
+    if (np.diff(jobs.submit_ms) < 0).any() or (jobs.work_ms < 0).any() or (jobs.limit_ms < 1).any():
+        raise InputError(
+            "jobs must come in order of submission, with work and limits of zero or more"
+        )
+
+
+# --- The records of the kernel -------------------------------------------------------------------
+
+
+def _records(kind: list[tuple[str, str]], rows: int, **columns: Any) -> Array:
+    """Records of a kind of `kernel.state`; columns that are not given are zero."""
+    made: Array = np.zeros(rows, np.dtype(kind, align=True))
+    for name, column in columns.items():
+        made[name] = column
+    return made
+
+
+def _start(scenario: Scenario, jobs: Jobs, seed: int) -> k.Simulation:
+    """The state before anything has happened."""
+    cluster = scenario.cluster
+    slots = cluster.nodes * cluster.gpus_per_node
+    burst = 2 * (slots + cluster.nodes)
+    rows = int(len(jobs.gpus) * 1.2) + burst
+    made = hazards(scenario, seed)
+    counters = np.zeros(k.COUNTERS, np.int64)
+    counters[k.NEXT_PASS] = k.NEVER
+    counters[k.UNUSED] = slots
+    nodes, lists = _nodes(scenario, made)
+    counters[k.WHOLE_FREE] = lists["count"].sum()
+    return k.Simulation(
+        rules=_rules(scenario, seed, made),
+        counters=counters,
+        nodes=nodes,
+        on_node=np.zeros((cluster.nodes, cluster.gpus_per_node), np.int32),
+        lists=lists,
+        jobs=_records(
+            k.JOB, len(jobs.gpus), **jobs._asdict(), following=-1, before=-1, held_left=-1
+        ),
+        classes=_classes(scenario),
+        slots=_records(k.SLOT, slots, job=-1, unused=np.arange(slots)[::-1]),
+        heap=_records(k.EVENT, 4 * burst),
+        out=_records(k.ATTEMPT, rows),
+        node_rows=np.zeros(2 * rows, np.int32),
+        failures=_records(k.FAILURE, burst),
+        components=made.components,
+        blasts=made.blasts,
+        sources=made.sources,
+        scratch=np.zeros((3, cluster.nodes), np.int64),
+    )
+
+
+def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
+    scheduler, checkpoint, repair = scenario.scheduler, scenario.checkpoint, scenario.repair
+    requeues = [end for end in scenario.workload.ends if end.state == State.REQUEUED.name]
+    return _records(
+        k.RULES,
+        1,
+        seed=seed,
+        gpus_per_node=scenario.cluster.gpus_per_node,
+        backfill=scheduler.policy == "easy",
+        interval=_ms(scheduler.interval_s),
+        depth=scheduler.depth,
+        preemption=scheduler.preemption and len({each.priority for each in scenario.qos}) > 1,
+        preempt_after=_ms(scheduler.preempt_after_s),
+        grace=_ms(scheduler.grace_s),
+        requeue_delay=_ms(scheduler.requeue_delay_s),
+        checkpoint=max(_ms(checkpoint.interval_s), 1),
+        write=_ms(checkpoint.write_s),
+        init=_ms(checkpoint.init_s),
+        synchronous=checkpoint.mode == "sync",
+        save_on_signal=checkpoint.save_on_signal,
+        shape=scenario.failures.shape,
+        ending=made.ending,
+        pod_rate=made.pod_rate,
+        fleet_rate=made.fleet_rate,
+        check_interval=max(_ms(scenario.detection.check_interval_s), 1),
+        heartbeat=_ms(scenario.detection.heartbeat_s),
+        fast_min=_ms(repair.fast_min_s),
+        fast_max=_ms(repair.fast_max_s),
+        slow_min=_ms(repair.slow_min_s),
+        slow_max=_ms(repair.slow_max_s),
+        requeue_scale=requeues[0].scale_hours * HOUR_MS if requeues else math.inf,
+        requeue_shape=requeues[0].shape if requeues else 1.0,
+    )
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1e3)
+
+
+def _classes(scenario: Scenario) -> Array:
+    priorities = [each.priority for each in scenario.qos]
+    order = sorted(set(priorities))
+    ranks = np.array([order.index(priority) for priority in priorities])
+    age = scenario.scheduler.age_weight
+    if age > 0:
+        weight = np.clip(-np.array(priorities) / age * DAY_MS, -(2.0**60), 2.0**60)
+    else:
+        weight = -ranks * 2.0**54  # no wait makes up for a class
+    return _records(
+        k.CLASS, len(ranks), rank=ranks, weight=np.round(weight), head=-1, tail=-1, cursor=-1
+    )
+
+
+def _nodes(scenario: Scenario, made: Hazards) -> tuple[Array, Array]:
+    """The nodes, all of them free, and the lists that they are in."""
+    cluster = scenario.cluster
+    count, size = cluster.nodes, cluster.gpus_per_node
+    pods = -(-count // cluster.nodes_per_pod)
+    pulled = np.isin(scenario.node_names, list(cluster.without))
+    pod = np.arange(count) // cluster.nodes_per_pod
+    nodes = _records(
+        k.NODE,
+        count,
+        status=np.where(pulled, k.REMOVED, k.UP),
+        free=size,
+        held_for=-1,
+        pod=pod,
+        listed=np.where(pulled, -1, size + pod),
+        following=-1,
+        before=-1,
+        failure=-1,
+        drain=-1,
+        rate=made.rate,
+        scale=made.scale,
+    )
+    lists = _records(k.FREE_LIST, size + pods, first=-1)
+    for node in reversed(np.flatnonzero(~pulled).tolist()):
+        which = lists[size + pod[node]]
+        nodes[node]["following"] = which["first"]
+        if which["first"] >= 0:
+            nodes[which["first"]]["before"] = node
+        which["first"] = node
+        which["count"] += 1
+    return nodes, lists
+
+
+def _grown(sim: k.Simulation) -> k.Simulation:
+    """The same state with room for half as many rows and events again."""
+
+    def longer(array: Array) -> Array:
+        more: Array = np.zeros(len(array) * 3 // 2 + 1, array.dtype)
+        more[: len(array)] = array
+        return more
+
+    names = ("heap", "out", "node_rows", "failures")
+    return sim._replace(**{name: longer(getattr(sim, name)) for name in names})
+
+
+def _with_pending(sim: k.Simulation) -> Attempts:
+    """The attempts, and a row for every job that waits."""
+    rows, submitted = sim.counters[k.ROWS], sim.counters[k.NEXT_SUBMIT]
+    out = sim.out[:rows]
+    again = np.isin(out["state"], (State.REQUEUED, State.PREEMPTED, State.NODE_FAIL))
+    again |= (out["state"] == State.FAILED) & (out["failure"] >= 0)
+    waits = np.arange(len(sim.jobs)) < submitted
+    waits[out["job"][~again]] = False
+    waiting = np.flatnonzero(waits)
+    jobs = sim.jobs[waiting]
+    pending = _records(
+        k.ATTEMPT,
+        len(waiting),
+        job=waiting,
+        attempt=jobs["attempts"] + 1,
+        eligible_ms=jobs["eligible"],
+        start_ms=-1,
+        end_ms=-1,
+        state=State.PENDING,
+        node_offset=sim.counters[k.NODE_ROWS],
+        gpus=jobs["gpus"],
+        failure=-1,
+        preemptor=-1,
+        signal_ms=-1,
+    )
+    return Attempts(*(np.concatenate([out[n], pending[n]]) for n in Attempts._fields))

@@ -1,0 +1,162 @@
+"""The loop: what happens next, until a given moment."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from holdfast.fleet.simulation.kernel.attempts import end, record, start
+from holdfast.fleet.simulation.kernel.failing import (
+    blast,
+    detect,
+    fail,
+    plan_blast,
+    plan_failure,
+    repair,
+)
+from holdfast.fleet.simulation.kernel.heap import drop_first
+from holdfast.fleet.simulation.kernel.queue import enqueue
+from holdfast.fleet.simulation.kernel.scheduling import schedule
+from holdfast.fleet.simulation.kernel.state import (
+    BLAST,
+    DETECT,
+    ELIGIBLE,
+    END,
+    EVENTS,
+    FAIL,
+    FAILURES,
+    HEAP_SIZE,
+    HELD,
+    KILL,
+    NEVER,
+    NEXT_PASS,
+    NEXT_SUBMIT,
+    NODE_ROWS,
+    NOW,
+    QUEUED,
+    REPAIR,
+    ROWS,
+    UP,
+    Simulation,
+)
+from holdfast.fleet.simulation.records import State
+
+PREEMPTED, RUNNING = int(State.PREEMPTED), int(State.RUNNING)
+
+
+@njit(cache=True)
+def begin(sim: Simulation) -> None:
+    """Plan the first failures."""
+    for node in range(sim.nodes.size):
+        if sim.nodes[node].status == UP:
+            plan_failure(sim, node)
+    for source in range(sim.sources.size):
+        plan_blast(sim, source)
+
+
+@njit(cache=True)
+def advance(sim: Simulation, until: int) -> bool:
+    """Play all events before a moment; False: an array is nearly full, and must grow first."""
+    counters, heap, jobs = sim.counters, sim.heap, sim.jobs
+    burst = sim.slots.size + sim.nodes.size
+    while True:
+        if (
+            counters[ROWS] + burst > sim.out.size
+            or counters[NODE_ROWS] + burst > sim.node_rows.size
+            or counters[HEAP_SIZE] + 2 * burst > heap.size
+            or counters[FAILURES] + burst > sim.failures.size
+        ):
+            return False
+        planned = heap[0].time if counters[HEAP_SIZE] > 0 else NEVER
+        job = counters[NEXT_SUBMIT]
+        submitted = jobs[job].submit_ms if job < jobs.size else NEVER
+        time = min(planned, submitted, counters[NEXT_PASS])
+        if time >= until:
+            return True
+        counters[NOW] = time
+        if planned == time:
+            if _happen(sim):
+                counters[EVENTS] += 1
+                _call_for_pass(sim)
+        elif submitted == time:
+            counters[NEXT_SUBMIT] += 1
+            counters[EVENTS] += 1
+            sim.jobs[job].eligible = time
+            enqueue(sim, job)
+            _call_for_pass(sim)
+        else:
+            again = schedule(sim)
+            counters[NEXT_PASS] = NEVER
+            if again < NEVER:
+                _call_for_pass_at(sim, again)
+
+
+@njit(cache=True, inline="always")
+def _call_for_pass(sim: Simulation) -> None:
+    if sim.counters[QUEUED] > 0:
+        _call_for_pass_at(sim, sim.counters[NOW])
+
+
+@njit(cache=True)
+def _call_for_pass_at(sim: Simulation, time: int) -> None:
+    """Passes come at multiples of the interval."""
+    every = sim.rules[0].interval
+    if every > 0:
+        time = -(-time // every) * every
+    sim.counters[NEXT_PASS] = min(sim.counters[NEXT_PASS], time)
+
+
+@njit(cache=True)
+def _happen(sim: Simulation) -> bool:
+    """Let the first planned event happen; False: it was called off."""
+    heap, slots, nodes = sim.heap, sim.slots, sim.nodes
+    kind, index, generation = heap[0].order >> 56, heap[0].index, heap[0].generation
+    drop_first(sim)
+    if kind in (END, KILL):
+        if slots[index].generation != generation:
+            return False
+        end(sim, index, slots[index].ending if kind == END else PREEMPTED)
+    elif kind in (FAIL, REPAIR):
+        if nodes[index].generation != generation:
+            return False
+        if kind == FAIL:
+            fail(sim, index)
+        else:
+            repair(sim, index)
+    elif kind == DETECT:
+        detect(sim, index)
+    elif kind == ELIGIBLE:
+        enqueue(sim, index)
+    elif kind == BLAST:
+        blast(sim, index)
+    elif kind == HELD:
+        if sim.jobs[index].held_left != 0:
+            return False
+        _start_held(sim, index)
+    return True
+
+
+@njit(cache=True)
+def _start_held(sim: Simulation, job: int) -> None:
+    """Start a job for which others were preempted."""
+    nodes, chosen, pods = sim.nodes, sim.scratch[0], sim.scratch[2]
+    pods[: sim.lists.size - sim.rules[0].gpus_per_node] = 0
+    count = touched = 0
+    for node in range(nodes.size):
+        if nodes[node].held_for == job:
+            nodes[node].held_for = -1
+            chosen[count] = node
+            count += 1
+            touched += pods[nodes[node].pod] == 0
+            pods[nodes[node].pod] = 1
+    sim.jobs[job].held_left = -1
+    start(sim, job, chosen, count, touched)
+
+
+@njit(cache=True)
+def finish(sim: Simulation, now: int) -> None:
+    """Record what still runs when the time is over."""
+    sim.counters[NOW] = now
+    for slot in range(sim.slots.size):
+        if sim.slots[slot].job >= 0:
+            record(sim, slot, RUNNING, now, True)
+            sim.out[sim.counters[ROWS] - 1].end_ms = -1

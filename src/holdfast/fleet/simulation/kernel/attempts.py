@@ -1,0 +1,249 @@
+"""How an attempt starts, what it has done by a moment, and how it ends."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from numba import njit
+
+from holdfast.fleet.simulation.kernel.heap import plan
+from holdfast.fleet.simulation.kernel.placement import list_node
+from holdfast.fleet.simulation.kernel.state import (
+    DRAINING,
+    ELIGIBLE,
+    END,
+    EVENTS,
+    HELD,
+    NODE_ROWS,
+    NOW,
+    OUT,
+    REPAIR,
+    ROWS,
+    UNUSED,
+    Simulation,
+)
+from holdfast.fleet.simulation.portable import NODE, REQUEUE, exp, ln, stream, uniform, weibull
+from holdfast.fleet.simulation.records import Array, State
+
+COMPLETED, TIMEOUT = int(State.COMPLETED), int(State.TIMEOUT)
+REQUEUED, PREEMPTED = int(State.REQUEUED), int(State.PREEMPTED)
+
+
+@njit(cache=True)
+def start(sim: Simulation, job: int, chosen: Array, count: int, pods: int) -> None:
+    """Start a job on the chosen nodes now."""
+    jobs, nodes, slots, rules, counters = sim.jobs, sim.nodes, sim.slots, sim.rules[0], sim.counters
+    now = counters[NOW]
+    counters[EVENTS] += 1
+    counters[UNUSED] -= 1
+    slot = slots[counters[UNUSED]].unused
+    slots[slot].job, slots[slot].start = job, now
+    slots[slot].limit = now + jobs[job].limit_ms
+    slots[slot].offset, slots[slot].count = counters[NODE_ROWS], count
+    slots[slot].stopped = slots[slot].signal = -1
+    slots[slot].failure = slots[slot].preemptor = -1
+    gpus = min(jobs[job].gpus, rules.gpus_per_node)
+    hazard = rules.fleet_rate + pods * rules.pod_rate
+    for k in range(count):
+        node = chosen[k]
+        sim.node_rows[counters[NODE_ROWS] + k] = node
+        sim.on_node[node, nodes[node].attempts] = slot
+        nodes[node].attempts += 1
+        nodes[node].free -= gpus
+        nodes[node].until = max(nodes[node].until, slots[slot].limit)
+        hazard += sim.nodes[node].rate
+        list_node(sim, node)
+    slots[slot].hazard = hazard
+    counters[NODE_ROWS] += count
+    sim.jobs[job].attempts += 1
+
+    rest = jobs[job].work_ms - sim.jobs[job].done
+    ending, last = _ending(sim, job, rest)
+    if last > jobs[job].limit_ms:
+        ending, last = TIMEOUT, jobs[job].limit_ms
+    slots[slot].ending = ending
+    plan(sim, now + last, END, slot, slots[slot].generation)
+
+
+@njit(cache=True)
+def _ending(sim: Simulation, job: int, rest: int) -> tuple[int, int]:
+    """In which state an attempt ends if nothing happens to it, and after which time."""
+    rules, attempt = sim.rules[0], sim.jobs[job].attempts
+    state = sim.jobs[job].end_state
+    if math.isfinite(rules.requeue_scale):
+        of = stream(rules.seed, REQUEUE, job)
+        until = weibull(of, attempt, rules.requeue_scale, rules.requeue_shape)
+        if until < rest:
+            state, rest = REQUEUED, int(until)
+    # A job that completes writes its result; one that is stopped does not come to it.
+    writes = -(-rest // rules.checkpoint) if state == COMPLETED else rest // rules.checkpoint
+    if not rules.synchronous:
+        writes = 1 if state == COMPLETED else 0
+    return state, rules.init + rest + writes * rules.write
+
+
+@njit(cache=True)
+def progress(rules: Any, ran: int) -> tuple[int, int, int, int]:
+    """What an attempt has done after a time: initialised, worked, waited for writes; and saved."""
+    init = min(ran, rules.init)
+    rest = ran - init
+    if rules.synchronous:
+        cycle = rules.checkpoint + rules.write
+        full = rest // cycle
+        part = rest - full * cycle
+        saved = full * rules.checkpoint
+        worked = saved + min(part, rules.checkpoint)
+        return init, worked, rest - worked, saved
+    written = max(rest - rules.write, 0) // rules.checkpoint
+    return init, rest, 0, written * rules.checkpoint
+
+
+@njit(cache=True)
+def end(sim: Simulation, slot: int, state: int) -> None:
+    """End an attempt now: record it, free its nodes, and send the job back if it is to run again."""
+    slots, jobs, rules = sim.slots, sim.jobs, sim.rules[0]
+    now, job = sim.counters[NOW], slots[slot].job
+    slots[slot].generation += 1  # its planned events do not happen
+    finished = state == TIMEOUT or (state < TIMEOUT and slots[slot].failure < 0)
+    kept = record(sim, slot, state, now, finished)
+    if not finished:
+        jobs[job].done += kept
+        jobs[job].eligible = now + rules.requeue_delay
+        plan(sim, jobs[job].eligible, ELIGIBLE, job, 0)
+    _release(sim, slot)
+
+
+@njit(cache=True)
+def record(sim: Simulation, slot: int, state: int, now: int, finished: bool) -> int:
+    """Write an attempt's row; gives the progress that the job keeps."""
+    slots, out, rules, counters = sim.slots, sim.out, sim.rules[0], sim.counters
+    job, begin, signal = slots[slot].job, slots[slot].start, slots[slot].signal
+    stop = slots[slot].stopped if slots[slot].stopped >= 0 else now
+    ran = stop - begin
+    rest = sim.jobs[job].work_ms - sim.jobs[job].done
+    init, worked, written, saved = progress(rules, ran)
+    if worked > rest:  # it works on the last write
+        written += worked - rest
+        worked = rest
+    saved = min(saved, worked)
+    if state == PREEMPTED and _saves(rules):
+        # Work ends at the signal; the rest of the time writes it down.
+        init, worked, written, saved = progress(rules, signal - begin)
+        worked = min(worked, rest)
+        written += ran - (signal - begin)
+        saved = worked
+    kept = worked if finished else saved
+    row = counters[ROWS]
+    counters[ROWS] += 1
+    out[row].job, out[row].attempt = job, sim.jobs[job].attempts
+    out[row].eligible_ms = sim.jobs[job].eligible
+    out[row].start_ms, out[row].end_ms, out[row].state = begin, now, state
+    out[row].node_offset, out[row].node_count = slots[slot].offset, slots[slot].count
+    out[row].gpus = sim.jobs[job].gpus
+    out[row].productive_ms, out[row].lost_ms = kept, worked - kept + (now - stop)
+    out[row].init_ms, out[row].write_ms = init, written
+    out[row].failure, out[row].preemptor = slots[slot].failure, slots[slot].preemptor
+    out[row].signal_ms = signal
+    out[row].expected_failures = _expected_failures(sim, slot, stop)
+    return kept
+
+
+@njit(cache=True)
+def _saves(rules: Any) -> bool:
+    """Whether a preempted attempt can write a checkpoint before it is killed."""
+    return rules.save_on_signal and rules.write <= rules.grace
+
+
+@njit(cache=True)
+def exit_time(rules: Any, now: int) -> int:
+    """When an attempt that is signalled now is gone."""
+    return now + (max(rules.write, 1_000) if _saves(rules) else rules.grace)
+
+
+@njit(cache=True)
+def _expected_failures(sim: Simulation, slot: int, stop: int) -> float:
+    """The injected hazard of failures that end the attempt, integrated over its time."""
+    slots, nodes, shape = sim.slots, sim.nodes, sim.rules[0].shape
+    ran = float(stop - slots[slot].start)
+    if shape == 1.0:
+        return slots[slot].hazard * ran
+    total = slots[slot].hazard * ran
+    for k in range(slots[slot].count):
+        node = sim.node_rows[slots[slot].offset + k]
+        total -= nodes[node].rate * ran
+        scale = nodes[node].scale
+        if math.isfinite(scale):
+            old = float(stop - sim.nodes[node].since) / scale
+            young = float(slots[slot].start - sim.nodes[node].since) / scale
+            total += sim.rules[0].ending * (_power(old, shape) - _power(young, shape))
+    return total
+
+
+@njit(cache=True)
+def _power(x: float, shape: float) -> float:
+    return exp(shape * ln(x)) if x > 0.0 else 0.0
+
+
+@njit(cache=True)
+def _release(sim: Simulation, slot: int) -> None:
+    """Free the nodes of an attempt that has ended."""
+    nodes, slots = sim.nodes, sim.slots
+    gpus = min(sim.jobs[slots[slot].job].gpus, sim.rules[0].gpus_per_node)
+    slots[slot].job = -1
+    slots[sim.counters[UNUSED]].unused = slot
+    sim.counters[UNUSED] += 1
+    for k in range(slots[slot].count):
+        node = sim.node_rows[slots[slot].offset + k]
+        nodes[node].attempts -= 1
+        last = sim.on_node[node, nodes[node].attempts]
+        until = 0
+        for place in range(nodes[node].attempts):
+            if sim.on_node[node, place] == slot:
+                sim.on_node[node, place] = last
+            until = max(until, slots[sim.on_node[node, place]].limit)
+        nodes[node].until = until
+        nodes[node].free += gpus
+        if nodes[node].status == DRAINING and nodes[node].attempts == 0:
+            take_out(sim, node)
+        elif nodes[node].held_for >= 0:
+            _node_held(sim, node)
+        else:
+            list_node(sim, node)
+
+
+@njit(cache=True)
+def _node_held(sim: Simulation, node: int) -> None:
+    """A node that is held for a preemptor has more free GPUs: is it enough for it now?"""
+    job = sim.nodes[node].held_for
+    wanted = min(sim.jobs[job].gpus, sim.rules[0].gpus_per_node)
+    gained = sim.nodes[node].free
+    if gained < wanted or sim.jobs[job].held_left <= 0:
+        return
+    if wanted < sim.rules[0].gpus_per_node or gained == sim.rules[0].gpus_per_node:
+        sim.jobs[job].held_left -= 1
+        if sim.jobs[job].held_left == 0:
+            plan(sim, sim.counters[NOW], HELD, job, 0)
+
+
+@njit(cache=True)
+def take_out(sim: Simulation, node: int) -> None:
+    """Take an empty node out of service, and plan its return."""
+    nodes, failures, rules = sim.nodes, sim.failures, sim.rules[0]
+    now = sim.counters[NOW]
+    nodes[node].status = OUT
+    nodes[node].generation += 1
+    which = nodes[node].failure if nodes[node].failure >= 0 else nodes[node].drain
+    u = uniform(stream(rules.seed, NODE, node), nodes[node].draws)
+    nodes[node].draws += 1
+    if failures[which].blast >= 0:
+        repair = sim.blasts[failures[which].component].repair
+    elif failures[which].permanent:
+        repair = rules.slow_min + int(u * (rules.slow_max - rules.slow_min))
+    else:
+        repair = rules.fast_min + int(u * (rules.fast_max - rules.fast_min))
+    for each in (nodes[node].failure, nodes[node].drain):
+        if each >= 0:
+            failures[each].out_ms = now
+    list_node(sim, node)
+    plan(sim, now + max(repair, 1_000), REPAIR, node, nodes[node].generation)

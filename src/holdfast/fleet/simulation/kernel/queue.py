@@ -1,0 +1,71 @@
+"""The jobs that wait: one list a class of service, merged in the order of priority."""
+
+from __future__ import annotations
+
+from numba import njit
+
+from holdfast.fleet.simulation.kernel.state import QUEUED, Simulation
+
+
+@njit(cache=True)
+def enqueue(sim: Simulation, job: int) -> None:
+    """Put a job where its eligibility belongs, which is nearly always the end."""
+    jobs, mine = sim.jobs, sim.jobs[job]
+    queue = sim.classes[mine.qos]
+    ahead = queue.tail
+    while ahead >= 0 and (
+        jobs[ahead].eligible > mine.eligible
+        or (jobs[ahead].eligible == mine.eligible and ahead > job)
+    ):
+        ahead = jobs[ahead].before
+    behind = queue.head if ahead < 0 else jobs[ahead].following
+    mine.before, mine.following = ahead, behind
+    if ahead < 0:
+        queue.head = job
+    else:
+        jobs[ahead].following = job
+    if behind < 0:
+        queue.tail = job
+    else:
+        jobs[behind].before = job
+    sim.counters[QUEUED] += 1
+
+
+@njit(cache=True)
+def dequeue(sim: Simulation, job: int) -> None:
+    """Take a job out of the queue."""
+    jobs, mine = sim.jobs, sim.jobs[job]
+    queue = sim.classes[mine.qos]
+    if mine.before < 0:
+        queue.head = mine.following
+    else:
+        jobs[mine.before].following = mine.following
+    if mine.following < 0:
+        queue.tail = mine.before
+    else:
+        jobs[mine.following].before = mine.before
+    sim.counters[QUEUED] -= 1
+
+
+@njit(cache=True)
+def rewind(sim: Simulation) -> None:
+    """Begin to go through the queue."""
+    for c in range(sim.classes.size):
+        sim.classes[c].cursor = sim.classes[c].head
+
+
+@njit(cache=True)
+def following(sim: Simulation) -> int:
+    """The next job in the order of priority; -1: there is none."""
+    best, first = -1, 0
+    for c in range(sim.classes.size):
+        job = sim.classes[c].cursor
+        if job >= 0:
+            key = sim.classes[c].weight + sim.jobs[job].eligible
+            if best < 0 or key < first:
+                best, first = c, key
+    if best < 0:
+        return -1
+    job = sim.classes[best].cursor
+    sim.classes[best].cursor = sim.jobs[job].following
+    return int(job)

@@ -1,0 +1,173 @@
+"""What the kernel works on: one record a node, a job, a running attempt, a planned event.
+
+What is used together lies together in memory: an event touches one or two cache lines of each record.
+Times are whole milliseconds; -1 stands for "none".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from holdfast.fleet.simulation.records import ATTEMPT_TYPES, FAILURE_TYPES, JOB_TYPES, Array
+
+NEVER = 1 << 62
+"""A time that does not come."""
+
+# What happens; at one moment in this order, then submissions, then a pass over the queue.
+END, KILL, FAIL, BLAST, DETECT, REPAIR, ELIGIBLE, HELD = range(8)
+
+# Where a node stands: in service; drained by a LOW check; failed, but not yet taken out; in repair; pulled.
+UP, DRAINING, DOOMED, OUT, REMOVED = range(5)
+
+CRASH_SEEN_MS = 5_000
+"""After a job has died, the check at its end sees the node's failure this soon."""
+
+RULES = [
+    ("seed", "i8"),
+    ("gpus_per_node", "i8"),
+    ("backfill", "?"),
+    ("interval", "i8"),
+    ("depth", "i8"),
+    ("preemption", "?"),
+    ("preempt_after", "i8"),
+    ("grace", "i8"),
+    ("requeue_delay", "i8"),
+    ("checkpoint", "i8"),
+    ("write", "i8"),
+    ("init", "i8"),
+    ("synchronous", "?"),
+    ("save_on_signal", "?"),
+    ("shape", "f8"),  # Weibull shape of the gaps between failures of a node
+    ("ending", "f8"),  # share of the failures that end attempts
+    ("pod_rate", "f8"),  # blasts of a pod per millisecond
+    ("fleet_rate", "f8"),  # blasts of the fleet per millisecond
+    ("check_interval", "i8"),
+    ("heartbeat", "i8"),
+    ("fast_min", "i8"),
+    ("fast_max", "i8"),
+    ("slow_min", "i8"),
+    ("slow_max", "i8"),
+    ("requeue_scale", "f8"),  # Weibull scale of the time until an owner requeues; infinite: never
+    ("requeue_shape", "f8"),
+]
+
+NODE = [
+    ("status", "i4"),
+    ("free", "i4"),  # GPUs
+    ("held_for", "i4"),  # the job that preempted its attempts
+    ("pod", "i4"),
+    ("listed", "i4"),  # the list of free nodes that it is in, and its neighbours there
+    ("following", "i4"),
+    ("before", "i4"),
+    ("attempts", "i4"),  # how many run on it
+    ("until", "i8"),  # when the limits of all of them are over
+    ("failure", "i4"),  # the failure that takes it out
+    ("drain", "i4"),  # the failure that drains it
+    ("generation", "i4"),  # what is planned for another generation does not happen
+    ("draws", "i4"),  # numbers drawn from its stream
+    ("since", "i8"),  # in service since
+    ("rate", "f8"),  # failures per millisecond that end attempts
+    ("scale", "f8"),  # Weibull scale of the gaps between failures of any kind; infinite: none
+]
+
+FREE_LIST = [("first", "i4"), ("count", "i4")]
+"""List f of 1 .. gpus_per_node - 1: nodes with f free GPUs; list gpus_per_node + p: those of pod p that are
+wholly free."""
+
+JOB = [
+    *JOB_TYPES.items(),
+    ("done", "i8"),  # progress that is saved
+    ("eligible", "i8"),
+    ("attempts", "i4"),  # starts so far
+    ("following", "i4"),  # neighbours in the queue
+    ("before", "i4"),
+    ("held_left", "i4"),  # held nodes that still have to become free for it; -1: none are held
+]
+
+CLASS = [
+    ("rank", "i8"),  # order of the priorities: a larger one preempts a smaller one
+    ("weight", "i8"),  # the smallest weight + eligible is first
+    ("head", "i4"),
+    ("tail", "i4"),
+    ("cursor", "i4"),
+]
+
+SLOT = [
+    # A running attempt.
+    ("job", "i4"),  # -1: the slot is unused
+    ("count", "i4"),  # nodes
+    ("offset", "i8"),
+    ("start", "i8"),
+    ("limit", "i8"),  # when its time limit is over
+    ("generation", "i4"),
+    ("ending", "i4"),  # the state in which it ends if nothing happens
+    ("stopped", "i8"),  # since when it hangs
+    ("signal", "i8"),
+    ("failure", "i4"),
+    ("preemptor", "i4"),
+    ("hazard", "f8"),  # failures per millisecond that are expected to end it
+    ("unused", "i4"),  # place k of the stack of unused slots
+]
+
+EVENT = [
+    ("time", "i8"),
+    ("order", "i8"),  # kind << 56 | number: events of one moment have a fixed order
+    ("index", "i4"),
+    ("generation", "i4"),
+]
+
+COMPONENT = [("share", "f8"), ("high", "f8"), ("low", "f8"), ("crash", "f8"), ("permanent", "f8")]
+"""Shares; `share` is cumulated."""
+
+BLAST_KIND = [("repair", "i8")]
+
+BLAST_SOURCE = [("kind", "i4"), ("pod", "i4"), ("gap", "f8"), ("draws", "i8")]
+"""A pod, or with pod -1 the fleet; mean gap between its blasts."""
+
+ATTEMPT = list(ATTEMPT_TYPES.items())
+FAILURE = list(FAILURE_TYPES.items())
+
+# Places in the array of counters.
+(
+    NOW,
+    HEAP_SIZE,
+    SEQUENCE,  # events planned so far
+    NEXT_SUBMIT,  # job
+    NEXT_PASS,  # time
+    UNUSED,  # unused slots
+    WHOLE_FREE,  # wholly free nodes
+    ROWS,  # attempts recorded
+    NODE_ROWS,
+    FAILURES,
+    EVENTS,  # events processed
+    BLASTS,
+    QUEUED,  # jobs in the queue
+    COUNTERS,
+) = range(14)
+
+
+class Simulation(NamedTuple):
+    """Everything; structured arrays of the types above."""
+
+    rules: Array
+    """One `RULES`."""
+    counters: Array
+    """int64 [COUNTERS]."""
+    nodes: Array
+    on_node: Array
+    """int32 [nodes, gpus per node]: the slots of the attempts on each node."""
+    lists: Array
+    jobs: Array
+    classes: Array
+    slots: Array
+    heap: Array
+    out: Array
+    """`ATTEMPT` [rows]."""
+    node_rows: Array
+    """int32: the nodes of all attempts."""
+    failures: Array
+    components: Array
+    blasts: Array
+    sources: Array
+    scratch: Array
+    """int64 [3, nodes]: nodes to choose from, marks, pods."""

@@ -1,0 +1,168 @@
+"""What users submit: jobs drawn from a scenario.
+
+Arrivals are a Poisson process whose rate follows the hours of the day and the days of the week; each job
+draws its size, class, work, limit and way to end from a stream of its own.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from holdfast.fleet.simulation.portable import (
+    ARRIVALS,
+    JOB,
+    exp,
+    exponential,
+    normal,
+    stream,
+    uniform,
+    weibull,
+)
+from holdfast.fleet.simulation.records import JOB_TYPES, Array, Jobs, State, zeros
+from holdfast.fleet.simulation.scenario import Scenario
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def draw_jobs(scenario: Scenario, days: float, seed: int) -> Jobs:
+    """The jobs of a synthetic workload.
+
+    Args:
+        scenario: its `workload` says what to draw.
+        days: for how long jobs arrive.
+        seed: of the random numbers.
+
+    Returns:
+        The jobs in order of submission.
+    """
+    workload = scenario.workload
+    submit = _arrivals(_expected(scenario, days), round(days * DAY_MS), seed)
+    jobs: Jobs = zeros(Jobs, JOB_TYPES, len(submit))
+    jobs.submit_ms[:] = submit
+    sizes = workload.sizes
+    ends = [end for end in workload.ends if end.state != State.REQUEUED.name]
+    qos = [[size.qos.get(each.name, 0.0) for each in scenario.qos] for size in sizes]
+    for row in qos:
+        row[0] += not any(row)
+    checkpoint = scenario.checkpoint
+    stopped = checkpoint.write_s if checkpoint.mode == "sync" else 0.0
+    _draw(
+        jobs,
+        seed,
+        np.array([size.gpus for size in sizes]),
+        _cumulated([[size.share for size in sizes]])[0],
+        np.array([size.hours for size in sizes]),
+        np.array([size.spread for size in sizes]),
+        _cumulated(qos),
+        np.array([State[end.state].value for end in ends], np.int8),
+        np.array([end.scale_hours for end in ends], np.float64),
+        np.array([end.shape for end in ends], np.float64),
+        workload.users,
+        workload.short_limits,
+        workload.limit_factor,
+        1.0 + stopped / checkpoint.interval_s,
+        round(checkpoint.init_s * 1e3),
+        round(scenario.scheduler.time_limit_s * 1e3),
+    )
+    return jobs
+
+
+def _expected(scenario: Scenario, days: float) -> Array:
+    """Arrivals expected in each hour, shape [hours]."""
+    workload = scenario.workload
+    hours = np.arange(math.ceil(days * 24)) + scenario.begin_s // 3600
+    by_hour = np.array(workload.hour_weights) / sum(workload.hour_weights)
+    by_day = np.array(workload.day_weights) / sum(workload.day_weights) * 7
+    weekday = (hours // 24 + 3) % 7  # 1970-01-01 was a Thursday
+    expected: Array = workload.jobs_per_day * by_hour[hours % 24] * by_day[weekday]
+    return expected
+
+
+def _cumulated(shares: list[list[float]]) -> Array:
+    sums = np.cumsum(np.array(shares, np.float64), axis=1)
+    return sums / sums[:, -1:]
+
+
+@njit(cache=True)
+def _arrivals(expected: Array, end_ms: int, seed: int) -> Array:
+    """Times of a Poisson process with the given number of arrivals expected in each hour."""
+    times = np.empty(int(expected.sum() * 1.05) + 1_000, np.int64)
+    of = stream(seed, ARRIVALS, 0)
+    count = hour = 0
+    before = 0.0  # expected arrivals up to the current hour
+    at = 0.0
+    while True:
+        at += exponential(of, count)
+        while hour < expected.size and before + expected[hour] <= at:
+            before += expected[hour]
+            hour += 1
+        if hour == expected.size:
+            break
+        time = int((hour + (at - before) / expected[hour]) * HOUR_MS)
+        if time >= end_ms:
+            break
+        if count == times.size:
+            longer = np.empty(2 * times.size, np.int64)
+            longer[:count] = times
+            times = longer
+        times[count] = time // 1000 * 1000  # a scheduler keeps whole seconds
+        count += 1
+    return times[:count].copy()
+
+
+@njit(cache=True)
+def _draw(
+    jobs: Jobs,
+    seed: int,
+    sizes: Array,
+    size_shares: Array,
+    hours: Array,
+    spread: Array,
+    qos_shares: Array,
+    end_states: Array,
+    end_scales: Array,
+    end_shapes: Array,
+    users: int,
+    short_limits: float,
+    limit_factor: float,
+    stretch: float,
+    init_ms: int,
+    most_ms: int,
+) -> None:
+    """Fill in everything but the submissions."""
+    for j in range(jobs.submit_ms.size):
+        of = stream(seed, JOB, j)
+        size = _choose(size_shares, uniform(of, 0))
+        jobs.gpus[j] = sizes[size]
+        jobs.qos[j] = _choose(qos_shares[size], uniform(of, 1))
+        sigma = spread[size]
+        work = hours[size] * HOUR_MS * exp(sigma * normal(of, 2) - sigma * sigma / 2)
+        work = max(work, 1_000.0)
+        needed = init_ms + work * stretch
+        if uniform(of, 3) < short_limits:
+            limit = needed * (0.2 + 0.7 * uniform(of, 4))
+        else:
+            limit = needed * (1.1 + (limit_factor - 1.1) * uniform(of, 4))
+        limit = min(limit, 4e15)
+        jobs.limit_ms[j] = min((int(limit) // 60_000 + 1) * 60_000, most_ms)
+        jobs.user[j] = int(users * uniform(of, 5) ** 2)  # some users submit most of the jobs
+        jobs.end_state[j] = 0
+        for e in range(end_states.size):
+            until = weibull(of, 6 + e, end_scales[e] * HOUR_MS, end_shapes[e])
+            if until < work:
+                work = max(until, 1_000.0)
+                jobs.end_state[j] = end_states[e]
+        jobs.work_ms[j] = int(min(work, 4e15))
+
+
+@njit(cache=True)
+def _choose(shares: Array, u: float) -> int:
+    """The place of u among cumulated shares."""
+    place = 0
+    while place < shares.size - 1 and u >= shares[place]:
+        place += 1
+    return place
