@@ -72,6 +72,11 @@ def class_column(log: FleetLog) -> str:
     return "partition" if found["qos"] <= 1 < found["partition"] else "qos"
 
 
+def named_class(attempts: ir.Table, column: str) -> ir.StringValue:
+    """The class of each attempt; "default" where the log names none."""
+    return ibis.coalesce(attempts[column].nullif(""), ibis.literal("default"))
+
+
 def init_s(log: FleetLog) -> float:
     """Initialisation of an attempt: as assumed, but no longer than completed attempts allow."""
 
@@ -160,7 +165,7 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
         limit_s=t.time_limit_s.max(),
         starts=t.count(),
         end=t.end.max(where=t["last"]),
-        job_class=t[column].max(),
+        job_class=named_class(t, column).max(),
         user=t.user.max(),
         arrival_s=ibis.coalesce(t.eligible_s, t.submit_s, t.start_s).min(),
     )
@@ -176,7 +181,7 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
         limit_s=waits.time_limit_s.max(),
         starts=ibis.literal(0, "int64"),
         end=ibis.literal(PENDING),
-        job_class=waits[column].max(),
+        job_class=named_class(waits, column).max(),
         user=waits.user.max(),
         arrival_s=ibis.coalesce(waits.eligible_s, waits.submit_s).min(),
     )

@@ -1,0 +1,290 @@
+"""The machines of a log and how its scheduler treats jobs, as a `Cluster`, classes and a `Scheduler`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import ibis
+import numpy as np
+
+from holdfast.fleet.log import DAY_S, FleetLog
+from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.simulation.calibrated_workload import Cohort
+from holdfast.fleet.simulation.estimates import Findings, rounded
+from holdfast.fleet.simulation.job_runs import EXIT_S, JobRuns, class_column, named_class, sized
+from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
+from holdfast.fleet.wording import counted
+from holdfast.numbers import duration
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+MOST_GPUS_PER_NODE = 64
+SURE_PREEMPTIONS = 5
+"""With so many that the log labels, weaker signs of preemption do not count."""
+
+
+# --- Nodes ---------------------------------------------------------------------------------------
+
+
+def cluster(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) -> Cluster:
+    """Nodes, their GPUs and their names.
+
+    Args:
+        log: the open log.
+        runs: all jobs of the log.
+        processors: whether processors stand in for GPUs.
+        findings: where estimates and assumptions are recorded.
+    """
+    per_node = _gpus_per_node(log, runs, processors, findings)
+    named = _nodes(log, processors)
+    needed = max(math.ceil(int(runs.gpus.max()) / per_node), 1)
+    if named:
+        count = max(len(named), needed)
+        findings.found("cluster.nodes", count, "nodes in the inventory or in use", n=len(named))
+    else:
+        count = max(math.ceil(_peak(runs) / per_node), needed)
+        findings.found(
+            "cluster.nodes", count, "no node is named: enough for what ran at one time", n=None
+        )
+    if named and needed > len(named):
+        findings.note(
+            f"{counted(len(named), 'node')} are known, but a job ran on {needed:,}: so many are simulated."
+        )
+    names = fold(named) if count == len(named) else ""
+    if names:
+        findings.found("cluster.names", None, "their names", n=count)
+    else:
+        findings.assumed(
+            "cluster.names", "names cannot be told or written as a host list: numbered"
+        )
+    default = Cluster(1)
+    racks, pods = min(default.nodes_per_rack, count), min(default.nodes_per_pod, count)
+    findings.assumed("cluster.nodes_per_rack", "a log does not tell racks")
+    findings.assumed("cluster.nodes_per_pod", "a log does not tell which nodes share a switch")
+    return Cluster(count, per_node, racks, pods, names)
+
+
+def _gpus_per_node(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) -> int:
+    """The usual number of GPUs; from the inventory, else the most that an attempt had on a node."""
+    key = "cluster.gpus_per_node"
+    nodes = log.table("nodes")
+    column = nodes.cpus if processors else nodes.gpus
+    known = nodes.mutate(size=column).filter(lambda t: t["size"] > 0)
+    sizes = log.rows(known.group_by("size").agg(n=known.count()))
+    if sizes:
+        usual = max(sizes, key=lambda row: (row["n"], row["size"]))
+        others = sum(row["n"] for row in sizes) - usual["n"]
+        per_node = int(usual["size"])
+        findings.found(key, per_node, "the usual number in the inventory", n=usual["n"])
+        if others:
+            findings.note(
+                f"{counted(others, 'node')} have another number of GPUs than {per_node}: simulated alike."
+            )
+    else:
+        spread = runs.node_count > 0
+        per_node = 0
+        if spread.any():
+            per_node = int(np.ceil(runs.gpus[spread] / runs.node_count[spread]).max())
+            findings.found(key, per_node, "the most that one attempt had on a node")
+        if not per_node:
+            per_node = Cluster(1).gpus_per_node
+            findings.assumed(key, "neither an inventory nor attempts tell it")
+    if per_node > MOST_GPUS_PER_NODE:
+        parts = math.ceil(per_node / MOST_GPUS_PER_NODE)
+        while per_node % parts:
+            parts += 1
+        findings.note(
+            f"Nodes of {per_node} are simulated as {parts} nodes of {per_node // parts}: the simulator "
+            f"has at most {MOST_GPUS_PER_NODE} a node."
+        )
+        per_node //= parts
+    return per_node
+
+
+def _nodes(log: FleetLog, processors: bool) -> list[str]:
+    """Nodes that have GPUs by the inventory, or that ran attempts with GPUs."""
+    nodes = log.table("nodes")
+    column = nodes.cpus if processors else nodes.gpus
+    listed = nodes.filter(column > 0).select("node")
+    used = sized(log, log.executions, processors)
+    ran = used.select(node=used.nodes.unnest()).distinct()
+    bare = nodes.filter(column.fill_null(1) <= 0).select("node")
+    both = listed.union(ran).distinct().anti_join(bare, "node")
+    return sorted(row["node"] for row in log.rows(both))
+
+
+def _peak(runs: JobRuns) -> float:
+    """The most GPUs that were in use at one time."""
+    ran = runs.starts > 0
+    times = np.concatenate([runs.stop_s[ran], runs.first_start_s[ran]])
+    change = np.concatenate([-runs.gpus[ran], runs.gpus[ran]])
+    order = np.lexsort((change, times))  # what ends makes room for what starts
+    return float(np.cumsum(change[order]).max(initial=0))
+
+
+def fold(names: Iterable[str]) -> str:
+    """A host list such as ``gpu[001-016]`` that reads back to the same names; "" if none does."""
+    from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+    from holdfast.fleet.formats.hosts import hosts_of
+
+    wanted = sorted(names)
+    try:
+        text = str(NodeSet.fromlist(wanted, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        return ""
+    return text if hosts_of(text) == wanted else ""
+
+
+# --- Classes of service --------------------------------------------------------------------------
+
+
+def classes(log: FleetLog, runs: JobRuns, findings: Findings) -> tuple[Qos, ...]:
+    """Classes of service, the lowest first, with priorities 1, 2, ... in the order of the log's."""
+    column = class_column(log)
+    names = sorted(set(runs.job_class.tolist()))
+    stated = {
+        row["qos"]: row["priority"]
+        for row in log.rows(log.table("qos"))
+        if column == "qos" and row["priority"] is not None
+    }
+    if set(names) <= set(stated):
+        worth = {name: float(stated[name]) for name in names}
+        how = "by the priorities of the qos table"
+    else:
+        t = log.executions.filter(lambda t: t.priority > 0)
+        means = log.rows(t.group_by(name=named_class(t, column)).agg(priority=t.priority.mean()))
+        seen = {row["name"]: row["priority"] for row in means}
+        worth = {name: float(seen.get(name, 0.0)) for name in names}
+        how = f"by the mean priority of the attempts of each {column}"
+    levels = sorted(set(worth.values()))
+    ranked = sorted(names, key=lambda name: (worth[name], name))
+    made = tuple(Qos(name, levels.index(worth[name]) + 1) for name in ranked)
+    for place, each in enumerate(made):
+        findings.found(f"qos[{place}].priority", each.priority, f"rank {how}")
+    return made
+
+
+# --- The scheduler -------------------------------------------------------------------------------
+
+
+def scheduler(log: FleetLog, those: Cohort, typical_s: float, findings: Findings) -> Scheduler:
+    """Preemption, requeues and limits.
+
+    Args:
+        log: the open log.
+        those: the jobs that the calibration is made of.
+        typical_s: mean runtime of an attempt; no assumed time is longer.
+        findings: where estimates and assumptions are recorded.
+    """
+    default = Scheduler()
+    interval = rounded(min(default.interval_s, typical_s / 10), 2)
+    findings.assumed("scheduler.policy", "a log does not tell; Slurm's usual one")
+    findings.assumed("scheduler.interval", "a log does not tell how often the scheduler looks")
+    findings.assumed("scheduler.depth", "a log does not tell")
+    findings.assumed("scheduler.age_weight", "priorities of a log mix many terms")
+    preempts, after, grace = _preemption(log, typical_s, findings)
+    return Scheduler(
+        interval_s=interval,
+        preemption=preempts,
+        preempt_after_s=after,
+        grace_s=grace,
+        requeue_delay_s=_requeue_delay(log, typical_s, findings),
+        time_limit_s=_longest_limit(those, findings),
+    )
+
+
+def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> tuple[bool, float, float]:
+    """Whether jobs are preempted, how old at least, and the grace that they are given."""
+    default = Scheduler()
+    t = preemptions(log)
+    frame = log.frame(t.select("evidence", "qos", "runtime_s", "signal_s", "stop_s"))
+    if frame.empty:
+        findings.found("scheduler.preemption", None, "no attempt was preempted", n=0)
+        return False, default.preempt_after_s, default.grace_s
+    findings.found("scheduler.preemption", None, "attempts that were preempted", n=len(frame))
+    grace, grace_how, told = _grace(log, list(frame["qos"]), typical_s)
+    if told:
+        findings.found("scheduler.grace", grace, grace_how, unit="s", n=len(frame))
+    else:
+        findings.assumed("scheduler.grace", grace_how)
+    heard = frame[frame["evidence"] == "log"]
+    if len(heard):
+        ages = heard["signal_s"] - (heard["stop_s"] - heard["runtime_s"])
+        after = max(float(ages.min()), 0.0)
+        low, high, how = 0.0, after, "age at the signal of the youngest one in the controller log"
+        count = len(heard)
+    else:
+        labelled = frame[frame["evidence"] == "label"]
+        sure = labelled if len(labelled) >= SURE_PREEMPTIONS else frame
+        youngest = float(sure["runtime_s"].min())
+        after = max(youngest - max(log.assumptions.write_s, EXIT_S), 0.0)
+        low, high, count = max(youngest - grace, 0.0), youngest, len(sure)
+        how = "runtime of the youngest one less its exit; from less the grace up to all of it"
+    findings.found("scheduler.preempt_after", after, how, interval=(low, high), n=count, unit="s")
+    return True, after, grace
+
+
+def _grace(log: FleetLog, victims: list[str], typical_s: float) -> tuple[float, str, bool]:
+    """Grace in seconds, where it comes from, and whether the log told it."""
+    stated = {
+        row["qos"]: row["grace_s"]
+        for row in log.rows(log.table("qos"))
+        if row["grace_s"] is not None
+    }
+    known = [float(stated[name]) for name in victims if name in stated]
+    if known:
+        return float(np.median(known)), "grace of the victims' classes in the qos table", True
+    assumed = min(log.assumptions.preemption_grace_s, typical_s)
+    return assumed, "the log has no qos table, and the fleet's assumption is used", False
+
+
+def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float:
+    """Median time from the end of an attempt to the moment at which the next one could start."""
+    t = log.executions
+    again = t.filter(t.attempt > 1).select("run").distinct()
+    t = t.semi_join(again, "run").select("run", "attempt", "start_s", "eligible_s", "stop_s")
+    gaps = t.mutate(before_s=_previous_stop(t)).filter(lambda t: t.before_s.notnull())
+    gaps = gaps.select(gap_s=gaps.eligible_s - gaps.before_s).filter(lambda t: t.gap_s >= 0)
+    found = np.array([row["gap_s"] for row in log.rows(gaps)], np.float64)
+    key = "scheduler.requeue_delay"
+    if not found.size:
+        findings.assumed(key, "no attempt follows another one of its job")
+        return min(Scheduler().requeue_delay_s, rounded(typical_s, 2))
+    half = 0.98 / math.sqrt(found.size)
+    low, middle, high = np.quantile(found, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)])
+    delay = float(middle)
+    findings.found(
+        key,
+        delay,
+        "median time from an end to the next attempt's eligibility",
+        interval=(float(low), float(high)),
+        n=found.size,
+        unit="s",
+    )
+    return delay
+
+
+def _previous_stop(t: ir.Table) -> ir.NumericColumn:
+    window = ibis.window(group_by="run", order_by=["start_s", "attempt"])
+    return t.stop_s.lag().over(window)
+
+
+def _longest_limit(those: Cohort, findings: Findings) -> float:
+    limit = those.runs.limit_s
+    known = limit[~np.isnan(limit)]
+    if not known.size:
+        findings.assumed("scheduler.time_limit", "no job of the log has a time limit")
+        return Scheduler().time_limit_s
+    longest = min(float(known.max()), 366 * DAY_S)
+    findings.found(
+        "scheduler.time_limit", longest, "the longest limit of a job", n=known.size, unit="s"
+    )
+    if (unlimited := int(np.isnan(limit).sum())) and unlimited < limit.size:
+        findings.note(
+            f"{counted(unlimited, 'job')} without a time limit get at most {duration(longest)}."
+        )
+    return longest

@@ -1,0 +1,452 @@
+"""What a log's users submitted, as a `Workload`: arrivals, sizes, durations, ends, time limits.
+
+Only jobs that arrived inside the window count. A log begins with what was running then, and that is a
+choice of long jobs; a job that arrived later is seen from its beginning. What had not completed by the end
+of the log, or was cut off by a failure, a limit or its user, is censored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from holdfast.errors import InputError
+from holdfast.fleet.failure_model import garwood_interval
+from holdfast.fleet.lemon_statistics import gamma_prior, shrink
+from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
+from holdfast.fleet.simulation.durations import Fit, Prior, fit
+from holdfast.fleet.simulation.estimates import Findings, binomial_interval, rounded
+from holdfast.fleet.simulation.job_runs import JobRuns, executions, init_s, job_runs
+from holdfast.fleet.simulation.records import Array
+from holdfast.fleet.simulation.replay import on_nodes
+from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
+from holdfast.fleet.wording import brief, counted
+from holdfast.numbers import duration, percent
+
+FEWEST_JOBS = 20
+FEWEST_COMPLETED = 5
+FIRM_EVENTS = 20
+"""A size with as many completed jobs stands alone; one with fewer leans on the other sizes."""
+FEWEST_FOR_SHAPE = 5
+"""Ends seen fewer times get a constant hazard."""
+KEPT_SHARE, KEPT_JOBS = 0.01, 5
+"""A size keeps its number of GPUs with this share of the jobs and so many of them; others are merged
+to the nearest power of two."""
+DAYS_FOR_HOURS, DAYS_FOR_WEEK = 2.0, 14.0
+"""Shorter logs tell no hours of the day, no days of the week."""
+BURSTS = 3.0
+"""Hourly arrivals that vary so many times more than a Poisson process are called bursts."""
+LEAST_LIMIT_FACTOR, LOWEST_LIMIT = 1.2, 1.1
+"""A simulated limit is between `LOWEST_LIMIT` and `limit_factor` times the time needed."""
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The jobs that arrived inside the window, seen from their beginning."""
+
+    runs: JobRuns
+    begin_s: float
+    """The first end in the log: from here on it tells of every job."""
+    end_s: float
+    earlier: int
+    """Jobs that arrived before, left out."""
+    processors: bool
+    """Whether processors stand in for GPUs."""
+
+    @property
+    def days(self) -> float:
+        """Length of the window."""
+        return (self.end_s - self.begin_s) / DAY_S
+
+
+def cohort(log: FleetLog, *, processors: bool) -> Cohort:
+    """The jobs that a calibration is made of.
+
+    Raises:
+        InputError: if they are too few, saying what is missing and how much is needed.
+    """
+    t = log.executions
+    first = log.rows(t.agg(s=t.end_s.min()))[0]["s"]
+    if first is None:
+        ran = log.rows(t.agg(n=t.count()))[0]["n"]
+        raise InputError(
+            "no attempt ended: there is nothing to calibrate from",
+            path=log.store.path,
+            found=f"{counted(ran, 'attempt')} that started, none that ended"
+            if log.count("attempts")
+            else "no attempts: a log of nodes only",
+            expected=f"the scheduler's accounting of {FEWEST_JOBS} jobs or more",
+            remedy="ingest sacct output beside it; for the failure rate alone use "
+            "`holdfast fleet mttf`",
+        )
+    begin_s = max(float(first), log.begin_s)
+    runs = job_runs(log, processors=processors)
+    inside = (runs.arrival_s >= begin_s) & (runs.arrival_s <= log.end_s)
+    made = Cohort(
+        JobRuns(*(column[inside] for column in runs)),
+        begin_s,
+        max(log.end_s, begin_s + 1),
+        int((~inside).sum()),
+        processors,
+    )
+    jobs, done = made.runs.gpus.size, int((made.runs.end == "COMPLETED").sum())
+    if jobs < FEWEST_JOBS or done < FEWEST_COMPLETED:
+        raise InputError(
+            "the log is too short to calibrate from",
+            path=log.store.path,
+            found=f"{counted(jobs, 'job')} that arrived in {duration(made.end_s - begin_s)} and "
+            f"asked for {'processors' if processors else 'GPUs'}, {done:,} of them completed",
+            expected=f"{FEWEST_JOBS} jobs, {FEWEST_COMPLETED} of them completed",
+            remedy="export a longer time, or write a scenario by hand beginning with a preset",
+        )
+    return made
+
+
+def workload(
+    log: FleetLog, those: Cohort, cluster: Cluster, classes: Sequence[Qos], findings: Findings
+) -> Workload:
+    """Fit everything that users decide.
+
+    Args:
+        log: the open log.
+        those: of `cohort`.
+        cluster: sizes are fitted into it.
+        classes: of the scenario.
+        findings: where estimates and assumptions are recorded.
+    """
+    jobs_per_day, hours, days = _arrivals(those, findings)
+    users = max(len(set(those.runs.user.tolist())), 1)
+    findings.found("workload.users", users, "users who submitted", n=those.runs.gpus.size)
+    sizes = _sizes(those, cluster, classes, findings)
+    ends = _ends(log, those, findings)
+    short, factor = _limits(those, findings)
+    return Workload(
+        jobs_per_day=jobs_per_day,
+        users=users,
+        hour_weights=hours,
+        day_weights=days,
+        sizes=sizes,
+        ends=ends,
+        short_limits=short,
+        limit_factor=factor,
+    )
+
+
+# --- Arrivals ------------------------------------------------------------------------------------
+
+
+def _arrivals(
+    those: Cohort, findings: Findings
+) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """Jobs per day, and the weights of the hours and of the days."""
+    arrival_s, days = those.runs.arrival_s, those.days
+    hour = np.arange(math.floor(those.begin_s / HOUR_S), math.floor(those.end_s / HOUR_S) + 1)
+    begins = hour * HOUR_S
+    open_h = np.minimum(begins + HOUR_S, those.end_s) - np.maximum(begins, those.begin_s)
+    open_h = np.maximum(open_h / HOUR_S, 0.0)
+    counts = np.bincount((arrival_s // HOUR_S).astype(np.int64) - hour[0], minlength=hour.size)
+    by_hour: tuple[float, ...] = (1.0,) * 24
+    by_day: tuple[float, ...] = (1.0,) * 7
+    if days >= DAYS_FOR_HOURS:
+        by_hour = _weights(hour % 24, counts, open_h, 24)
+        findings.found(
+            "workload.hour_weights",
+            None,
+            "arrivals by hour of the day (UTC) over their mean, shrunk to it",
+            n=counts.sum(),
+        )
+    else:
+        findings.assumed(
+            "workload.hour_weights",
+            f"the log covers {duration(days * DAY_S)}, too short to tell hours of the day apart "
+            f"({DAYS_FOR_HOURS:g} days)",
+        )
+    if days >= DAYS_FOR_WEEK:
+        by_day = _weights((hour // 24 + 3) % 7, counts, open_h, 7)  # 1970-01-01 was a Thursday
+        findings.found(
+            "workload.day_weights",
+            None,
+            "arrivals by day of the week over their mean, shrunk to it",
+            n=counts.sum(),
+        )
+    else:
+        findings.assumed(
+            "workload.day_weights",
+            f"the log covers {duration(days * DAY_S)}, too short to tell days of the week apart "
+            f"({DAYS_FOR_WEEK:g} days)",
+        )
+    shape = np.array(by_hour)[hour % 24] * np.array(by_day)[(hour // 24 + 3) % 7]
+    weight = float((shape * open_h).sum()) / (days * 24)  # the window may cover busy hours only
+    rate = arrival_s.size / days / weight
+    bursts = _bursts(those, by_hour, by_day)
+    low, high = garwood_interval(arrival_s.size / bursts, days * weight / bursts)
+    jobs_per_day = rounded(rate)
+    findings.found(
+        "workload.jobs_per_day",
+        jobs_per_day,
+        f"jobs that arrived in {duration(days * DAY_S)}",
+        interval=(low, high),
+        n=arrival_s.size,
+        unit="a day",
+    )
+    if bursts > BURSTS:
+        findings.note(
+            f"Arrivals come in bursts: their counts vary {brief(bursts)} times as much as those of "
+            "a Poisson process, which is what is simulated. Simulated waits are too short; a replay "
+            '(workload.kind = "replay") keeps the bursts.'
+        )
+    return jobs_per_day, by_hour, by_day
+
+
+def _bursts(those: Cohort, by_hour: tuple[float, ...], by_day: tuple[float, ...]) -> float:
+    """How many times the counts in bins of an hour vary as much as a Poisson process would.
+
+    A log of less than a day is cut into 24 bins.
+    """
+    width = min(HOUR_S, (those.end_s - those.begin_s) / 24)
+    bins = int((those.end_s - those.begin_s) / width)  # the last one may be cut short: left out
+    place = ((those.runs.arrival_s - those.begin_s) / width).astype(np.int64)
+    counts = np.bincount(place[place < bins], minlength=bins)
+    hour = ((those.begin_s + (np.arange(bins) + 0.5) * width) // HOUR_S).astype(np.int64)
+    shape = np.array(by_hour)[hour % 24] * np.array(by_day)[(hour // 24 + 3) % 7]
+    expected = counts.sum() * shape / shape.sum()
+    firm = expected > 0.5
+    if firm.sum() < 2:
+        return 1.0
+    excess = ((counts - expected) ** 2 / np.maximum(expected, 1e-9))[firm].sum()
+    return max(float(excess) / (int(firm.sum()) - 1), 1.0)
+
+
+def _weights(place: Array, counts: Array, open_h: Array, size: int) -> tuple[float, ...]:
+    """Rates of the places over their mean, shrunk together by how much they truly differ."""
+    seen = np.bincount(place, counts, minlength=size).astype(np.float64)
+    exposure = np.bincount(place, open_h, minlength=size).astype(np.float64)
+    rates = shrink(seen, exposure, gamma_prior(seen, exposure))[0]
+    mean = float(rates.mean())
+    return tuple(rounded(float(rate) / mean, 3) for rate in rates)
+
+
+# --- Sizes and durations -------------------------------------------------------------------------
+
+
+def _sizes(
+    those: Cohort, cluster: Cluster, classes: Sequence[Qos], findings: Findings
+) -> tuple[Size, ...]:
+    """The size mix with the work of each size."""
+    runs = those.runs
+    gpus = merged_sizes(runs.gpus, cluster)
+    done = runs.end == "COMPLETED"
+    total = gpus.size
+    moved = int((gpus != on_nodes(runs.gpus, cluster.gpus_per_node)).sum())
+    if moved:
+        findings.note(
+            f"{counted(moved, 'job')} ({percent(moved / total)}) of rare sizes are merged to the "
+            "nearest power of two."
+        )
+    firm, prior = _prior(runs.made_s, done, gpus)
+    names = [each.name for each in classes]
+    made = []
+    for place, size in enumerate(np.unique(gpus).tolist()):
+        mine = gpus == size
+        count, completed = int(mine.sum()), int((mine & done).sum())
+        found = firm.get(size) or fit("lognormal", runs.made_s[mine], done[mine], prior=prior)
+        hours = rounded(max(found.mean / HOUR_S, 1e-4))
+        spread = rounded(found.sigma, 3)
+        share = rounded(count / total)
+        key = f"workload.sizes[{place}]"
+        how = f"{completed:,} completed, {count - completed:,} cut off"
+        if size not in firm:
+            how += f"; with fewer than {FIRM_EVENTS} completed it leans on the other sizes"
+        findings.found(
+            f"{key}.share",
+            share,
+            f"of {total:,} jobs",
+            interval=binomial_interval(count, total),
+            n=count,
+        )
+        low, high = found.mean_ci95
+        findings.found(
+            f"{key}.hours",
+            hours,
+            f"mean work by censored maximum likelihood, {how}",
+            interval=(low / HOUR_S, high / HOUR_S),
+            n=count,
+            unit="h",
+        )
+        findings.found(
+            f"{key}.spread",
+            spread,
+            "sigma of the lognormal distribution of that work",
+            interval=found.sigma_ci95,
+            n=completed,
+        )
+        made.append(Size(size, share, hours, spread, _shares(runs.job_class[mine], names)))
+    return tuple(made)
+
+
+def merged_sizes(gpus: Array, cluster: Cluster) -> Array:
+    """The sizes that are simulated: frequent ones as they are, others the nearest power of two."""
+    per_node, most = cluster.gpus_per_node, cluster.nodes * cluster.gpus_per_node
+    gpus = np.minimum(on_nodes(gpus, per_node), most)
+    values, place, counts = np.unique(gpus, return_inverse=True, return_counts=True)
+    rare = (counts < KEPT_SHARE * gpus.size) | (counts < KEPT_JOBS)
+    within = np.minimum(2 ** np.round(np.log2(values)), per_node)
+    nodes = 2 ** np.round(np.log2(np.maximum(values / per_node, 1.0)))
+    nodes = np.where(nodes > cluster.nodes, nodes / 2, nodes)
+    nearest = np.where(values > per_node, nodes * per_node, within).astype(np.int64)
+    merged: Array = np.where(rare, nearest, values)[place]
+    return merged
+
+
+def _prior(made_s: Array, done: Array, gpus: Array) -> tuple[dict[int, Fit], Prior]:
+    """The fits of sizes that stand alone, and what they let expect of the others."""
+    firm = {}
+    for size in np.unique(gpus).tolist():
+        mine = gpus == size
+        if (mine & done).sum() >= FIRM_EVENTS:
+            firm[size] = fit("lognormal", made_s[mine], done[mine])
+    overall = fit("lognormal", made_s, done)
+    places = [each.mu for each in firm.values()]
+    apart = max(float(np.std(places, ddof=1)), 0.5) if len(places) > 1 else 1.0
+    center = float(np.mean(places)) if places else overall.mu
+    return firm, Prior(center, apart, math.log(max(overall.sigma, 0.05)), 0.5)
+
+
+def _shares(found: Array, names: Sequence[str]) -> Mapping[str, float]:
+    """Shares of the classes of service among some jobs."""
+    if len(names) == 1:
+        return {}
+    counts = {name: int((found == name).sum()) for name in names}
+    total = max(sum(counts.values()), 1)
+    return {name: rounded(count / total) for name, count in counts.items() if count}
+
+
+# --- Ends ----------------------------------------------------------------------------------------
+
+
+def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
+    """Hazards of the ends that are no completion, and of requeues."""
+    runs = those.runs
+    ran = runs.starts > 0
+    made: list[End] = []
+    absent = []
+    for state in ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"):
+        if state == "REQUEUED":
+            seconds, ended = _requeues(log, those.processors)
+        else:
+            seconds, ended = runs.made_s[ran], runs.end[ran] == state
+        events = int(ended.sum())
+        if not events:
+            absent.append(state)
+            continue
+        key = f"workload.ends[{len(made)}]"
+        what = "attempts that were requeued" if state == "REQUEUED" else f"jobs that ended {state}"
+        firm = events >= FEWEST_FOR_SHAPE
+        constant = None if firm else Prior(0.0, 1e6, 0.0, 1e-6)
+        found = fit("weibull", seconds, ended, prior=constant)
+        scale, shape = rounded(found.scale / HOUR_S), rounded(found.shape, 3) if firm else 1.0
+        low, high = found.scale_ci95
+        findings.found(
+            f"{key}.scale_hours",
+            scale,
+            f"Weibull hazard by censored maximum likelihood, {what}",
+            interval=(low / HOUR_S, high / HOUR_S),
+            n=events,
+            unit="h",
+        )
+        if firm:
+            findings.found(
+                f"{key}.shape",
+                shape,
+                "below 1: most end early",
+                interval=found.shape_ci95,
+                n=events,
+            )
+        else:
+            findings.assumed(
+                f"{key}.shape",
+                f"{counted(events, state + ' end')}: too few to tell whether the hazard changes "
+                f"({FEWEST_FOR_SHAPE})",
+            )
+        made.append(End(state, scale, shape))
+    if absent:
+        findings.note(f"No job ended {', '.join(absent)}: not simulated.")
+    _early_ends(log, those, findings)
+    return tuple(made)
+
+
+def _requeues(log: FleetLog, processors: bool) -> tuple[Array, Array]:
+    """Productive time of every attempt, and whether it ended in a requeue."""
+    t = executions(log, processors)
+    if not log.rows(t.agg(n=(t.cut == "requeue").sum()))[0]["n"]:
+        return np.zeros(0), np.zeros(0, bool)
+    table = t.select("made_s", again=t.cut == "requeue").to_pyarrow()
+    return table["made_s"].to_numpy(), table["again"].to_numpy()
+
+
+def _early_ends(log: FleetLog, those: Cohort, findings: Findings) -> None:
+    """Say what the assumed initialisation cannot be right about."""
+    init = init_s(log)
+    if init < log.assumptions.init_s:
+        findings.note(
+            f"Initialisation is taken to be {duration(init)}, not {duration(log.assumptions.init_s)}: "
+            "5 % of the completed attempts ran no longer."
+        )
+    runs = those.runs
+    early = (runs.end != "COMPLETED") & (runs.starts > 0) & (runs.longest_s < init)
+    share = float(early.sum()) / max(int((runs.starts > 0).sum()), 1)
+    if share > 0.02:
+        findings.note(
+            f"{percent(share)} of the jobs ended within the {duration(init)} that initialisation is "
+            "assumed to take. In the simulation such jobs last that long; give --init if it is shorter."
+        )
+
+
+# --- Time limits ---------------------------------------------------------------------------------
+
+
+def _limits(those: Cohort, findings: Findings) -> tuple[float, float]:
+    """The share of limits that are too short, and how generous the others are."""
+    runs = those.runs
+    late, done = int((runs.end == "TIMEOUT").sum()), int((runs.end == "COMPLETED").sum())
+    short = rounded(late / (late + done), 3)
+    findings.found(
+        "workload.short_limits",
+        short,
+        "TIMEOUT among jobs that ended so or COMPLETED",
+        interval=binomial_interval(late, late + done),
+        n=late + done,
+    )
+    # Limits are whole minutes; the longest ones are the cluster's, not the user's.
+    known = (runs.end == "COMPLETED") & (runs.starts == 1) & ~np.isnan(runs.limit_s)
+    if known.any():
+        longest = float(np.nanmax(runs.limit_s))
+        own = known & (runs.limit_s < longest)
+        known = own if own.sum() >= FEWEST_JOBS else known
+    ratio = np.sort((runs.limit_s[known] - 30) / np.maximum(runs.longest_s[known], 1.0))
+    ratio = ratio[ratio >= 1.0]
+    if ratio.size < FEWEST_JOBS:
+        default = Workload().limit_factor
+        findings.assumed(
+            "workload.limit_factor",
+            f"{counted(ratio.size, 'completed job')} with a time limit of its own, too few "
+            f"({FEWEST_JOBS})",
+        )
+        return short, default
+    half = 0.98 / math.sqrt(ratio.size)
+    low, middle, high = np.quantile(ratio, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)])
+    factor = rounded(max(2 * float(middle) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR), 3)
+    findings.found(
+        "workload.limit_factor",
+        factor,
+        f"limits of completed jobs, half of them above {brief(float(middle))} times their runtime",
+        interval=(
+            max(2 * float(low) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR),
+            max(2 * float(high) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR),
+        ),
+        n=ratio.size,
+    )
+    return short, factor
