@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS
 from holdfast.fleet.simulation.engine import Run
+from holdfast.fleet.simulation.hazards import lemon_factors
 from holdfast.fleet.simulation.log_tables import failure_checks, failure_components, job_ids
 from holdfast.fleet.simulation.records import Array, Detected, State
 
@@ -81,9 +82,10 @@ def truth(run: Run) -> dict[str, Any]:
 
 
 def lemons(run: Run) -> list[str]:
-    """The names of the nodes that fail more often than the others, sorted."""
-    factors = run.scenario.failures.lemons.nodes
-    return sorted(name for name, factor in factors.items() if factor > 1)
+    """The names of the nodes that fail more often than a healthy one, in the order of the nodes."""
+    factors = lemon_factors(run.scenario, run.seed)
+    names = run.scenario.node_names
+    return [names[node] for node in np.flatnonzero(factors > 1)]
 
 
 def node_days_of(run: Run) -> Array:

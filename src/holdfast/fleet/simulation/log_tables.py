@@ -180,15 +180,18 @@ def node_table(run: Run) -> pa.Table:
         drained = f.kind[row] == Detected.LOW
         reasons[node] = SILENT_REASON if f.kind[row] == Detected.SILENT else checks[row]
         states[node] = f"{states[node].partition('+')[0]}+DRAIN" if drained else "DOWN"
-    order = sorted(range(len(names)), key=names.__getitem__)
+    pulled = set(scenario.cluster.without)
+    order = sorted(
+        (node for node in range(len(names)) if names[node] not in pulled), key=names.__getitem__
+    )
     columns = {
         "node": pa.array([names[node] for node in order]),
-        "gpus": pa.array([size] * len(names)),
+        "gpus": pa.array([size] * len(order)),
         "state": pa.array([states[node] for node in order]),
         "reason": pa.array([reasons[node] for node in order], pa.string()),
-        "inferred": pa.array([False] * len(names)),
+        "inferred": pa.array([False] * len(order)),
     }
-    return table_of(NODES, columns, len(names))
+    return table_of(NODES, columns, len(order))
 
 
 def failure_checks(run: Run) -> list[str]:

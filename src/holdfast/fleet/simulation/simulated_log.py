@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.errors import InputError
 from holdfast.fleet.simulation.log_writing import check_output, write_log
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.simulation.scenario import scenario as read_scenario
@@ -71,11 +70,7 @@ def simulate(
     from holdfast.fleet.simulation.engine import run
 
     made = read_scenario(scenario)
-    if not (math.isfinite(days) and days > 0):
-        raise InputError("no time to simulate", found=f"{days} days", expected="more than zero")
-    if not 0 <= seed < 2**63:
-        raise InputError("the seed is out of range", found=str(seed), expected="0 to 2^63 - 1")
-    check_output(Path(output))
+    check_output(Path(output).resolve())
     shown = 0.0
     with track(f"simulating {made.name}", days, "days") as bar:
 
