@@ -6,11 +6,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numba import njit
 
 from holdfast.fleet.simulation.kernel.state import BLAST_KIND, BLAST_SOURCE, COMPONENT
 from holdfast.fleet.simulation.portable import LEMON, stream, uniform
 from holdfast.fleet.simulation.records import Array
-from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.simulation.scenario import DAY_S, Scenario
 from holdfast.fleet.simulation.workload import DAY_MS
 
 
@@ -46,8 +47,7 @@ def lemon_factors(scenario: Scenario, seed: int) -> Array:
     lemons = scenario.failures.lemons
     factors: Array = np.ones(scenario.cluster.nodes)
     if lemons.count:
-        of = stream(seed, LEMON, 0)
-        drawn = [uniform(of, node) for node in range(scenario.cluster.nodes)]
+        drawn = _uniforms(seed, scenario.cluster.nodes)
         factors[np.argsort(drawn, kind="stable")[: lemons.count]] = lemons.factor
     if lemons.nodes:
         place = {name: node for node, name in enumerate(scenario.node_names)}
@@ -56,16 +56,62 @@ def lemon_factors(scenario: Scenario, seed: int) -> Array:
     return factors
 
 
+@njit(cache=True)
+def _uniforms(seed: int, count: int) -> Array:
+    drawn = np.empty(count)
+    of = stream(seed, LEMON, 0)
+    for k in range(count):
+        drawn[k] = uniform(of, k)
+    return drawn
+
+
+def healthy_rate_per_node_day(scenario: Scenario, factors: Array | None = None) -> float:
+    """Failures that end attempts, per day in service, of a node that is no lemon.
+
+    `Failures.rate_per_node_day` is the mean over the nodes in service, and a lemon is in service less
+    than others: it spends more time in repair. So the rate of a healthy node solves
+    mean(rate_i x availability_i) = rate x mean(availability_i).
+
+    Args:
+        scenario: whose failures, repairs and lemons.
+        factors: of the nodes, float64 [nodes]; None: as the scenario says, whichever nodes they are.
+    """
+    wanted = scenario.failures.rate_per_node_day
+    if factors is None:
+        factors = lemon_factors(scenario, 0)
+    ending, outage_days = _ending_and_outage(scenario)
+    low, high = 0.0, wanted / float(factors.min())
+    for _ in range(100):
+        middle = (low + high) / 2
+        rates = middle * factors
+        available = 1 / (1 + rates / ending * outage_days)
+        if float((rates * available).sum()) < wanted * float(available.sum()):
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _ending_and_outage(scenario: Scenario) -> tuple[float, float]:
+    """Share of the failures that end attempts, and the mean days that a failure takes a node away."""
+    parts, repair = scenario.failures.components, scenario.repair
+    total = sum(part.share for part in parts) or 1.0
+    ending = 1 - sum(part.share * part.low for part in parts) / total
+    slow = sum(part.share * part.permanent for part in parts) / total
+    fast_s = (repair.fast_min_s + repair.fast_max_s) / 2
+    slow_s = (repair.slow_min_s + repair.slow_max_s) / 2
+    return ending, ((1 - slow) * fast_s + slow * slow_s) / DAY_S
+
+
 def hazards(scenario: Scenario, seed: int) -> Hazards:
     """The failures of a scenario as the kernel needs them."""
     failures, cluster = scenario.failures, scenario.cluster
     parts = failures.components
+    factors = lemon_factors(scenario, seed)
+    ending, _ = _ending_and_outage(scenario)
     shares = np.array([part.share for part in parts] or [1.0])
     shares = shares / shares.sum()
-    drains = float(sum(s * p.low for s, p in zip(shares, parts, strict=False)))
-    factors = lemon_factors(scenario, seed)
-    ending = 1.0 - drains
-    rate = failures.rate_per_node_day / DAY_MS * factors / factors.mean()
+    rate = healthy_rate_per_node_day(scenario, factors) / DAY_MS * factors
     with np.errstate(divide="ignore"):
         gap = ending / rate  # mean time between failures of any kind
     # Rounded, so that the gamma functions of different machines give one scale.
