@@ -1,8 +1,25 @@
-"""Logs that grow, read into the store while the console runs."""
+"""Logs that grow, read into the store while the console runs.
+
+`Watcher` looks at its files every minute (or as told) and commits what is new; the console shows each
+commit as a new generation. No notification of the kernel is used: it does not cross NFS, on which
+accounting logs like to live, and a look at files that did not change costs a `stat` each.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event, Thread
+
+from holdfast.errors import HoldfastError
+from holdfast.fleet.ingest_following import Follower
+from holdfast.fleet.moments import moment
+
+MOST_PROBLEMS_TOLD = 3
 
 
 @dataclass(frozen=True)
@@ -13,5 +30,98 @@ class WatchStatus:
     """When the logs were last looked at (epoch seconds); None: not yet."""
     rows: int = 0
     """Rows read since the start."""
+    new_rows: int = 0
+    """Rows that the last look read."""
+    files: int = 0
+    """Files that are followed."""
     problems: tuple[str, ...] = ()
-    """A sentence for each file that cannot be read."""
+    """A sentence for each file that cannot be read, or for why nothing can."""
+
+
+class Watcher:
+    """Follows logs into a store in a thread of its own.
+
+    Args:
+        store: the folder of the store; the first look makes it if it is missing.
+        paths: files, and folders whose files are followed (a spool).
+        poll_s: time between two looks.
+        timezone: zone of times that are written without one; None: the store's, or UTC.
+        cluster: name for logs that carry none.
+        clock: epoch seconds now.
+
+    A stopped watcher may be started again.
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        paths: Sequence[Path],
+        *,
+        poll_s: float = 60.0,
+        timezone: str | None = None,
+        cluster: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.paths = [Path(path) for path in paths]
+        self.poll_s = poll_s
+        self._follower = Follower(self.paths, Path(store), timezone, cluster)
+        self._clock = clock
+        self._status = WatchStatus()
+        self._halt = Event()
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Begin to look, in the background."""
+        if self._thread is None:
+            self._halt.clear()
+            self._thread = Thread(target=self._run, name="watch", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and wait until the commit under way is whole."""
+        self._halt.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def status(self) -> WatchStatus:
+        """How it goes, as of the last look."""
+        return self._status
+
+    def describe(self) -> str:
+        """One sentence: what is watched, when it was last read, any trouble."""
+        status = self._status
+        names = ", ".join(str(path) for path in self.paths)
+        if status.last_poll_s is None:
+            return f"Watching {names}; not read yet."
+        when = f"{moment(status.last_poll_s):%H:%M:%S} UTC"
+        text = f"Watching {names}: last read {when}, {status.rows:,} rows since the start."
+        if status.problems:
+            more = len(status.problems) - MOST_PROBLEMS_TOLD
+            told = "; ".join(status.problems[:MOST_PROBLEMS_TOLD])
+            text += f" Trouble: {told}{f'; and {more} more' if more > 0 else ''}."
+        return text
+
+    def look(self) -> None:
+        """Look once, now. Errors of the store or of a file become problems of the status."""
+        before = self._status
+        try:
+            found = self._follower.look()
+        except HoldfastError as error:
+            text = " ".join(str(error).split())
+            self._status = replace(before, last_poll_s=self._clock(), new_rows=0, problems=(text,))
+            return
+        problems = (f"{path}: {text}" for path, text in sorted(found.problems.items()))
+        self._status = WatchStatus(
+            self._clock(), before.rows + found.rows, found.rows, found.files, tuple(problems)
+        )
+
+    def _run(self) -> None:
+        while not self._halt.is_set():
+            try:
+                self.look()
+            except Exception as error:  # a bug: the console goes on, and says so
+                traceback.print_exc(file=sys.stderr)
+                text = f"the watching failed: {type(error).__name__}: {error}"
+                self._status = replace(self._status, problems=(text,))
+            self._halt.wait(self.poll_s)

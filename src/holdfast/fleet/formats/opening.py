@@ -27,6 +27,23 @@ def first_bytes(path: Path) -> bytes:
         return read_exactly(source, SNIFFED_BYTES, path)
 
 
+def is_compressed(path: Path) -> bool:
+    """Whether a file is compressed, by its start.
+
+    Raises:
+        InputError: if it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return _compression(file.read(6)) is not None
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _compression(head: bytes) -> str | None:
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
 def open_source(path: Path) -> BinaryIO:
     """The decompressed bytes of a file: gzip, Zstandard, xz, bzip2 (told by its start) or plain.
 
@@ -38,7 +55,7 @@ def open_source(path: Path) -> BinaryIO:
             head = file.read(6)
     except OSError as error:
         raise unreadable(path, error) from error
-    kind = next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    kind = _compression(head)
     if kind == "gzip":
         return cast(BinaryIO, gzip.open(path, "rb"))
     if kind == "xz":
