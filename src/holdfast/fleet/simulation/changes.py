@@ -25,7 +25,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from holdfast.errors import InputError
 from holdfast.fleet.simulation.change_values import Edit, changed, impossible, numbers, switch
-from holdfast.fleet.simulation.node_changes import BY_WORD
+from holdfast.fleet.simulation.node_changes import BY_WORD, with_rates_kept
 from holdfast.fleet.simulation.scenario import Scenario, toml_key
 
 SHORT = {
@@ -43,8 +43,8 @@ WORDS = {
     "nodes": "nodes+100: healthy nodes join; nodes-4: the last four leave",
     "backfill": "backfill=off: scheduler.policy is fcfs; on: easy",
 }
-"""Changes that touch several keys. Nodes that stay keep their failure rates: the rate of the
-scenario, a mean over all nodes, follows."""
+"""Changes that touch several keys."""
+RATE = ("failures", "rate_per_node_day")
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'
 
 _EDIT = re.compile(r"\s*([A-Za-z_][\w.\[\]]*?)\s*([*+-])\s*([^\s=].*?)\s*$", re.DOTALL)
@@ -197,18 +197,23 @@ def _choices(path: str, same: Sequence[str]) -> str:
 
 
 def applied(scenario: Scenario, edit: Edit) -> Scenario:
-    """The scenario after one edit."""
+    """The scenario after one edit: unless the edit is of the failure rate, healthy nodes keep theirs."""
     word = BY_WORD.get("nodes" if edit.key == "cluster.nodes" else edit.key)
     if word is not None:
-        return word(scenario, edit)
-    for top, leaves in _by_table(known(edit.key)).items():
-        part: Any = getattr(scenario, field_of(scenario, top))
-        for leaf in leaves:
+        return with_rates_kept(scenario, word(scenario, edit))
+    after, found = scenario, known(edit.key)
+    tables = _by_table(found)
+    for top, leaves_of_table in tables.items():
+        name = field_of(scenario, top)
+        part: Any = getattr(scenario, name)
+        for leaf in leaves_of_table:
             new = _new_value(leaf, edit)
             part = _edited(part, leaf.steps[1:], new, edit.key) if leaf.steps[1:] else new(part)
-        # The scenario is made once a table, so that keys which are checked together change together.
-        scenario = replace(scenario, **{field_of(scenario, top): part})
-    return scenario
+        # Made once a table, so that keys which are checked together change together.
+        after = replace(after, **{name: part})
+    if any(leaf.steps == RATE for leaf in found) or not tables.keys() & {"failures", "repair"}:
+        return after
+    return with_rates_kept(scenario, after)
 
 
 def _by_table(leaves: Iterable[Leaf]) -> dict[str, list[Leaf]]:

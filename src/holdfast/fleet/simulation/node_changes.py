@@ -1,6 +1,6 @@
 """Changes of which nodes a cluster has and which of them are lemons.
 
-The failure rate of a scenario is the mean of all nodes; here each node that stays keeps its own.
+The failure rate of a scenario is the mean of all nodes; a change leaves each node that stays its own.
 """
 
 from __future__ import annotations
@@ -15,30 +15,51 @@ from holdfast.errors import InputError
 from holdfast.fleet.simulation.change_values import Edit, changed, impossible, switch
 from holdfast.fleet.simulation.scenario import Lemons, Scenario
 
-
-def healthy_rate(scenario: Scenario) -> float:
-    """Failures per node and day of a node that is no lemon; `rate_per_node_day` is the mean of all."""
-    lemons, nodes = scenario.failures.lemons, scenario.cluster.nodes
-    extra = sum(factor - 1 for factor in lemons.nodes.values()) + lemons.count * (lemons.factor - 1)
-    return scenario.failures.rate_per_node_day * nodes / (nodes + extra)
+SAME_RATE = 1e-13
+"""Relative difference of two failure rates that are one."""
 
 
-def _with_lemons(scenario: Scenario, lemons: Lemons, **cluster: Any) -> Scenario:
-    """Other lemons, or other nodes, where each healthy node keeps its failure rate."""
-    rate = healthy_rate(scenario)
-    # Made with the rate as it stands, and set right after: the mean is over the new nodes.
-    failures = replace(scenario.failures, lemons=lemons, rate_per_node_day=rate)
-    made = replace(scenario, cluster=replace(scenario.cluster, **cluster), failures=failures)
-    per_healthy = rate / healthy_rate(made) if rate else 1.0
-    return replace(made, failures=replace(failures, rate_per_node_day=rate * per_healthy))
+def with_rates_kept(before: Scenario, after: Scenario) -> Scenario:
+    """`after` with the mean failure rate at which its healthy nodes fail as often as `before`'s.
+
+    The mean is over nodes in service: it depends on which nodes are lemons, on how often they fail, and
+    on how long repairs keep them out.
+    """
+    if not (_has_lemons(before) or _has_lemons(after)):
+        return after  # the mean is that of the healthy nodes
+    from holdfast.fleet.simulation.hazards import healthy_rate_per_node_day as healthy
+
+    wanted = healthy(before)
+    for _ in range(100):
+        now = healthy(after)
+        if abs(now - wanted) <= SAME_RATE * wanted:
+            break
+        # Nearly proportional: each step leaves a small part of the error.
+        rate = after.failures.rate_per_node_day * wanted / now
+        after = replace(after, failures=replace(after.failures, rate_per_node_day=rate))
+    return after
+
+
+def _with(scenario: Scenario, lemons: Lemons, **cluster: Any) -> Scenario:
+    """Other lemons, or other nodes."""
+    return replace(
+        scenario,
+        cluster=replace(scenario.cluster, **cluster),
+        failures=replace(scenario.failures, lemons=lemons),
+    )
+
+
+def _has_lemons(scenario: Scenario) -> bool:
+    lemons = scenario.failures.lemons
+    return lemons.count > 0 or len(lemons.nodes) > 0
 
 
 def _lemons(scenario: Scenario, edit: Edit) -> Scenario:
     if edit.operator == "=" and edit.value.lower() in ("off", "0", "none"):
-        return _with_lemons(scenario, Lemons(factor=scenario.failures.lemons.factor))
+        return _with(scenario, Lemons(factor=scenario.failures.lemons.factor))
     if edit.operator != "=" or not edit.value.isdigit():
         raise impossible(edit, "lemons=off, or a number of lemon nodes")
-    return _with_lemons(scenario, replace(scenario.failures.lemons, count=int(edit.value)))
+    return _with(scenario, replace(scenario.failures.lemons, count=int(edit.value)))
 
 
 def _replace(scenario: Scenario, edit: Edit) -> Scenario:
@@ -52,7 +73,7 @@ def _replace(scenario: Scenario, edit: Edit) -> Scenario:
             expected="lemons=off, or the names of nodes under failures.lemons.nodes",
         )
     left = {name: factor for name, factor in lemons.nodes.items() if name not in names}
-    return _with_lemons(scenario, replace(lemons, nodes=left))
+    return _with(scenario, replace(lemons, nodes=left))
 
 
 def _pull(scenario: Scenario, edit: Edit) -> Scenario:
@@ -91,7 +112,7 @@ def _nodes(scenario: Scenario, edit: Edit) -> Scenario:
     cluster = scenario.cluster
     count = round(changed(cluster.nodes, edit))
     if not (cluster.names or cluster.without or scenario.failures.lemons.nodes):
-        return _with_lemons(scenario, scenario.failures.lemons, nodes=count)
+        return _with(scenario, scenario.failures.lemons, nodes=count)
     old = scenario.node_names
     # Names are sorted: a name that begins with the last one keeps the places of all others.
     fresh = [f"{old[-1]}-new{index:06d}" for index in range(1, count - len(old) + 1)]
@@ -99,7 +120,7 @@ def _nodes(scenario: Scenario, edit: Edit) -> Scenario:
     lemons = scenario.failures.lemons
     left = {name: factor for name, factor in lemons.nodes.items() if name in names}
     without = tuple(name for name in cluster.without if name in names)
-    return _with_lemons(
+    return _with(
         scenario,
         replace(lemons, nodes=left),
         nodes=count,
