@@ -30,7 +30,14 @@ FIRM_FAILURES = 20
 """A rate of large attempts is used alone from so many failures on, and only if it differs."""
 FIRM_SHARE = 10
 """A component has shares of its own from so many events on; one with fewer has those of all."""
-FEWEST_OFFSETS = 10
+FEWEST_GAPS = 10
+USUAL_INTERVALS_S = (60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0)
+ALIGNED_S = 2.0
+SURE_P = 1e-4
+CLEAR_SHARE = 0.7
+"""A check interval is one of the usual ones; gaps within `ALIGNED_S` of a multiple count for it, it is
+believed if so many have a probability below `SURE_P`, and a longer one is preferred if it has this
+share of the gaps of the best one."""
 BLAST_NODES = 3
 """So many nodes that fail within one attribution window of another are told to the user."""
 SILENT_CHECK = "node_down"
@@ -205,7 +212,7 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
                 else binomial_interval(crashes, total),
                 n=count if count >= FIRM_SHARE else total,
             )
-        drained = rounded(drained, 3)
+        drained = round(drained, 3)
         check, xid = _check_of(events, label)
         made.append(
             Component(
@@ -213,7 +220,7 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
                 part,
                 check,
                 xid,
-                high=rounded(1 - drained, 3),
+                high=round(1 - drained, 3),
                 low=drained,
                 crash=rounded(crash, 3),
                 permanent=_permanent(f"{key}.permanent", label, outages, findings),
@@ -361,40 +368,60 @@ def _lemons(log: FleetLog, nodes: set[str], findings: Findings) -> Lemons:
 def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
     """How soon checks see a failure.
 
-    An attempt that dies of a failure ends before the next check, and the check fires within one
-    interval of it: the largest delay, times (n + 1) / n, estimates the interval.
+    Checks of a node come at one interval, so the times between what they find are multiples of it; a
+    check that follows a crash at once is not one of these.
     """
     default = Detection()
     heartbeat = rounded(min(default.heartbeat_s, typical_s), 3)
     findings.assumed(
         "detection.heartbeat", "a log does not tell; SlurmdTimeout of scontrol show config"
     )
-    t = ranked_causes(log).filter(lambda t: (t["rank"] == 1) & (t.severity == "HIGH"))
+    t = classified_health(log).filter(lambda t: t.result == "fail")
     died = infrastructure_failures(log).filter(lambda t: t.state == "FAILED").select("key")
-    t = t.semi_join(died, "key")
-    delays: Array = log.frame(t.select("offset_s"))["offset_s"].to_numpy(np.float64)
-    delays = delays[delays > 0]
+    at_once = ranked_causes(log).semi_join(died, "key").filter(lambda t: t.offset_s > 0)
+    t = t.anti_join(at_once, ["node", "time_s"])
+    events = log.frame(t.select("node", "time_s").distinct()).sort_values(["node", "time_s"])
+    gaps = events.groupby("node")["time_s"].diff().dropna().to_numpy(np.float64)
+    gaps = gaps[gaps > ALIGNED_S]
     key = "detection.check_interval"
-    if delays.size < FEWEST_OFFSETS:
+    interval = common_interval(gaps)
+    if interval is None:
         findings.assumed(
             key,
-            f"{counted(delays.size, 'attempt')} died of a failure that a check saw later, too few to "
-            f"tell ({FEWEST_OFFSETS})",
+            "the times between failed checks of a node have no interval in common "
+            f"(n = {gaps.size:,})",
         )
         return Detection(rounded(min(default.check_interval_s, typical_s), 3), heartbeat)
-    top, count = float(delays.max()), delays.size
-    interval = rounded(top * (count + 1) / count, 3)
     findings.found(
         key,
         interval,
-        "checks that fired after the attempt had died: the largest delay, (n + 1) / n times",
-        interval=(top, top * 0.05 ** (-1 / count)),
-        n=count,
+        "times between failed checks of a node are multiples of it",
+        n=gaps.size,
         unit="s",
     )
-    if top > 0.97 * log.assumptions.check_after_s:
-        findings.note(
-            "Checks fire up to the end of the attribution window after a failure; if they run more "
-            "rarely than that, widen it with --check-after."
-        )
     return Detection(interval, heartbeat)
+
+
+def common_interval(gaps: Array) -> float | None:
+    """The longest usual interval of which far more gaps are multiples than chance explains.
+
+    Args:
+        gaps: seconds between events of one node, shape [n].
+
+    Returns:
+        Seconds; None if there is none, or there are too few gaps.
+    """
+    if gaps.size < FEWEST_GAPS:
+        return None
+    from scipy.special import bdtrc
+
+    shares = {}
+    for interval in USUAL_INTERVALS_S:
+        off = np.abs((gaps + interval / 2) % interval - interval / 2)
+        hits = int((off <= ALIGNED_S).sum())
+        by_chance = (2 * ALIGNED_S + 1) / interval
+        if hits and float(bdtrc(hits - 1, gaps.size, by_chance)) < SURE_P:
+            shares[interval] = (hits / gaps.size - by_chance) / (1 - by_chance)
+    best = max(shares.values(), default=0.0)
+    fitting = [interval for interval, share in shares.items() if share >= CLEAR_SHARE * best]
+    return max(fitting, default=None)

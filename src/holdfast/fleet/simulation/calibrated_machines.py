@@ -12,7 +12,7 @@ import numpy as np
 from holdfast.fleet.log import DAY_S, FleetLog
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.calibrated_workload import Cohort
-from holdfast.fleet.simulation.estimates import Findings, rounded
+from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
 from holdfast.fleet.simulation.job_runs import EXIT_S, JobRuns, class_column, named_class, sized
 from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
 from holdfast.fleet.wording import counted
@@ -221,7 +221,7 @@ def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> tuple[bo
         labelled = frame[frame["evidence"] == "label"]
         sure = labelled if len(labelled) >= SURE_PREEMPTIONS else frame
         youngest = float(sure["runtime_s"].min())
-        after = max(youngest - max(log.assumptions.write_s, EXIT_S), 0.0)
+        after = rounded_time(max(youngest - max(log.assumptions.write_s, EXIT_S), 0.0))
         low, high, count = max(youngest - grace, 0.0), youngest, len(sure)
         how = "runtime of the youngest one less its exit; from less the grace up to all of it"
     findings.found("scheduler.preempt_after", after, how, interval=(low, high), n=count, unit="s")

@@ -122,7 +122,8 @@ def workload(
     findings.found("workload.users", users, "users who submitted", n=those.runs.gpus.size)
     sizes = _sizes(those, cluster, classes, findings)
     ends = _ends(log, those, findings)
-    short, factor = _limits(those, findings)
+    short = _short_limits(those, ends, findings)
+    factor = _limit_factor(log, those, findings)
     return Workload(
         jobs_per_day=jobs_per_day,
         users=users,
@@ -408,45 +409,63 @@ def _early_ends(log: FleetLog, those: Cohort, findings: Findings) -> None:
 # --- Time limits ---------------------------------------------------------------------------------
 
 
-def _limits(those: Cohort, findings: Findings) -> tuple[float, float]:
-    """The share of limits that are too short, and how generous the others are."""
+def _short_limits(those: Cohort, ends: Sequence[End], findings: Findings) -> float:
+    """The share of limits that are too short: TIMEOUT among jobs that nothing else ended before.
+
+    A job with a short limit has less time in which to fail, so each end is weighted by the inverse of
+    its chance to get so far.
+    """
     runs = those.runs
-    late, done = int((runs.end == "TIMEOUT").sum()), int((runs.end == "COMPLETED").sum())
-    short = rounded(late / (late + done), 3)
+    late, done = runs.end == "TIMEOUT", runs.end == "COMPLETED"
+    hazard = np.zeros(runs.made_s.size)
+    for end in ends:
+        if end.state != "REQUEUED":
+            hazard += (runs.made_s / HOUR_S / end.scale_hours) ** end.shape
+    weight = np.exp(np.minimum(hazard, 10.0))
+    count, total = int(late.sum()), int(late.sum() + done.sum())
+    short = float(weight[late].sum() / weight[late | done].sum())
+    bias = short / (count / total) if count else 1.0
+    low, high = binomial_interval(count, total)
     findings.found(
         "workload.short_limits",
-        short,
-        "TIMEOUT among jobs that ended so or COMPLETED",
-        interval=binomial_interval(late, late + done),
-        n=late + done,
+        rounded(short, 3),
+        "TIMEOUT among jobs that ended so or COMPLETED, weighted by their chance to get so far",
+        interval=(low * bias, min(high * bias, 1.0)),
+        n=total,
     )
+    return rounded(short, 3)
+
+
+def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
+    """How generous limits are: twice the median of limit over need, as a uniform distribution has it."""
+    runs, assumed = those.runs, log.assumptions
     # Limits are whole minutes; the longest ones are the cluster's, not the user's.
     known = (runs.end == "COMPLETED") & (runs.starts == 1) & ~np.isnan(runs.limit_s)
     if known.any():
-        longest = float(np.nanmax(runs.limit_s))
-        own = known & (runs.limit_s < longest)
+        own = known & (runs.limit_s < float(np.nanmax(runs.limit_s)))
         known = own if own.sum() >= FEWEST_JOBS else known
-    ratio = np.sort((runs.limit_s[known] - 30) / np.maximum(runs.longest_s[known], 1.0))
+    needed = init_s(log) + runs.made_s * (1 + assumed.write_s / assumed.checkpoint_interval_s)
+    ratio = np.sort((runs.limit_s[known] - 30) / np.maximum(needed[known], 1.0))
     ratio = ratio[ratio >= 1.0]
+    key = "workload.limit_factor"
     if ratio.size < FEWEST_JOBS:
-        default = Workload().limit_factor
         findings.assumed(
-            "workload.limit_factor",
+            key,
             f"{counted(ratio.size, 'completed job')} with a time limit of its own, too few "
             f"({FEWEST_JOBS})",
         )
-        return short, default
+        return Workload().limit_factor
     half = 0.98 / math.sqrt(ratio.size)
-    low, middle, high = np.quantile(ratio, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)])
-    factor = rounded(max(2 * float(middle) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR), 3)
+    low, middle, high = (
+        max(2 * float(each) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR)
+        for each in np.quantile(ratio, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)])
+    )
     findings.found(
-        "workload.limit_factor",
-        factor,
-        f"limits of completed jobs, half of them above {brief(float(middle))} times their runtime",
-        interval=(
-            max(2 * float(low) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR),
-            max(2 * float(high) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR),
-        ),
+        key,
+        rounded(middle, 3),
+        f"half of the completed jobs have limits above {brief(float(np.median(ratio)))} times the "
+        "time that they need",
+        interval=(low, high),
         n=ratio.size,
     )
-    return short, factor
+    return rounded(middle, 3)

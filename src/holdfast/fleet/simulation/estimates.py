@@ -179,6 +179,14 @@ def rounded(value: float, digits: int = 4) -> float:
     return round(value, digits - 1 - math.floor(math.log10(abs(value))))
 
 
+def rounded_time(seconds: float) -> float:
+    """Seconds rounded to the unit in which a person would give such a time."""
+    for unit, above in ((3_600, 2 * 86_400), (60, 2 * 3_600), (1, 120)):
+        if seconds >= above:
+            return float(round(seconds / unit) * unit)
+    return rounded(seconds, 3)
+
+
 def binomial_interval(count: float, total: float) -> Interval:
     """Exact 95 % interval of a share (Clopper and Pearson 1934); (0, 1) of nothing."""
     from scipy.special import betaincinv

@@ -10,7 +10,7 @@ import pandas as pd
 
 from holdfast.fleet.attribution import UNATTRIBUTED, classified_health
 from holdfast.fleet.log import FleetLog
-from holdfast.fleet.simulation.estimates import Findings, rounded
+from holdfast.fleet.simulation.estimates import Findings, rounded_time
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Repair
 from holdfast.fleet.wording import counted
@@ -159,5 +159,5 @@ def uniform_range(seconds: Array) -> tuple[float, float]:
     """Ends of the uniform distribution with these 5 % and 95 % quantiles; whole seconds."""
     low, high = np.quantile(seconds, [TAIL, 1 - TAIL])
     beyond = (high - low) * TAIL / (1 - 2 * TAIL)
-    first = rounded(max(float(low - beyond), min(1.0, float(low))), 3)
-    return first, max(rounded(float(high + beyond), 3), first)
+    first = rounded_time(max(float(low - beyond), min(1.0, float(low))))
+    return first, max(rounded_time(float(high + beyond)), first)
