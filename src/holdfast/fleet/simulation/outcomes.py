@@ -1,14 +1,15 @@
 """What a simulated fleet achieved, as numbers that two scenarios can be compared by.
 
-Everything is counted in a window of time: from the end of the warm-up (the cluster begins empty) to
-the end of the simulation. Time that an attempt spends in the window counts, whether or not the attempt
-began or ended in it. So jobs that are unfinished at the end are neither left out nor taken for short,
-and sums over the window estimate the means of a fleet that runs for ever.
+GPU time, losses and ends are counted in a window: from the end of the warm-up (the cluster begins empty)
+to the end of the simulation. Time that an attempt spends in the window counts, whether or not it began or
+ended there.
 
-ETTR of long runs = Σ productive time / Σ wall-clock time; the wall clock of a run goes on from its
-submission to its end, W = Q + R + U (Kokolis et al., arXiv 2410.21680v2, on ETTR). Which runs are long is
-told by the productive time that their jobs need, which no scheduler and no failure changes: the same runs
-are measured before and after a change.
+ETTR of a run = productive time that it keeps / its wall-clock time, from submission to its end:
+R / (Q + R + U) (Kokolis et al., arXiv 2410.21680v2, on ETTR). Which runs are measured depends on nothing
+that a change could alter: on when their jobs are submitted (after the warm-up, and not at the very end)
+and on how much productive time their jobs need. So both sides of a comparison measure the same jobs. A
+run that is unfinished at the end counts with what it has achieved so far; to leave it out would favour
+fast ones.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ DAY_MS = 24 * HOUR_MS
 WARM_UP_SHARE = 0.15
 WARM_UP_DAYS = 7.0
 """The warm-up is this share of the simulated time, and no longer than this."""
-LAST_WAIT_SHARE = 0.1
-LAST_WAIT_DAYS = 1.0
-"""Waits that begin in this last part are not counted: most would not be over."""
+LAST_SHARE = 0.1
+LAST_DAYS = 3.0
+"""Runs and waits that begin in this last part are not counted: most would not be over."""
 LONG_RUN_HOURS = (24, 12, 6, 3, 1, 0)
 """A long run needs this many productive hours: the first for which there are enough runs."""
+FEWEST_LARGE_RUNS = 100
+"""Large runs, of all replicas together, that a length of long runs takes."""
 FEWEST_RUNS = 30
-"""Runs, of all replicas together, that the ETTR of one size takes."""
+"""... and that the ETTR of one size takes."""
 LARGE_GPUS = 512
 """Large jobs have this many GPUs or more; in a smaller fleet, half of the largest job's."""
 
@@ -68,9 +71,10 @@ class Outcome:
     """float64 [sizes]: how many."""
     runs: Array
     """float64 [classes, LONG_RUN_HOURS, sizes]: job runs of at least so many productive hours."""
-    wall_ms: Array
-    """float64, as `runs`: the time that they waited and ran."""
+    ettr: Array
+    """float64, as `runs`: sums of the ETTR of each."""
     run_productive_ms: Array
+    """float64, as `runs`: kept progress."""
     run_ms: Array
     """float64, as `runs`: the time that they ran."""
     interruptions: Array
@@ -109,15 +113,12 @@ def outcome(run: Run) -> Outcome:
     # An attempt across the edge of the window: its progress is spread over its time.
     share = np.divide(ran_ms, stop - start, out=np.zeros(len(stop)), where=stop > start)
     productive_ms = a.productive_ms * share
-    waited_ms = _within(_waits_since(run), start, begin, end)
     gpus = a.gpus.astype(np.float64)
     over = (a.end_ms >= begin) & (a.end_ms <= end)
     failed = over & (a.failure >= 0)
-    cut = failed | (over & (a.state == State.PREEMPTED))
     scenario, cluster = run.scenario, run.scenario.cluster
     working = (cluster.nodes - len(cluster.without)) * cluster.gpus_per_node
-    runs = _by_run(run, productive_ms, waited_ms, ran_ms, cut)
-    waits = _queue_waits(run, begin, end - last_wait_ms(run.days))
+    last = end - min(LAST_SHARE * run.days, LAST_DAYS) * DAY_MS
     sizes = np.searchsorted(TOPS, run.jobs.gpus)
     return Outcome(
         days=(end - begin) / DAY_MS,
@@ -128,8 +129,8 @@ def outcome(run: Run) -> Outcome:
         completed=int((over & (a.state == State.COMPLETED)).sum()),
         ended=_at_least(a.gpus[over]),
         failed=_at_least(a.gpus[failed]),
-        **waits,
-        **runs,
+        **_queue_waits(run, begin, last),
+        **_runs(run, begin, last),
         smallest_gpus=_extreme(np.minimum, sizes, run.jobs.gpus),
         largest_gpus=_extreme(np.maximum, sizes, run.jobs.gpus),
         priorities=tuple(each.priority for each in scenario.qos),
@@ -139,11 +140,6 @@ def outcome(run: Run) -> Outcome:
 def window_ms(days: float) -> tuple[float, float]:
     """From when to when outcomes are counted."""
     return min(WARM_UP_SHARE * days, WARM_UP_DAYS) * DAY_MS, days * DAY_MS
-
-
-def last_wait_ms(days: float) -> float:
-    """How long before the end the counting of waits stops."""
-    return min(LAST_WAIT_SHARE * days, LAST_WAIT_DAYS) * DAY_MS
 
 
 def scope(outcomes: Sequence[Outcome]) -> Scope:
@@ -161,7 +157,7 @@ def scope(outcomes: Sequence[Outcome]) -> Scope:
         (classes, hours)
         for classes in ((highest,), everything)
         for row, hours in enumerate(LONG_RUN_HOURS)
-        if runs[list(classes), row][:, large <= TOPS].sum() >= FEWEST_RUNS
+        if runs[list(classes), row][:, large <= TOPS].sum() >= FEWEST_LARGE_RUNS
     ]
     classes, hours = enough[0] if enough else (everything, LONG_RUN_HOURS[-1])
     by_size = runs[list(classes), LONG_RUN_HOURS.index(hours)].sum(axis=0)
@@ -173,8 +169,10 @@ def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
 
     NaN: nothing to measure in this run. Names carry the unit; without one it is a share of one.
 
-        ettr_large_runs                    of the long runs of at least `Scope.large_gpus`
-        ettr_gpus_1024                     of the long runs of one bucket of sizes (513 to 1,024 GPUs)
+        ettr_large_runs                    mean of the long runs of at least `Scope.large_gpus`
+        ettr_gpus_1024                     mean of the long runs of one bucket (513 to 1,024 GPUs)
+        productive_share_of_large_runs     of the time that those runs spend on their nodes
+        interruptions_per_large_run        ends by a failure or by preemption
         goodput_share_of_capacity          kept productive GPU time / GPU time of the cluster
         goodput_share_of_busy_time         kept productive GPU time / GPU time of attempts
         goodput_gpu_hours_per_day          kept productive
@@ -183,7 +181,6 @@ def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
         lost_second_order_gpu_hours_per_day      in attempts preempted by a job that had failed so
         lost_other_preemption_gpu_hours_per_day  in the other preempted attempts
         failed_share_of_attempts_gpus_512_up     ended by the infrastructure, large jobs
-        interruptions_per_day_of_large_runs      failures and preemptions per day of running
         completed_jobs_per_day
         queue_wait_mean_s, queue_wait_p90_s      before each start, all sizes and by bucket
     """
@@ -193,12 +190,18 @@ def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
         picked: Array = sums[list(chosen.classes), hours].sum(axis=0)  # [sizes]
         return picked
 
-    productive, wall, ran = map(of_runs, (found.run_productive_ms, found.wall_ms, found.run_ms))
+    runs, ettr = of_runs(found.runs), of_runs(found.ettr)
     large = chosen.large_gpus <= TOPS
     at = int(np.searchsorted(TOPS, chosen.large_gpus))
     day = found.days * HOUR_MS  # a sum in GPU-ms / this: GPU-hours a day
     values = {
-        "ettr_large_runs": _ratio(productive[large].sum(), wall[large].sum()),
+        "ettr_large_runs": _ratio(ettr[large].sum(), runs[large].sum()),
+        "productive_share_of_large_runs": _ratio(
+            of_runs(found.run_productive_ms)[large].sum(), of_runs(found.run_ms)[large].sum()
+        ),
+        "interruptions_per_large_run": _ratio(
+            of_runs(found.interruptions)[large].sum(), runs[large].sum()
+        ),
         "goodput_share_of_capacity": _ratio(found.productive_gpu_ms, found.capacity_gpu_ms),
         "goodput_share_of_busy_time": _ratio(found.productive_gpu_ms, found.busy_gpu_ms),
         "goodput_gpu_hours_per_day": found.productive_gpu_ms / day,
@@ -207,12 +210,9 @@ def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
     values |= {f"lost_{k}_gpu_hours_per_day": v / day for k, v in found.lost_gpu_ms.items()}
     failed = _ratio(found.failed[at], found.ended[at])
     values[f"failed_share_of_attempts_gpus_{chosen.large_gpus}_up"] = failed
-    values["interruptions_per_day_of_large_runs"] = _ratio(
-        of_runs(found.interruptions)[large].sum(), ran[large].sum() / DAY_MS
-    )
     values["completed_jobs_per_day"] = found.completed / found.days
     for size in chosen.sizes:
-        values[f"ettr_gpus_{TOPS[size]}"] = _ratio(productive[size], wall[size])
+        values[f"ettr_gpus_{TOPS[size]}"] = _ratio(ettr[size], runs[size])
     for name, by_size in (("mean", found.wait_mean_s), ("p90", found.wait_p90_s)):
         values[f"queue_wait_{name}_s"] = float(by_size[-1])
         for size in chosen.waits:
@@ -229,42 +229,34 @@ def _within(start: Array, stop: Array, begin: float, end: float) -> Array:
     return inside
 
 
-def _waits_since(run: Run) -> Array:
-    """From when each attempt keeps its run waiting: submission, or the end of the attempt before."""
-    a = run.attempts
-    order = np.lexsort((a.attempt, a.job))
-    job = a.job[order]
-    since = a.eligible_ms[order].copy()
-    again = np.flatnonzero(job[1:] == job[:-1]) + 1
-    since[again] = a.end_ms[order][again - 1]
-    back = np.empty_like(since)
-    back[order] = since
-    return back
-
-
-def _by_run(
-    run: Run, productive_ms: Array, waited_ms: Array, ran_ms: Array, cut: Array
-) -> dict[str, Array]:
-    """Sums over job runs, [classes, LONG_RUN_HOURS, sizes] each."""
-    jobs, count = run.jobs, len(run.jobs.gpus)
+def _runs(run: Run, begin: float, last: float) -> dict[str, Array]:
+    """Sums over the runs submitted between two times, [classes, LONG_RUN_HOURS, sizes] each."""
+    a, jobs = run.attempts, run.jobs
+    stop = np.where(a.end_ms >= 0, a.end_ms, run.end_ms)
+    start = np.where(a.start_ms >= 0, a.start_ms, run.end_ms)
+    cut = (a.end_ms >= 0) & ((a.failure >= 0) | (a.state == State.PREEMPTED))
 
     def per_job(values: Array) -> Array:
-        summed: Array = np.bincount(run.attempts.job, values, count)
+        summed: Array = np.bincount(a.job, values, len(jobs.gpus))
         return summed
 
-    ran, wall = per_job(ran_ms), per_job(ran_ms + waited_ms)
+    gone = np.zeros(len(jobs.gpus))
+    np.maximum.at(gone, a.job, stop)
+    wall = gone - jobs.submit_ms
+    productive = per_job(a.productive_ms)
     sums = {
-        "runs": (wall > 0).astype(np.float64),
-        "wall_ms": wall,
-        "run_productive_ms": per_job(productive_ms),
-        "run_ms": ran,
-        "interruptions": per_job(cut.astype(np.float64)),
+        "runs": np.ones(len(wall)),
+        "ettr": np.divide(productive, wall, out=np.zeros(len(wall)), where=wall > 0),
+        "run_productive_ms": productive,
+        "run_ms": per_job(stop - start),
+        "interruptions": per_job(cut),
     }
+    measured = (jobs.submit_ms >= begin) & (jobs.submit_ms <= last) & (wall > 0)
     shape = (len(run.scenario.qos), len(TOPS))
     cell = jobs.qos.astype(np.int64) * len(TOPS) + np.searchsorted(TOPS, jobs.gpus)
     found = {name: np.zeros((shape[0], len(LONG_RUN_HOURS), shape[1])) for name in sums}
     for row, hours in enumerate(LONG_RUN_HOURS):
-        long = np.flatnonzero(jobs.work_ms >= hours * HOUR_MS)
+        long = np.flatnonzero(measured & (jobs.work_ms >= hours * HOUR_MS))
         for name, values in sums.items():
             table = np.bincount(cell[long], values[long], shape[0] * shape[1])
             found[name][:, row] = table.reshape(shape)
