@@ -21,7 +21,8 @@ from holdfast.fleet.console.access import Access, read_form
 from holdfast.fleet.console.experiments import Experiments, WhatIf
 from holdfast.fleet.console.experiments import Request as Changes
 from holdfast.fleet.console.pages import View
-from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots, Watcher
+from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
+from holdfast.fleet.console.watching import Watcher
 from holdfast.report import warm_up
 
 try:
@@ -192,7 +193,9 @@ def _add_what_if(app: FastAPI, console: Console) -> None:
     @app.get("/whatif")
     def form(request: Request) -> Response:
         asked = request.query_params
-        given = {name: asked[name] for name in ("replicas", "days", "seed") if name in asked}
+        given = {
+            name: asked[name] for name in ("given", "replicas", "days", "seed") if name in asked
+        }
         return console.show(
             lambda snapshot: pages.whatif(
                 snapshot, console.experiments.latest(), given, asked.getlist("change")
@@ -212,8 +215,14 @@ def _add_what_if(app: FastAPI, console: Console) -> None:
     def experiment(number: str) -> Response:
         run = _run(console, number)
         asked = [("change", change) for change in run.request.changes]
-        rest = {"replicas": run.request.replicas, "days": f"{run.request.days:g}"}
-        again = f"/whatif?{urlencode([*asked, *rest.items(), ('seed', run.request.seed)])}"
+        days = "" if run.request.days is None else f"{run.request.days:g}"
+        rest = {
+            "given": "\n".join(run.request.given),
+            "replicas": run.request.replicas,
+            "days": days,
+            "seed": run.request.seed,
+        }
+        again = f"/whatif?{urlencode([*asked, *rest.items()])}"
         return console.show(lambda snapshot: pages.experiment(snapshot, run, again))
 
     @app.get("/whatif/{number}/state")
@@ -280,7 +289,7 @@ def _add_data(app: FastAPI, console: Console) -> None:
 
     @app.get("/metrics")
     def exposition() -> Response:
-        status = getattr(console.watcher, "status", None)
+        status = None if console.watcher is None else console.watcher.status()
         text = console.snapshots.answer(
             lambda snapshot: console.exporter.exposition(snapshot, status)
         )

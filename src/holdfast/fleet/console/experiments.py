@@ -46,47 +46,57 @@ class Request:
     """What is asked."""
 
     changes: tuple[str, ...]
+    given: tuple[str, ...]
+    """Changes that hold before and after: what is true of the fleet and not in its log."""
     replicas: int
-    days: float
+    days: float | None
+    """Simulated time; None: as long as the log, and long enough for large runs."""
     seed: int
 
     @classmethod
     def from_form(cls, form: Mapping[str, str]) -> Request:
-        """The request of a form: changes (one a line), replicas, days, seed.
+        """The request of a form: changes and given (one a line), replicas, days, seed.
 
         Raises:
             InputError: naming the field that makes no sense.
         """
-        lines = [line.strip() for line in form.get("changes", "").splitlines()]
-        changes = tuple(dict.fromkeys(line for line in lines if line))
+        changes = _lines(form, "changes")
         if not changes:
             raise InputError(
                 "there is no change to try",
                 place="changes",
                 expected="one a line, such as lemons=off",
             )
-        if len(changes) > MOST_CHANGES:
-            raise InputError(
-                "these are too many changes at once",
-                place="changes",
-                found=str(len(changes)),
-                expected=f"at most {MOST_CHANGES}",
-            )
-        for change in changes:
-            _check(change)
         return cls(
             changes,
+            _lines(form, "given"),
             int(_number(form, "replicas", 2, MOST_REPLICAS)),
-            _number(form, "days", 0.01, MOST_DAYS),
+            _number(form, "days", 0.01, MOST_DAYS) if form.get("days", "").strip() else None,
             int(_number(form, "seed", 0, 2**31 - 1)),
         )
 
 
-def _check(change: str) -> None:
+def _lines(form: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """The changes in a field of several lines, each once."""
+    lines = [line.strip() for line in form.get(name, "").splitlines()]
+    changes = tuple(dict.fromkeys(line for line in lines if line))
+    if len(changes) > MOST_CHANGES:
+        raise InputError(
+            "these are too many changes at once",
+            place=name,
+            found=str(len(changes)),
+            expected=f"at most {MOST_CHANGES}",
+        )
+    for change in changes:
+        _check(change, name)
+    return changes
+
+
+def _check(change: str, place: str) -> None:
     if len(change) > LONGEST_CHANGE or not change.isprintable():
         raise InputError(
             "a change is no short line of text",
-            place="changes",
+            place=place,
             found=ascii(change[:LONGEST_CHANGE]),
             expected=f"at most {LONGEST_CHANGE} characters",
         )
@@ -94,12 +104,10 @@ def _check(change: str) -> None:
 
     for edit in parse(change).edits:
         # The console reads its own store only; the command line may replay any.
-        if any(
-            leaf.steps[:1] == ("workload",) and leaf.steps[1] in OWN for leaf in known(edit.key)
-        ):
+        if any(leaf.steps[0] == "workload" and leaf.steps[1] in OWN for leaf in known(edit.key)):
             raise InputError(
                 "the console does not read another log",
-                place="changes",
+                place=place,
                 found=change,
                 remedy="use `holdfast fleet whatif` on the command line",
             )
@@ -331,6 +339,7 @@ def run(pipe: Connection, whatif: WhatIf, store: Path, request: Request, process
             replicas=request.replicas,
             days=request.days,
             seed=request.seed,
+            given=list(request.given),
             processes=processes,
             on_progress=lambda done, total: pipe.send(("progress", (done, total))),
         )

@@ -162,9 +162,10 @@ def _written(name: str, value: float) -> str:
 
 def duration_text(seconds: float) -> str:
     """A duration as `holdfast.console.duration` reads it, ``"1h30m"``, ``"7.5s"``."""
-    if seconds < 1 and seconds > 0:
-        return f"{1000 * seconds:.4g}ms" if seconds >= 1e-3 else f"{1000 * seconds:.6f}ms"
-    parts, rest = "", round(seconds, 3) if seconds < 60 else round(seconds)
+    seconds = round(seconds, 6 if seconds < 1 else 3 if seconds < 60 else 0)
+    if 0 < seconds < 1:
+        return f"{1000 * seconds:.6g}ms"
+    parts, rest = "", seconds
     for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
         count, rest = divmod(rest, size)
         parts += f"{count:.0f}{unit}" if count else ""

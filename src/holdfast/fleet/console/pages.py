@@ -286,7 +286,7 @@ def whatif(
     offered = {change for change, _ in common}
     own = [each for each in picked if each not in offered]
     changes = "\n".join([*own, *(line for line in form.get("changes", "").splitlines() if line)])
-    defaults = {"replicas": "20", "days": "28", "seed": "1"}
+    defaults = {"given": "", "replicas": "8", "days": "", "seed": "0"}
     return _page(
         snapshot,
         "/whatif",
@@ -320,7 +320,7 @@ def experiment(snapshot: Snapshot, run: Experiment, again: str) -> View:
         status=status(run),
         recommended=run.recommended,
         table=lay_out_table(_differences(run), "differences") if run.rows else None,
-        days=f"{run.request.days:g}",
+        days="as long as the log" if run.request.days is None else f"{run.request.days:g}",
         took=duration(run.seconds) if run.seconds else "",
         again=again,
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Lock, RLock, Thread
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import duckdb
 
@@ -31,19 +31,6 @@ _Value = TypeVar("_Value")
 
 PATIENCE_S = 3.0
 """A request waits this long for a new generation before it shows the one before."""
-
-
-class Watcher(Protocol):
-    """What feeds the store while the console runs; `create_app` starts and stops it."""
-
-    def start(self) -> None:
-        """Begin to read new lines of the logs into the store, in the background."""
-
-    def stop(self) -> None:
-        """Stop, and wait until the commit under way is whole."""
-
-    def describe(self) -> str:
-        """One sentence for the foot of every page: what is watched, when it was last read, any trouble."""
 
 
 class Snapshot:
