@@ -1,0 +1,154 @@
+"""Starts the console: checks what it is given, binds its address, and serves until it is interrupted."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from holdfast.errors import InputError, MissingExtraError
+from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.console.watching import Watcher
+from holdfast.fleet.ingest_access import existing_store
+from holdfast.fleet.ingestion import zone_of
+from holdfast.fleet.store import MANIFEST, Store
+
+HOST = "127.0.0.1"
+PORT = 8090
+POLL_S = 60.0
+GRACE_S = 3
+"""Seconds that answers under way have when the console ends."""
+
+
+def serve(
+    store: str | Path,
+    *,
+    host: str = HOST,
+    port: int = PORT,
+    token: str | None = None,
+    watch: Sequence[str | Path] = (),
+    poll_s: float = POLL_S,
+    timezone: str | None = None,
+    cluster: str = "",
+    assumptions: Assumptions | None = None,
+    on_start: Callable[[str], None] = lambda url: None,
+) -> None:
+    """Show a store in a web console, until Ctrl-C.
+
+    Args:
+        store: the folder of the store; with `watch` it is made if it is missing.
+        host: the address to bind. Another than the loopback needs a token.
+        port: 0: any that is free.
+        token: what a reader must show; None: whoever is on this machine.
+        watch: logs to read into the store while they grow: files, and folders of them (a spool).
+        poll_s: time between two looks at them.
+        timezone: zone of times in them that are written without one; None: the store's, or UTC.
+        cluster: name for logs that carry none.
+        assumptions: what to assume where the log is silent; None: the paper's values.
+        on_start: called with the address when the console can be opened.
+
+    Raises:
+        StoreError: if there is no store and nothing to make it from, or it holds a simulation and
+            is to be extended.
+        InputError: if the address is in use or not this machine's, a token is missing or too short,
+            or a watched path cannot be.
+        MissingExtraError: if the extra ``console`` is not installed.
+    """
+    folder = Path(store)
+    paths = [Path(path) for path in watch]
+    _check(host, port, token, paths, poll_s)
+    if timezone is not None:
+        zone_of(timezone)
+    try:
+        import prometheus_client  # noqa: F401  # told now, not at the first scrape
+        import uvicorn
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(str(error.name), "console") from error
+    from holdfast.fleet.console.app import create_app
+
+    watcher = None
+    if paths:
+        existing_store(folder)
+        watcher = Watcher(folder, paths, poll_s=poll_s, timezone=timezone, cluster=cluster)
+    else:
+        Store.open(folder)
+    app = create_app(folder, assumptions=assumptions, token=token, watcher=watcher)
+    app.middleware_stack = app.build_middleware_stack()  # now: a token that is too short is told
+    with _bound(host, port) as listener:
+        if watcher is not None and not (folder / MANIFEST).exists():
+            watcher.look()  # a page needs a store
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        on_start(_address(host, listener))
+        try:
+            uvicorn.Server(config).run(sockets=[listener])
+        except KeyboardInterrupt:  # uvicorn ends the answers under way, then raises it again
+            return
+
+
+def _check(host: str, port: int, token: str | None, paths: Sequence[Path], poll_s: float) -> None:
+    if token is None and not _is_loopback(host):
+        raise InputError(
+            "whoever can reach this address could read the whole log",
+            found=f"--host {host} without a token",
+            expected="a token, or an address of the loopback such as 127.0.0.1",
+            remedy="set HOLDFAST_TOKEN to a secret, for example of `openssl rand -hex 16`",
+        )
+    if not 0 <= port <= 65_535:
+        raise InputError("there is no such port", found=str(port), expected="0 to 65535")
+    if not poll_s > 0:
+        raise InputError("the time between two looks is not above zero", found=f"{poll_s:g} s")
+    for path in paths:
+        if not path.exists() and not path.parent.is_dir():
+            raise InputError(
+                "nothing can appear there: the folder does not exist",
+                path=path,
+                remedy="correct --watch",
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket that listens at the address.
+
+    Raises:
+        InputError: if it is in use, not allowed, or not of this machine.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family)
+    except socket.gaierror as error:
+        raise InputError("there is no such host", found=host, remedy="correct --host") from error
+    except OSError as error:
+        used = error.errno == errno.EADDRINUSE
+        raise InputError(
+            "the address cannot be bound",
+            found=f"{host}, port {port}: {error.strerror or error}",
+            remedy="another console runs there: open it, or choose another --port"
+            if used
+            else "choose another --host or --port",
+        ) from error
+
+
+def _address(host: str, listener: socket.socket) -> str:
+    port = listener.getsockname()[1]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
