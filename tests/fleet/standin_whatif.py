@@ -7,21 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Any
+
+import pyarrow as pa
 
 from holdfast.errors import InputError
-
-METRICS = ("ettr_large_runs", "queue_wait_mean_s")
-
-
-@dataclass(frozen=True)
-class Answer:
-    rows: list[dict[str, Any]]
-    recommended: str
-    notes: list[str] = field(default_factory=lambda: ["nothing was simulated <b>here</b>"])
+from holdfast.report import Finding, Page, Section, Table, Unknown
 
 
 def whatif(
@@ -34,7 +26,7 @@ def whatif(
     processes: int,
     given: Sequence[str],
     on_progress: Callable[[int, int], None],
-) -> Answer:
+) -> Page:
     """Rows that name their arguments, or what a change asks for: to fail, to die, to hang."""
     if changes[0] == "nodes+1001":
         raise InputError("there is no room", place="nodes", remedy="ask for less")
@@ -46,16 +38,11 @@ def whatif(
         Event().wait()  # until it is ended
     for done in range(replicas):
         on_progress(done + 1, replicas)
-    rows = [
-        {
-            "change": change,
-            "metric": metric,
-            "baseline": 0.5,
-            "value": 0.5 + place / 100 + seed,
-            "difference": place / 100 + seed,
-            "ci95": [place / 100 - 0.01, place / 100 + 0.01],
-        }
-        for place, change in enumerate(changes, start=1)
-        for metric in METRICS
-    ]
-    return Answer(rows, f"{changes[0]} raises it over {replicas} replicas of {days} days")
+    table = pa.table({"change": list(changes), "difference": [0.01 * seed] * len(changes)})
+    text = f"{changes[0]} raises it over {replicas} replicas of {days} days, given {list(given)}."
+    return Page(
+        "What if",
+        findings=[Finding(text, "gain", "Recommended.")],
+        sections=[Section("gain", "Which change gains most?", "All.", tables=[Table(table)])],
+        unknowns=[Unknown("nothing was simulated <b>here</b>")],
+    )

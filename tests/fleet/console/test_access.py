@@ -128,6 +128,9 @@ def test_the_token_in_the_address_becomes_a_cookie(guarded: TestClient) -> None:
 def test_over_tls_the_cookie_stays_there(guarded: TestClient) -> None:
     address = f"https://console.example.org/?token={TOKEN}"
     assert "; Secure" in guarded.get(address).headers["Set-Cookie"]
+    guarded.cookies.clear()
+    behind = {"X-Forwarded-Proto": "https"}
+    assert "; Secure" in guarded.get(f"/?token={TOKEN}", headers=behind).headers["Set-Cookie"]
 
 
 def test_the_sign_in_form(guarded: TestClient) -> None:
@@ -199,4 +202,4 @@ def test_there_are_no_other_files(console: TestClient, name: str) -> None:
 
 def test_a_short_token_is_no_token(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="too short"):
-        TestClient(create_app(tmp_path, token="secret")).get("/")
+        create_app(tmp_path, token="secret")

@@ -47,6 +47,21 @@ Refusal = Callable[[int, str, str, str], Response]
 """Makes a page from a status, what is wrong, what to do, and the address that was asked for."""
 
 
+def check_token(token: str) -> None:
+    """Refuse a token that could be guessed.
+
+    Raises:
+        InputError: if it is too short.
+    """
+    if len(token) < SHORTEST_TOKEN:
+        raise InputError(
+            "the token is too short to be a secret",
+            found=f"{len(token)} characters",
+            expected=f"{SHORTEST_TOKEN} or more",
+            remedy="make one with `openssl rand -hex 16`",
+        )
+
+
 class Access:
     """ASGI middleware: lets in who may ask, and adds the headers.
 
@@ -54,19 +69,9 @@ class Access:
         app: what answers.
         token: needed to be let in; None: the loopback only, without a token.
         refuse: makes the page of a refusal.
-
-    Raises:
-        InputError: if the token is too short to be a secret.
     """
 
     def __init__(self, app: Any, *, token: str | None, refuse: Refusal) -> None:
-        if token is not None and len(token) < SHORTEST_TOKEN:
-            raise InputError(
-                "the token is too short to be a secret",
-                found=f"{len(token)} characters",
-                expected=f"{SHORTEST_TOKEN} or more",
-                remedy="make one with `openssl rand -hex 16`",
-            )
         self._app = app
         self._refuse = refuse
         self._token = None if token is None else token.encode()
@@ -152,7 +157,8 @@ class Access:
         # "//host" and "/\host" would lead to another site.
         local = address.startswith("/") and not address.startswith(("//", "/\\"))
         answer = RedirectResponse(address if local else "/", status_code=303)
-        secure = scope.get("scheme") == "https"
+        proxied = Headers(scope=scope).get("x-forwarded-proto", "")
+        secure = "https" in (scope.get("scheme"), proxied)
         answer.set_cookie(
             self._cookie, self._proof, path="/", httponly=True, secure=secure, samesite="lax"
         )

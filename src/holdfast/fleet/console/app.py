@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -17,8 +16,8 @@ from urllib.parse import quote, urlencode
 from holdfast.errors import HoldfastError, InputError, MissingExtraError, StoreError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console import explorer, metrics, pages, views
-from holdfast.fleet.console.access import Access, read_form
-from holdfast.fleet.console.experiments import Experiments, WhatIf
+from holdfast.fleet.console.access import Access, check_token, read_form
+from holdfast.fleet.console.experiments import Experiments, WhatIf, simulate_changes
 from holdfast.fleet.console.experiments import Request as Changes
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
@@ -33,12 +32,6 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("fastapi", "console") from error
 
 A_YEAR = "public, max-age=31536000, immutable"
-
-
-def simulate_changes(*arguments: Any, **options: Any) -> Any:
-    """The simulator's what-if, imported when a run begins."""
-    comparison = import_module("holdfast.fleet.simulation.comparison")
-    return comparison.whatif(*arguments, **options)
 
 
 def create_app(
@@ -57,13 +50,15 @@ def create_app(
         assumptions: what to assume where the log is silent; None: the paper's values.
         token: what a reader must show; None: whoever asks under a name of the loopback.
         watcher: feeds the store while the console runs.
-        whatif: tries changes, as `holdfast.fleet.simulation.comparison.whatif`; importable by name.
+        whatif: tries changes, as `experiments.simulate_changes`; importable by name.
         patience_s: how long a page waits for the analysis of a new commit.
 
     Raises:
         InputError: if the token is too short to be a secret.
         MissingExtraError: if the extra ``console`` is not installed.
     """
+    if token is not None:
+        check_token(token)
     console = Console(store, assumptions or Assumptions(), watcher, whatif, patience_s)
     app = FastAPI(
         title="holdfast",

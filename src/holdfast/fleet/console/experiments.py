@@ -10,9 +10,9 @@ import atexit
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -21,8 +21,8 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import Any, Literal
 
-from holdfast.console import plain
 from holdfast.errors import HoldfastError, InputError
+from holdfast.report import Page, parts
 
 MOST_CHANGES = 20
 LONGEST_CHANGE = 200
@@ -37,8 +37,40 @@ GRACE_S = 5.0
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 FINISHED = ("done", "failed", "cancelled")
 
-WhatIf = Callable[..., Any]
-"""`holdfast.fleet.simulation.comparison.whatif`, or what stands in for it in a test."""
+WhatIf = Callable[..., Page]
+"""`simulate_changes`, or what stands in for it in a test."""
+
+
+def simulate_changes(
+    store: str,
+    changes: list[str],
+    *,
+    given: list[str],
+    replicas: int,
+    days: float | None,
+    seed: int,
+    processes: int,
+    on_progress: Callable[[int, int], None],
+) -> Page:
+    """The page of `holdfast.fleet.whatif`; the simulator is imported when a run begins.
+
+    Raises:
+        InputError: as `whatif`.
+    """
+    from holdfast.fleet.simulation.comparison import whatif
+    from holdfast.fleet.simulation.whatif_page import page
+
+    found = whatif(
+        store,
+        changes,
+        given=given,
+        replicas=replicas,
+        days=days,
+        seed=seed,
+        processes=processes,
+        on_progress=on_progress,
+    )
+    return page(found)
 
 
 @dataclass(frozen=True)
@@ -145,11 +177,10 @@ class Experiment:
     """Steps done ..."""
     total: int = 0
     """... of so many; 0 before the first is known."""
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    """change, metric, baseline, value, difference, ci95: what ``whatif --json`` prints."""
-    recommended: str = ""
-    """The sentence with the change to make first; empty if the run gives none."""
-    notes: list[str] = field(default_factory=list)
+    page: Page | None = None
+    """What came out, without the sections ..."""
+    sections: list[dict[str, Any]] = field(default_factory=list)
+    """... which are laid out already (`holdfast.report.parts.lay_out`)."""
     error: str = ""
     """Why it failed."""
     started_s: float = 0.0
@@ -288,7 +319,8 @@ class Experiments:
                 kill(self._process)
                 self._process.join()
         with self._change:
-            experiment.seconds = monotonic() - experiment.started_s
+            if experiment.state in ("running", "cancelled"):
+                experiment.seconds = monotonic() - experiment.started_s
             if experiment.state == "running":
                 experiment.state = "failed"
                 experiment.error = (
@@ -315,12 +347,12 @@ class Experiments:
     def _note(self, experiment: Experiment, kind: str, said: Any) -> None:
         if experiment.state != "running":
             return
+        if kind != "progress":
+            experiment.seconds = monotonic() - experiment.started_s
         if kind == "progress":
             experiment.done, experiment.total = said
         elif kind == "done":
-            experiment.rows = said["rows"]
-            experiment.recommended = said["recommended"]
-            experiment.notes = said["notes"]
+            experiment.page, experiment.sections = said
             experiment.state = "done"
         else:
             experiment.error = said
@@ -333,7 +365,7 @@ def run(pipe: Connection, whatif: WhatIf, store: Path, request: Request, process
         os.setsid()  # type: ignore[attr-defined,unused-ignore]
     Thread(target=_end_with_the_console, args=(pipe,), daemon=True).start()
     try:
-        result = whatif(
+        page = whatif(
             str(store),
             list(request.changes),
             replicas=request.replicas,
@@ -343,22 +375,14 @@ def run(pipe: Connection, whatif: WhatIf, store: Path, request: Request, process
             processes=processes,
             on_progress=lambda done, total: pipe.send(("progress", (done, total))),
         )
-        pipe.send(("done", told(result)))
+        # Charts are drawn here: the console does not wait for them.
+        laid = [parts.lay_out(section) for section in page.sections]
+        pipe.send(("done", (replace(page, sections=()), laid)))
     except HoldfastError as error:
         pipe.send(("failed", str(error)))
     except Exception as error:  # the console must learn of it; the traceback goes to its terminal
         pipe.send(("failed", f"the simulation stopped: {type(error).__name__}: {error}"))
         raise
-
-
-def told(result: Any) -> dict[str, Any]:
-    """The parts of a result that the console shows, as plain values."""
-    rows: Sequence[Mapping[str, Any]] = result.rows
-    return {
-        "rows": plain([dict(row) for row in rows]),
-        "recommended": str(getattr(result, "recommended", "") or ""),
-        "notes": [str(note) for note in getattr(result, "notes", ())],
-    }
 
 
 def _end_with_the_console(pipe: Connection) -> None:

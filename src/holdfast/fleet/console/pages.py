@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console import explorer, job_pages, node_evidence
 from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK, PAGES, SECTIONS
@@ -18,7 +16,7 @@ from holdfast.fleet.console.yesterday import since_yesterday
 from holdfast.fleet.page import page as report_page
 from holdfast.fleet.summary import findings
 from holdfast.numbers import duration
-from holdfast.report import ColumnFormat, How, Page, Section, Table, parts
+from holdfast.report import How, Page, Section, parts
 from holdfast.report.grid import lay_out as lay_out_table
 
 
@@ -305,7 +303,7 @@ def experiment(snapshot: Snapshot, run: Experiment, again: str) -> View:
     headings = {
         "waiting": "Waiting for the run before it",
         "running": "Running",
-        "done": "What would change",
+        "done": "What was asked",
         "failed": "The run failed",
         "cancelled": "Cancelled",
     }
@@ -318,8 +316,8 @@ def experiment(snapshot: Snapshot, run: Experiment, again: str) -> View:
         run=run,
         active=active,
         status=status(run),
-        recommended=run.recommended,
-        table=lay_out_table(_differences(run), "differences") if run.rows else None,
+        page=run.page,
+        sections=run.sections,
         days="as long as the log" if run.request.days is None else f"{run.request.days:g}",
         took=duration(run.seconds) if run.seconds else "",
         again=again,
@@ -336,32 +334,3 @@ def status(run: Experiment) -> str:
     left = told["seconds_left"]
     rest = "" if left is None else f", about {duration(left)} left"
     return f"{run.done:,} of {run.total:,} replicas{rest}."
-
-
-def _differences(run: Experiment) -> Table:
-    rows = [
-        {
-            **{name: row[name] for name in ("change", "metric", "baseline", "value", "difference")},
-            "low": None if row["ci95"] is None else row["ci95"][0],
-            "high": None if row["ci95"] is None else row["ci95"][1],
-        }
-        for row in run.rows
-    ]
-    schema = pa.schema(
-        [
-            ("change", pa.string()),
-            ("metric", pa.string()),
-            *((name, pa.float64()) for name in ("baseline", "value", "difference", "low", "high")),
-        ]
-    )
-    return Table(
-        pa.Table.from_pylist(rows, schema=schema),
-        {
-            "change": ColumnFormat("Change"),
-            "metric": ColumnFormat("Metric"),
-            "baseline": ColumnFormat("As it is"),
-            "value": ColumnFormat("With the change"),
-            "difference": ColumnFormat("Difference, 95 %", interval=("low", "high")),
-        },
-        caption="One row a change and metric; intervals over the replicas.",
-    )

@@ -1,0 +1,180 @@
+"""What-if runs: one at a time, in a process that can be ended, through the form to the answer."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+from fastapi.testclient import TestClient
+from standin_whatif import whatif
+
+from holdfast.errors import InputError
+from holdfast.fleet.console.experiments import (
+    MOST_CHANGES,
+    MOST_WAITING,
+    Experiment,
+    Experiments,
+    Request,
+)
+
+HANG = "nodes+1003"
+PATIENCE_S = 120
+FORM = {"changes": "lemons=off", "given": "", "replicas": "4", "days": "", "seed": "1"}
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for another process; how long it takes is not what is tested."""
+    end = monotonic() + PATIENCE_S
+    while not true():
+        assert monotonic() < end, "it did not happen"
+        os.sched_yield()
+
+
+def finished(queue: Experiments, run: Experiment) -> Experiment:
+    until(lambda: run.state not in ("waiting", "running"))
+    return run
+
+
+def asked(*changes: str) -> Request:
+    return Request.from_form({**FORM, "changes": "\n".join(changes)})
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> Iterator[Experiments]:
+    made = Experiments(tmp_path, whatif, processes=1)
+    yield made
+    made.close()
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def hung(folder: Path) -> list[int]:
+    """The processes that told of themselves before they hung."""
+    return [int(file.name.removeprefix("hung-")) for file in folder.glob("hung-*")]
+
+
+def test_runs_one_after_the_other(queue: Experiments) -> None:
+    first, second = queue.submit(asked("lemons=off")), queue.submit(asked("nodes+1", "nodes+2"))
+    finished(queue, second)
+    assert [each.number for each in queue.latest()] == [2, 1]
+    for run, change in ((first, "lemons=off"), (second, "nodes+1")):
+        assert run.state == "done", run.error
+        assert (run.done, run.total) == (4, 4)
+        assert run.page is not None
+        text = f"{change} raises it over 4 replicas of None days, given []."
+        assert run.page.findings[0].text == text
+        assert run.sections[0]["id"] == "gain"
+        assert run.seconds > 0
+
+
+def test_what_is_wrong_is_told(queue: Experiments) -> None:
+    refused = finished(queue, queue.submit(asked("nodes+1001")))
+    assert refused.state == "failed"
+    assert refused.error == "nodes: there is no room\n  remedy: ask for less"
+    died = finished(queue, queue.submit(asked("nodes+1002")))
+    assert died.state == "failed"
+    assert "ended early (exit code 3)" in died.error
+    assert finished(queue, queue.submit(asked("nodes+1"))).state == "done"  # the queue goes on
+
+
+def test_a_run_is_cancelled_and_the_next_begins(queue: Experiments, tmp_path: Path) -> None:
+    running, waiting, last = (queue.submit(asked(each)) for each in (HANG, HANG + "4", "nodes+1"))
+    until(lambda: bool(hung(tmp_path)))
+    assert running.state == "running"
+    queue.cancel(waiting.number)
+    queue.cancel(running.number)
+    queue.cancel(99)
+    assert finished(queue, last).state == "done"
+    assert (running.state, waiting.state) == ("cancelled", "cancelled")
+    (process,) = hung(tmp_path)
+    until(lambda: gone(process))
+    queue.cancel(last.number)
+    assert last.state == "done"
+
+
+def test_closing_ends_what_runs(tmp_path: Path) -> None:
+    queue = Experiments(tmp_path, whatif, processes=1)
+    running, waiting = queue.submit(asked(HANG)), queue.submit(asked("nodes+1"))
+    until(lambda: bool(hung(tmp_path)))
+    queue.close()
+    assert (running.state, waiting.state) == ("cancelled", "cancelled")
+    until(lambda: gone(hung(tmp_path)[0]))
+
+
+def test_the_queue_is_bounded(queue: Experiments, tmp_path: Path) -> None:
+    queue.submit(asked(HANG))
+    until(lambda: bool(hung(tmp_path)))
+    for place in range(MOST_WAITING):
+        queue.submit(asked(f"nodes+{place}"))
+    with pytest.raises(InputError, match="too many experiments wait"):
+        queue.submit(asked("nodes+1"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("changes", " \n ", "there is no change to try"),
+        ("changes", "\n".join(f"nodes+{k}" for k in range(MOST_CHANGES + 1)), "too many changes"),
+        ("changes", "x" * 300, "no short line"),
+        ("changes", "lemons=\x00off", "no short line"),
+        ("changes", "no_such_key=1", "no such key"),
+        ("changes", "nonsense", "this is no change"),
+        ("changes", "workload.log=/etc/passwd", "does not read another log"),
+        ("changes", "lemons=off; workload.kind=replay", "does not read another log"),
+        ("given", "workload.log=secret", "does not read another log"),
+        ("replicas", "1", "replicas makes no sense"),
+        ("replicas", "2.5", "replicas makes no sense"),
+        ("replicas", "9999", "replicas makes no sense"),
+        ("days", "-1", "days makes no sense"),
+        ("days", "nan", "days makes no sense"),
+        ("seed", "", "seed makes no sense"),
+    ],
+)
+def test_requests_that_make_no_sense(field: str, value: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        Request.from_form({**FORM, field: value})
+    assert caught.value.place in (field, None)
+
+
+def test_a_request() -> None:
+    form = {**FORM, "changes": " nodes+1 \n\nlemons=off\nnodes+1", "days": "1.5"}
+    assert Request.from_form(form) == Request(("nodes+1", "lemons=off"), (), 4, 1.5, 1)
+
+
+def test_from_the_form_to_the_answer(console: TestClient) -> None:
+    offered = re.findall(r'name="pick" id="[^"]*" value="([^"]*)"', console.get("/whatif").text)
+    assert {"lemons=off", "pull=node05"} <= set(offered)
+    form = {**FORM, "pick": ["pull=node05"], "given": "checkpoint.write=5m"}
+    answer = console.post("/whatif", data=form, follow_redirects=False)
+    assert answer.status_code == 303
+    address = answer.headers["Location"]
+    state = {"state": "waiting"}
+    while state["state"] in ("waiting", "running"):
+        state = console.get(f"{address}/state").json()
+    assert state["state"] == "done"
+    page = console.get(address).text
+    assert "pull=node05 raises it over 4 replicas" in page
+    assert "given [&#39;checkpoint.write=5m&#39;]" in page
+    assert "nothing was simulated &lt;b&gt;here" in page
+    again = re.search(r'href="(/whatif\?[^"]*)"', page)
+    assert again is not None
+    form_again = console.get(again[1].replace("&amp;", "&")).text
+    assert 'value="pull=node05" checked' in form_again
+    assert ">checkpoint.write=5m</textarea>" in form_again
+
+
+def test_a_form_that_makes_no_sense_keeps_what_was_typed(console: TestClient) -> None:
+    answer = console.post("/whatif", data={**FORM, "changes": "nodes+<b>", "replicas": "1"})
+    assert answer.status_code == 400
+    assert ">nodes+&lt;b&gt;</textarea>" in answer.text
+    assert 'role="alert"' in answer.text
