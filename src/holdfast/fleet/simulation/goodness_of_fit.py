@@ -1,0 +1,321 @@
+"""Does a calibrated scenario behave like the log that it was fitted to?
+
+The scenario is simulated as long as the log, with several seeds, and each simulated log goes through the
+same analyses as the real one. For each figure the replicas give a prediction of one more of them: with
+n replicas of mean m and standard deviation s the range is m ± t s sqrt(1 + 1/n), t the 95 % quantile of
+Student's distribution with n - 1 degrees of freedom. One in ten figures of a perfect scenario lies outside.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal, cast
+
+import ibis
+import numpy as np
+import pyarrow as pa
+
+from holdfast.errors import InputError
+from holdfast.fleet.assumptions import Assumptions
+from holdfast.fleet.attribution import infrastructure_failures
+from holdfast.fleet.job_sizes import bucket_label, bucket_top
+from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog, open_log
+from holdfast.fleet.moments import iso
+from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.simulation.calibration import Calibration
+from holdfast.fleet.simulation.estimates import Interval
+from holdfast.fleet.simulation.job_runs import sized, without_gpus
+from holdfast.fleet.simulation.records import Array
+from holdfast.fleet.simulation.replicas import OnProgress, Task, play
+from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.store import Store
+from holdfast.progress import track
+
+Verdict = Literal["fits", "close", "off", "unknown"]
+Key = tuple[str, str]
+"""Group and name of a figure."""
+
+STATES, STATES_TIME = "ends of attempts", "GPU time by end"
+SIZES, SIZES_TIME = "jobs by size", "GPU time by size"
+WAIT_MEDIAN, WAIT_P90 = "median wait by size", "90 % wait by size"
+COUNTS = "counts"
+SHARES = (STATES, STATES_TIME, SIZES, SIZES_TIME)
+WAITS = (WAIT_MEDIAN, WAIT_P90)
+UTILISATION = "utilisation"
+FAILURES = "infrastructure failures"
+
+CLOSE_SHARE, CLOSE_RATIO, CLOSE_WAIT_S = 0.01, 0.1, 60.0
+"""Outside of its range, a figure is still close within one percentage point, ten per cent or a minute."""
+FEWEST_REPLICAS = 3
+FEWEST_WAITS = 5
+WARM_UP_S = 7 * DAY_S
+BUSY_AT_ONCE = 0.5
+"""A log that begins with this share of its mean use began on a busy cluster."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure of the log beside the simulated ones."""
+
+    group: str
+    name: str
+    real: float
+    middle: float
+    """Mean of the replicas (of waits the geometric mean)."""
+    low: float
+    high: float
+    """Range for one more replica, 5 to 95 %."""
+    verdict: Verdict
+    """Inside the range; outside but close; outside; too few replicas had it."""
+
+
+@dataclass(frozen=True)
+class GoodnessOfFit:
+    """A log and simulations of a scenario, side by side."""
+
+    calibration: Calibration
+    rows: list[Row]
+    replicas: int
+    seed: int
+    warm_up_days: float
+    """Simulated before the counting begins, because the log begins on a busy cluster."""
+
+    @property
+    def table(self) -> pa.Table:
+        """One row a figure."""
+        names = ("group", "name", "real", "middle", "low", "high", "verdict")
+        return pa.table({name: [getattr(row, name) for row in self.rows] for name in names})
+
+    def count(self, verdict: Verdict) -> int:
+        """Figures with this verdict."""
+        return sum(row.verdict == verdict for row in self.rows)
+
+    def of(self, group: str) -> list[Row]:
+        """The figures of one group."""
+        return [row for row in self.rows if row.group == group]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "replicas": self.replicas,
+            "seed": self.seed,
+            "days": self.calibration.days,
+            "warm_up_days": self.warm_up_days,
+            "fits": self.count("fits"),
+            "close": self.count("close"),
+            "off": self.count("off"),
+            "figures": self.table.to_pylist(),
+        }
+
+
+def goodness_of_fit(
+    log: str | Path | Store | FleetLog,
+    made: Calibration,
+    *,
+    replicas: int = 8,
+    seed: int = 1,
+    processes: int | None = None,
+    on_progress: OnProgress | None = None,
+) -> GoodnessOfFit:
+    """Simulate a scenario and hold it against the log that it was fitted to.
+
+    Args:
+        log: the log.
+        made: of `calibrate`; its scenario may have been edited since.
+        replicas: simulations, with the seeds `seed`, `seed` + 1, ...
+        seed: the first one.
+        processes: that simulate side by side; None: one for each processor.
+        on_progress: called with the replicas done and their number.
+
+    Raises:
+        InputError: with fewer than three replicas.
+    """
+    if replicas < FEWEST_REPLICAS:
+        raise InputError(
+            "too few replicas to tell a range",
+            found=str(replicas),
+            expected=f"{FEWEST_REPLICAS} or more",
+        )
+    log = open_log(log)
+    scenario, days = made.scenario, made.days
+    processors = without_gpus(log)
+    since = FleetLog(log.store, log.assumptions)
+    since.since_s = max(float(scenario.begin_s), log.begin_s)
+    real = figures(since, scenario, days, processors)
+    warm_up_s = min(WARM_UP_S, days * DAY_S) if _begins_busy(since, processors) else 0.0
+    warm_up_s = math.ceil(warm_up_s)
+    begin = iso(scenario.begin_s - warm_up_s)
+    assert begin is not None
+    earlier = replace(scenario, begin=begin)
+    tasks = [Task(earlier, days + warm_up_s / DAY_S, seed + i) for i in range(replicas)]
+    work = partial(_replica, days=days, warm_up_s=warm_up_s, assumptions=log.assumptions)
+    with track("simulating replicas", replicas, "replicas") as bar:
+        shown = 0
+
+        def advance(done: int, total: int) -> None:
+            nonlocal shown
+            bar.advance(done - shown)
+            shown = done
+            if on_progress is not None:
+                on_progress(done, total)
+
+        found = cast(
+            "list[dict[Key, float]]",
+            play(tasks, processes=processes, on_progress=advance, work=cast("Any", work)),
+        )
+    return GoodnessOfFit(made, list(compared(real, found)), replicas, seed, warm_up_s / DAY_S)
+
+
+def _replica(
+    task: Task, *, days: float, warm_up_s: float, assumptions: Assumptions
+) -> dict[Key, float]:
+    """The figures of one simulated log."""
+    from holdfast.fleet.simulation.engine import run
+    from holdfast.fleet.simulation.log_writing import write_log
+
+    history = run(task.scenario, days=task.days, seed=task.seed)
+    with TemporaryDirectory(prefix="holdfast-") as folder:
+        log = FleetLog(write_log(history, Path(folder) / "store"), assumptions)
+        log.since_s = task.scenario.begin_s + warm_up_s
+        return figures(log, task.scenario, days, False)
+
+
+# --- The figures of one log ----------------------------------------------------------------------
+
+
+def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) -> dict[Key, float]:
+    """What is compared, by group and name; shares of what did not occur are left out.
+
+    Args:
+        log: with `since_s` at the beginning of the window.
+        scenario: its cluster is the base of the utilisation.
+        days: length of the window.
+        processors: take processors for GPUs.
+    """
+    t = sized(log, log.executions, processors)
+    t = t.mutate(gpu_h=t.exposed_s * t["size"] / HOUR_S, top=bucket_top(t["size"]))
+    found: dict[Key, float] = {}
+    states = log.rows(t.group_by("state").agg(n=t.count(), h=t.gpu_h.sum()))
+    found |= _shares(STATES, STATES_TIME, [(row["state"], row["n"], row["h"]) for row in states])
+    sizes = log.rows(t.group_by("top").agg(n=t.run.nunique(), h=t.gpu_h.sum()))
+    labels = [(_label(row["top"]), row["n"], row["h"]) for row in sorted(sizes, key=_top)]
+    found |= _shares(SIZES, SIZES_TIME, labels)
+    found |= _waits(log, t)
+    gpu_hours = sum(row["h"] or 0.0 for row in states)
+    cluster = scenario.cluster
+    capacity = cluster.nodes * cluster.gpus_per_node * days * 24
+    failed = infrastructure_failures(log).semi_join(t, "key")
+    ended = log.rows(failed.agg(n=failed.count(), down=(failed.state == "NODE_FAIL").sum()))[0]
+    taken = log.rows(preemptions(log).semi_join(t, "key").agg(n=lambda t: t.count()))[0]["n"]
+    found |= {
+        (COUNTS, UTILISATION): gpu_hours / capacity,
+        (COUNTS, "jobs that ran"): float(sum(row["n"] for row in sizes)),
+        (COUNTS, "attempts"): float(sum(row["n"] for row in states)),
+        (COUNTS, FAILURES): float(ended["n"]),
+        (COUNTS, "failures that ended as NODE_FAIL"): float(ended["down"] or 0),
+        (COUNTS, "preemptions"): float(taken),
+    }
+    return found
+
+
+def _top(row: Mapping[str, Any]) -> int:
+    return int(row["top"])
+
+
+def _label(top: int) -> str:
+    return f"{bucket_label(top)} GPU{'s' if top > 1 else ''}"
+
+
+def _shares(
+    by_count: str, by_time: str, rows: Sequence[tuple[str, float, float]]
+) -> dict[Key, float]:
+    count = sum(row[1] for row in rows) or 1.0
+    hours = sum(row[2] or 0.0 for row in rows) or 1.0
+    return {
+        **{(by_count, name): n / count for name, n, _ in rows},
+        **{(by_time, name): (h or 0.0) / hours for name, _, h in rows},
+    }
+
+
+def _waits(log: FleetLog, t: Any) -> dict[Key, float]:
+    """Quantiles of the wait before a start, by size, of attempts that became ready in the window."""
+    ready = ibis.coalesce(t.eligible_s, t.submit_s)
+    t = t.mutate(ready=ready).filter(lambda t: t.ready >= int(log.begin_s))
+    waited = ibis.greatest(t.start_s - t.ready, 0).cast("float64")
+    t = t.mutate(waited=waited)
+    rows = log.rows(
+        t.group_by("top").agg(n=t.count(), half=t.waited.quantile(0.5), most=t.waited.quantile(0.9))
+    )
+    found = {}
+    for row in sorted(rows, key=_top):
+        if row["n"] >= FEWEST_WAITS:
+            found[WAIT_MEDIAN, _label(row["top"])] = float(row["half"])
+            found[WAIT_P90, _label(row["top"])] = float(row["most"])
+    return found
+
+
+def _begins_busy(log: FleetLog, processors: bool) -> bool:
+    """Whether the cluster was in use when the window began."""
+    t = sized(log, log.executions, processors)
+    begin, end = log.begin_s, log.end_s
+    running = t.filter((t.start_s <= begin) & (t.stop_s > begin))
+    at_once = log.rows(running.agg(n=running["size"].sum()))[0]["n"] or 0
+    total = log.rows(t.agg(h=(t.exposed_s * t["size"]).sum()))[0]["h"] or 0
+    mean = total / max(end - begin, 1.0)
+    return bool(at_once > BUSY_AT_ONCE * mean)
+
+
+# --- The comparison ------------------------------------------------------------------------------
+
+
+def compared(real: Mapping[Key, float], simulated: Sequence[Mapping[Key, float]]) -> Iterator[Row]:
+    """Each figure beside its simulated range; what one side lacks counts as zero, but for waits."""
+    keys = dict.fromkeys(real) | dict.fromkeys(key for each in simulated for key in each)
+    order = [*SHARES, *WAITS, COUNTS]
+    for group, name in sorted(keys, key=lambda key: order.index(key[0])):
+        key = (group, name)
+        missing = math.nan if group in WAITS else 0.0
+        values = np.array([each.get(key, missing) for each in simulated])
+        values = values[~np.isnan(values)]
+        value = real.get(key, missing)
+        if values.size < FEWEST_REPLICAS or math.isnan(value):
+            middle = float(values.mean()) if values.size else math.nan
+            yield Row(group, name, value, middle, math.nan, math.nan, "unknown")
+            continue
+        middle, (low, high) = prediction(values, group in WAITS)
+        if group in SHARES or name == UTILISATION:
+            high = min(high, 1.0)
+        yield Row(group, name, value, middle, low, high, _verdict(group, name, value, low, high))
+
+
+def prediction(values: Array, skewed: bool) -> tuple[float, Interval]:
+    """Mean of the replicas and the 5 to 95 % range of one more; not below zero.
+
+    Args:
+        values: shape [replicas], at least two.
+        skewed: computed in log(1 + value).
+    """
+    from scipy.special import stdtrit
+
+    forward: Callable[[Array], Array] = np.log1p if skewed else lambda x: x
+    back: Callable[[float], float] = math.expm1 if skewed else lambda x: x
+    seen = forward(values)
+    n, mean, spread = seen.size, float(seen.mean()), float(seen.std(ddof=1))
+    half = float(stdtrit(n - 1, 0.95)) * spread * math.sqrt(1 + 1 / n)
+    return back(mean), (max(back(mean - half), 0.0), back(mean + half))
+
+
+def _verdict(group: str, name: str, real: float, low: float, high: float) -> Verdict:
+    if low - 1e-9 <= real <= high + 1e-9:
+        return "fits"
+    off = low - real if real < low else real - high
+    near = low if real < low else high
+    if group in SHARES or name == UTILISATION:
+        return "close" if off <= CLOSE_SHARE else "off"
+    slack = CLOSE_WAIT_S if group in WAITS else 1.0
+    return "close" if off <= max(CLOSE_RATIO * near, slack) else "off"
