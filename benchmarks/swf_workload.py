@@ -12,12 +12,27 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.fleet.simulation.engine import Run
+from holdfast.fleet.simulation.records import Jobs, State
+from holdfast.fleet.simulation.scenario import (
+    Checkpoint,
+    Cluster,
+    Qos,
+    Scenario,
+    Scheduler,
+    Size,
+)
+from holdfast.fleet.simulation.scenario import Workload as Arrivals
+
 Integers = npt.NDArray[np.int64]
+
+
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Jobs in order of submission on a machine of equal processors; times are whole seconds."""
+    """Jobs in order of submission on a machine of equal processors; times are whole numbers of any unit."""
 
     processors: int
     """Of the machine."""
@@ -55,7 +70,7 @@ def random_workload(
         exact_limits: share of jobs whose limit is their runtime.
         ties: share of jobs submitted at the same moment as the job before.
         full_machine: share of jobs that need every processor.
-        mean_runtime: seconds.
+        mean_runtime: of all jobs; the larger, the fewer end at one moment.
     """
     rng = np.random.default_rng(seed)
     size = 2 ** rng.integers(0, int(np.log2(processors)) + 1, jobs)
@@ -97,3 +112,58 @@ def write_swf(workload: Workload, path: Path) -> None:
             f"{number} {submit} -1 {runtime} {size} -1 -1 {size} {limit} -1 1 1 1 1 1 1 -1 -1"
         )
     path.write_text("\n".join(lines) + "\n", encoding="ascii")
+
+
+# --- The same for holdfast: a millisecond is the unit of time ------------------------------------
+
+
+def machine(processors: int, *, backfill: bool) -> Scenario:
+    """A machine on which nothing but the scheduling counts.
+
+    Each processor is a node of one GPU; nothing fails, nothing is preempted, jobs neither initialise nor
+    write checkpoints, and after every event the whole queue is looked at.
+    """
+    far = 36_500 * 86_400.0
+    return Scenario(
+        name="batch",
+        cluster=Cluster(processors, gpus_per_node=1, nodes_per_rack=1, nodes_per_pod=processors),
+        qos=(Qos("all", 1),),
+        workload=Arrivals(jobs_per_day=1.0, sizes=(Size(1, 1.0, 1.0),)),
+        scheduler=Scheduler(
+            policy="easy" if backfill else "fcfs",
+            interval_s=0.0,
+            depth=0,
+            preemption=False,
+            time_limit_s=far,
+        ),
+        checkpoint=Checkpoint(interval_s=far, write_s=0.0, init_s=0.0),
+    )
+
+
+def jobs_of(workload: Workload) -> Jobs:
+    """The jobs as the simulator takes them."""
+    count = len(workload)
+    return Jobs(
+        submit_ms=workload.submit,
+        gpus=workload.size.astype(np.int32),
+        work_ms=workload.runtime,
+        limit_ms=workload.limit,
+        qos=np.zeros(count, np.int16),
+        user=np.zeros(count, np.int32),
+        end_state=np.full(count, State.COMPLETED, np.int8),
+    )
+
+
+def days_for(workload: Workload) -> float:
+    """Days in which the jobs have surely ended: even if no two of them ran at once."""
+    return (int(workload.submit[-1]) + int(workload.runtime.sum()) + 1) / DAY_MS
+
+
+def starts_of(made: Run) -> Integers:
+    """When each job started; every job must have run exactly once."""
+    attempts = made.attempts
+    if not (np.sort(attempts.job) == np.arange(len(made.jobs.gpus))).all():
+        raise ValueError("a job did not run exactly once")
+    starts = np.empty(len(attempts.job), np.int64)
+    starts[attempts.job] = attempts.start_ms
+    return starts

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from simulation.reference_scheduler import Job, start_times
+from reference_scheduler import Job, start_times
 
 from swf_workload import Workload, random_workload, write_swf
 
