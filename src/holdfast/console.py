@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Result(Protocol):
     """What a room's function returns."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any] | list[dict[str, Any]]:
         """The JSON that programs read, with stable keys."""
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.console import JsonOption, QuietOption, duration, emit, remark
+from holdfast.console import JsonOption, QuietOption, VerboseOption, duration, emit, remark
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
@@ -108,3 +108,86 @@ def simulate(
 
     emit(run(made, output, days=length, seed=seed), as_json, terminal.simulated)
     remark(f"store: {output}", quiet or as_json)
+
+
+def whatif(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[STORE] [CHANGE]...",
+            help="A store, unless --preset or --scenario says what to simulate; then changes.",
+        ),
+    ] = None,
+    preset: PresetOption = None,
+    scenario: ScenarioOption = None,
+    replicas: Annotated[
+        int, typer.Option("--replicas", min=2, help="Simulations of each scenario.")
+    ] = 8,
+    length: Annotated[
+        float | None,
+        typer.Option(
+            "--days",
+            parser=days,
+            metavar="DAYS",
+            help="How long each one is; else as long as the log, 28 days for a scenario.",
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+    given: SetOption = None,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes", min=1, help="Side by side on this machine; else all processors."
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="URL", help="Simulate on a Ray cluster: ray://HOST:10001."),
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the result as a page.")
+    ] = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What changes would win: a fleet with and without them, simulated side by side.
+
+    A change is KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: "failure_rate*0.5",
+    "checkpoint.write=30s", "replace=node05,node09", "lemons=off; checkpoint.interval=30m". Without any,
+    the usual ones are tried. --set says what is so before and after.
+    """
+    from holdfast.fleet.simulation import terminal
+    from holdfast.fleet.simulation.comparison import whatif as run
+
+    changes = list(arguments or [])
+    source: Path | Scenario
+    if preset is None and scenario is None:
+        if not changes:
+            raise InputError(
+                "nothing to simulate",
+                expected="a store, --preset small or --scenario FILE",
+            )
+        source = Path(changes.pop(0))
+        if not source.is_dir():
+            raise InputError(
+                "there is no such store",
+                path=source,
+                remedy="put the store first, or name a scenario with --preset or --scenario",
+            )
+    else:
+        source = chosen_scenario(preset, scenario, [])
+    found = run(
+        source,
+        changes,
+        replicas=replicas,
+        days=length,
+        seed=seed,
+        processes=processes,
+        ray=ray,
+        html=html,
+        given=given or [],
+    )
+    emit(found, as_json, lambda result: terminal.what_if(result, verbose))
+    if html is not None:
+        remark(f"report: {html}", quiet or as_json)
