@@ -13,13 +13,15 @@ from threading import Event
 import pyarrow as pa
 
 from holdfast.errors import InputError
+from holdfast.fleet import Assumptions
 from holdfast.report import Finding, Page, Section, Table, Unknown
 
 
 def whatif(
-    source: str,
+    source: Path,
     changes: Sequence[str],
     *,
+    assumptions: Assumptions,
     replicas: int,
     days: float | None,
     seed: int,
@@ -39,7 +41,8 @@ def whatif(
     for done in range(replicas):
         on_progress(done + 1, replicas)
     table = pa.table({"change": list(changes), "difference": [0.01 * seed] * len(changes)})
-    text = f"{changes[0]} raises it over {replicas} replicas of {days} days, given {list(given)}."
+    text = f"{changes[0]} raises it over {replicas} replicas of {days} days, given {list(given)}, "
+    text += f"a checkpoint every {assumptions.checkpoint_interval_s:g} s."
     return Page(
         "What if",
         findings=[Finding(text, "gain", "Recommended.")],

@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from standin_whatif import whatif
 
 from holdfast.errors import InputError
+from holdfast.fleet import Assumptions
 from holdfast.fleet.console.experiments import (
     MOST_CHANGES,
     MOST_WAITING,
@@ -45,7 +46,7 @@ def asked(*changes: str) -> Request:
 
 @pytest.fixture
 def queue(tmp_path: Path) -> Iterator[Experiments]:
-    made = Experiments(tmp_path, whatif, processes=1)
+    made = Experiments(tmp_path, Assumptions(), whatif, processes=1)
     yield made
     made.close()
 
@@ -71,7 +72,8 @@ def test_runs_one_after_the_other(queue: Experiments) -> None:
         assert run.state == "done", run.error
         assert (run.done, run.total) == (4, 4)
         assert run.page is not None
-        text = f"{change} raises it over 4 replicas of None days, given []."
+        text = f"{change} raises it over 4 replicas of None days, given [], "
+        text += "a checkpoint every 3600 s."
         assert run.page.findings[0].text == text
         assert run.sections[0]["id"] == "gain"
         assert run.seconds > 0
@@ -103,7 +105,7 @@ def test_a_run_is_cancelled_and_the_next_begins(queue: Experiments, tmp_path: Pa
 
 
 def test_closing_ends_what_runs(tmp_path: Path) -> None:
-    queue = Experiments(tmp_path, whatif, processes=1)
+    queue = Experiments(tmp_path, Assumptions(), whatif, processes=1)
     running, waiting = queue.submit(asked(HANG)), queue.submit(asked("nodes+1"))
     until(lambda: bool(hung(tmp_path)))
     queue.close()
@@ -164,7 +166,7 @@ def test_from_the_form_to_the_answer(console: TestClient) -> None:
     assert state["state"] == "done"
     page = console.get(address).text
     assert "pull=node05 raises it over 4 replicas" in page
-    assert "given [&#39;checkpoint.write=5m&#39;]" in page
+    assert "given [&#39;checkpoint.write=5m&#39;], a checkpoint every 60 s" in page
     assert "nothing was simulated &lt;b&gt;here" in page
     again = re.search(r'href="(/whatif\?[^"]*)"', page)
     assert again is not None

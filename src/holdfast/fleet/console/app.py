@@ -88,7 +88,7 @@ class Console:
         patience_s: float,
     ) -> None:
         self.snapshots = Snapshots(store, assumptions, prepare=pages.prepare, patience_s=patience_s)
-        self.experiments = Experiments(store, whatif)
+        self.experiments = Experiments(store, assumptions, whatif)
         self.exporter = metrics.Exporter()
         self.watcher = watcher
 

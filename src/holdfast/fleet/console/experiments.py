@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Any, Literal
 
 from holdfast.errors import HoldfastError, InputError
+from holdfast.fleet.assumptions import Assumptions
 from holdfast.report import Page, parts
 
 MOST_CHANGES = 20
@@ -42,9 +43,10 @@ WhatIf = Callable[..., Page]
 
 
 def simulate_changes(
-    store: str,
+    store: Path,
     changes: list[str],
     *,
+    assumptions: Assumptions,
     given: list[str],
     replicas: int,
     days: float | None,
@@ -57,11 +59,12 @@ def simulate_changes(
     Raises:
         InputError: as `whatif`.
     """
+    from holdfast.fleet.log import open_log
     from holdfast.fleet.simulation.comparison import whatif
     from holdfast.fleet.simulation.whatif_page import page
 
     found = whatif(
-        store,
+        open_log(store, assumptions=assumptions),
         changes,
         given=given,
         replicas=replicas,
@@ -206,13 +209,21 @@ class Experiments:
     """The queue of a console.
 
     Args:
-        store: whose log the changes are tried on.
+        store: whose log the changes are tried on ...
+        assumptions: ... with what is assumed where it is silent.
         whatif: the function that tries them; a process of its own calls it, so it must be importable.
         processes: how many replicas may run at once.
     """
 
-    def __init__(self, store: Path, whatif: WhatIf, *, processes: int | None = None) -> None:
-        self._store = store
+    def __init__(
+        self,
+        store: Path,
+        assumptions: Assumptions,
+        whatif: WhatIf,
+        *,
+        processes: int | None = None,
+    ) -> None:
+        self._source = (store, assumptions)
         self._whatif = whatif
         self._processes = processes or max(1, (os.cpu_count() or 2) - 1)
         self._numbers = count(1)
@@ -299,7 +310,7 @@ class Experiments:
                 ours, theirs = get_context("spawn").Pipe()
                 self._process = get_context("spawn").Process(
                     target=run,
-                    args=(theirs, self._whatif, self._store, waiting.request, self._processes),
+                    args=(theirs, self._whatif, self._source, waiting.request, self._processes),
                     name=f"what-if {waiting.number}",
                 )
                 self._process.start()
@@ -359,15 +370,22 @@ class Experiments:
             experiment.state = "failed"
 
 
-def run(pipe: Connection, whatif: WhatIf, store: Path, request: Request, processes: int) -> None:
+def run(
+    pipe: Connection,
+    whatif: WhatIf,
+    source: tuple[Path, Assumptions],
+    request: Request,
+    processes: int,
+) -> None:
     """Try the changes and tell the console; the target of the process."""
     with suppress(OSError, AttributeError):
         os.setsid()  # type: ignore[attr-defined,unused-ignore]
     Thread(target=_end_with_the_console, args=(pipe,), daemon=True).start()
     try:
         page = whatif(
-            str(store),
+            source[0],
             list(request.changes),
+            assumptions=source[1],
             replicas=request.replicas,
             days=request.days,
             seed=request.seed,

@@ -333,4 +333,4 @@ def status(run: Experiment) -> str:
         return f"Calibrating the simulator to the log, {duration(told['seconds'])} so far."
     left = told["seconds_left"]
     rest = "" if left is None else f", about {duration(left)} left"
-    return f"{run.done:,} of {run.total:,} replicas{rest}."
+    return f"{run.done:,} of {run.total:,} simulations{rest}."

@@ -1,0 +1,226 @@
+"""The console in a browser, as an operator uses it: load, sort, open, drag, run."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+from standin_whatif import whatif
+
+from holdfast.console import duration
+from holdfast.fleet import Assumptions, expected_ettr
+from holdfast.fleet.console.app import create_app
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_MS = 60_000
+
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}")
+
+
+@pytest.fixture(scope="module")
+def address(testbed_store_told: Path, assumptions: Assumptions) -> Iterator[str]:
+    """Of a console that a server of its own shows on a free port of the loopback."""
+    app = create_app(testbed_store_told, assumptions=assumptions, whatif=whatif, patience_s=60)
+    config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        thread = Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
+        thread.start()
+        yield f"http://127.0.0.1:{port}"
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """A tab that fails the test if a script fails or the policy blocks something."""
+    trouble: list[str] = []
+    context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    tab = context.new_page()
+    tab.on("pageerror", lambda error: trouble.append(str(error)))
+    tab.on("console", lambda said: trouble.append(said.text) if said.type == "error" else None)
+    tab.on("request", lambda each: trouble.append(each.url) if address not in each.url else None)
+    yield tab
+    context.close()
+    # A field that makes no sense is answered with 400, which the browser notes as an error.
+    expected = ("data:", "Failed to load resource: the server responded with a status of 400")
+    assert not [each for each in trouble if not each.startswith(expected)]
+
+
+def column(page: Page, place: int) -> list[str]:
+    return page.locator(f"#lemons-table-1 tbody td:nth-child({place})").all_inner_texts()
+
+
+def test_the_summary_and_the_way_to_its_evidence(page: Page) -> None:
+    page.goto("/")
+    expect(page.locator("#findings li").first).to_contain_text("GPU-hours were lost")
+    expect(page.locator("#yesterday .plot svg")).to_be_visible()
+    page.get_by_role("link", name="Evidence for finding 2").click()
+    page.wait_for_url("**/nodes#lemons")
+    expect(page.locator("nav a[aria-current=page]")).to_have_text("Nodes")
+
+
+def test_a_table_is_sorted_with_the_keyboard(page: Page) -> None:
+    page.goto("/nodes")
+    head = page.locator("#lemons-table-1 th").first
+    assert head.get_attribute("aria-sort") == "none"
+    head.get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    assert column(page, 1) == [f"node{k:02}" for k in range(1, 17)]
+    page.keyboard.press("Space")
+    expect(head).to_have_attribute("aria-sort", "descending")
+    assert column(page, 1) == [f"node{k:02}" for k in range(16, 0, -1)]
+    blame = page.locator("#lemons-table-1 th", has_text="Blame")
+    blame.get_by_role("button").click()
+    expect(blame).to_have_attribute("aria-sort", "descending")
+    expect(head).to_have_attribute("aria-sort", "none")
+    values = [float(text) for text in column(page, 4)]
+    assert values == sorted(values, reverse=True)
+
+
+def test_the_drawer_opens_closes_and_has_an_address(page: Page) -> None:
+    page.goto("/nodes")
+    link = page.get_by_role("link", name="node16")
+    link.focus()
+    page.keyboard.press("Enter")
+    drawer = page.get_by_role("dialog", name="node16")
+    expect(drawer).to_be_visible()
+    expect(drawer.get_by_role("heading", name="Is it a lemon?")).to_be_visible()
+    expect(drawer).to_contain_text("jobs that exclude it")
+    expect(drawer).to_contain_text("When was it out of service?")
+    assert urlsplit(page.url).path == "/nodes/node16"
+    page.keyboard.press("Escape")
+    expect(drawer).to_be_hidden()
+    expect(link).to_be_focused()
+    assert urlsplit(page.url).path == "/nodes"
+    link.click()
+    expect(drawer).to_be_visible()
+    page.reload()  # the address is that of the node's own page
+    expect(page.get_by_role("heading", level=1)).to_have_text("node16")
+
+
+def test_a_job_is_found(page: Page) -> None:
+    page.goto("/jobs")
+    page.get_by_label("Job id, user, node").fill("93")
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="93", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Job 93")
+    expect(page.locator("#timeline .plot svg")).to_be_visible()
+    expect(page.locator("#timeline-table-1 tbody tr")).to_have_count(10)
+
+
+def ettr_shown(page: Page) -> str:
+    return page.locator("[data-out=ettr]").inner_text().replace("\u00a0", " ")
+
+
+def curve(page: Page) -> str:
+    """The curve as it is drawn."""
+    page.wait_for_function("document.querySelector('#explorer .plot').view")
+    lines = page.locator("#explorer .plot g.mark-line path")
+    return lines.nth(1).get_attribute("d") or ""
+
+
+def test_a_slider_redraws_the_curve_and_the_address(page: Page) -> None:
+    page.goto(
+        "/ettr?nodes=1500&failures_per_1000_node_days=6.5&checkpoint=1h&write=5m&init=5m&queue=0s"
+    )
+    drawn = curve(page)
+    expect(page.locator("[data-out=best_interval]")).to_have_text("35 min 10 s")
+    slider = page.get_by_role("slider", name="A checkpoint write stops it for")
+    slider.focus()
+    page.keyboard.press("PageDown")  # one move, so one answer
+    field = page.get_by_role("textbox", name="A checkpoint write stops it for")
+    expect(field).not_to_have_value("5m")
+    expect(page.locator("[data-out=best_interval]")).not_to_have_text("35 min 10 s")
+    expect(slider).not_to_have_attribute("aria-valuetext", "5m")
+    query = {name: texts[0] for name, texts in parse_qs(urlsplit(page.url).query).items()}
+    assert query["write"] == field.input_value() == slider.get_attribute("aria-valuetext")
+    assert curve(page) != drawn
+    write = duration(query["write"])
+    assert write < 300
+    shown = ettr_shown(page)
+    exact = expected_ettr(1500, 6.5e-3, 3600, init_s=300, write_s=write)
+    assert shown == f"{100 * exact:.1f} %"
+    redrawn = curve(page)
+    page.reload()  # what was shared shows the same
+    expect(field).to_have_value(query["write"])
+    assert ettr_shown(page) == shown
+    assert curve(page) == redrawn
+
+
+def test_a_field_that_makes_no_sense_says_so_and_keeps_the_curve(page: Page) -> None:
+    page.goto("/ettr?nodes=100")
+    drawn = curve(page)
+    nodes = page.get_by_role("textbox", name="Nodes of the job")
+    with page.expect_response("**/ettr/curve?*"):
+        nodes.fill("many")
+    expect(page.get_by_role("alert")).to_contain_text("is no number")
+    assert curve(page) == drawn
+    assert "nodes=100" in page.url
+
+
+def test_a_what_if_runs_and_shows_its_answer(page: Page) -> None:
+    page.goto("/whatif")
+    page.get_by_label("pull=node05").check()
+    page.get_by_label("More changes, one a line").fill("failure_rate*0.25")
+    page.get_by_label("Replicas").fill("3")
+    page.get_by_role("button", name="Run").click()
+    page.wait_for_url("**/whatif/*")
+    expect(page.locator("#findings")).to_contain_text("pull=node05 raises it over 3 replicas")
+    expect(page.locator("#gain tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="Change something and run again").click()
+    expect(page.get_by_label("pull=node05")).to_be_checked()
+    expect(page.get_by_label("More changes, one a line")).to_have_value("failure_rate*0.25")
+
+
+def test_a_what_if_is_cancelled(page: Page) -> None:
+    page.goto("/whatif?change=nodes%2B1003&replicas=4")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("status").first).to_contain_text("1 of 4 simulations")
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_role("heading", name="Cancelled")).to_be_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", ["/", "/nodes", "/ettr", "/whatif", "/jobs/93"])
+def test_a_phone_needs_no_sideways_scrolling(
+    browser: Browser, address: str, path: str, scheme: str
+) -> None:
+    size = {"width": 390, "height": 844}
+    context = browser.new_context(base_url=address, viewport=size, color_scheme=scheme)
+    tab = context.new_page()
+    tab.goto(path)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == (
+        "rgb(255, 255, 255)" if scheme == "light" else "rgb(21, 24, 28)"
+    )
+    context.close()
