@@ -32,15 +32,17 @@ from holdfast.fleet.simulation.kernel.state import (
     NEXT_SUBMIT,
     NODE_ROWS,
     NOW,
+    PREEMPTED,
     QUEUED,
     REPAIR,
     ROWS,
+    RUNNING,
     UP,
+    YES,
+    ZERO,
     Simulation,
+    wide,
 )
-from holdfast.fleet.simulation.records import State
-
-PREEMPTED, RUNNING = int(State.PREEMPTED), int(State.RUNNING)
 
 
 @njit(cache=True)
@@ -109,12 +111,13 @@ def _call_for_pass_at(sim: Simulation, time: int) -> None:
 def _happen(sim: Simulation) -> bool:
     """Let the first planned event happen; False: it was called off."""
     heap, slots, nodes = sim.heap, sim.slots, sim.nodes
-    kind, index, generation = heap[0].order >> 56, heap[0].index, heap[0].generation
+    # Every number of a node, job or slot is an int64 here: each function is compiled once.
+    kind, index, generation = heap[0].order >> 56, wide(heap[0].index), heap[0].generation
     drop_first(sim)
     if kind in (END, KILL):
         if slots[index].generation != generation:
             return False
-        end(sim, index, slots[index].ending if kind == END else PREEMPTED)
+        end(sim, index, wide(slots[index].ending) if kind == END else PREEMPTED)
     elif kind in (FAIL, REPAIR):
         if nodes[index].generation != generation:
             return False
@@ -140,7 +143,7 @@ def _start_held(sim: Simulation, job: int) -> None:
     """Start a job for which others were preempted."""
     nodes, chosen, pods = sim.nodes, sim.scratch[0], sim.scratch[2]
     pods[: sim.lists.size - sim.rules[0].gpus_per_node] = 0
-    count = touched = 0
+    count = touched = ZERO
     for node in range(nodes.size):
         if nodes[node].held_for == job:
             nodes[node].held_for = -1
@@ -158,5 +161,5 @@ def finish(sim: Simulation, now: int) -> None:
     sim.counters[NOW] = now
     for slot in range(sim.slots.size):
         if sim.slots[slot].job >= 0:
-            record(sim, slot, RUNNING, now, True)
+            record(sim, slot, RUNNING, now, YES)
             sim.out[sim.counters[ROWS] - 1].end_ms = -1

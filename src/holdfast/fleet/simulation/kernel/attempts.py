@@ -10,67 +10,72 @@ from numba import njit
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import list_node
 from holdfast.fleet.simulation.kernel.state import (
+    COMPLETED,
     DRAINING,
     ELIGIBLE,
     END,
     EVENTS,
     HELD,
+    NEVER,
     NODE_ROWS,
     NOW,
     OUT,
+    PREEMPTED,
     REPAIR,
+    REQUEUED,
     ROWS,
+    TIMEOUT,
     UNUSED,
     Simulation,
+    wide,
 )
 from holdfast.fleet.simulation.portable import NODE, REQUEUE, exp, ln, stream, uniform, weibull
-from holdfast.fleet.simulation.records import Array, State
-
-COMPLETED, TIMEOUT = int(State.COMPLETED), int(State.TIMEOUT)
-REQUEUED, PREEMPTED = int(State.REQUEUED), int(State.PREEMPTED)
+from holdfast.fleet.simulation.records import Array
 
 
 @njit(cache=True)
 def start(sim: Simulation, job: int, chosen: Array, count: int, pods: int) -> None:
     """Start a job on the chosen nodes now."""
-    jobs, nodes, slots, rules, counters = sim.jobs, sim.nodes, sim.slots, sim.rules[0], sim.counters
+    rules, counters, mine = sim.rules[0], sim.counters, sim.jobs[job]
     now = counters[NOW]
     counters[EVENTS] += 1
     counters[UNUSED] -= 1
-    slot = slots[counters[UNUSED]].unused
-    slots[slot].job, slots[slot].start = job, now
-    slots[slot].limit = now + jobs[job].limit_ms
-    slots[slot].offset, slots[slot].count = counters[NODE_ROWS], count
-    slots[slot].stopped = slots[slot].signal = -1
-    slots[slot].failure = slots[slot].preemptor = -1
-    gpus = min(jobs[job].gpus, rules.gpus_per_node)
-    hazard = rules.fleet_rate + pods * rules.pod_rate
+    place = wide(sim.slots[counters[UNUSED]].unused)
+    slot = sim.slots[place]
+    slot.job, slot.start, slot.limit = job, now, now + mine.limit_ms
+    slot.rank = sim.classes[mine.qos].rank
+    slot.gpus = min(mine.gpus, rules.gpus_per_node)
+    slot.offset, slot.count = counters[NODE_ROWS], count
+    slot.stopped = slot.signal = -1
+    slot.failure = slot.preemptor = -1
+    slot.hazard = rules.fleet_rate + pods * rules.pod_rate
     for k in range(count):
-        node = chosen[k]
-        sim.node_rows[counters[NODE_ROWS] + k] = node
-        sim.on_node[node, nodes[node].attempts] = slot
-        nodes[node].attempts += 1
-        nodes[node].free -= gpus
-        nodes[node].until = max(nodes[node].until, slots[slot].limit)
-        hazard += sim.nodes[node].rate
-        list_node(sim, node)
-    slots[slot].hazard = hazard
+        node = sim.nodes[chosen[k]]
+        sim.node_rows[counters[NODE_ROWS] + k] = chosen[k]
+        sim.on_node[chosen[k], node.attempts] = place
+        if node.attempts == 0:
+            node.oldest, node.rank = now, slot.rank
+        node.newest, node.rank = now, max(node.rank, slot.rank)
+        node.attempts += 1
+        node.free -= slot.gpus
+        node.until = max(node.until, slot.limit)
+        slot.hazard += node.rate
+        list_node(sim, wide(chosen[k]))
     counters[NODE_ROWS] += count
-    sim.jobs[job].attempts += 1
+    mine.attempts += 1
 
-    rest = jobs[job].work_ms - sim.jobs[job].done
-    ending, last = _ending(sim, job, rest)
-    if last > jobs[job].limit_ms:
-        ending, last = TIMEOUT, jobs[job].limit_ms
-    slots[slot].ending = ending
-    plan(sim, now + last, END, slot, slots[slot].generation)
+    ending, last = _ending(sim, job, mine.work_ms - mine.done)
+    if last > mine.limit_ms:
+        ending, last = TIMEOUT, mine.limit_ms
+    slot.ending = ending
+    plan(sim, now + last, END, place, slot.generation)
 
 
 @njit(cache=True)
 def _ending(sim: Simulation, job: int, rest: int) -> tuple[int, int]:
     """In which state an attempt ends if nothing happens to it, and after which time."""
     rules, attempt = sim.rules[0], sim.jobs[job].attempts
-    state = sim.jobs[job].end_state
+    state = wide(sim.jobs[job].end_state)
     if math.isfinite(rules.requeue_scale):
         of = stream(rules.seed, REQUEUE, job)
         until = weibull(of, attempt, rules.requeue_scale, rules.requeue_shape)
@@ -103,7 +108,7 @@ def progress(rules: Any, ran: int) -> tuple[int, int, int, int]:
 def end(sim: Simulation, slot: int, state: int) -> None:
     """End an attempt now: record it, free its nodes, and send the job back if it is to run again."""
     slots, jobs, rules = sim.slots, sim.jobs, sim.rules[0]
-    now, job = sim.counters[NOW], slots[slot].job
+    now, job = sim.counters[NOW], wide(slots[slot].job)
     slots[slot].generation += 1  # its planned events do not happen
     finished = state == TIMEOUT or (state < TIMEOUT and slots[slot].failure < 0)
     kept = record(sim, slot, state, now, finished)
@@ -118,7 +123,7 @@ def end(sim: Simulation, slot: int, state: int) -> None:
 def record(sim: Simulation, slot: int, state: int, now: int, finished: bool) -> int:
     """Write an attempt's row; gives the progress that the job keeps."""
     slots, out, rules, counters = sim.slots, sim.out, sim.rules[0], sim.counters
-    job, begin, signal = slots[slot].job, slots[slot].start, slots[slot].signal
+    job, begin, signal = wide(slots[slot].job), slots[slot].start, slots[slot].signal
     stop = slots[slot].stopped if slots[slot].stopped >= 0 else now
     ran = stop - begin
     rest = sim.jobs[job].work_ms - sim.jobs[job].done
@@ -186,36 +191,50 @@ def _power(x: float, shape: float) -> float:
 
 
 @njit(cache=True)
-def _release(sim: Simulation, slot: int) -> None:
+def leaves(sim: Simulation, place: int) -> None:
+    """An attempt hangs or is told to go: its nodes are not asked for room again."""
+    slot = sim.slots[place]
+    for k in range(slot.count):
+        sim.nodes[sim.node_rows[slot.offset + k]].leaving += 1
+
+
+@njit(cache=True)
+def _release(sim: Simulation, place: int) -> None:
     """Free the nodes of an attempt that has ended."""
-    nodes, slots = sim.nodes, sim.slots
-    gpus = min(sim.jobs[slots[slot].job].gpus, sim.rules[0].gpus_per_node)
-    slots[slot].job = -1
-    slots[sim.counters[UNUSED]].unused = slot
+    slot, slots = sim.slots[place], sim.slots
+    slot.job = -1
+    slots[sim.counters[UNUSED]].unused = place
     sim.counters[UNUSED] += 1
-    for k in range(slots[slot].count):
-        node = sim.node_rows[slots[slot].offset + k]
-        nodes[node].attempts -= 1
-        last = sim.on_node[node, nodes[node].attempts]
-        until = 0
-        for place in range(nodes[node].attempts):
-            if sim.on_node[node, place] == slot:
-                sim.on_node[node, place] = last
-            until = max(until, slots[sim.on_node[node, place]].limit)
-        nodes[node].until = until
-        nodes[node].free += gpus
-        if nodes[node].status == DRAINING and nodes[node].attempts == 0:
-            take_out(sim, node)
-        elif nodes[node].held_for >= 0:
-            _node_held(sim, node)
+    left = (slot.signal >= 0) + (slot.stopped >= 0)
+    for k in range(slot.count):
+        which = wide(sim.node_rows[slot.offset + k])
+        node = sim.nodes[which]
+        node.attempts -= 1
+        node.free += slot.gpus
+        node.leaving -= left
+        last = sim.on_node[which, node.attempts]
+        node.until = node.newest = node.rank = 0
+        node.oldest = NEVER
+        for each in range(node.attempts):
+            if sim.on_node[which, each] == place:
+                sim.on_node[which, each] = last
+            other = slots[sim.on_node[which, each]]
+            node.until = max(node.until, other.limit)
+            node.oldest = min(node.oldest, other.start)
+            node.newest = max(node.newest, other.start)
+            node.rank = max(node.rank, other.rank)
+        if node.status == DRAINING and node.attempts == 0:
+            take_out(sim, which)
+        elif node.held_for >= 0:
+            _node_held(sim, which)
         else:
-            list_node(sim, node)
+            list_node(sim, which)
 
 
 @njit(cache=True)
 def _node_held(sim: Simulation, node: int) -> None:
     """A node that is held for a preemptor has more free GPUs: is it enough for it now?"""
-    job = sim.nodes[node].held_for
+    job = wide(sim.nodes[node].held_for)
     wanted = min(sim.jobs[job].gpus, sim.rules[0].gpus_per_node)
     gained = sim.nodes[node].free
     if gained < wanted or sim.jobs[job].held_left <= 0:

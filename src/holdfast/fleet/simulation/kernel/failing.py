@@ -6,7 +6,7 @@ import math
 
 from numba import njit
 
-from holdfast.fleet.simulation.kernel.attempts import end, take_out
+from holdfast.fleet.simulation.kernel.attempts import end, leaves, take_out
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import list_node
 from holdfast.fleet.simulation.kernel.preempting import let_go
@@ -19,10 +19,21 @@ from holdfast.fleet.simulation.kernel.state import (
     DRAINING,
     END,
     FAIL,
+    FAILED,
     FAILURES,
+    HIGH,
+    LOW,
+    NO,
+    NODE_FAIL,
+    NONE,
     NOW,
+    SILENT,
+    TIMEOUT,
     UP,
+    YES,
+    ZERO,
     Simulation,
+    wide,
 )
 from holdfast.fleet.simulation.portable import (
     FLEET,
@@ -34,10 +45,7 @@ from holdfast.fleet.simulation.portable import (
     stream,
     uniform,
 )
-from holdfast.fleet.simulation.records import Detected, State
 
-HIGH, LOW, SILENT = int(Detected.HIGH), int(Detected.LOW), int(Detected.SILENT)
-FAILED, TIMEOUT, NODE_FAIL = int(State.FAILED), int(State.TIMEOUT), int(State.NODE_FAIL)
 LONGEST = 4e15
 """Milliseconds: beyond it nothing is planned."""
 
@@ -82,30 +90,32 @@ def fail(sim: Simulation, node: int) -> None:
     of, number = stream(rules.seed, NODE, node), nodes[node].draws
     nodes[node].draws += 4
     u = uniform(of, number)
-    part = 0
+    part = ZERO
     while part < parts.size - 1 and u >= parts[part].share:
         part += 1
     seen = uniform(of, number + 1)
     permanent = uniform(of, number + 2) < parts[part].permanent
     crash = uniform(of, number + 3) < parts[part].crash
     if seen < parts[part].high:
-        _break(sim, node, part, HIGH, permanent, crash, -1)
+        _break(sim, node, part, HIGH, permanent, crash, NONE)
     elif seen < parts[part].high + parts[part].low:
         if nodes[node].status == UP and nodes[node].drain < 0:
-            nodes[node].drain = _write(sim, node, part, LOW, permanent, _next_check(sim, node), -1)
+            nodes[node].drain = _write(
+                sim, node, part, LOW, permanent, _next_check(sim, node), NONE
+            )
         plan_failure(sim, node)
     else:
-        _break(sim, node, part, SILENT, permanent, False, -1)
+        _break(sim, node, part, SILENT, permanent, NO, NONE)
 
 
 @njit(cache=True)
 def blast(sim: Simulation, source: int) -> None:
     """Something that many nodes share fails now: the attempts on them die."""
-    pod, number = sim.sources[source].pod, sim.counters[BLASTS]
+    pod, number = wide(sim.sources[source].pod), sim.counters[BLASTS]
     sim.counters[BLASTS] += 1
     for node in range(sim.nodes.size):
         if (pod < 0 or sim.nodes[node].pod == pod) and sim.nodes[node].status <= DRAINING:
-            _break(sim, node, sim.sources[source].kind, HIGH, False, True, number)
+            _break(sim, node, wide(sim.sources[source].kind), HIGH, NO, YES, number)
     plan_blast(sim, source)
 
 
@@ -128,11 +138,12 @@ def _break(
     nodes[node].failure = failure
     plan(sim, seen, DETECT, failure, 0)
     if nodes[node].held_for >= 0:
-        let_go(sim, nodes[node].held_for)
+        let_go(sim, wide(nodes[node].held_for))
     list_node(sim, node)
     for place in range(nodes[node].attempts - 1, -1, -1):
-        slot = sim.on_node[node, place]
+        slot = wide(sim.on_node[node, place])
         if slots[slot].stopped < 0:
+            leaves(sim, slot)
             slots[slot].stopped = now
             slots[slot].failure = failure
         if crash:
@@ -175,17 +186,17 @@ def _next_check(sim: Simulation, node: int) -> int:
 def detect(sim: Simulation, failure: int) -> None:
     """A check fires, or a silent node is given up."""
     nodes, failures = sim.nodes, sim.failures
-    node = failures[failure].node
+    node = wide(failures[failure].node)
     if failures[failure].kind == LOW:
         if nodes[node].status != UP or nodes[node].drain != failure:
             return
         nodes[node].status = DRAINING
         if nodes[node].held_for >= 0:
-            let_go(sim, nodes[node].held_for)
+            let_go(sim, wide(nodes[node].held_for))
         list_node(sim, node)
     else:
         for place in range(nodes[node].attempts - 1, -1, -1):
-            end(sim, sim.on_node[node, place], NODE_FAIL)
+            end(sim, wide(sim.on_node[node, place]), NODE_FAIL)
     if nodes[node].attempts == 0:
         take_out(sim, node)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from holdfast.fleet.simulation.kernel.state import UP, WHOLE_FREE, Simulation
+from holdfast.fleet.simulation.kernel.state import UP, WHOLE_FREE, Simulation, wide
 from holdfast.fleet.simulation.records import Array
 
 
@@ -47,10 +47,10 @@ def node_with(sim: Simulation, gpus: int) -> int:
     """The node that part of a node is taken from; -1: none has so many free GPUs."""
     for free in range(gpus, sim.rules[0].gpus_per_node):
         if sim.lists[free].count > 0:
-            return int(sim.lists[free].first)
+            return wide(sim.lists[free].first)
     if sim.counters[WHOLE_FREE] == 0:
         return -1
-    return int(sim.lists[_fullest_pod(sim, 1)].first)
+    return wide(sim.lists[_fullest_pod(sim, 1)].first)
 
 
 @njit(cache=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from holdfast.fleet.simulation.kernel.attempts import exit_time
+from holdfast.fleet.simulation.kernel.attempts import exit_time, leaves
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import choose_whole, list_node
 from holdfast.fleet.simulation.kernel.queue import dequeue, enqueue
@@ -15,6 +15,7 @@ from holdfast.fleet.simulation.kernel.state import (
     UP,
     WHOLE_FREE,
     Simulation,
+    wide,
 )
 
 _NODE_BITS, _TIME_BITS = 22, 32
@@ -33,7 +34,7 @@ def preempt(sim: Simulation, job: int) -> int:
     size = sim.rules[0].gpus_per_node
     if sim.jobs[job].gpus < size:
         return _clear_part(sim, job)
-    return _clear_nodes(sim, job, -(-sim.jobs[job].gpus // size))
+    return _clear_nodes(sim, job, -(-wide(sim.jobs[job].gpus) // size))
 
 
 @njit(cache=True)
@@ -47,44 +48,31 @@ def let_go(sim: Simulation, job: int) -> None:
     enqueue(sim, job)
 
 
-@njit(cache=True, inline="always")
-def _rank(sim: Simulation, job: int) -> int:
-    return sim.classes[sim.jobs[job].qos].rank
-
-
-@njit(cache=True)
-def _may_stop(sim: Simulation, slot: int, job: int) -> int:
-    """From when an attempt may be preempted for a job; NEVER: not at all."""
-    slots = sim.slots
-    other = slots[slot].job
-    higher = _rank(sim, job) > _rank(sim, other)
-    if not higher or slots[slot].signal >= 0 or slots[slot].stopped >= 0:
-        return NEVER
-    return slots[slot].start + sim.rules[0].preempt_after
-
-
 @njit(cache=True)
 def _clear_nodes(sim: Simulation, job: int, count: int) -> int:
-    nodes, slots, keys, marks = sim.nodes, sim.slots, sim.scratch[0], sim.scratch[1]
-    now = sim.counters[NOW]
+    """Clear whole nodes."""
+    nodes, keys, marks = sim.nodes, sim.scratch[0], sim.scratch[1]
+    now, after = sim.counters[NOW], sim.rules[0].preempt_after
+    rank = sim.classes[sim.jobs[job].qos].rank
     need = count - sim.counters[WHOLE_FREE]
     found, later = 0, NEVER
-    for node in range(nodes.size):
-        marks[node] = 0
-        if nodes[node].status != UP or nodes[node].held_for >= 0 or nodes[node].attempts == 0:
+    for place in range(nodes.size):
+        node = nodes[place]
+        marks[place] = 0
+        if (
+            node.attempts == 0
+            or node.rank >= rank
+            or node.status != UP
+            or node.held_for >= 0
+            or node.leaving > 0
+        ):
             continue
-        from_when, rank, oldest = 0, 0, now
-        for place in range(nodes[node].attempts):
-            slot = sim.on_node[node, place]
-            from_when = max(from_when, _may_stop(sim, slot, job))
-            rank = max(rank, _rank(sim, slots[slot].job))
-            oldest = min(oldest, slots[slot].start)
-        if from_when > now:
-            later = min(later, from_when)
+        if node.newest + after > now:
+            later = min(later, node.newest + after)
             continue
-        marks[node] = 1
-        ran = (now - oldest) // 1000
-        keys[found] = (rank << (_NODE_BITS + _TIME_BITS)) | (ran << _NODE_BITS) | node
+        marks[place] = 1
+        ran = (now - node.oldest) // 1000
+        keys[found] = (node.rank << (_NODE_BITS + _TIME_BITS)) | (ran << _NODE_BITS) | place
         found += 1
     if found < need:
         return later
@@ -93,104 +81,116 @@ def _clear_nodes(sim: Simulation, job: int, count: int) -> int:
     # marks: 1 may be cleared, 2 will be.
     gained = units = 0
     for k in range(found):
-        node = keys[k] & ((1 << _NODE_BITS) - 1)
-        if marks[node] == 1:
-            gained += _mark(sim, node, 1, 2)
-            keys[units] = node
+        place = keys[k] & ((1 << _NODE_BITS) - 1)
+        if marks[place] == 1:
+            gained += _mark(sim, place, 1, 2)
+            keys[units] = place
             units += 1
             if gained >= need:
                 break
     for k in range(units):
-        node = keys[k]
-        gains = _mark(sim, node, 2, 1)
+        gains = _mark(sim, keys[k], 2, 1)
         if gained - gains >= need:
             gained -= gains
         else:
-            _mark(sim, node, 1, 2)
+            _mark(sim, keys[k], 1, 2)
 
     free = min(count, sim.counters[WHOLE_FREE])
     choose_whole(sim, free, keys)
     for k in range(free):
-        nodes[keys[k]].held_for = job
-    for k in range(free):
-        list_node(sim, keys[k])
+        _hold(sim, keys[k], job)
     left = count - free
-    for node in range(nodes.size):
-        if marks[node] == 2:
+    for place in range(nodes.size):
+        if marks[place] == 2:
             if left > 0:
-                nodes[node].held_for = job
-                list_node(sim, node)
+                _hold(sim, place, job)
                 left -= 1
-            for place in range(nodes[node].attempts):
-                _signal(sim, sim.on_node[node, place], job)
+            for each in range(nodes[place].attempts):
+                _signal(sim, wide(sim.on_node[place, each]), job)
     sim.jobs[job].held_left = count - free
     dequeue(sim, job)
     return 0
 
 
 @njit(cache=True)
-def _mark(sim: Simulation, node: int, old: int, new: int) -> int:
+def _mark(sim: Simulation, place: int, old: int, new: int) -> int:
     """Mark the nodes that are cleared together with a node; gives how many they are."""
-    nodes, slots, marks = sim.nodes, sim.slots, sim.scratch[1]
+    marks = sim.scratch[1]
     changed = 0
-    for place in range(nodes[node].attempts):
-        slot = sim.on_node[node, place]
-        for k in range(slots[slot].count):
-            each = sim.node_rows[slots[slot].offset + k]
-            if marks[each] == old:
-                marks[each] = new
+    for each in range(sim.nodes[place].attempts):
+        slot = sim.slots[wide(sim.on_node[place, each])]
+        for k in range(slot.count):
+            node = sim.node_rows[slot.offset + k]
+            if marks[node] == old:
+                marks[node] = new
                 changed += 1
     return changed
 
 
 @njit(cache=True)
-def _signal(sim: Simulation, slot: int, job: int) -> None:
-    """Send SIGTERM to an attempt."""
-    slots, now = sim.slots, sim.counters[NOW]
-    if slots[slot].signal < 0:
-        slots[slot].signal, slots[slot].preemptor = now, job
-        time = exit_time(sim.rules[0], now)
-        plan(sim, time, KILL, slot, slots[slot].generation)
-
-
-@njit(cache=True)
 def _clear_part(sim: Simulation, job: int) -> int:
     """Make room for part of a node on the node where the least important work stops."""
-    nodes, slots = sim.nodes, sim.slots
-    now, wanted = sim.counters[NOW], sim.jobs[job].gpus
+    nodes, wanted = sim.nodes, wide(sim.jobs[job].gpus)
     best, best_key, later = -1, NEVER, NEVER
-    for node in range(nodes.size):
-        if nodes[node].status != UP or nodes[node].held_for >= 0:
+    for place in range(nodes.size):
+        if nodes[place].status != UP or nodes[place].held_for >= 0:
             continue
-        room, rank, ran = nodes[node].free, 0, 0
-        for place in range(nodes[node].attempts):
-            slot = sim.on_node[node, place]
+        room, key = nodes[place].free, 0
+        for each in range(nodes[place].attempts):
+            slot = wide(sim.on_node[place, each])
             from_when = _may_stop(sim, slot, job)
-            if from_when > now:
+            if from_when <= sim.counters[NOW]:
+                room += sim.slots[slot].gpus
+                key = max(key, _order(sim, slot))
+            else:
                 later = min(later, from_when)
-            elif slots[slot].count == 1:
-                room += min(sim.jobs[slots[slot].job].gpus, sim.rules[0].gpus_per_node)
-                rank = max(rank, _rank(sim, slots[slot].job))
-                ran = max(ran, (now - slots[slot].start) // 1000)
-        key = (rank << _TIME_BITS) | ran
         if room >= wanted and key < best_key:
-            best, best_key = node, key
+            best, best_key = place, key
     if best < 0:
         return later
     room = nodes[best].free
     while room < wanted:
         victim, first = -1, NEVER
-        for place in range(nodes[best].attempts):
-            slot = sim.on_node[best, place]
-            if slots[slot].count == 1 and _may_stop(sim, slot, job) <= now:
-                rank = _rank(sim, slots[slot].job)
-                key = (rank << _TIME_BITS) | ((now - slots[slot].start) // 1000)
-                if key < first:
-                    victim, first = slot, key
+        for each in range(nodes[best].attempts):
+            slot = wide(sim.on_node[best, each])
+            if _may_stop(sim, slot, job) <= sim.counters[NOW] and _order(sim, slot) < first:
+                victim, first = slot, _order(sim, slot)
         _signal(sim, victim, job)
-        room += min(sim.jobs[slots[victim].job].gpus, sim.rules[0].gpus_per_node)
-    nodes[best].held_for = job
-    list_node(sim, best)
+        room += sim.slots[victim].gpus
+    _hold(sim, best, job)
     sim.jobs[job].held_left = 1
     dequeue(sim, job)
     return 0
+
+
+@njit(cache=True)
+def _may_stop(sim: Simulation, place: int, job: int) -> int:
+    """From when an attempt on one node may be preempted for a job; NEVER: not at all."""
+    slot = sim.slots[place]
+    higher = sim.classes[sim.jobs[job].qos].rank > slot.rank
+    if not higher or slot.count > 1 or slot.signal >= 0 or slot.stopped >= 0:
+        return NEVER
+    return slot.start + sim.rules[0].preempt_after
+
+
+@njit(cache=True)
+def _order(sim: Simulation, place: int) -> int:
+    """Attempts of the lowest class first, of one class the one that started last."""
+    slot = sim.slots[place]
+    return (slot.rank << _TIME_BITS) | ((sim.counters[NOW] - slot.start) // 1000)
+
+
+@njit(cache=True)
+def _hold(sim: Simulation, place: int, job: int) -> None:
+    sim.nodes[place].held_for = job
+    list_node(sim, place)
+
+
+@njit(cache=True)
+def _signal(sim: Simulation, place: int, job: int) -> None:
+    """Send SIGTERM to an attempt."""
+    slot, now = sim.slots[place], sim.counters[NOW]
+    if slot.signal < 0:
+        slot.signal, slot.preemptor = now, job
+        leaves(sim, place)
+        plan(sim, exit_time(sim.rules[0], now), KILL, place, slot.generation)

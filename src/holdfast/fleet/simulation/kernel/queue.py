@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from holdfast.fleet.simulation.kernel.state import QUEUED, Simulation
+from holdfast.fleet.simulation.kernel.state import QUEUED, Simulation, wide
 
 
 @njit(cache=True)
@@ -68,4 +68,4 @@ def following(sim: Simulation) -> int:
         return -1
     job = sim.classes[best].cursor
     sim.classes[best].cursor = sim.jobs[job].following
-    return int(job)
+    return wide(job)

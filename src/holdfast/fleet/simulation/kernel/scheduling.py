@@ -8,7 +8,16 @@ from holdfast.fleet.simulation.kernel.attempts import start
 from holdfast.fleet.simulation.kernel.placement import choose_whole, node_with
 from holdfast.fleet.simulation.kernel.preempting import preempt
 from holdfast.fleet.simulation.kernel.queue import dequeue, following, rewind
-from holdfast.fleet.simulation.kernel.state import NEVER, NOW, UP, WHOLE_FREE, Simulation
+from holdfast.fleet.simulation.kernel.state import (
+    NEVER,
+    NONE,
+    NOW,
+    ONE,
+    UP,
+    WHOLE_FREE,
+    Simulation,
+    wide,
+)
 from holdfast.fleet.simulation.records import Array
 
 
@@ -37,8 +46,8 @@ def schedule(sim: Simulation) -> int:
         if job < 0:
             break
         looked_at += 1
-        gpus = sim.jobs[job].gpus
-        node, pods, count = -1, 1, 1
+        gpus = wide(sim.jobs[job].gpus)
+        node, pods, count = NONE, ONE, ONE
         if gpus < size:
             if gpus < too_many_gpus:
                 node = node_with(sim, gpus)
@@ -112,7 +121,7 @@ def _reservation(sim: Simulation, gpus: int) -> tuple[int, int, int]:
 @njit(cache=True)
 def _reserved_part(sim: Simulation, gpus: int) -> tuple[int, int, int]:
     """The node that has room first when attempts reach their limits."""
-    nodes, slots, size = sim.nodes, sim.slots, sim.rules[0].gpus_per_node
+    nodes, slots = sim.nodes, sim.slots
     first, best = NEVER, -1
     for node in range(nodes.size):
         if nodes[node].status != UP or nodes[node].held_for >= 0:
@@ -125,7 +134,7 @@ def _reserved_part(sim: Simulation, gpus: int) -> tuple[int, int, int]:
             for other in range(nodes[node].attempts):
                 slot = sim.on_node[node, other]
                 if slots[slot].limit <= time:
-                    room += min(sim.jobs[slots[slot].job].gpus, size)
+                    room += slots[slot].gpus
             if room >= gpus:
                 first, best = time, node
     return first, 0, best

@@ -6,9 +6,31 @@ Times are whole milliseconds; -1 stands for "none".
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from holdfast.fleet.simulation.records import ATTEMPT_TYPES, FAILURE_TYPES, JOB_TYPES, Array
+import numpy as np
+from numba import njit
+
+from holdfast.fleet.simulation.records import (
+    ATTEMPT_TYPES,
+    FAILURE_TYPES,
+    JOB_TYPES,
+    Array,
+    Detected,
+    State,
+)
+
+
+def _constant(value: int) -> Any:
+    """A number for Numba: for a plain constant it compiles the function that gets it once more."""
+    return np.int64(value)
+
+
+@njit(cache=True, inline="always")
+def wide(number: Any) -> Any:
+    """A number out of a record as an int64, for the same reason."""
+    return np.int64(number)
+
 
 NEVER = 1 << 62
 """A time that does not come."""
@@ -18,6 +40,23 @@ END, KILL, FAIL, BLAST, DETECT, REPAIR, ELIGIBLE, HELD = range(8)
 
 # Where a node stands: in service; drained by a LOW check; failed, but not yet taken out; in repair; pulled.
 UP, DRAINING, DOOMED, OUT, REMOVED = range(5)
+
+COMPLETED, FAILED, TIMEOUT, REQUEUED, PREEMPTED, NODE_FAIL, RUNNING = (
+    _constant(state)
+    for state in (
+        State.COMPLETED,
+        State.FAILED,
+        State.TIMEOUT,
+        State.REQUEUED,
+        State.PREEMPTED,
+        State.NODE_FAIL,
+        State.RUNNING,
+    )
+)
+HIGH, LOW, SILENT = (_constant(kind) for kind in Detected)
+ZERO, ONE, NONE = _constant(0), _constant(1), _constant(-1)
+NO: Any = np.bool_(False)
+YES: Any = np.bool_(True)
 
 CRASH_SEEN_MS = 5_000
 """After a job has died, the check at its end sees the node's failure this soon."""
@@ -61,6 +100,10 @@ NODE = [
     ("before", "i4"),
     ("attempts", "i4"),  # how many run on it
     ("until", "i8"),  # when the limits of all of them are over
+    ("oldest", "i8"),  # first and last start of those that run on it, and their highest rank
+    ("newest", "i8"),
+    ("rank", "i4"),
+    ("leaving", "i4"),  # how many of them hang or have been told to go
     ("failure", "i4"),  # the failure that takes it out
     ("drain", "i4"),  # the failure that drains it
     ("generation", "i4"),  # what is planned for another generation does not happen
@@ -95,6 +138,8 @@ CLASS = [
 SLOT = [
     # A running attempt.
     ("job", "i4"),  # -1: the slot is unused
+    ("rank", "i4"),  # of its class
+    ("gpus", "i4"),  # on each of its nodes
     ("count", "i4"),  # nodes
     ("offset", "i8"),
     ("start", "i8"),
