@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import counted
@@ -78,8 +80,9 @@ def test_ray_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         play(TASKS, ray="local", work=counted.drawn)
 
 
-def test_ray_gives_the_same_answers() -> None:
+def test_ray_gives_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     ray: Any = pytest.importorskip("ray")
+    monkeypatch.setenv("PYTHONPATH", str(Path(counted.__file__).parent), prepend=os.pathsep)
     found = play(TASKS, ray="local", work=counted.drawn)
     assert ettr(found) == ettr(play(TASKS, processes=1, work=counted.drawn))
     assert not ray.is_initialized()
