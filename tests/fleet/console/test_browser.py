@@ -190,15 +190,15 @@ def test_a_field_that_makes_no_sense_says_so_and_keeps_the_curve(page: Page) -> 
 
 def test_a_what_if_runs_and_shows_its_answer(page: Page) -> None:
     page.goto("/whatif")
-    page.get_by_label("pull=node05").check()
+    page.get_by_label("replace=node05").check()
     page.get_by_label("More changes, one a line").fill("failure_rate*0.25")
     page.get_by_label("Replicas").fill("3")
     page.get_by_role("button", name="Run").click()
     page.wait_for_url("**/whatif/*")
-    expect(page.locator("#findings")).to_contain_text("pull=node05 raises it over 3 replicas")
+    expect(page.locator("#findings")).to_contain_text("replace=node05 raises it over 3 replicas")
     expect(page.locator("#gain tbody tr")).to_have_count(2)
     page.get_by_role("link", name="Change something and run again").click()
-    expect(page.get_by_label("pull=node05")).to_be_checked()
+    expect(page.get_by_label("replace=node05")).to_be_checked()
     expect(page.get_by_label("More changes, one a line")).to_have_value("failure_rate*0.25")
 
 

@@ -155,8 +155,8 @@ def test_a_request() -> None:
 
 def test_from_the_form_to_the_answer(console: TestClient) -> None:
     offered = re.findall(r'name="pick" id="[^"]*" value="([^"]*)"', console.get("/whatif").text)
-    assert {"lemons=off", "pull=node05"} <= set(offered)
-    form = {**FORM, "pick": ["pull=node05"], "given": "checkpoint.write=5m"}
+    assert {"lemons=off", "replace=node05"} <= set(offered)
+    form = {**FORM, "pick": ["replace=node05"], "given": "checkpoint.write=5m"}
     answer = console.post("/whatif", data=form, follow_redirects=False)
     assert answer.status_code == 303
     address = answer.headers["Location"]
@@ -165,13 +165,13 @@ def test_from_the_form_to_the_answer(console: TestClient) -> None:
         state = console.get(f"{address}/state").json()
     assert state["state"] == "done"
     page = console.get(address).text
-    assert "pull=node05 raises it over 4 replicas" in page
+    assert "replace=node05 raises it over 4 replicas" in page
     assert "given [&#39;checkpoint.write=5m&#39;], a checkpoint every 60 s" in page
     assert "nothing was simulated &lt;b&gt;here" in page
     again = re.search(r'href="(/whatif\?[^"]*)"', page)
     assert again is not None
     form_again = console.get(again[1].replace("&amp;", "&")).text
-    assert 'value="pull=node05" checked' in form_again
+    assert 'value="replace=node05" checked' in form_again
     assert ">checkpoint.write=5m</textarea>" in form_again
 
 

@@ -257,19 +257,27 @@ def curve(snapshot: Snapshot, setting: explorer.Setting) -> dict[str, Any]:
 def common_changes(analysis: Analysis) -> list[tuple[str, str]]:
     """Changes that suit the log: (change, what it means)."""
     named = analysis.lemons.lemons if analysis.status.attempts else []
-    worst = ",".join(named[:5])
+    worst = named[:5]
     assumed = analysis.log.assumptions
     best = explorer.at(explorer.default_setting(analysis)).optimal_interval_s
     halved = explorer.duration_text(assumed.checkpoint_interval_s / 2)
     interval = explorer.duration_text(round(best)) if best and best >= 1 else halved
     return [
         ("lemons=off", "every lemon node is replaced by a healthy one"),
-        *([(f"pull={worst}", "these nodes leave, and nothing takes their place")] if worst else []),
+        *([_without(analysis, worst)] if worst else []),
         ("failure_rate*0.5", "nodes fail half as often"),
         (f"checkpoint.interval={interval}", "jobs checkpoint at this interval"),
         ("checkpoint.write*0.5", "a checkpoint is written in half the time"),
         ("preempt_after=4h", "a job may be preempted once it has run for 4 h"),
     ]
+
+
+def _without(analysis: Analysis, nodes: Sequence[str]) -> tuple[str, str]:
+    """The change that takes these nodes away: for good, if the largest job still fits."""
+    named = ",".join(nodes)
+    if analysis.log.count("nodes") - len(nodes) < analysis.largest_job_nodes:
+        return f"replace={named}", "these nodes are replaced by healthy ones"
+    return f"pull={named}", "these nodes leave, and nothing takes their place"
 
 
 def whatif(

@@ -44,7 +44,8 @@ function drawer(dialog) {
     body.querySelectorAll("button[data-copy]").forEach(copyable);
     opener = link;
     if (!dialog.open) dialog.showModal();
-    body.focus();
+    body.focus({ preventScroll: true });
+    dialog.scrollTop = 0;
     history.pushState({ drawer: true }, "", link.href);
   }
 
