@@ -175,6 +175,22 @@ def test_a_running_job_is_replaced_by_its_end(tmp_path: Path) -> None:
     assert states(store) == {"7": "NODE_FAIL"}
 
 
+def test_each_export_appends_its_header_and_is_shown_at_the_next_look(tmp_path: Path) -> None:
+    """`sacct >> log`, of one job and its step."""
+    log, store = tmp_path / "sacct.psv", tmp_path / "store"
+    follower = Follower([log], store)
+    for attempt in (
+        Attempt(7, names(2), 0, None, "RUNNING", submit=0, runtime_s=600),
+        Attempt(7, names(2), 0, 900, "NODE_FAIL", submit=0),
+    ):
+        row = rows_of(attempt)
+        with log.open("a") as file:
+            file.write(header() + row + row.replace("7|7|", "7.0|7.0|"))
+        assert follower.look().rows > 0
+        assert states(store) == {"7": attempt.state}
+    assert contents(store)["rejects"] == []
+
+
 def test_a_log_that_was_ingested_before_goes_on(tmp_path: Path, bytes_read: list[int]) -> None:
     log, store = tmp_path / "sacct.psv", tmp_path / "store"
     log.write_text(header() + rows_of(*day(0)))

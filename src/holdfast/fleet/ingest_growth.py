@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.opening import SNIFFED_BYTES, is_compressed, unreadable
-from holdfast.fleet.formats.sacct_header import header_of
-from holdfast.fleet.formats.sacct_repair import Layout
+from holdfast.fleet.formats.sacct_header import Header, header_of
 from holdfast.fleet.formats.sacct_text import is_record, last_boundary
 
 CHUNK_BYTES = 32 << 20
@@ -111,22 +110,22 @@ class Form:
     """What stands before its records and is needed to read any of them."""
     lines: int
     """Lines of the header."""
-    layout: Layout | None
-    """Of `sacct`, where a record may go on in the next line; None: every line is a record."""
+    sacct: Header | None
+    """Where a record may go on in the next line; None: every line is a record."""
     loose: bool
     """Whether a last line without an end does no harm if it is half a record."""
 
     def boundary(self, data: bytes) -> int:
         """Bytes up to the last place where a record surely ended; 0: none."""
-        if self.layout is None:
+        if self.sacct is None:
             return data.rfind(b"\n") + 1
-        return last_boundary(data, self.layout)
+        return last_boundary(data, self.sacct)
 
     def is_whole(self, tail: bytes) -> bool:
         """Whether every line of the tail is a record by itself."""
-        layout = self.layout
-        return layout is None or all(
-            is_record(line, layout) for line in tail.split(b"\n") if line.strip()
+        header = self.sacct
+        return header is None or all(
+            is_record(line, header) for line in tail.split(b"\n") if line.strip()
         )
 
 
@@ -146,7 +145,7 @@ def form_of(path: Path, format_name: str, delimiter: str | None) -> Form | None:
         head = file.read(SNIFFED_BYTES)
     if format_name == "sacct":
         header = header_of(path, delimiter)
-        return Form(head[: header.size], header.lines, header.layout, loose=False)
+        return Form(head[: header.size], header.lines, header, loose=False)
     return Form(head[: head.find(b"\n") + 1], 1, None, loose=False)
 
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import typer
+from console_process import console
 from logs import Attempt, names
 from typer.testing import CliRunner
 
@@ -28,47 +25,8 @@ from holdfast.fleet.console.alert_rules import alert_rules
 from holdfast.fleet.console.serving import serve
 from holdfast.fleet.store import Store
 
-COMMAND = """
-import sys, typer
-import holdfast.fleet as fleet
-from holdfast.errors import HoldfastError
-from holdfast.fleet.console import cli
-app = typer.Typer()
-app.command()(cli.serve)
-app.command()(cli.alerts)
-try:
-    app(standalone_mode=False)
-except HoldfastError as error:
-    print(f"error: {error}", file=sys.stderr)
-    sys.exit(2)
-"""
 PATIENCE_S = 120.0
 TOKEN = "a-token-that-is-long-enough"
-
-
-@contextmanager
-def console(*arguments: str | Path, **environment: str) -> Iterator[tuple[str, Any]]:
-    """A running console: its address and its process."""
-    run = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, "serve", *map(str, arguments), "--port", "0"],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
-    try:
-        assert run.stderr is not None
-        said = ""
-        for line in run.stderr:
-            said += line
-            if found := re.search(r"console: (http://\S+)", line):
-                yield found[1], run
-                return
-        raise AssertionError(said)
-    finally:
-        run.kill()
-        run.wait()
-        if run.stderr is not None:
-            run.stderr.close()
 
 
 def write(log: Path, *jobs: int) -> None:

@@ -60,7 +60,7 @@ def _blocks(path: Path, header: Header, offset: int) -> Iterator[_Block]:
             piece = read_exactly(source, BLOCK_BYTES, path)
             last = len(piece) < BLOCK_BYTES
             data = rest + piece
-            cut = len(data) if last else _safe_cut(data, header.layout)
+            cut = len(data) if last else _safe_cut(data, header)
             block, rest = data[:cut], data[cut:]
             if block:
                 position += len(block)
@@ -82,17 +82,18 @@ def _skip(source: BinaryIO, path: Path, size: int) -> tuple[int, int]:
     return position, line
 
 
-def _safe_cut(data: bytes, layout: Layout) -> int:
+def _safe_cut(data: bytes, header: Header) -> int:
     """The last place between two whole records, or where a line ends, or everything."""
-    return last_boundary(data, layout) or data.rfind(b"\n") + 1 or len(data)
+    return last_boundary(data, header) or data.rfind(b"\n") + 1 or len(data)
 
 
-def last_boundary(data: bytes, layout: Layout) -> int:
+def last_boundary(data: bytes, header: Header) -> int:
     """The last place between two whole records; a job's row and its steps stay together.
 
     Returns:
         bytes up to there; 0 if no such place is found in the last thousand lines.
     """
+    layout = header.layout
     job_id = layout.columns.index("JobID")
     end = data.rfind(b"\n") + 1
     below_is_whole = False
@@ -101,7 +102,7 @@ def last_boundary(data: bytes, layout: Layout) -> int:
         if start == 0:
             break
         line = data[start:end]
-        whole = is_record(line, layout)
+        whole = is_record(line, header)
         if whole and below_is_whole:
             return end
         first = line.split(layout.delimiter.encode(), job_id + 1)[job_id] if whole else b""
@@ -110,11 +111,15 @@ def last_boundary(data: bytes, layout: Layout) -> int:
     return 0
 
 
-def is_record(line: bytes, layout: Layout) -> bool:
-    """Whether a line is a whole record by itself."""
-    pieces = line.rstrip(b"\r\n").decode(errors="replace").split(layout.delimiter)
-    return len(pieces) == len(layout.columns) and all(
-        test is None or test(piece) for piece, test in zip(pieces, layout.tests, strict=True)
+def is_record(line: bytes, header: Header) -> bool:
+    """Whether a line is a whole record by itself, or the header printed again."""
+    layout, bare = header.layout, line.rstrip(b"\r\n")
+    pieces = bare.decode(errors="replace").split(layout.delimiter)
+    return bare == header.line or (
+        len(pieces) == len(layout.columns)
+        and all(
+            test is None or test(piece) for piece, test in zip(pieces, layout.tests, strict=True)
+        )
     )
 
 
