@@ -69,7 +69,8 @@ def _refreshed(block: str, folder: Path) -> str:
         if "..." not in found[0][1]:
             written = re.match(r"\$ (?:[^\n]*\\\n)*[^\n]*\n", part)
             lines = [line.rstrip() for line in printed.strip("\n").splitlines()]
-            parts[index] = (written[0] if written else "") + "\n".join(filter(None, lines)) + "\n"
+            shown = "".join(f"{line}\n" for line in lines if line)
+            parts[index] = (written[0] if written else "") + shown
     return "".join(parts)
 
 

@@ -1,20 +1,22 @@
-"""The pages of the documentation that are made from the code: the commands and the store's tables.
+"""The pages of the documentation that are made from the code: commands, the store's tables, scenarios.
 
     python tools/reference.py
 
-rewrites `docs/cli.md` and `docs/store-format.md`; a test fails when either is stale.
+rewrites `docs/cli.md`, `docs/store-format.md` and `docs/scenario.md`; a test fails when one is stale.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import io
 import re
 import tokenize
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = "<!-- Made by tools/reference.py; edit that, or the code it reads. -->"
@@ -43,6 +45,23 @@ CLI_PROSE = """\
 Every command prints a table for people, and with `--json` the same answer for programs (stable
 keys, units in the names). Progress goes to stderr. Exit codes: 0 done, 1 the answer is a failure
 (a gate that was not met), 2 bad input or usage.
+"""
+
+
+SCENARIO_PROSE = """\
+# Scenarios
+
+A scenario says what a [simulation](simulator.md) assumes: a TOML file with the tables and keys
+below. Print one of those that ship, edit it, and simulate it:
+
+```bash
+holdfast fleet simulate --preset small --print-scenario > mine.toml
+holdfast fleet simulate --scenario mine.toml --days 30 -o store
+```
+
+A key that is left out has its default; a key without one must be given. Durations are texts such as
+`"30s"`, `"10m"`, `"2h"` or `"7d"`. Tables in double brackets may occur several times. What makes no
+sense is refused with the name of its key.
 """
 
 
@@ -88,6 +107,85 @@ def _described(source: str) -> dict[str, tuple[str, dict[str, str]]]:
             notes[field.args[0].value] = " ".join(behind or before)
             line = (field.end_lineno or field.lineno) + 1
         found[ast.unparse(statement.targets[0])] = (about, notes)
+    return found
+
+
+def scenario_page() -> str:
+    """`docs/scenario.md`: every table and key of `holdfast.fleet.simulation.scenario`."""
+    from holdfast.fleet.simulation import scenario
+
+    notes = _field_notes(inspect.getsource(scenario))
+    parts = [GENERATED, "", SCENARIO_PROSE]
+    for header, kind in _scenario_tables(scenario.Scenario, "", repeated=False):
+        about = (inspect.getdoc(kind) or "").splitlines()[0]
+        rows = [
+            f"| `{scenario.toml_key(each.name)}` | {_kind(each)} | {_default(each)} "
+            f"| {_cell(notes.get((kind.__name__, each.name), ''))} |"
+            for each in dataclasses.fields(kind)
+            if _inner(kind, each) is None
+        ]
+        if rows:
+            table = ["| key | type | default | meaning |", "|-|-|-|-|", *rows, ""]
+            parts += [f"## {header or 'At the top'}", "", about, "", *table]
+    return "\n".join(parts)
+
+
+def _scenario_tables(kind: Any, path: str, *, repeated: bool) -> Iterator[tuple[str, Any]]:
+    """(TOML header, dataclass) of a table and of those inside it, in the order of the file."""
+    from holdfast.fleet.simulation.scenario import toml_key
+
+    yield (f"`[[{path}]]`" if repeated else f"`[{path}]`") if path else "", kind
+    for each in dataclasses.fields(kind):
+        inner = _inner(kind, each)
+        if inner is not None:
+            below = f"{path}.{toml_key(each.name)}" if path else toml_key(each.name)
+            yield from _scenario_tables(inner, below, repeated=str(each.type).startswith("tuple"))
+
+
+def _inner(kind: Any, field: Any) -> Any:
+    """The dataclass that a field is a table of; None for a plain value."""
+    hint = get_type_hints(kind)[field.name]
+    item = get_args(hint)[0] if get_origin(hint) is tuple else hint
+    return item if dataclasses.is_dataclass(item) else None
+
+
+def _kind(field: Any) -> str:
+    names = {
+        "int": "whole number",
+        "float": "number",
+        "str": "text",
+        "bool": "true or false",
+        "Mapping[str, float]": "table of numbers",
+        "tuple[float, ...]": "list of numbers",
+        "tuple[str, ...]": "list of texts",
+    }
+    return "duration" if field.name.endswith("_s") else names[str(field.type)]
+
+
+def _default(field: Any) -> str:
+    from holdfast.fleet.simulation import scenario
+
+    if field.default is dataclasses.MISSING:
+        return "must be given" if field.default_factory is dataclasses.MISSING else "`{}`"
+    if isinstance(field.default, tuple) and len(set(field.default)) == 1:
+        return f"{len(field.default)} times `{field.default[0]:g}`"
+    return f"`{scenario._literal(field.default, duration=field.name.endswith('_s'))}`"
+
+
+def _field_notes(source: str) -> dict[tuple[str, str], str]:
+    """(class, field) -> the text under the field, in one line."""
+    found = {}
+    for statement in ast.parse(source).body:
+        if not isinstance(statement, ast.ClassDef):
+            continue
+        for field, after in pairwise(statement.body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
+                text = " ".join(str(after.value.value).split())
+                found[statement.name, ast.unparse(field.target)] = text.replace("``", "`")
     return found
 
 
@@ -142,7 +240,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {"store-format.md": store_page, "cli.md": cli_page}
+PAGES = {"store-format.md": store_page, "cli.md": cli_page, "scenario.md": scenario_page}
 
 
 def main() -> None:

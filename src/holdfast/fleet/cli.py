@@ -32,6 +32,7 @@ from holdfast.fleet.options import (
     TaxonomyOption,
     WriteOption,
 )
+from holdfast.fleet.simulation import cli as simulation
 from holdfast.tables import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
@@ -417,6 +418,10 @@ def attribute(
         taxonomy=taxonomy,
     )
     emit(run(log, job_id), as_json, terminal.attributed)
+
+
+app.command()(simulation.simulate)
+app.command()(simulation.whatif)
 
 
 def _sizes(text: str) -> list[int]:
