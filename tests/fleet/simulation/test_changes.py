@@ -107,6 +107,8 @@ WRONG = [
     ("workload.day_weights=[1]", "7 numbers"),
     ("policy=magic", "easy or fcfs"),
     ("init-10m", "zero or more"),
+    ("init=-1", "a duration such as"),
+    ("failure_rate=-0.1", "zero or more"),
     ("nodes=2", "GPUs of the cluster"),
     ("lemons=maybe", "lemons=off"),
     ("replace=node99", "no such node"),

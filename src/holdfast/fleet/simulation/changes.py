@@ -48,7 +48,7 @@ RATE = ("failures", "rate_per_node_day")
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'
 
 _EDIT = re.compile(r"\s*([A-Za-z_][\w.\[\]]*?)\s*([*+-])\s*([^\s=].*?)\s*$", re.DOTALL)
-_SET = re.compile(r"\s*([A-Za-z_][^=]*?)\s*=\s*([*+-]?)\s*(.*?)\s*$", re.DOTALL)
+_SET = re.compile(r"\s*([A-Za-z_][^=]*?)\s*=\s*([*+]?)\s*(.*?)\s*$", re.DOTALL)
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 

@@ -161,7 +161,7 @@ def whatif(
     from holdfast.fleet.simulation.comparison import whatif as run
 
     changes = list(arguments or [])
-    source: Path | Scenario
+    source: Path | str
     if preset is None and scenario is None:
         if not changes:
             raise InputError(
@@ -176,7 +176,8 @@ def whatif(
                 remedy="put the store first, or name a scenario with --preset or --scenario",
             )
     else:
-        source = chosen_scenario(preset, scenario, [])
+        chosen_scenario(preset, scenario, None)
+        source = preset or str(scenario)
     found = run(
         source,
         changes,

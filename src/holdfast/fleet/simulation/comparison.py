@@ -32,7 +32,8 @@ LEVEL = 0.95
 PRESET_DAYS = 28.0
 LEAST_DAYS, MOST_DAYS = 1.0, 120.0
 """A store is simulated for as long as it is, within these."""
-MAIN = ("ettr_large_runs", "goodput_share_of_busy_time", "goodput_gpu_hours_per_day")
+GOODPUT = "goodput_share_of_busy_time"
+MAIN = ("ettr_large_runs", GOODPUT, "goodput_gpu_hours_per_day")
 """What a change is judged by: the first that can be measured."""
 
 
@@ -115,42 +116,50 @@ class WhatIf:
     @property
     def ranked(self) -> list[Difference]:
         """The changes by what they do to the main metric, the largest gain first."""
-        found = [each for each in self.differences if each.metric == self.main]
+        return self.ranked_by(self.main)
+
+    def ranked_by(self, metric: str) -> list[Difference]:
+        """The changes by what they do to a metric of which more is better."""
+        found = [each for each in self.differences if each.metric == metric]
         return sorted(found, key=lambda each: -np.nan_to_num(each.difference, nan=-math.inf))
 
     @property
     def best(self) -> Difference | None:
-        """The largest gain whose interval excludes zero."""
-        return next((each for each in self.ranked if each.ci95[0] > 0), None)
+        """The largest gain whose interval excludes zero: of the main metric, else of goodput."""
+        for metric in dict.fromkeys((self.main, GOODPUT)):
+            found = next((each for each in self.ranked_by(metric) if each.ci95[0] > 0), None)
+            if found is not None:
+                return found
+        return None
 
     @property
     def recommended(self) -> str:
         """The largest gain in a sentence; empty if none can be told from zero."""
-        return "" if self.best is None else self.sentence(self.best.change)
+        return "" if self.best is None else self.sentence(self.best.change, self.best.metric)
 
-    def sentence(self, change: str) -> str:
-        """What a change does to the largest runs for which it can be told.
+    def sentence(self, change: str, metric: str | None = None) -> str:
+        """What a change does to a metric; to the ETTR, of the largest runs for which it can be told.
 
         For example "replacing node05 and writing checkpoints in 30 s instead of 5 min raises the ETTR of
         your 1,024-GPU runs from 0.81 to 0.90 (±0.01)".
         """
-        shown = self.of(change, self.main)
-        words = {"ettr_large_runs": f"the ETTR of your {self.large_runs}"}
-        words["goodput_share_of_busy_time"] = "the goodput share of busy GPU time"
-        words["goodput_gpu_hours_per_day"] = "the goodput in GPU-hours a day"
-        what = words[self.main]
-        if self.main == "ettr_large_runs":
+        shown = self.of(change, metric or self.main)
+        what = {
+            "ettr_large_runs": f"the ETTR of your {self.large_runs}",
+            GOODPUT: "the share of busy GPU time that is productive",
+            "goodput_gpu_hours_per_day": "the productive GPU-hours a day",
+        }[shown.metric]
+        if shown.metric == "ettr_large_runs":
             for size in reversed(self.scope.sizes):
-                if TOPS[size] < self.scope.large_gpus:
-                    break
                 one = self.of(change, f"ettr_gpus_{TOPS[size]}")
-                if one.told and one.difference * shown.difference > 0:
+                large = TOPS[size] >= self.scope.large_gpus
+                if large and one.told and one.difference * shown.difference > 0:
                     shown, what = one, f"the ETTR of your {_runs_of(*self.gpus[size])}"
                     break
-        verb = "raises" if shown.difference > 0 else "lowers"
         values = _plain(shown.baseline, shown.value, shown.half_width)
         if shown.difference == 0:
             return f"{self.phrases[change]} leaves {what} at {values[0]}"
+        verb = "raises" if shown.difference > 0 else "lowers"
         return (
             f"{self.phrases[change]} {verb} {what} from {values[0]} to {values[1]} (±{values[2]})"
         )
@@ -367,13 +376,12 @@ def _runs_of(smallest: int, largest: int) -> str:
     return f"runs of {smallest:,} to {largest:,} GPUs"
 
 
-def _plain(*values: float) -> list[str]:
-    """Two decimals, or as many as it takes to tell the first two apart."""
-    digits = 0 if max(map(abs, values)) >= 100 else 2
-    while digits < 5 and values[0] != values[1] and _same(values[0], values[1], digits):
+def _plain(before: float, after: float, half_width: float) -> list[str]:
+    """Two decimals, or as many as it takes to tell the first two apart and to show the third."""
+    digits = 0 if max(abs(before), abs(after)) >= 100 else 2
+    while digits < 5 and (
+        (before != after and f"{before:.{digits}f}" == f"{after:.{digits}f}")
+        or (0 < half_width < 0.5 * 10**-digits)
+    ):
         digits += 1
-    return [f"{each:,.{digits}f}" for each in values]
-
-
-def _same(one: float, other: float, digits: int) -> bool:
-    return f"{one:.{digits}f}" == f"{other:.{digits}f}"
+    return [f"{each:,.{digits}f}" for each in (before, after, half_width)]

@@ -80,6 +80,8 @@ def difference_text(metric: str, difference: float | None) -> str:
     if difference is None or difference != difference:
         return "–"
     sign = "+" if difference > 0 else ""
+    if difference == 0:
+        return "0"
     if unit == "%":
         return f"{sign}{number(100 * difference, 1)}"
     return sign + (

@@ -29,14 +29,14 @@ def simulated(result: Simulated) -> RenderableType:
     return table({"simulated": "left", "": "right"}, rows)
 
 
-SHOWN = (
-    "goodput_share_of_busy_time",
-    "lost_first_order_gpu_hours_per_day",
-    "lost_second_order_gpu_hours_per_day",
-    "queue_wait_mean_s",
-)
+SHOWN = {
+    "goodput_share_of_busy_time": ("goodput", "%"),
+    "lost_first_order_gpu_hours_per_day": ("lost", "GPU-h/d"),
+    "queue_wait_mean_s": ("wait", "min"),
+}
 """What the table of a what-if shows beside the metric by which changes are judged."""
-MOST_CHANGES = 15
+SHORT = {"ettr_large_runs": "ETTR (%)", "goodput_share_of_busy_time": "goodput (%)"}
+MOST_CHANGES = 12
 
 
 def what_if(result: WhatIf, verbose: bool = False) -> RenderableType:
@@ -60,40 +60,43 @@ def what_if(result: WhatIf, verbose: bool = False) -> RenderableType:
 
 def _changes(result: WhatIf) -> RenderableType:
     """One row a change: the metric by which changes are judged, and what else it does."""
+    words = wording(result.main)
     columns: dict[str, Literal["left", "right"]] = {
         "change": "left",
-        wording(result.main).label: "right",
+        SHORT.get(result.main, words.label): "right",
         "difference, 95 %": "right",
-        "goodput of busy time": "right",
-        "lost, 1st order (GPU-h/day)": "right",
-        "2nd order": "right",
-        "mean wait": "right",
     }
+    columns |= {f"{name} ({unit})": "right" for name, unit in SHOWN.values()}
     first = result.ranked[0]
-    before = [result.of(first.change, metric) for metric in SHOWN]
-    rows: list[list[str]] = [
-        [
-            "as it is",
-            value_text(first.metric, first.baseline),
-            "",
-            *(value_text(each.metric, each.baseline) for each in before),
-        ]
-    ]
+    before = (result.of(first.change, metric) for metric in SHOWN)
+    rows = [["as it is", _bare(first, first.baseline), "", *(_bare(b, b.baseline) for b in before)]]
     for each in result.ranked[:MOST_CHANGES]:
         others = [result.of(each.change, metric) for metric in SHOWN]
         rows.append(
             [
                 each.change,
-                value_text(each.metric, each.value),
-                f"{difference_text(each.metric, each.difference)} {_interval(each)}",
-                *(
-                    f"{difference_text(other.metric, other.difference)}{'' if other.told else ' ~'}"
-                    for other in others
-                ),
+                _bare(each, each.value),
+                f"{_signed(each, each.difference)}\u00a0{_interval(each)}",
+                *(_signed(o, o.difference) + ("" if o.told else "\u00a0~") for o in others),
             ]
         )
-    caption = "differences of shares in points; ~ cannot be told from none; more with --verbose"
+    caption = "below the first row: differences; ~ may be chance; all metrics with --verbose"
+    more = len(result.ranked) - MOST_CHANGES
+    if more > 0:
+        caption = f"{more} more changes; {caption}"
     return table(columns, rows, caption=caption)
+
+
+def _bare(each: Difference, value: float) -> str:
+    """A value in the unit of its column: shares in per cent, times in minutes."""
+    unit = wording(each.metric).unit
+    scaled = 100 * value if unit == "%" else value / 60 if unit == "s" else value
+    return number(scaled, 1)
+
+
+def _signed(each: Difference, value: float) -> str:
+    text = _bare(each, value)
+    return f"+{text}" if value > 0 and not text.startswith("<") else text
 
 
 def _every_metric(result: WhatIf) -> RenderableType:
@@ -104,7 +107,7 @@ def _every_metric(result: WhatIf) -> RenderableType:
             value_text(each.metric, each.baseline),
             value_text(each.metric, each.value),
             difference_text(each.metric, each.difference),
-            _interval(each),
+            "[{}, {}]".format(*(difference_text(each.metric, end) for end in each.ci95)),
         )
         for each in result.differences
     ]
@@ -120,5 +123,5 @@ def _every_metric(result: WhatIf) -> RenderableType:
 
 
 def _interval(each: Difference) -> str:
-    low, high = (difference_text(each.metric, end) for end in each.ci95)
-    return f"[{low}, {high}]"
+    low, high = (_signed(each, end) for end in each.ci95)
+    return f"[{low},\u00a0{high}]"

@@ -87,7 +87,7 @@ def _findings(found: WhatIf) -> list[Finding]:
     first = Finding(
         f"{found.recommended[0].upper()}{found.recommended[1:]}.", "gain", "Recommended."
     ) if best else Finding(
-        f"None of these changes raises {_lower(wording(found.main).label)} by more than "
+        f"None of these changes raises {_lower(wording(found.main).label)} or goodput by more than "
         f"{found.replicas} replicas can tell from zero.",
         "gain",
         "No recommendation.",
@@ -145,6 +145,8 @@ def _gain(found: WhatIf) -> Section:
         if best
         else "No interval lies above zero: more replicas or more days would narrow them."
     )
+    if best and best.metric != found.main:
+        sentence += f" The {words.label} tells no gain from zero."
     return Section(
         "gain",
         "Which change gains most?",

@@ -1,0 +1,357 @@
+"""What-if: differences on the same seeds, their intervals, what is recommended, and how it is said."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import counted
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.errors import InputError
+from holdfast.fleet.simulation import comparison, terminal
+from holdfast.fleet.simulation.changes import apply
+from holdfast.fleet.simulation.comparison import WhatIf, mean_interval, whatif
+from holdfast.fleet.simulation.outcomes import Outcome
+from holdfast.fleet.simulation.proposals import enough_days, proposals
+from holdfast.fleet.simulation.replicas import Task, play
+from holdfast.fleet.simulation.scenario import Blast, Lemons, scenario
+from holdfast.fleet.simulation.whatif_page import page
+from holdfast.report import render
+
+SMALL = scenario("small")
+FAST = "checkpoint.write=6s"
+SLOW = "checkpoint.write=30m"
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., WhatIf]:
+    """`whatif` of `small` with work that is quick instead of simulations, in this process."""
+
+    def run(
+        *changes: str, work: Callable[[Task], Outcome] = counted.drawn, **options: Any
+    ) -> WhatIf:
+        monkeypatch.setattr(comparison, "play", partial(play, work=work))
+        return whatif(SMALL, changes, processes=1, **options)
+
+    return run
+
+
+# --- The statistics ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [2, 8, 30])
+def test_the_interval_is_that_of_a_paired_t_test(n: int) -> None:
+    old, new = np.random.default_rng(n).standard_normal((2, n))
+    expected = stats.ttest_rel(new, old).confidence_interval()
+    assert mean_interval(new - old) == pytest.approx((expected.low, expected.high))
+
+
+def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(7)
+    covered = 0
+    for _ in range(4_000):
+        low, high = mean_interval(generator.normal(0.3, 2.0, 8))
+        covered += low <= 0.3 <= high
+    assert abs(covered / 4_000 - 0.95) < 3 * math.sqrt(0.95 * 0.05 / 4_000)
+
+
+def test_one_value_has_no_interval() -> None:
+    assert all(math.isnan(each) for each in mean_interval(np.array([1.0])))
+
+
+def test_common_random_numbers_leave_the_noise_of_the_change_alone(
+    stand_in: Callable[..., WhatIf],
+) -> None:
+    """The seed moves both sides by 0.02, each side by 0.005 more: 0.02² of 0.02² + 0.005² is saved."""
+    found = stand_in(FAST, replicas=400).of(FAST, "ettr_large_runs")
+    assert found.difference == pytest.approx((60 - 6) / 3600, abs=3 * 0.005 * math.sqrt(2 / 400))
+    assert found.half_width == pytest.approx(1.966 * 0.005 * math.sqrt(2 / 400), rel=0.15)
+    assert found.variance_saved == pytest.approx(0.02**2 / (0.02**2 + 0.005**2), abs=0.03)
+    assert found.told
+
+
+def test_replicas_without_the_metric_on_both_sides_are_left_out(
+    stand_in: Callable[..., WhatIf],
+) -> None:
+    def work(task: Task) -> Outcome:
+        made = counted.drawn(task)
+        if task.seed == 3:
+            return replace(made, runs=made.runs * 0, ettr=made.ettr * 0)
+        return made
+
+    found = stand_in(FAST, work=work, replicas=8).of(FAST, "ettr_large_runs")
+    others = [
+        [
+            counted.drawn(Task(each, 28.0, seed)).ettr[2, 0].sum() / 50
+            for seed in range(8)
+            if seed != 3
+        ]
+        for each in (SMALL, apply(SMALL, FAST))
+    ]
+    assert found.baseline == pytest.approx(np.mean(others[0]))
+    assert found.difference == pytest.approx(np.mean(others[1]) - np.mean(others[0]))
+    expected = stats.ttest_rel(others[1], others[0]).confidence_interval()
+    assert found.ci95 == pytest.approx((expected.low, expected.high))
+
+
+# --- What is recommended -------------------------------------------------------------------------
+
+
+def test_the_largest_gain_that_can_be_told_is_recommended(stand_in: Callable[..., WhatIf]) -> None:
+    found = stand_in(SLOW, "checkpoint.write=36s", FAST, replicas=30)
+    assert [each.change for each in found.ranked] == [FAST, "checkpoint.write=36s", SLOW]
+    assert found.best is not None
+    assert found.best.change == FAST
+    assert found.recommended == found.sentence(FAST)
+    shown = found.of(FAST, "ettr_gpus_64")
+    assert found.recommended == (
+        "writing checkpoints in 6 s instead of 1 min raises the ETTR of your 64-GPU runs from "
+        f"{shown.baseline:.3f} to {shown.value:.3f} (±{shown.half_width:.3f})"
+    )
+    assert "30 min instead of 1 min lowers the ETTR of your 64-GPU runs" in found.sentence(SLOW)
+
+
+def test_no_gain_is_said_to_be_none(stand_in: Callable[..., WhatIf]) -> None:
+    found = stand_in(SLOW, "grace=1m", replicas=4)
+    assert found.best is None
+    assert found.recommended == ""
+    assert "leaves the ETTR of your 64-GPU runs at" in found.sentence("grace=1m")
+    text = render(page(found))
+    assert "No recommendation." in text
+    assert "No gain can be told from zero" in printed(found)
+
+
+def printed(found: WhatIf, verbose: bool = False) -> str:
+    console = Console(width=180 if verbose else 100, file=io.StringIO(), record=True)
+    console.print(terminal.what_if(found, verbose))
+    return console.export_text()
+
+
+def test_the_terminal_is_one_screen_with_the_best_change_first(
+    stand_in: Callable[..., WhatIf],
+) -> None:
+    changes = [f"checkpoint.write={seconds}s" for seconds in range(1, 25)]
+    found = stand_in(*changes, replicas=3)
+    lines = printed(found).splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 100
+    assert "12 more changes" in printed(found)
+    assert lines[0].startswith("Recommended: writing checkpoints in")
+    rows = [line for line in lines if line.strip().startswith("checkpoint.write")]
+    assert rows[0].split()[0] == found.ranked[0].change
+    assert "lost_first_order_gpu_hours_per_day" in printed(found, verbose=True)
+
+
+def test_the_page_puts_the_recommendation_first(stand_in: Callable[..., WhatIf]) -> None:
+    found = stand_in(FAST, SLOW, "grace=1m", replicas=8)
+    made = page(found)
+    assert made.findings[0].lead == "Recommended."
+    assert made.findings[0].text == f"W{found.recommended[1:]}."
+    assert [section.id for section in made.sections] == ["gain", "sizes", "effects", "assumed"]
+    text = render(made)
+    assert SLOW in text
+    assert "checkpoint.interval" in text
+    assert len(text) < 3_000_000
+
+
+def test_without_large_runs_goodput_decides(stand_in: Callable[..., WhatIf]) -> None:
+    def work(task: Task) -> Outcome:
+        made = counted.drawn(task)
+        share = made.ettr[2, 0].sum() / 50
+        return replace(
+            made,
+            runs=made.runs * 0,
+            ettr=made.ettr * 0,
+            busy_gpu_ms=1e9,
+            productive_gpu_ms=1e9 * share,
+        )
+
+    found = stand_in(FAST, work=work, replicas=30)
+    assert found.main == "goodput_share_of_busy_time"
+    assert "raises the share of busy GPU time that is productive from" in found.recommended
+    assert any("judged by goodput" in note for note in found.notes)
+
+
+def test_what_holds_before_and_after_is_no_change(stand_in: Callable[..., WhatIf]) -> None:
+    found = stand_in(FAST, given=["checkpoint.write=5m"], replicas=3)
+    assert found.baseline.checkpoint.write_s == 300
+    assert found.phrases[FAST] == "writing checkpoints in 6 s instead of 5 min"
+    assert found.scenarios[FAST] == apply(SMALL, FAST)
+
+
+def test_the_json_is_the_contract(stand_in: Callable[..., WhatIf]) -> None:
+    found = stand_in(FAST, SLOW, replicas=3)
+    rows = found.to_dict()
+    assert {tuple(row) for row in rows} == {
+        ("change", "metric", "baseline", "value", "difference", "ci95")
+    }
+    assert [row["change"] for row in rows[:: len(rows) // 2]] == [FAST, SLOW]
+    one = next(row for row in rows if row["metric"] == "ettr_large_runs")
+    assert one["difference"] == pytest.approx(one["value"] - one["baseline"])
+    assert one["ci95"][0] < one["difference"] < one["ci95"][1]
+
+
+def test_progress_counts_every_simulation(stand_in: Callable[..., WhatIf]) -> None:
+    calls: list[tuple[int, int]] = []
+    stand_in(FAST, replicas=3, on_progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(done, 6) for done in range(7)]
+
+
+@pytest.mark.parametrize(
+    ("source", "changes", "options", "said"),
+    [
+        (SMALL, [FAST], {"replicas": 1}, "two or more replicas"),
+        (SMALL, [FAST], {"days": -1.0}, "simulated time makes no sense"),
+        (SMALL, [FAST], {"days": math.nan}, "simulated time makes no sense"),
+        (SMALL, ["speed=3"], {}, "no such key"),
+        (SMALL, [FAST], {"given": ["write=-1"]}, "the change 'write=-1' cannot be made"),
+        ("no/such/file.toml", [FAST], {}, "the scenario cannot be read"),
+        (apply(SMALL, "failure_rate=0"), [], {}, "nothing to propose"),
+    ],
+)
+def test_what_cannot_be_simulated(
+    source: Any, changes: list[str], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        whatif(source, changes, **options)
+
+
+# --- What is proposed ----------------------------------------------------------------------------
+
+
+def test_proposals_follow_the_scenario() -> None:
+    assert proposals(SMALL) == [
+        "lemons=off",
+        "checkpoint.interval=84m",
+        "checkpoint.write*0.1",
+        "lemons=off; checkpoint.write*0.1",
+        "failure_rate-25%",
+        "checkpoint.init*0.5",
+        "preempt_after*2",
+    ]
+    for change in proposals(SMALL):
+        assert apply(SMALL, change) != SMALL
+    named = replace(
+        SMALL, failures=replace(SMALL.failures, lemons=Lemons(nodes={"node05": 9.0, "node02": 0.5}))
+    )
+    assert proposals(named)[0] == "replace=node05"  # the other one is better than the healthy
+    pulled = apply(named, "pull=node05")
+    assert "replace=node05" not in proposals(pulled)
+
+
+def test_nothing_is_proposed_that_a_scenario_does_not_have() -> None:
+    bare = apply(SMALL, "lemons=off; checkpoint.write=0; init=0; preemption=off")
+    assert proposals(bare) == ["checkpoint.interval*0.5", "failure_rate-25%"]
+    blast = Blast("switch", "pod", 0.01, "ib_switch")
+    only_blasts = replace(bare, failures=replace(bare.failures, blasts=(blast,)))
+    assert proposals(apply(only_blasts, "failure_rate=0")) == ["checkpoint.interval*0.5"]
+
+
+def test_the_days_are_enough_for_large_runs() -> None:
+    # 7 % of 190 jobs a day have 32 GPUs or more.
+    assert enough_days(SMALL, 8) == pytest.approx(30 / (190 * 0.07 * 8))
+    assert enough_days(scenario("rsc1"), 2) < 1
+
+
+# --- Simulated -----------------------------------------------------------------------------------
+
+DAYS = 6.0
+
+
+@pytest.fixture(scope="module")
+def simulated() -> WhatIf:
+    """Real simulations of the small cluster."""
+    return whatif(
+        SMALL,
+        ["name=other", "failure_rate*0", "checkpoint.init*4", "checkpoint.write*20", "lemons=off"],
+        replicas=4,
+        days=DAYS,
+        processes=1,
+    )
+
+
+def test_no_change_makes_no_difference(simulated: WhatIf) -> None:
+    rows = [each for each in simulated.differences if each.change == "name=other"]
+    measured = [each for each in rows if not math.isnan(each.baseline)]
+    assert len(measured) > 15
+    for each in measured:
+        assert (each.difference, each.ci95) == (0.0, (0.0, 0.0)), each.metric
+        assert each.value == each.baseline
+
+
+def test_without_failures_nothing_is_lost_to_them(simulated: WhatIf) -> None:
+    for order in ("first", "second"):
+        found = simulated.of("failure_rate*0", f"lost_{order}_order_gpu_hours_per_day")
+        assert found.value == 0.0
+    assert simulated.of("failure_rate*0", "lost_first_order_gpu_hours_per_day").baseline > 0
+    assert simulated.of("failure_rate*0", "failed_share_of_attempts_gpus_32_up").value == 0
+
+
+@pytest.mark.parametrize("change", ["checkpoint.init*4", "checkpoint.write*20"])
+def test_overhead_costs_goodput(simulated: WhatIf, change: str) -> None:
+    for metric in ("goodput_share_of_busy_time", "productive_share_of_large_runs"):
+        found = simulated.of(change, metric)
+        assert found.told
+        assert found.difference < 0
+
+
+def test_fewer_lemons_fewer_losses(simulated: WhatIf) -> None:
+    found = simulated.of("lemons=off", "lost_first_order_gpu_hours_per_day")
+    assert found.difference < 0
+    goodput = simulated.of("lemons=off", "goodput_share_of_busy_time")
+    assert goodput.variance_saved > 0.3
+
+
+def test_two_processes_give_the_same_answer(simulated: WhatIf) -> None:
+    two = whatif(
+        SMALL, ["checkpoint.init*4"], replicas=4, days=DAYS, processes=2
+    )  # with the seeds of the others
+    expected = [each for each in simulated.differences if each.change == "checkpoint.init*4"]
+    assert repr(two.differences) == repr(expected)
+
+
+# --- The command ---------------------------------------------------------------------------------
+
+
+def test_the_command_prints_json_and_writes_the_page(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(SMALL.to_toml())
+    options = ["--days", "2", "--replicas", "2", "--processes", "1", "--quiet"]
+    arguments = ["fleet", "whatif", "--scenario", str(file), FAST, *options]
+    done = CliRunner().invoke(app, [*arguments, "--json", "--html", str(tmp_path / "page.html")])
+    assert done.exit_code == 0, done.output
+    rows = json.loads(done.output)
+    assert {row["change"] for row in rows} == {FAST}
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+    preset = ["fleet", "whatif", "--preset", "small", FAST, *options]
+    again = CliRunner().invoke(app, [*preset, "--json"])
+    assert json.loads(again.output) == rows
+    shown = CliRunner().invoke(app, preset)
+    assert "as it is" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing to simulate"),
+        (["lemons=off"], "there is no such store"),
+        (["--preset", "big", "lemons=off"], "there is no preset 'big'"),
+        (["--preset", "small", "store", "lemons=off"], "this is no change"),
+    ],
+)
+def test_a_wrong_command_says_what_is_missing(arguments: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, ["fleet", "whatif", *arguments])
+    assert isinstance(done.exception, InputError)
+    assert said in str(done.exception)
