@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from standin_whatif import whatif
 
@@ -34,19 +36,28 @@ PATIENCE_MS = 60_000
 pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {CHROMIUM}")
 
 
-@pytest.fixture(scope="module")
-def address(testbed_store_told: Path, assumptions: Assumptions) -> Iterator[str]:
-    """Of a console that a server of its own shows on a free port of the loopback."""
-    app = create_app(testbed_store_told, assumptions=assumptions, whatif=whatif, patience_s=60)
+@contextmanager
+def served(app: FastAPI) -> Iterator[str]:
+    """The address of an application that a server of its own shows on a free port of the loopback."""
     config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         thread = Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
         thread.start()
-        yield f"http://127.0.0.1:{port}"
-        server.should_exit = True
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(testbed_store_told: Path, assumptions: Assumptions) -> Iterator[str]:
+    """Of a console whose what-if is quick."""
+    app = create_app(testbed_store_told, assumptions=assumptions, whatif=whatif, patience_s=60)
+    with served(app) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -224,3 +235,30 @@ def test_a_phone_needs_no_sideways_scrolling(
         "rgb(255, 255, 255)" if scheme == "light" else "rgb(21, 24, 28)"
     )
     context.close()
+
+
+@pytest.fixture(scope="module")
+def simulating(testbed_store_told: Path, assumptions: Assumptions) -> Iterator[str]:
+    """Of a console with the simulator itself."""
+    with served(create_app(testbed_store_told, assumptions=assumptions, patience_s=60)) as address:
+        yield address
+
+
+def test_a_what_if_with_the_simulator(browser: Browser, simulating: str) -> None:
+    """From the form to the difference that half as many failures make to the testbed's jobs."""
+    page = browser.new_page(base_url=simulating)
+    page.set_default_timeout(3 * PATIENCE_MS)
+    page.goto("/whatif")
+    page.get_by_label("failure_rate*0.5").check()
+    page.get_by_label("Replicas").fill("4")
+    page.get_by_label("Days").fill("0.03")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("heading", name="What was asked")).to_be_visible(
+        timeout=3 * PATIENCE_MS
+    )
+    expect(page.get_by_role("heading", name="Which change gains most?")).to_be_visible()
+    row = page.locator("#effects-table-1 tbody tr", has_text="Lost to failures")
+    before, after, difference = row.locator("td").all_inner_texts()[2:5]
+    assert 0 < float(after.replace(",", "")) < float(before.replace(",", ""))
+    assert difference.startswith("−")
+    page.close()
