@@ -84,7 +84,6 @@ def serve(
             log_level="warning",
             access_log=False,
             server_header=False,
-            proxy_headers=False,
             lifespan="on",
             timeout_graceful_shutdown=GRACE_S,
         )
