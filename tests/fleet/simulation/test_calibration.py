@@ -385,9 +385,14 @@ def test_low_events_that_drain_are_part_of_their_component(tmp_path: Path) -> No
 
 def test_rare_sizes_go_to_the_nearest_power_of_two() -> None:
     gpus = np.array([1] * 500 + [3] * 2 + [7] * 3 + [6] * 40 + [24] * 2 + [96] + [1000] + [40] * 50)
-    merged = merged_sizes(gpus, Cluster(100, 8))
+    short, long = np.full(gpus.size, 10.0), np.where(gpus == 96, 1e5, 10.0)
+    short[gpus > 90] = 0.1
+    cluster = Cluster(100, 8)
+    merged = merged_sizes(gpus, short, cluster)
     assert sorted(set(merged.tolist())) == [1, 4, 6, 8, 32, 40, 128, 512]
-    assert merged_sizes(np.array([800] * 2), Cluster(100, 8)).max() <= 800
+    # A size with much of the GPU time stays what it is.
+    assert 96 in merged_sizes(gpus, long, cluster).tolist()
+    assert merged_sizes(np.array([800] * 2), np.zeros(2), cluster).max() <= 800
 
 
 def test_repairs_of_two_kinds() -> None:

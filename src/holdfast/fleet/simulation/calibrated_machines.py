@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import ibis.expr.types as ir
 
 MOST_GPUS_PER_NODE = 64
+SIGTERM = 15
 SURE_PREEMPTIONS = 5
 """With so many that the log labels, weaker signs of preemption do not count."""
 
@@ -200,46 +201,50 @@ def scheduler(log: FleetLog, those: Cohort, typical_s: float, findings: Findings
 def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> tuple[bool, float, float]:
     """Whether jobs are preempted, how old at least, and the grace that they are given."""
     default = Scheduler()
-    t = preemptions(log)
-    frame = log.frame(t.select("evidence", "qos", "runtime_s", "signal_s", "stop_s"))
+    victims = preemptions(log).select("key", "evidence", "qos", "runtime_s", "signal_s", "stop_s")
+    ends = log.executions.select("key", "exit_code", "exit_signal")
+    frame = log.frame(victims.join(ends, "key"))
+    key = "scheduler.preempt_after"
     if frame.empty:
         findings.found("scheduler.preemption", None, "no attempt was preempted", n=0)
         return False, default.preempt_after_s, default.grace_s
     findings.found("scheduler.preemption", None, "attempts that were preempted", n=len(frame))
-    grace, grace_how, told = _grace(log, list(frame["qos"]), typical_s)
-    if told:
-        findings.found("scheduler.grace", grace, grace_how, unit="s", n=len(frame))
+    t = log.table("qos")
+    stated = {row["qos"]: float(row["grace_s"]) for row in log.rows(t.filter(t.grace_s.notnull()))}
+    graces = frame["qos"].map(stated).astype("float64")
+    if graces.notna().any():
+        grace = float(graces.median())
+        how = "grace of the victims' classes in the qos table"
+        findings.found("scheduler.grace", grace, how, unit="s", n=int(graces.notna().sum()))
     else:
-        findings.assumed("scheduler.grace", grace_how)
+        grace = min(log.assumptions.preemption_grace_s, typical_s)
+        findings.assumed("scheduler.grace", "no qos table; the grace of the fleet's assumptions")
     heard = frame[frame["evidence"] == "log"]
     if len(heard):
         ages = heard["signal_s"] - (heard["stop_s"] - heard["runtime_s"])
-        after = max(float(ages.min()), 0.0)
-        low, high, how = 0.0, after, "age at the signal of the youngest one in the controller log"
-        count = len(heard)
-    else:
-        labelled = frame[frame["evidence"] == "label"]
-        sure = labelled if len(labelled) >= SURE_PREEMPTIONS else frame
-        youngest = float(sure["runtime_s"].min())
-        after = rounded_time(max(youngest - max(log.assumptions.write_s, EXIT_S), 0.0))
-        low, high, count = max(youngest - grace, 0.0), youngest, len(sure)
-        how = "runtime of the youngest one less its exit; from less the grace up to all of it"
-    findings.found("scheduler.preempt_after", after, how, interval=(low, high), n=count, unit="s")
+        after = rounded_time(max(float(ages.min()), 0.0))
+        how = "age at the signal of the youngest victim in the controller log"
+        findings.found(key, after, how, n=len(heard), unit="s")
+        return True, after, grace
+    labelled = frame["evidence"] == "label"
+    sure = labelled if labelled.sum() >= SURE_PREEMPTIONS else labelled | True
+    # Who dies of the signal is gone at once; who does not is killed when the grace is over.
+    died = (frame["exit_signal"] == SIGTERM) | (frame["exit_code"] == SIGTERM)
+    died |= frame["evidence"] == "sigterm"
+    left = (graces.fillna(grace)).where(~died, max(log.assumptions.write_s, EXIT_S))
+    ages = (frame["runtime_s"] - left)[sure].clip(lower=0.0)
+    youngest = float(frame["runtime_s"][sure].min())
+    after = rounded_time(float(ages.min()))
+    findings.found(
+        key,
+        after,
+        "runtime of the youngest victim less its exit, or its grace if it outlived the signal",
+        interval=(min(max(youngest - grace, 0.0), after), max(youngest, after)),
+        level="as bounds",
+        n=int(sure.sum()),
+        unit="s",
+    )
     return True, after, grace
-
-
-def _grace(log: FleetLog, victims: list[str], typical_s: float) -> tuple[float, str, bool]:
-    """Grace in seconds, where it comes from, and whether the log told it."""
-    stated = {
-        row["qos"]: row["grace_s"]
-        for row in log.rows(log.table("qos"))
-        if row["grace_s"] is not None
-    }
-    known = [float(stated[name]) for name in victims if name in stated]
-    if known:
-        return float(np.median(known)), "grace of the victims' classes in the qos table", True
-    assumed = min(log.assumptions.preemption_grace_s, typical_s)
-    return assumed, "the log has no qos table, and the fleet's assumption is used", False
 
 
 def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float:

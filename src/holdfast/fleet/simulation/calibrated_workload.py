@@ -32,9 +32,9 @@ FIRM_EVENTS = 20
 """A size with as many completed jobs stands alone; one with fewer leans on the other sizes."""
 FEWEST_FOR_SHAPE = 5
 """Ends seen fewer times get a constant hazard."""
-KEPT_SHARE, KEPT_JOBS = 0.01, 5
-"""A size keeps its number of GPUs with this share of the jobs and so many of them; others are merged
-to the nearest power of two."""
+KEPT_SHARE, KEPT_JOBS, KEPT_TIME = 0.01, 5, 0.02
+"""A size keeps its number of GPUs with this share of the jobs and so many of them, or with this share of
+the GPU time; others are merged to the nearest power of two."""
 DAYS_FOR_HOURS, DAYS_FOR_WEEK = 2.0, 14.0
 """Shorter logs tell no hours of the day, no days of the week."""
 BURSTS = 3.0
@@ -238,7 +238,7 @@ def _sizes(
 ) -> tuple[Size, ...]:
     """The size mix with the work of each size."""
     runs = those.runs
-    gpus = merged_sizes(runs.gpus, cluster)
+    gpus = merged_sizes(runs.gpus, runs.held_s, cluster)
     done = runs.end == "COMPLETED"
     total = gpus.size
     moved = int((gpus != on_nodes(runs.gpus, cluster.gpus_per_node)).sum())
@@ -288,12 +288,20 @@ def _sizes(
     return tuple(made)
 
 
-def merged_sizes(gpus: Array, cluster: Cluster) -> Array:
-    """The sizes that are simulated: frequent ones as they are, others the nearest power of two."""
+def merged_sizes(gpus: Array, held_s: Array, cluster: Cluster) -> Array:
+    """The sizes that are simulated: those that matter as they are, others the nearest power of two.
+
+    Args:
+        gpus: of each job, shape [jobs].
+        held_s: time that each job was on its nodes, shape [jobs].
+        cluster: that they have to fit on.
+    """
     per_node, most = cluster.gpus_per_node, cluster.nodes * cluster.gpus_per_node
     gpus = np.minimum(on_nodes(gpus, per_node), most)
     values, place, counts = np.unique(gpus, return_inverse=True, return_counts=True)
-    rare = (counts < KEPT_SHARE * gpus.size) | (counts < KEPT_JOBS)
+    gpu_time = np.bincount(place, gpus * held_s)
+    few = (counts < KEPT_SHARE * gpus.size) | (counts < KEPT_JOBS)
+    rare = few & (gpu_time <= KEPT_TIME * gpu_time.sum())
     within = np.minimum(2 ** np.round(np.log2(values)), per_node)
     nodes = 2 ** np.round(np.log2(np.maximum(values / per_node, 1.0)))
     nodes = np.where(nodes > cluster.nodes, nodes / 2, nodes)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from holdfast.errors import InputError
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.simulation.calibrated_failures import detection, failures
@@ -25,7 +26,7 @@ from holdfast.fleet.simulation.estimates import Estimate, Findings, commented, r
 from holdfast.fleet.simulation.job_runs import init_s, job_runs, without_gpus
 from holdfast.fleet.simulation.outage_times import outage_times
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
-from holdfast.fleet.store import Store
+from holdfast.fleet.store import Store, write_atomically
 from holdfast.fleet.wording import counted
 from holdfast.numbers import duration, percent
 
@@ -65,6 +66,19 @@ class Calibration:
             *(f"- {note}" for note in self.remarks),
         ]
         return commented(self.scenario.to_toml(), self.estimates, [*head, ""])
+
+    def write(self, path: str | Path) -> None:
+        """Write the TOML file, whole or not at all.
+
+        Raises:
+            InputError: if it cannot be written there.
+        """
+        try:
+            write_atomically(Path(path), self.to_toml())
+        except OSError as error:
+            raise InputError(
+                "the scenario cannot be written", path=path, found=str(error)
+            ) from error
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet calibrate``."""

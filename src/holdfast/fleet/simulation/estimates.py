@@ -24,8 +24,9 @@ SCHEMA = pa.schema(
     [
         pa.field("key", pa.string()),  # as in the scenario's TOML: "workload.sizes[0].hours"
         pa.field("value", pa.float64()),  # null for values that are no number
-        pa.field("low", pa.float64()),  # 95 % interval; null without one
+        pa.field("low", pa.float64()),  # interval; null without one
         pa.field("high", pa.float64()),
+        pa.field("level", pa.string()),  # of the interval; null without one
         pa.field("n", pa.int64()),  # observations behind it; null without
         pa.field("unit", pa.string()),
         pa.field("how", pa.string()),
@@ -44,7 +45,8 @@ class Estimate:
     """How it was estimated, or why it is assumed."""
     value: float | None = None
     interval: Interval | None = None
-    """At 95 %."""
+    level: str = "at 95 %"
+    """Of the interval."""
     n: int | None = None
     """Observations behind it."""
     unit: str = ""
@@ -52,16 +54,20 @@ class Estimate:
     estimated: bool = True
     """Whether the log told it."""
 
+    def estimate(self) -> str:
+        """The value with its interval: ``0.0065 [0.0061, 0.0069]``; "" if it is no number."""
+        if self.value is None:
+            return ""
+        told = _spoken(self.value, self.unit)
+        return told if self.interval is None else f"{told} {_interval(*self.interval, self.unit)}"
+
     def comment(self) -> str:
         """The estimate in one line: ``0.0065 [0.0061, 0.0069] at 95 %, n = 812: ...``."""
         if not self.estimated:
             return f"assumed: {self.how}"
-        parts = []
-        if self.value is not None:
-            parts.append(_spoken(self.value, self.unit))
-            if self.interval is not None:
-                low, high = self.interval
-                parts[-1] += f" {_interval(low, high, self.unit)} at 95 %"
+        parts = [self.estimate()] if self.value is not None else []
+        if self.interval is not None:
+            parts[-1] += f" {self.level}"
         if self.n is not None:
             parts.append(f"n = {self.n:,}")
         told = ", ".join(parts)
@@ -95,11 +101,12 @@ class Findings:
         how: str,
         *,
         interval: Interval | None = None,
+        level: str = "at 95 %",
         n: int | None = None,
         unit: str = "",
     ) -> None:
         """Record what the log told."""
-        self.estimates.append(Estimate(key, how, value, interval, n, unit))
+        self.estimates.append(Estimate(key, how, value, interval, level, n, unit))
 
     def assumed(self, key: str, why: str) -> None:
         """Record what it did not tell."""
@@ -118,6 +125,7 @@ def table(estimates: Sequence[Estimate]) -> pa.Table:
             "value": each.value,
             "low": None if each.interval is None else each.interval[0],
             "high": None if each.interval is None else each.interval[1],
+            "level": None if each.interval is None else each.level,
             "n": each.n,
             "unit": each.unit,
             "how": each.how,

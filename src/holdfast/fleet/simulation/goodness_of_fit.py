@@ -48,6 +48,8 @@ SHARES = (STATES, STATES_TIME, SIZES, SIZES_TIME)
 WAITS = (WAIT_MEDIAN, WAIT_P90)
 UTILISATION = "utilisation"
 FAILURES = "infrastructure failures"
+PREEMPTIONS = "preemptions"
+JOBS = "jobs that ran"
 
 CLOSE_SHARE, CLOSE_RATIO, CLOSE_WAIT_S = 0.01, 0.1, 60.0
 """Outside of its range, a figure is still close within one percentage point, ten per cent or a minute."""
@@ -200,7 +202,11 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
     t = sized(log, log.executions, processors)
     t = t.mutate(gpu_h=t.exposed_s * t["size"] / HOUR_S, top=bucket_top(t["size"]))
     found: dict[Key, float] = {}
-    states = log.rows(t.group_by("state").agg(n=t.count(), h=t.gpu_h.sum()))
+    # Slurm labels few of its preemptions so; a simulated log labels all of them.
+    victims = preemptions(log).select("key").distinct().mutate(taken=True)
+    t = t.left_join(victims, "key").drop("key_right")
+    t = t.mutate(ended=ibis.ifelse(t.taken.fill_null(False), "PREEMPTED", t.state))
+    states = log.rows(t.group_by(state=t.ended).agg(n=t.count(), h=t.gpu_h.sum()))
     found |= _shares(STATES, STATES_TIME, [(row["state"], row["n"], row["h"]) for row in states])
     sizes = log.rows(t.group_by("top").agg(n=t.run.nunique(), h=t.gpu_h.sum()))
     labels = [(_label(row["top"]), row["n"], row["h"]) for row in sorted(sizes, key=_top)]
@@ -211,14 +217,15 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
     capacity = cluster.nodes * cluster.gpus_per_node * days * 24
     failed = infrastructure_failures(log).semi_join(t, "key")
     ended = log.rows(failed.agg(n=failed.count(), down=(failed.state == "NODE_FAIL").sum()))[0]
-    taken = log.rows(preemptions(log).semi_join(t, "key").agg(n=lambda t: t.count()))[0]["n"]
     found |= {
         (COUNTS, UTILISATION): gpu_hours / capacity,
-        (COUNTS, "jobs that ran"): float(sum(row["n"] for row in sizes)),
+        (COUNTS, JOBS): float(sum(row["n"] for row in sizes)),
         (COUNTS, "attempts"): float(sum(row["n"] for row in states)),
         (COUNTS, FAILURES): float(ended["n"]),
-        (COUNTS, "failures that ended as NODE_FAIL"): float(ended["down"] or 0),
-        (COUNTS, "preemptions"): float(taken),
+        (COUNTS, "failures as NODE_FAIL"): float(ended["down"] or 0),
+        (COUNTS, PREEMPTIONS): float(
+            sum(row["n"] for row in states if row["state"] == "PREEMPTED")
+        ),
     }
     return found
 

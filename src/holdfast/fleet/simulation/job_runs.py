@@ -51,6 +51,8 @@ class JobRuns(NamedTuple):
     """int64; 0: unknown."""
     made_s: Array
     """float64: productive time, kept from earlier attempts and made by the last one."""
+    held_s: Array
+    """float64: time on its nodes, all attempts together."""
     longest_s: Array
     """float64: runtime of the longest attempt."""
     limit_s: Array
@@ -161,6 +163,7 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
         gpus=t["size"].max(),
         node_count=t.node_count.max(),
         made_s=ibis.ifelse(t["last"], t.made_s, t.kept_s).sum(),
+        held_s=t.runtime_s.sum().cast("float64"),
         longest_s=t.runtime_s.max(),
         limit_s=t.time_limit_s.max(),
         starts=t.count(),
@@ -177,6 +180,7 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
         gpus=waits["size"].max(),
         node_count=waits.node_count.max(),
         made_s=ibis.literal(0.0),
+        held_s=ibis.literal(0.0),
         longest_s=ibis.null("int64"),
         limit_s=waits.time_limit_s.max(),
         starts=ibis.literal(0, "int64"),
@@ -195,7 +199,7 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
 
 
 _COLUMNS = ("run", *JobRuns._fields)
-_REALS = ("arrival_s", "first_start_s", "stop_s", "made_s", "longest_s", "limit_s")
+_REALS = ("arrival_s", "first_start_s", "stop_s", "made_s", "held_s", "longest_s", "limit_s")
 _COUNTS = ("gpus", "node_count", "starts")
 
 
