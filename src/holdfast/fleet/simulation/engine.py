@@ -24,8 +24,8 @@ from holdfast.fleet.simulation.records import (
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.simulation.workload import DAY_MS, HOUR_MS, draw_jobs
 
-SLICE_DAYS = 0.25
-"""Simulated time between two reports of progress."""
+SLICES = 400
+"""Reports of progress."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,8 @@ def run(
     end_ms = round(days * DAY_MS)
     sim = _start(scenario, jobs, seed)
     begin(sim)
-    now = 0
-    while now < end_ms:
-        now = min(now + round(SLICE_DAYS * DAY_MS), end_ms)
+    for slice_ in range(1, SLICES + 1):
+        now = end_ms * slice_ // SLICES
         while not advance(sim, now):
             sim = _grown(sim)
         if on_progress is not None:
@@ -158,7 +157,7 @@ def _start(scenario: Scenario, jobs: Jobs, seed: int) -> k.Simulation:
     """The state before anything has happened."""
     cluster = scenario.cluster
     slots = cluster.nodes * cluster.gpus_per_node
-    burst = 2 * (slots + cluster.nodes)
+    burst = 2 * k.ROOM * (slots + cluster.nodes)
     rows = int(len(jobs.gpus) * 1.2) + burst
     made = hazards(scenario, seed)
     counters = np.zeros(k.COUNTERS, np.int64)
@@ -177,7 +176,7 @@ def _start(scenario: Scenario, jobs: Jobs, seed: int) -> k.Simulation:
         ),
         classes=_classes(scenario),
         slots=_records(k.SLOT, slots, job=-1, unused=np.arange(slots)[::-1]),
-        heap=_records(k.EVENT, 4 * burst),
+        heap=_records(k.EVENT, 2 * burst),
         out=_records(k.ATTEMPT, rows),
         node_rows=np.zeros(2 * rows, np.int32),
         failures=_records(k.FAILURE, burst),
@@ -275,15 +274,16 @@ def _nodes(scenario: Scenario, made: Hazards) -> tuple[Array, Array]:
 
 
 def _grown(sim: k.Simulation) -> k.Simulation:
-    """The same state with room for half as many rows and events again."""
-
-    def longer(array: Array) -> Array:
-        more: Array = np.zeros(len(array) * 3 // 2 + 1, array.dtype)
-        more[: len(array)] = array
-        return more
-
-    names = ("heap", "out", "node_rows", "failures")
-    return sim._replace(**{name: longer(getattr(sim, name)) for name in names})
+    """The same state with twice the room in the arrays that are nearly full."""
+    burst = sim.slots.size + sim.nodes.size
+    used = {"heap": k.HEAP_SIZE, "out": k.ROWS, "node_rows": k.NODE_ROWS, "failures": k.FAILURES}
+    grown = {}
+    for name, counter in used.items():
+        array, rows = getattr(sim, name), sim.counters[counter]
+        if rows + k.ROOM * burst > len(array):
+            grown[name] = np.zeros(2 * len(array), array.dtype)
+            grown[name][:rows] = array[:rows]
+    return sim._replace(**grown)
 
 
 def _with_pending(sim: k.Simulation) -> Attempts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from numba import njit
 
 from holdfast.fleet.simulation.kernel.attempts import end, record, start
+from holdfast.fleet.simulation.kernel.borrowing import borrowed
 from holdfast.fleet.simulation.kernel.failing import (
     blast,
     detect,
@@ -35,6 +36,7 @@ from holdfast.fleet.simulation.kernel.state import (
     PREEMPTED,
     QUEUED,
     REPAIR,
+    ROOM,
     ROWS,
     RUNNING,
     UP,
@@ -56,15 +58,16 @@ def begin(sim: Simulation) -> None:
 
 
 @njit(cache=True)
-def advance(sim: Simulation, until: int) -> bool:
+def advance(given: Simulation, until: int) -> bool:
     """Play all events before a moment; False: an array is nearly full, and must grow first."""
+    sim = borrowed(given)
     counters, heap, jobs = sim.counters, sim.heap, sim.jobs
-    burst = sim.slots.size + sim.nodes.size
+    burst = ROOM * (sim.slots.size + sim.nodes.size)
     while True:
         if (
             counters[ROWS] + burst > sim.out.size
             or counters[NODE_ROWS] + burst > sim.node_rows.size
-            or counters[HEAP_SIZE] + 2 * burst > heap.size
+            or counters[HEAP_SIZE] + burst > heap.size
             or counters[FAILURES] + burst > sim.failures.size
         ):
             return False

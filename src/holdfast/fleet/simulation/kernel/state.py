@@ -58,6 +58,9 @@ ZERO, ONE, NONE = _constant(0), _constant(1), _constant(-1)
 NO: Any = np.bool_(False)
 YES: Any = np.bool_(True)
 
+ROOM = 2
+"""What one event can add to any array, in units of (slots + nodes)."""
+
 CRASH_SEEN_MS = 5_000
 """After a job has died, the check at its end sees the node's failure this soon."""
 
