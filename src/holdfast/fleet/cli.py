@@ -421,6 +421,7 @@ def attribute(
 
 
 app.command()(simulation.simulate)
+app.command()(simulation.calibrate)
 app.command()(simulation.whatif)
 
 

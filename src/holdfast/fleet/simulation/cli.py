@@ -7,8 +7,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.console import JsonOption, QuietOption, VerboseOption, duration, emit, remark
+from holdfast.console import (
+    EngineOption,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    duration,
+    emit,
+    remark,
+)
 from holdfast.errors import InputError
+from holdfast.fleet.options import (
+    ChainOption,
+    CheckAfterOption,
+    CheckBeforeOption,
+    CheckpointOption,
+    GraceOption,
+    InitOption,
+    MinGpusOption,
+    SinceOption,
+    SlackOption,
+    StoreArgument,
+    TaxonomyOption,
+    WriteOption,
+)
+from holdfast.tables import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from holdfast.fleet.simulation.scenario import Scenario
@@ -192,3 +215,101 @@ def whatif(
     emit(found, as_json, lambda result: terminal.what_if(result, verbose))
     if html is not None:
         remark(f"report: {html}", quiet or as_json)
+
+
+def calibrate(
+    store: StoreArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the scenario here (TOML); else it is printed.",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page: does the scenario fit the log?"),
+    ] = None,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            "--replicas",
+            min=0,
+            help="Simulations to hold against the log: 8 with --html, else none.",
+        ),
+    ] = None,
+    seed: SeedOption = 1,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes", min=1, help="Side by side on this machine; else all processors."
+        ),
+    ] = None,
+    since: SinceOption = None,
+    check_before: CheckBeforeOption = 600.0,
+    check_after: CheckAfterOption = 300.0,
+    preempt_grace: GraceOption = 300.0,
+    preempt_slack: SlackOption = 300.0,
+    checkpoint: CheckpointOption = 3600.0,
+    init: InitOption = 300.0,
+    write: WriteOption = 0.0,
+    min_gpus: MinGpusOption = 128,
+    chain_by_name: ChainOption = False,
+    taxonomy: TaxonomyOption = None,
+    engine: EngineOption = DEFAULT_ENGINE,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Fit a scenario to a log: what users submit, what breaks, how it is repaired.
+
+    Each estimate stands in the file with its interval; what the log does not tell is assumed and marked.
+    Edit the file, then simulate it with --scenario.
+    """
+    from holdfast.fleet.assumptions import Assumptions
+    from holdfast.fleet.log import open_log
+    from holdfast.fleet.simulation.calibration import calibrate as run
+    from holdfast.fleet.simulation.calibration_terminal import Calibrated, calibrated
+
+    assumed = Assumptions(
+        check_before_s=check_before,
+        check_after_s=check_after,
+        preemption_grace_s=preempt_grace,
+        preemption_slack_s=preempt_slack,
+        checkpoint_interval_s=checkpoint,
+        init_s=init,
+        write_s=write,
+        min_gpus=min_gpus,
+        chain_by_name=chain_by_name,
+        taxonomy=taxonomy,
+    )
+    if html is not None and replicas is not None and replicas < 1:
+        raise InputError(
+            "the page needs replicas to hold against the log",
+            found=f"--replicas {replicas}",
+            expected="3 or more",
+        )
+    log = open_log(store, assumptions=assumed, since=since, engine=engine)
+    made = run(log)
+    if output is not None:
+        made.write(output)
+    fit = None
+    if count := (8 if html is not None else 0) if replicas is None else replicas:
+        from holdfast.fleet.simulation.goodness_of_fit import goodness_of_fit
+
+        fit = goodness_of_fit(log, made, replicas=count, seed=seed, processes=processes)
+    if html is not None and fit is not None:
+        from holdfast.fleet.simulation.fit_page import page
+        from holdfast.report import write as write_page
+
+        write_page(page(fit), html)
+    if output is None and html is None and fit is None and not as_json:
+        print(made.to_toml(), end="")
+        return
+    result = Calibrated(made, fit, output, html)
+    emit(result, as_json, lambda found: calibrated(found, verbose))
+    for name, path in (("scenario", output), ("report", html)):
+        if path is not None:
+            remark(f"{name}: {path}", quiet or as_json)
