@@ -37,6 +37,9 @@ inferred rather than read.
 
 All times are seconds since 1970-01-01T00:00:00 UTC. A time that is not known (a job that never
 started, an attempt that still runs) is null, never zero.
+
+`holdfast fleet simulate` writes the same, and beside it [the truth](simulator.md#the-store-and-the-truth):
+`truth.json` and `truth/attempts.parquet`, which no reader of a store looks at.
 """
 
 CLI_PROSE = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from holdfast import cli
 from holdfast.errors import InputError, StoreError
 from holdfast.fleet import FleetLog, Store
 from holdfast.fleet.preemption import preemptions
-from holdfast.fleet.simulation import engine
+from holdfast.fleet.simulation import engine, log_writing
 from holdfast.fleet.simulation.scenario import parse, scenario
 from holdfast.fleet.simulation.simulated_log import Simulated, simulate
 
@@ -266,6 +267,19 @@ def test_the_command_writes_a_store(run: Run, tmp_path: Path) -> None:
     code, out, err = run("--preset", "small", "--days", "0.5", "-o", store, "--seed", "2")
     assert (code, err) == (0, f"store: {store}\n")
     assert "utilisation" in out
+
+
+def test_an_interrupt_at_the_keyboard_leaves_nothing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(log_writing, "write_truth", interrupt)
+    code, out, err = run("--preset", "small", "--days", "1", "-o", tmp_path / "store")
+    assert (code, out) == (130, "")
+    assert "interrupted" in err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_printed_scenario_is_simulated_as_the_preset(run: Run, tmp_path: Path) -> None:
