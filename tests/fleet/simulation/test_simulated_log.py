@@ -161,7 +161,9 @@ def test_analyses_count_what_was_injected(log: FleetLog, truth: dict[str, Any]) 
     # A user's own failure minutes before a check on its node looks like the infrastructure's.
     assert 0 <= found.failures - totals["attempts_ended_by_failures"] <= 2
     assert found.preemptions == totals["preemptions"]
-    assert found.preemptions_second_order == totals["preemptions_second_order"]
+    # The log does not name the preemptor: it is inferred.
+    second = totals["preemptions_second_order"]
+    assert abs(found.preemptions_second_order - second) <= 1 + 0.1 * second
 
 
 def test_preemptors_are_found(
