@@ -15,7 +15,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 import holdfast.fleet as fleet
-from holdfast.fleet import Assumptions, FleetLog
+from holdfast.fleet import FleetLog
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console.metrics import Exporter, Measures, measure
 from holdfast.fleet.console.watching import WatchStatus
@@ -54,7 +54,7 @@ def measures(testbed_log: FleetLog) -> Measures:
 
 @pytest.fixture(scope="module")
 def text(measures: Measures) -> bytes:
-    return Exporter().text(measures, WatchStatus(1.5, 12, ("a.psv: unreadable",)))
+    return Exporter().text(measures, WatchStatus(1.5, 12, problems=("a.psv: unreadable",)))
 
 
 def test_names_types_and_help(text: bytes) -> None:
@@ -247,9 +247,3 @@ def test_promtool_has_nothing_to_say_but_that_hours_are_no_seconds(text: bytes) 
         name, _, complaint = line.partition(" ")
         assert complaint.startswith('use base unit "seconds"'), line
         assert any(unit in name for unit in IN_HOURS_AND_DAYS), line
-
-
-def test_assumptions_change_the_figures(testbed_store: Path, measures: Measures) -> None:
-    assumed = Assumptions(check_before_s=0, check_after_s=0)
-    none = measure(Analysis(fleet.open(testbed_store, assumptions=assumed)))
-    assert sum(none.failures.values()) < sum(measures.failures.values())
