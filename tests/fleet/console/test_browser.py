@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from logs import Attempt, Log
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from standin_whatif import whatif
 
@@ -262,3 +264,25 @@ def test_a_what_if_with_the_simulator(browser: Browser, simulating: str) -> None
     assert 0 < float(after.replace(",", "")) < float(before.replace(",", ""))
     assert difference.startswith("−")
     page.close()
+
+
+def test_a_new_commit_shows_itself(browser: Browser, tmp_path: Path) -> None:
+    """The summary reloads; a page on which somebody types only says that there is news."""
+    jobs = [Attempt(job, ("n1",), job * 3600, (job + 1) * 3600) for job in range(3)]
+    store = Log(jobs[:2]).store(tmp_path)
+    more = Log(jobs).store(tmp_path / "more")
+    with served(create_app(store, patience_s=60)) as address:
+        context = browser.new_context(base_url=address)
+        tabs = {path: context.new_page() for path in ("/", "/whatif")}
+        for path, tab in tabs.items():
+            tab.clock.install()
+            tab.goto(path)
+        expect(tabs["/"].get_by_text("2 of 2 jobs")).to_be_visible()
+        for part in (more / "attempts").iterdir():
+            shutil.copy(part, store / "attempts")
+        (more / "store.json").replace(store / "store.json")
+        for tab in tabs.values():
+            tab.clock.run_for(6_000)
+        expect(tabs["/"].get_by_text("3 of 3 jobs")).to_be_visible()
+        expect(tabs["/whatif"].get_by_text("The store has new data.")).to_be_visible()
+        context.close()

@@ -66,7 +66,7 @@ def formula(setting: Setting, minutes: float) -> float:
 def test_the_curve_is_the_exact_form() -> None:
     setting = Setting(1500, 6.5, 3600, 5 * MINUTE, 5 * MINUTE, 10 * MINUTE)
     rows = curve(setting)
-    assert (rows[0]["minutes"], rows[-1]["minutes"]) == pytest.approx((1 / 60, 1440))
+    assert (rows[0]["minutes"], rows[-1]["minutes"]) == pytest.approx((1 / 6, 1440))
     for row in rows:
         assert row["ettr"] == pytest.approx(formula(setting, row["minutes"]), rel=1e-9)
 
@@ -156,7 +156,7 @@ def test_the_endpoint_answers_as_the_functions_do(console: TestClient) -> None:
     query = "nodes=1500&failures_per_1000_node_days=6.5&checkpoint=1h&write=5m&init=300&queue=0"
     answer = console.get(f"/ettr/curve?{query}").json()
     setting = Setting(1500, 6.5, 3600, 300, 300, 0)
-    assert answer["curve"] == curve(setting)
+    assert answer["curve"] == curve(setting, 1.0)
     assert answer["query"] == setting.query()
     assert answer["fields"]["write"] == {"value": 300.0, "text": "5m"}
     exact = expected_ettr(1500, 6.5e-3, 3600, init_s=300, write_s=300)

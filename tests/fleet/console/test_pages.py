@@ -18,7 +18,7 @@ from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console.addresses import PAGES, PLACES
 from holdfast.fleet.console.app import create_app
 from holdfast.fleet.console.node_evidence import evidence
-from holdfast.fleet.console.yesterday import lost_between
+from holdfast.fleet.console.yesterday import lost_between, since_yesterday
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -300,3 +300,25 @@ def test_losses_of_days_add_up_to_those_of_the_log(testbed_analysis: Analysis) -
         assert sum(part[column].sum() for part in parts) == pytest.approx(
             goodput.by_cause[column].sum()
         )
+
+
+def test_yesterday_stands_beside_the_day_before(tmp_path: Path) -> None:
+    """Half of an hourly checkpoint on 16 GPUs: 8 GPU-hours a failure."""
+    failed = [
+        Attempt(1, ("n1", "n2"), DAY, DAY + HOUR, "NODE_FAIL"),  # before both days
+        Attempt(2, ("n1", "n2"), 3 * DAY, 3 * DAY + HOUR, "NODE_FAIL"),  # the day before
+        Attempt(3, ("n1", "n2"), 3 * DAY, 3 * DAY + 2 * HOUR, "NODE_FAIL"),
+        Attempt(4, ("n1", "n2"), 4 * DAY, 4 * DAY + 6 * HOUR, "NODE_FAIL"),  # yesterday
+        Attempt(5, ("n1", "n2"), 4 * DAY, 4 * DAY + 12 * HOUR),
+    ]
+    checks = [Check(failed[1].stop - 30, "n1", "pcie", "HIGH")]
+    section = since_yesterday(Analysis(Log(failed, checks).open(tmp_path)))
+    assert section.sentence == (
+        "8.00 GPU-hours in the 24 h to 2026-01-09 12:00 UTC: 8.00 in 1 failed attempt and 0 in "
+        "attempts preempted when they came back. The day before: 16.0."
+    )
+    rows = section.tables[0].data.to_pylist()
+    assert [(r["cause"], r["failures"], r["first_order"], r["before"]) for r in rows] == [
+        ("unattributed", 1, 8.0, 8.0),
+        ("PCIe", 0, 0.0, 8.0),
+    ]

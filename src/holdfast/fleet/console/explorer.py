@@ -26,8 +26,8 @@ from holdfast.numbers import duration, number, percent
 from holdfast.report import Figure, charts
 from holdfast.report.theme import colour
 
-SHORTEST_S, LONGEST_S = 1.0, 86_400.0
-"""Ends of the axis of checkpoint intervals."""
+LONGEST_S = 86_400.0
+"""End of the axis of checkpoint intervals."""
 POINTS = 161
 PAPER_NODES, PAPER_RATE = 128.0, 6.5
 """Where the log has neither jobs nor failures: 1,024 GPUs, and RSC-1's failures per 1,000 node-days."""
@@ -68,9 +68,7 @@ class Field:
 FIELDS = {
     "nodes": Field("Nodes of the job", "nodes", 1, 1e6, (1, 20_000)),
     "failures_per_1000_node_days": Field("Failures per 1,000 node-days", "", 0, 1e8, (0.1, 100)),
-    "checkpoint": Field(
-        "Checkpoint every", "", 0.001, 366 * SECONDS_PER_DAY, (SHORTEST_S, LONGEST_S)
-    ),
+    "checkpoint": Field("Checkpoint every", "", 0.001, 366 * SECONDS_PER_DAY, (10, LONGEST_S)),
     "write": Field("A checkpoint write stops it for", "", 0, 30 * SECONDS_PER_DAY, (0, 3600)),
     "init": Field("Initialisation after each start", "", 0, 30 * SECONDS_PER_DAY, (0, 7200)),
     "queue": Field("Queue before each restart", "", 0, 30 * SECONDS_PER_DAY, (0, 86_400)),
@@ -188,9 +186,14 @@ def _parameters(setting: Setting) -> dict[str, Any]:
     }
 
 
-def curve(setting: Setting) -> list[dict[str, float]]:
-    """The exact ETTR over the checkpoint interval: minutes, ettr; `POINTS` rows."""
-    intervals = np.geomspace(SHORTEST_S, LONGEST_S, POINTS)
+def shortest_s(default: Setting) -> float:
+    """Where the axis of checkpoint intervals begins: earlier for a log whose time is compressed."""
+    return 1.0 if default.checkpoint < 300 else 10.0
+
+
+def curve(setting: Setting, begin_s: float = 10.0) -> list[dict[str, float]]:
+    """The exact ETTR over the checkpoint interval: minutes, ettr; `POINTS` rows from `begin_s` on."""
+    intervals = np.geomspace(begin_s, LONGEST_S, POINTS)
     failures_per_s = setting.nodes * setting.failures_per_1000_node_days / 1000 / SECONDS_PER_DAY
     values = long_run_ettr(failures_per_s, intervals, setting.init, setting.write, setting.queue)
     # An exponent beyond the smallest number gives 0; rounding may pass 1 by a bit of the last digit.
@@ -201,7 +204,7 @@ def curve(setting: Setting) -> list[dict[str, float]]:
     ]
 
 
-def marks(setting: Setting, result: EttrResult) -> list[dict[str, Any]]:
+def marks(setting: Setting, result: EttrResult, begin_s: float = 10.0) -> list[dict[str, Any]]:
     """The points on the curve: this interval and the best one, where they lie on the axis."""
     points = [
         ("now", "now", setting.checkpoint, result.exact),
@@ -215,7 +218,7 @@ def marks(setting: Setting, result: EttrResult) -> list[dict[str, Any]]:
             "label": f"{label}: {duration(interval_s)}, {percent(value, 1)}",
         }
         for kind, label, interval_s, value in points
-        if interval_s is not None and SHORTEST_S <= interval_s <= LONGEST_S
+        if interval_s is not None and begin_s <= interval_s <= LONGEST_S
     ]
 
 
@@ -224,21 +227,22 @@ def figure(setting: Setting, default: Setting) -> Figure:
 
     The data sets are named ``curve`` and ``marks``, so that a script can replace them.
     """
+    begin_s = shortest_s(default)
     x = charts.log_axis(
         alt.X,
         "minutes",
         "Checkpoint interval (minutes)",
-        domain=[SHORTEST_S / 60, LONGEST_S / 60],
+        domain=[begin_s / 60, LONGEST_S / 60],
         nice=False,
     )
     y = charts.percent_axis(alt.Y, "ettr", "ETTR (share of time that is productive)", top=1.04)
     shown = charts.tooltip({"minutes": ("checkpoint every, min", ",.3~r"), "ettr": ("ETTR", ".1%")})
     kinds = {"now": "measured", "best": "good"}
-    base = alt.Chart(charts.data(curve(default))).mark_line(
+    base = alt.Chart(charts.data(curve(default, begin_s))).mark_line(
         color=colour("reference"), strokeDash=[5, 4], strokeWidth=1.6, clip=True
     )
-    line = alt.Chart(_named("curve", curve(setting))).mark_line(clip=True)
-    points = alt.Chart(_named("marks", marks(setting, at(setting))))
+    line = alt.Chart(_named("curve", curve(setting, begin_s))).mark_line(clip=True)
+    points = alt.Chart(_named("marks", marks(setting, at(setting), begin_s)))
     label = points.transform_filter("datum.kind === 'best'").mark_text(dy=-14, fontWeight=600)
     layers: list[Any] = [
         base.encode(x=x, y=y),
@@ -292,9 +296,10 @@ def outcome(setting: Setting, default: Setting, gpus_per_node: int) -> dict[str,
     as_is = expected_ettr(**_parameters(default))
     change = 100 * (result.exact - as_is)
     sign = "+" if change > 0 else ""
+    against = f"{sign}{number(change, 1)} points against the log as it is"
     return {
         "ettr": percent(result.exact, 1),
-        "ettr_note": f"{sign}{number(change, 1)} points against the log as it is",
+        "ettr_note": against if abs(change) >= 0.05 else "as the log is",
         "best_ettr": percent(result.optimal_ettr, 1),
         "best_interval": best,
         "young": f"Young's: {duration(result.young_interval_s)}" if result.young_interval_s else "",

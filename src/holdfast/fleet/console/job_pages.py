@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_JOBS = 200
 LONGEST_SEARCH = 200
+LONGEST_HOSTS = 60
+"""Characters of a host list in a table."""
 
 
 @dataclass(frozen=True)
@@ -192,9 +194,11 @@ def _attempt_table(attempts: Sequence[dict[str, Any]]) -> Table:
             "gpus": row["gpus"],
             "failed": ", ".join(row["failed_nodes"]),
             "cause": _likeliest(row),
-            "nodes": str(NodeSet.fromlist(row["nodes"])) if row["nodes"] else "",
+            "nodes": nodes,
+            "shown": nodes if len(nodes) <= LONGEST_HOSTS else f"{nodes[: LONGEST_HOSTS - 1]}…",
         }
         for row in attempts
+        for nodes in [str(NodeSet.fromlist(row["nodes"]))]
     ]
     seconds = pa.timestamp("s", "UTC")
     schema = pa.schema(
@@ -207,6 +211,7 @@ def _attempt_table(attempts: Sequence[dict[str, Any]]) -> Table:
             ("gpus", pa.int64()),
             ("failed", pa.string()),
             ("cause", pa.string()),
+            ("shown", pa.string()),
             ("nodes", pa.string()),
         ]
     )
@@ -221,9 +226,10 @@ def _attempt_table(attempts: Sequence[dict[str, Any]]) -> Table:
             "failed": ColumnFormat("Failed node"),
             "gpus": ColumnFormat("GPUs"),
             "end": ColumnFormat("End"),
-            "nodes": ColumnFormat("Nodes"),
+            "shown": ColumnFormat("Nodes"),
         },
-        caption="One row an attempt, in order. A failed node is one that Slurm names.",
+        caption="One row an attempt, in order. A failed node is one that Slurm names. The CSV file "
+        "has all nodes.",
     )
 
 

@@ -46,7 +46,7 @@ def node_table(analysis: Analysis) -> Table:
                 "Avoided", "a month", digits=decimals(frame["failures_avoided_per_month"])
             ),
             "out_count": ColumnFormat("Out", "times", digits=0),
-            "xid_cnt": ColumnFormat("XIDs", "distinct", digits=0),
+            "xid_cnt": ColumnFormat("XIDs", digits=0),
         },
         caption="One row a node, highest shrunk rate first. A node's name opens its evidence.",
         empty="The store names no nodes.",

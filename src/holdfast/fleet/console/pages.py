@@ -225,7 +225,13 @@ def _origin(analysis: Analysis) -> str:
     if analysis.mttf is None or not analysis.largest_job_nodes:
         return "The log has no failure rate of jobs; the values are those of the published RSC-1 fleet."
     bound = "" if analysis.mttf.model.failures_ else " (its upper bound: nothing failed)"
-    write = "" if assumed.write_s else " The time of a write is a guess: no log states it."
+    write = duration(explorer.WRITE_SHARE * assumed.checkpoint_interval_s)
+    write = (
+        ""
+        if assumed.write_s
+        else f" No log states the time of a write: {write} is a guess, while the figures below take "
+        "none. Start the console with --write to say it."
+    )
     return (
         f"The log as it is: the largest job that ran, at the measured failure rate{bound}, with the "
         f"measured wait before restarts and the assumed checkpoints.{write}"
@@ -248,8 +254,8 @@ def curve(snapshot: Snapshot, setting: explorer.Setting) -> dict[str, Any]:
             }
             for name in explorer.FIELDS
         },
-        "curve": explorer.curve(setting),
-        "marks": explorer.marks(setting, explorer.at(setting)),
+        "curve": explorer.curve(setting, explorer.shortest_s(default)),
+        "marks": explorer.marks(setting, explorer.at(setting), explorer.shortest_s(default)),
         "out": explorer.outcome(setting, default, _gpus_per_node(snapshot)),
     }
 

@@ -61,8 +61,15 @@ def since_yesterday(analysis: Analysis) -> Section:
         lost_between(log, end - DAY_S, end),
         lost_between(log, end - 2 * DAY_S, end - DAY_S),
     )
-    then = (before["first_order"] + before["second_order"]).set_axis(before["cause"])
-    table = now.assign(before=now["cause"].map(then).fillna(0.0))
+    then = before.assign(before=before["first_order"] + before["second_order"])
+    table = now.merge(then[["cause", "before"]], "outer", "cause", sort=False)
+    table = table.fillna(dict.fromkeys((*COLUMNS[1:], "before"), 0))
+    table["failures"] = table["failures"].astype("int64")
+    table = table.sort_values(
+        ["first_order", "second_order", "before", "cause"],
+        ascending=[False, False, False, True],
+        ignore_index=True,
+    )
     digits = decimals(table[["first_order", "second_order", "before"]].max())
     columns = {
         "cause": ColumnFormat("Likeliest cause"),
