@@ -152,7 +152,7 @@ def _tell_blasts(log: FleetLog, findings: Findings) -> None:
     blasts = int((nodes >= BLAST_NODES).sum())
     if blasts:
         findings.note(
-            f"{counted(blasts, 'time')} {BLAST_NODES} or more nodes failed within "
+            f"On {counted(blasts, 'occasion')} {BLAST_NODES} or more nodes failed within "
             f"{duration(log.assumptions.incident_gap_s)} of each other. Common causes are not fitted: "
             "these count as failures of single nodes. Add [[failures.blasts]] for them."
         )

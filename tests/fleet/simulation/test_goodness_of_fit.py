@@ -1,0 +1,246 @@
+"""A scenario beside its log: figures by plain loops, ranges by the formula, verdicts by construction."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import holdfast.fleet as fleet
+from conftest import RandomFleet
+from holdfast import progress
+from holdfast.errors import InputError
+from holdfast.fleet import Assumptions, FleetLog
+from holdfast.fleet.attribution import infrastructure_failures
+from holdfast.fleet.cli import app
+from holdfast.fleet.job_sizes import BUCKET_TOPS
+from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.simulation.calibration import calibrate
+from holdfast.fleet.simulation.fit_page import page
+from holdfast.fleet.simulation.fit_wording import by_chance
+from holdfast.fleet.simulation.goodness_of_fit import (
+    COUNTS,
+    FAILURES,
+    JOBS,
+    SIZES,
+    SIZES_TIME,
+    STATES,
+    STATES_TIME,
+    UTILISATION,
+    WAIT_MEDIAN,
+    GoodnessOfFit,
+    _begins_busy,
+    _replica,
+    compared,
+    figures,
+    goodness_of_fit,
+    prediction,
+)
+from holdfast.fleet.simulation.replicas import Task
+from holdfast.fleet.simulation.scenario import parse, scenario
+from holdfast.fleet.simulation.simulated_log import simulate
+from holdfast.report import render
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> FleetLog:
+    progress.set_quiet(True)
+    store = tmp_path_factory.mktemp("fit") / "store"
+    simulate("small", store, days=20, seed=11)
+    return fleet.open(store, assumptions=Assumptions(write_s=60))
+
+
+@pytest.fixture(scope="module")
+def fit(log: FleetLog) -> GoodnessOfFit:
+    return goodness_of_fit(log, calibrate(log), replicas=3, processes=1)
+
+
+def test_the_range_is_that_of_one_more_replica() -> None:
+    values = np.array([3.0, 4.0, 8.0, 5.0])
+    middle, (low, high) = prediction(values, False)
+    half = stats.t.ppf(0.95, 3) * values.std(ddof=1) * math.sqrt(1.25)
+    assert (middle, low, high) == pytest.approx((5.0, max(5 - half, 0.0), 5 + half))
+    middle, (low, high) = prediction(values, True)
+    assert middle == pytest.approx(stats.gmean(values + 1) - 1)
+    assert low < middle < high
+
+
+def test_the_range_holds_nine_of_ten() -> None:
+    rng = np.random.default_rng(1)
+    drawn = rng.normal(100, 5, (2_000, 5))
+    inside = 0
+    for row in drawn:
+        _, (low, high) = prediction(row[:4], False)
+        inside += low <= row[4] <= high
+    assert inside == pytest.approx(1_800, abs=4 * math.sqrt(180))
+
+
+def test_verdicts() -> None:
+    replicas = [
+        {(COUNTS, FAILURES): 100.0 + i, (STATES, "FAILED"): 0.2 + i / 1e4} for i in range(8)
+    ]
+
+    def verdicts(real: dict[tuple[str, str], float]) -> dict[str, str]:
+        return {row.name: row.verdict for row in compared(real, replicas)}
+
+    assert verdicts({(COUNTS, FAILURES): 103.0, (STATES, "FAILED"): 0.2003}) == {
+        "FAILED": "fits",
+        FAILURES: "fits",
+    }
+    assert verdicts({(COUNTS, FAILURES): 115.0, (STATES, "FAILED"): 0.208}) == {
+        "FAILED": "close",
+        FAILURES: "close",
+    }
+    # What the log lacks counts as none.
+    assert verdicts({(STATES, "TIMEOUT"): 0.3}) == {
+        "FAILED": "off",
+        "TIMEOUT": "off",
+        FAILURES: "off",
+    }
+    waits = [{(WAIT_MEDIAN, "1 GPU"): 5.0}, {}, {}]
+    assert [row.verdict for row in compared({(WAIT_MEDIAN, "1 GPU"): 5.0}, waits)] == ["unknown"]
+
+
+def test_figures_by_plain_loops(random_fleet: RandomFleet) -> None:
+    log = random_fleet.log
+    days = (log.end_s - log.begin_s) / 86_400
+    small = scenario("small")
+    found = figures(log, small, days, False)
+    victims = set(log.frame(preemptions(log).select("key"))["key"])
+    failed = set(log.frame(infrastructure_failures(log).select("key"))["key"])
+    rows = [row for row in log.frame(log.executions).to_dict("records") if row["gpus"] > 0]
+    hours = [row["runtime_s"] * row["gpus"] / 3600 for row in rows]
+    ends = ["PREEMPTED" if row["key"] in victims else row["state"] for row in rows]
+    for state, count in Counter(ends).items():
+        assert found[STATES, state] == pytest.approx(count / len(rows))
+        time = sum(h for h, end in zip(hours, ends, strict=True) if end == state)
+        assert found[STATES_TIME, state] == pytest.approx(time / sum(hours))
+    tops = [next(top for top in BUCKET_TOPS if row["gpus"] <= top) for row in rows]
+    jobs = {top: {r["run"] for r, t in zip(rows, tops, strict=True) if t == top} for top in tops}
+    total = sum(len(each) for each in jobs.values())
+    assert found[SIZES, "1 GPU"] == pytest.approx(len(jobs[1]) / total)
+    eights = sum(h for h, top in zip(hours, tops, strict=True) if top == 8)
+    assert found[SIZES_TIME, "2–8 GPUs"] == pytest.approx(eights / sum(hours))
+    assert found[COUNTS, UTILISATION] == pytest.approx(sum(hours) / (16 * 8 * days * 24))
+    assert found[COUNTS, FAILURES] == sum(row["key"] in failed for row in rows)
+    waits = [
+        max(row["start_s"] - row["eligible_s"], 0)
+        for row, top in zip(rows, tops, strict=True)
+        if top == 8
+    ]
+    assert found[WAIT_MEDIAN, "2–8 GPUs"] == pytest.approx(np.quantile(waits, 0.5))
+
+
+def test_a_calibrated_scenario_behaves_like_its_log(fit: GoodnessOfFit) -> None:
+    assert fit.warm_up_days == 0
+    told = len(fit.rows) - fit.count("unknown")
+    assert told > 25
+    # Figures depend on each other, so allow twice what independent ones would do by chance.
+    assert fit.count("close") + fit.count("off") <= 2 * by_chance(told)
+    by_name = {row.name: row for row in fit.of(COUNTS)}
+    assert by_name[UTILISATION].verdict in ("fits", "close")
+
+
+def test_another_scenario_does_not(fit: GoodnessOfFit) -> None:
+    made = fit.calibration
+    wrong = replace(
+        made.scenario,
+        workload=replace(made.scenario.workload, jobs_per_day=95.0),
+        failures=replace(made.scenario.failures, rate_per_node_day=1.0),
+    )
+    task = Task(wrong, made.days, 99)
+    found = _replica(task, days=made.days, warm_up_s=0, assumptions=Assumptions(write_s=60))
+    for name in (FAILURES, JOBS):
+        row = next(row for row in fit.of(COUNTS) if row.name == name)
+        assert not row.low <= found[COUNTS, name] <= row.high
+
+
+def test_what_differs_comes_first(fit: GoodnessOfFit) -> None:
+    rows = [
+        replace(row, real=0.9, verdict="off") if row.group in (STATES, STATES_TIME) else row
+        for row in fit.rows
+    ]
+    made = page(replace(fit, rows=rows))
+    assert made.findings[0].lead.startswith("Parts of the log are reproduced")
+    assert made.findings[1].lead == "Differs:"
+    assert made.findings[1].section_id == "ends"
+    assert "90.0 % in the log" in made.findings[1].text
+
+
+def test_whether_a_log_begins_busy(log: FleetLog) -> None:
+    later = fleet.open(log.store.path, assumptions=log.assumptions, since="4d")
+    assert _begins_busy(later, False)
+    assert not _begins_busy(log, False)
+
+
+@pytest.mark.full
+def test_a_log_that_begins_busy_has_a_warm_up(log: FleetLog) -> None:
+    later = fleet.open(log.store.path, assumptions=log.assumptions, since="4d")
+    made = calibrate(later)
+    assert made.days == pytest.approx(4, abs=0.2)
+    found = goodness_of_fit(later, made, replicas=3, processes=1)
+    assert found.warm_up_days == pytest.approx(made.days, abs=0.01)
+    assert {row.name for row in found.of(COUNTS)} >= {UTILISATION, FAILURES}
+
+
+def test_the_page(fit: GoodnessOfFit) -> None:
+    hostile = replace(fit.calibration, remarks=["<script>alert(1)</script>"])
+    made = page(replace(fit, calibration=hostile))
+    text = render(made)
+    assert "<script>alert(1)</script>" not in text
+    assert 3 <= len(made.findings) <= 7
+    assert len(made.tiles) <= 6
+    assert {section.id for section in made.sections} == {"ends", "sizes", "waits", "counts", "keys"}
+    assert len(text) < 3_000_000
+    again = render(page(replace(fit, calibration=hostile)))
+    assert again == text
+
+
+def test_too_few_replicas(log: FleetLog) -> None:
+    with pytest.raises(InputError, match="too few replicas"):
+        goodness_of_fit(log, calibrate(log), replicas=2)
+
+
+def test_the_command(
+    log: FleetLog, fit: GoodnessOfFit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, object] = {}
+
+    def known(*_: object, **given: object) -> GoodnessOfFit:
+        asked.update(given)
+        return fit
+
+    monkeypatch.setattr("holdfast.fleet.simulation.goodness_of_fit.goodness_of_fit", known)
+    runner, store = CliRunner(), str(log.store.path)
+    file, html = tmp_path / "mine.toml", tmp_path / "fit.html"
+    given = ["calibrate", store, "--write", "60s", "--quiet"]
+    done = runner.invoke(app, [*given, "-o", str(file), "--html", str(html), "--json"])
+    assert done.exit_code == 0, done.output
+    data = json.loads(done.stdout)
+    assert set(data) == {
+        *("scenario", "days", "estimates", "assumed", "notes", "fit", "output", "html"),
+    }
+    assert asked == {"replicas": 8, "seed": 1, "processes": None}
+    assert data["fit"]["fits"] == fit.count("fits")
+    assert parse(file.read_text()) == parse(data["scenario"]) == fit.calibration.scenario
+    assert "<html" in html.read_text()[:200]
+    shown = runner.invoke(app, [*given, "--replicas", "3", "-o", str(file)])
+    assert "failures.rate_per_node_day" in shown.stdout
+    assert "figures" in shown.stdout
+    none = runner.invoke(app, [*given, "--html", str(html), "--replicas", "0"])
+    assert isinstance(none.exception, InputError)
+
+
+def test_a_printed_scenario_is_a_scenario(log: FleetLog, tmp_path: Path) -> None:
+    given = ["calibrate", str(log.store.path), "--write", "60s", "--quiet"]
+    printed = CliRunner().invoke(app, given)
+    assert parse(printed.stdout).cluster.nodes == 16
+    nowhere = CliRunner().invoke(app, [*given, "-o", str(tmp_path / "no" / "x.toml")])
+    assert isinstance(nowhere.exception, InputError)
