@@ -12,7 +12,8 @@ and goes on where it was; one that was cut off or replaced is read from its begi
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -50,6 +51,8 @@ _ROWS = ("attempts", "health", "node_outages", "controller_events", "nodes", "qo
 _COUNTED = ("rows", "steps", "rejected")
 
 Entry = dict[str, Any]
+State = tuple[int, int, int]
+"""Inode, size and time of change of a file."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,8 @@ class Follower:
     store: Path
     timezone: str | None = None
     cluster: str = ""
-    _seen: dict[Path, tuple[int, int, int]] = field(default_factory=dict)
-    """Path -> (inode, size, time of change) when it was last read."""
+    _seen: dict[Path, State] = field(default_factory=dict)
+    """Each file as it was when it was last read."""
     _waiting: set[Path] = field(default_factory=set)
     """Files of which something was left for the next look."""
     _problems: dict[Path, str] = field(default_factory=dict)
@@ -107,21 +110,20 @@ class Follower:
             StoreError: if the store cannot be written, or something else writes it just now.
             InputError: if there is no such time zone.
         """
-        found = list(self._files())
-        for gone in (self._seen.keys() | self._problems.keys()) - set(found):
+        state = _states(self._files())
+        for gone in (self._seen.keys() | self._problems.keys()) - state.keys():
             self._seen.pop(gone, None)
             self._problems.pop(gone, None)
         if not (self.store / MANIFEST).exists():
             self._seen.clear()
-        state = {path: _state(path) for path in found}
-        changed = {path for path in found if state[path] != self._seen.get(path)}
-        todo = [path for path in found if path in changed or path in self._waiting]
+        changed = {path for path in state if state[path] != self._seen.get(path)}
+        todo = [path for path in state if path in changed or path in self._waiting]
         rows, committed = 0, False
         if todo or not (self.store / MANIFEST).exists():
             with only_writer(self.store), disk_errors(self.store):
                 sweep(self.store)
                 rows, committed = self._read(todo, changed, state)
-        return Look(rows, len(found), self._troubles(), committed)
+        return Look(rows, len(state), self._troubles(), committed)
 
     def _files(self) -> Iterator[Path]:
         for path in self.paths:
@@ -158,7 +160,7 @@ class Follower:
         self,
         todo: Sequence[Path],
         changed: set[Path],
-        state: Mapping[Path, tuple[int, int, int]],
+        state: Mapping[Path, State],
     ) -> tuple[int, bool]:
         """Read the files and commit: rows, and whether the store changed."""
         old = existing_store(self.store)
@@ -423,9 +425,14 @@ def _replace(entries: list[Entry], made: Entry) -> None:
     entries.append(made)
 
 
-def _state(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _states(paths: Iterable[Path]) -> dict[Path, State]:
+    """What tells that a file has changed, in the order of the paths; without those just removed."""
+    states: dict[Path, State] = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found = path.stat()
+            states[path] = (found.st_ino, found.st_size, found.st_mtime_ns)
+    return states
 
 
 def _manifest(store: Path) -> Store | None:

@@ -17,7 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast.fleet as fleet
 from holdfast.fleet import FleetLog
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console.metrics import Exporter, Measures, measure
+from holdfast.fleet.console.measures import Measures, measure
+from holdfast.fleet.console.metrics import Exporter
 from holdfast.fleet.console.watching import WatchStatus
 
 DAY = 86_400

@@ -107,7 +107,7 @@ class Watcher:
         before = self._status
         try:
             found = self._follower.look()
-        except HoldfastError as error:
+        except (HoldfastError, OSError) as error:
             text = " ".join(str(error).split())
             self._status = replace(before, last_poll_s=self._clock(), new_rows=0, problems=(text,))
             return
