@@ -77,7 +77,7 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
             path=log.store.path,
             found=f"{counted(ran, 'attempt')} that started, none that ended"
             if log.count("attempts")
-            else "no attempts: a log of nodes only",
+            else "no attempts" + (": a log of nodes only" if log.count("node_outages") else ""),
             expected=f"the scheduler's accounting of {FEWEST_JOBS} jobs or more",
             remedy="ingest sacct output beside it; for the failure rate alone use "
             "`holdfast fleet mttf`",
