@@ -32,8 +32,8 @@ read it; so do DuckDB, Spark and pandas.
 `store.json` by a rename: a reader sees the store before or after, never between, and files that
 `store.json` does not list are the leftovers of an interrupted run. It also keeps the version of
 this layout (now {version}), the sources with their fingerprints (a source that was read before is
-not read again; of one that is followed, how far it was read), the time zone, whether the log has every attempt (`duplicates_flag`), and what was
-inferred rather than read.
+not read again; of one that is followed, how far it was read), the time zone, whether the log has
+every attempt (`duplicates_flag`), and what was inferred rather than read.
 
 All times are seconds since 1970-01-01T00:00:00 UTC. A time that is not known (a job that never
 started, an attempt that still runs) is null, never zero.
