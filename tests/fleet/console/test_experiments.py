@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import monotonic
@@ -14,13 +16,8 @@ from standin_whatif import whatif
 
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions
-from holdfast.fleet.console.experiments import (
-    MOST_CHANGES,
-    MOST_WAITING,
-    Experiment,
-    Experiments,
-    Request,
-)
+from holdfast.fleet.console.experiments import MOST_WAITING, Experiment, Experiments
+from holdfast.fleet.console.whatif_request import MOST_CHANGES, Request
 
 HANG = "nodes+1003"
 PATIENCE_S = 120
@@ -180,3 +177,27 @@ def test_a_form_that_makes_no_sense_keeps_what_was_typed(console: TestClient) ->
     assert answer.status_code == 400
     assert ">nodes+&lt;b&gt;</textarea>" in answer.text
     assert 'role="alert"' in answer.text
+
+
+def test_a_run_does_not_outlive_its_console(tmp_path: Path) -> None:
+    """However the console ends."""
+    program = f"""
+import sys
+from pathlib import Path
+sys.path[:0] = {sys.path!r}
+from standin_whatif import whatif
+from holdfast.fleet import Assumptions
+from holdfast.fleet.console.experiments import Experiments
+from holdfast.fleet.console.whatif_request import Request
+if __name__ == "__main__":
+    queue = Experiments(Path({str(tmp_path)!r}), Assumptions(), whatif, processes=1)
+    queue.submit(Request((sys.argv[1],), (), 2, None, 0))
+    sys.stdin.read()
+"""
+    script = tmp_path / "console.py"
+    script.write_text(program)
+    command = [sys.executable, str(script), HANG]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as console:
+        until(lambda: bool(hung(tmp_path)))
+        console.kill()
+    until(lambda: gone(hung(tmp_path)[0]))

@@ -1,18 +1,12 @@
-"""What-if runs in the background: one at a time, in a process of its own, with progress and a way out.
-
-The process is the leader of a group, so that ending it ends the replicas that it started; it ends
-itself when the console is gone.
-"""
+"""What-if runs in the background: one at a time, in a process of its own, with progress and a way out."""
 
 from __future__ import annotations
 
 import atexit
 import os
-import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -21,14 +15,12 @@ from threading import Condition, Thread
 from time import monotonic
 from typing import Any, Literal
 
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
-from holdfast.report import Page, parts
+from holdfast.fleet.console.whatif_process import WhatIf, end, kill, run
+from holdfast.fleet.console.whatif_request import Request
+from holdfast.report import Page
 
-MOST_CHANGES = 20
-LONGEST_CHANGE = 200
-MOST_REPLICAS = 200
-MOST_DAYS = 3660.0
 MOST_WAITING = 10
 MOST_KEPT = 50
 POLL_S = 0.5
@@ -37,136 +29,6 @@ GRACE_S = 5.0
 
 State = Literal["waiting", "running", "done", "failed", "cancelled"]
 FINISHED = ("done", "failed", "cancelled")
-
-WhatIf = Callable[..., Page]
-"""`simulate_changes`, or what stands in for it in a test."""
-
-
-def simulate_changes(
-    store: Path,
-    changes: list[str],
-    *,
-    assumptions: Assumptions,
-    given: list[str],
-    replicas: int,
-    days: float | None,
-    seed: int,
-    processes: int,
-    on_progress: Callable[[int, int], None],
-) -> Page:
-    """The page of `holdfast.fleet.whatif`; the simulator is imported when a run begins.
-
-    Raises:
-        InputError: as `whatif`.
-    """
-    from holdfast.fleet.log import open_log
-    from holdfast.fleet.simulation.comparison import whatif
-    from holdfast.fleet.simulation.whatif_page import page
-
-    found = whatif(
-        open_log(store, assumptions=assumptions),
-        changes,
-        given=given,
-        replicas=replicas,
-        days=days,
-        seed=seed,
-        processes=processes,
-        on_progress=on_progress,
-    )
-    return page(found)
-
-
-@dataclass(frozen=True)
-class Request:
-    """What is asked."""
-
-    changes: tuple[str, ...]
-    given: tuple[str, ...]
-    """Changes that hold before and after: what is true of the fleet and not in its log."""
-    replicas: int
-    days: float | None
-    """Simulated time; None: as long as the log, and long enough for large runs."""
-    seed: int
-
-    @classmethod
-    def from_form(cls, form: Mapping[str, str]) -> Request:
-        """The request of a form: changes and given (one a line), replicas, days, seed.
-
-        Raises:
-            InputError: naming the field that makes no sense.
-        """
-        changes = _lines(form, "changes")
-        if not changes:
-            raise InputError(
-                "there is no change to try",
-                place="changes",
-                expected="one a line, such as lemons=off",
-            )
-        return cls(
-            changes,
-            _lines(form, "given"),
-            int(_number(form, "replicas", 2, MOST_REPLICAS)),
-            _number(form, "days", 0.01, MOST_DAYS) if form.get("days", "").strip() else None,
-            int(_number(form, "seed", 0, 2**31 - 1)),
-        )
-
-
-def _lines(form: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """The changes in a field of several lines, each once."""
-    lines = [line.strip() for line in form.get(name, "").splitlines()]
-    changes = tuple(dict.fromkeys(line for line in lines if line))
-    if len(changes) > MOST_CHANGES:
-        raise InputError(
-            "these are too many changes at once",
-            place=name,
-            found=str(len(changes)),
-            expected=f"at most {MOST_CHANGES}",
-        )
-    for change in changes:
-        _check(change, name)
-    return changes
-
-
-def _check(change: str, place: str) -> None:
-    if len(change) > LONGEST_CHANGE or not change.isprintable():
-        raise InputError(
-            "a change is no short line of text",
-            place=place,
-            found=ascii(change[:LONGEST_CHANGE]),
-            expected=f"at most {LONGEST_CHANGE} characters",
-        )
-    from holdfast.fleet.simulation.changes import known, parse
-
-    for edit in parse(change).edits:
-        # The console reads its own store only; the command line may replay any.
-        if any(leaf.steps[0] == "workload" and leaf.steps[1] in OWN for leaf in known(edit.key)):
-            raise InputError(
-                "the console does not read another log",
-                place=place,
-                found=change,
-                remedy="use `holdfast fleet whatif` on the command line",
-            )
-
-
-OWN = ("kind", "log")
-"""Keys of the workload that say where its jobs come from."""
-
-
-def _number(form: Mapping[str, str], name: str, least: float, most: float) -> float:
-    text = form.get(name, "").strip()
-    try:
-        value = float(text)
-    except ValueError:
-        value = float("nan")
-    if not least <= value <= most or (name != "days" and not value.is_integer()):
-        kind = "a number" if name == "days" else "a whole number"
-        raise InputError(
-            f"{name} makes no sense",
-            place=name,
-            found=text[:40],
-            expected=f"{kind} from {least:g} to {most:,.0f}",
-        )
-    return value
 
 
 @dataclass
@@ -368,69 +230,3 @@ class Experiments:
         else:
             experiment.error = said
             experiment.state = "failed"
-
-
-def run(
-    pipe: Connection,
-    whatif: WhatIf,
-    source: tuple[Path, Assumptions],
-    request: Request,
-    processes: int,
-) -> None:
-    """Try the changes and tell the console; the target of the process."""
-    with suppress(OSError, AttributeError):
-        os.setsid()  # type: ignore[attr-defined,unused-ignore]
-    Thread(target=_end_with_the_console, args=(pipe,), daemon=True).start()
-    try:
-        page = whatif(
-            source[0],
-            list(request.changes),
-            assumptions=source[1],
-            replicas=request.replicas,
-            days=request.days,
-            seed=request.seed,
-            given=list(request.given),
-            processes=processes,
-            on_progress=lambda done, total: pipe.send(("progress", (done, total))),
-        )
-        # Charts are drawn here: the console does not wait for them.
-        laid = [parts.lay_out(section) for section in page.sections]
-        pipe.send(("done", (replace(page, sections=()), laid)))
-    except HoldfastError as error:
-        pipe.send(("failed", str(error)))
-    except Exception as error:  # the console must learn of it; the traceback goes to its terminal
-        pipe.send(("failed", f"the simulation stopped: {type(error).__name__}: {error}"))
-        raise
-
-
-def _end_with_the_console(pipe: Connection) -> None:
-    """The console sends nothing: what arrives is the end of its side of the pipe."""
-    with suppress(EOFError, OSError):
-        pipe.recv()
-    if sys.platform == "win32":
-        os._exit(1)
-    os.killpg(os.getpgrp(), signal.SIGKILL)
-
-
-def end(process: Any) -> None:
-    """Ask a process and those that it started to end."""
-    _signal(process, "SIGTERM")
-
-
-def kill(process: Any) -> None:
-    """End a process and those that it started."""
-    _signal(process, "SIGKILL")
-
-
-def _signal(process: Any, name: str) -> None:
-    if process is None or process.pid is None:
-        return
-    try:
-        # Its own group, once it has one; never the console's.
-        if os.getpgid(process.pid) != os.getpgid(0):
-            os.killpg(process.pid, getattr(signal, name))
-            return
-    except (AttributeError, OSError):
-        pass
-    with suppress(OSError, ValueError):
-        process.terminate() if name == "SIGTERM" else process.kill()
