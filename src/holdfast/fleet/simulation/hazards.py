@@ -25,6 +25,8 @@ class Hazards:
     """float64 [nodes]: Weibull scale of the gaps between failures of any kind, milliseconds."""
     ending: float
     """Share of the failures that end attempts."""
+    rack_rate: float
+    """Blasts of one rack."""
     pod_rate: float
     """Blasts of one pod."""
     fleet_rate: float
@@ -116,21 +118,27 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
         gap = ending / rate  # mean time between failures of any kind
     # Rounded, so that the gamma functions of different machines give one scale.
     scale = np.round(gap / math.gamma(1 + 1 / failures.shape), 3)
-    pods = -(-cluster.nodes // cluster.nodes_per_pod)
+    widths = {
+        "rack": cluster.nodes_per_rack,
+        "pod": cluster.nodes_per_pod,
+        "fleet": cluster.nodes,
+    }
     sources = [
-        (kind, pod, DAY_MS / each.rate_per_day)
+        (
+            kind,
+            first,
+            min(first + widths[each.domain], cluster.nodes),
+            DAY_MS / each.rate_per_day,
+            0,
+        )
         for kind, each in enumerate(failures.blasts)
         if each.rate_per_day > 0
-        for pod in (range(pods) if each.domain == "pod" else [-1])
+        for first in range(0, cluster.nodes, widths[each.domain])
     ]
-    of_domain = {
+    shared = {
         domain: sum(b.rate_per_day for b in failures.blasts if b.domain == domain) / DAY_MS
-        for domain in ("pod", "fleet")
+        for domain in widths
     }
-
-    def column(name: str) -> Array:
-        return np.array([getattr(part, name) for part in parts] or [0.0], np.float64)
-
     blasts = np.zeros(max(len(failures.blasts), 1), BLAST_KIND)
     blasts["repair"][: len(failures.blasts)] = [
         round(each.repair_s * 1e3) for each in failures.blasts
@@ -143,9 +151,10 @@ def hazards(scenario: Scenario, seed: int) -> Hazards:
         rate=rate,
         scale=scale,
         ending=ending,
-        pod_rate=of_domain["pod"],
-        fleet_rate=of_domain["fleet"],
+        rack_rate=shared["rack"],
+        pod_rate=shared["pod"],
+        fleet_rate=shared["fleet"],
         components=components,
         blasts=blasts,
-        sources=np.array([(kind, pod, gap, 0) for kind, pod, gap in sources], BLAST_SOURCE),
+        sources=np.array(sources, BLAST_SOURCE),
     )

@@ -16,7 +16,7 @@ import math
 import numpy as np
 from numba import njit
 
-ARRIVALS, JOB, REQUEUE, NODE, POD, FLEET, LEMON = range(7)
+ARRIVALS, JOB, REQUEUE, NODE, SHARED, LEMON = range(6)
 """What a stream is for."""
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)

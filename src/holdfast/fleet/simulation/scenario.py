@@ -171,9 +171,10 @@ class Blast:
     name: str
     """What breaks."""
     domain: str
-    """``pod`` (a switch: the nodes of one pod) or ``fleet`` (a filesystem: all nodes)."""
+    """``rack`` (power: the nodes of one rack), ``pod`` (a switch: those of one pod) or ``fleet`` (a
+    filesystem: all nodes)."""
     rate_per_day: float
-    """Of each pod, or of the fleet."""
+    """Of each rack or pod, or of the fleet."""
     check: str
     """The health check that sees it on each node."""
     repair_s: float = 3_600.0
@@ -558,7 +559,7 @@ def _check_failures(failures: Failures, made: Scenario) -> None:
     ):
         raise wrong("failures.components", "drains only", "a component that ends attempts")
     for place, blast in enumerate(failures.blasts):
-        _check_choice(f"failures.blasts[{place}].domain", blast.domain, ("pod", "fleet"))
+        _check_choice(f"failures.blasts[{place}].domain", blast.domain, ("rack", "pod", "fleet"))
 
 
 def _check_choice(key: str, value: str, choices: tuple[str, ...]) -> None:

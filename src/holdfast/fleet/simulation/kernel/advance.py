@@ -144,18 +144,15 @@ def _happen(sim: Simulation) -> bool:
 @njit(cache=True)
 def _start_held(sim: Simulation, job: int) -> None:
     """Start a job for which others were preempted."""
-    nodes, chosen, pods = sim.nodes, sim.scratch[0], sim.scratch[2]
-    pods[: sim.lists.size - sim.rules[0].gpus_per_node] = 0
-    count = touched = ZERO
+    nodes, chosen = sim.nodes, sim.scratch[0]
+    count = ZERO
     for node in range(nodes.size):
         if nodes[node].held_for == job:
             nodes[node].held_for = -1
             chosen[count] = node
             count += 1
-            touched += pods[nodes[node].pod] == 0
-            pods[nodes[node].pod] = 1
     sim.jobs[job].held_left = -1
-    start(sim, job, chosen, count, touched)
+    start(sim, job, chosen, count)
 
 
 @njit(cache=True)

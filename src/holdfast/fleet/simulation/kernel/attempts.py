@@ -24,6 +24,7 @@ from holdfast.fleet.simulation.kernel.state import (
     REPAIR,
     REQUEUED,
     ROWS,
+    SEQUENCE,
     TIMEOUT,
     UNUSED,
     Simulation,
@@ -34,7 +35,7 @@ from holdfast.fleet.simulation.records import Array
 
 
 @njit(cache=True)
-def start(sim: Simulation, job: int, chosen: Array, count: int, pods: int) -> None:
+def start(sim: Simulation, job: int, chosen: Array, count: int) -> None:
     """Start a job on the chosen nodes now."""
     rules, counters, mine = sim.rules[0], sim.counters, sim.jobs[job]
     now = counters[NOW]
@@ -48,7 +49,7 @@ def start(sim: Simulation, job: int, chosen: Array, count: int, pods: int) -> No
     slot.offset, slot.count = counters[NODE_ROWS], count
     slot.stopped = slot.signal = -1
     slot.failure = slot.preemptor = -1
-    slot.hazard = rules.fleet_rate + pods * rules.pod_rate
+    slot.hazard = rules.fleet_rate + _shared_hazard(sim, chosen, count)
     for k in range(count):
         node = sim.nodes[chosen[k]]
         sim.node_rows[counters[NODE_ROWS] + k] = chosen[k]
@@ -69,6 +70,25 @@ def start(sim: Simulation, job: int, chosen: Array, count: int, pods: int) -> No
         ending, last = TIMEOUT, mine.limit_ms
     slot.ending = ending
     plan(sim, now + last, END, place, slot.generation)
+
+
+@njit(cache=True)
+def _shared_hazard(sim: Simulation, chosen: Array, count: int) -> float:
+    """Blasts per millisecond of the racks and pods that an attempt touches."""
+    rules, number = sim.rules[0], sim.counters[SEQUENCE] + 1
+    total = 0.0
+    if rules.rack_rate + rules.pod_rate == 0.0:
+        return total
+    for k in range(count):
+        rack = sim.nodes[chosen[k] // rules.nodes_per_rack * rules.nodes_per_rack]
+        pod = sim.nodes[chosen[k] // rules.nodes_per_pod * rules.nodes_per_pod]
+        if rack.rack_seen != number:
+            rack.rack_seen = number
+            total += rules.rack_rate
+        if pod.pod_seen != number:
+            pod.pod_seen = number
+            total += rules.pod_rate
+    return total
 
 
 @njit(cache=True)

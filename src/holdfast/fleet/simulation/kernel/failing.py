@@ -36,9 +36,8 @@ from holdfast.fleet.simulation.kernel.state import (
     wide,
 )
 from holdfast.fleet.simulation.portable import (
-    FLEET,
     NODE,
-    POD,
+    SHARED,
     exp,
     exponential,
     ln,
@@ -73,8 +72,7 @@ def plan_failure(sim: Simulation, node: int) -> None:
 @njit(cache=True)
 def plan_blast(sim: Simulation, source: int) -> None:
     """Plan the next common failure of a pod or of the fleet."""
-    pod = sim.sources[source].pod
-    of = stream(sim.rules[0].seed, FLEET if pod < 0 else POD, source)
+    of = stream(sim.rules[0].seed, SHARED, source)
     number = sim.sources[source].draws
     sim.sources[source].draws += 1
     gap = sim.sources[source].gap * exponential(of, number)
@@ -111,11 +109,11 @@ def fail(sim: Simulation, node: int) -> None:
 @njit(cache=True)
 def blast(sim: Simulation, source: int) -> None:
     """Something that many nodes share fails now: the attempts on them die."""
-    pod, number = wide(sim.sources[source].pod), sim.counters[BLASTS]
+    number, mine = sim.counters[BLASTS], sim.sources[source]
     sim.counters[BLASTS] += 1
-    for node in range(sim.nodes.size):
-        if (pod < 0 or sim.nodes[node].pod == pod) and sim.nodes[node].status <= DRAINING:
-            _break(sim, node, wide(sim.sources[source].kind), HIGH, NO, YES, number)
+    for node in range(mine.first, mine.end):
+        if sim.nodes[node].status <= DRAINING:
+            _break(sim, node, mine.kind, HIGH, NO, YES, number)
     plan_blast(sim, source)
 
 

@@ -54,18 +54,18 @@ def node_with(sim: Simulation, gpus: int) -> int:
 
 
 @njit(cache=True)
-def choose_whole(sim: Simulation, count: int, chosen: Array) -> int:
-    """Choose wholly free nodes, no more than there are; gives the number of pods."""
+def choose_whole(sim: Simulation, count: int, chosen: Array) -> None:
+    """Choose wholly free nodes, no more than there are."""
     if count == 0:
-        return 0
+        return
     best = _fullest_pod(sim, count)
     if best >= 0:
         _take(sim, best, count, chosen, 0)
-        return 1
+        return
     size = sim.rules[0].gpus_per_node
     used = sim.scratch[2]
     used[: sim.lists.size - size] = 0
-    found = pods = 0
+    found = 0
     while found < count:
         left, best, room = count - found, -1, 0
         for each in range(size, sim.lists.size):
@@ -74,9 +74,7 @@ def choose_whole(sim: Simulation, count: int, chosen: Array) -> int:
             if have > 0 and (have > room if room < left else left <= have < room):
                 best, room = each, have
         used[best - size] = 1
-        pods += 1
         found += _take(sim, best, min(left, room), chosen, found)
-    return pods
 
 
 @njit(cache=True)

@@ -47,7 +47,7 @@ def schedule(sim: Simulation) -> int:
             break
         looked_at += 1
         gpus = wide(sim.jobs[job].gpus)
-        node, pods, count = NONE, ONE, ONE
+        node, count = NONE, ONE
         if gpus < size:
             if gpus < too_many_gpus:
                 node = node_with(sim, gpus)
@@ -75,10 +75,10 @@ def schedule(sim: Simulation) -> int:
             dequeue(sim, job)
             chosen = sim.scratch[0]
             if gpus >= size:
-                pods = choose_whole(sim, count, chosen)
+                choose_whole(sim, count, chosen)
             else:
                 chosen[0] = node
-            start(sim, job, chosen, count, pods)
+            start(sim, job, chosen, count)
         elif not blocked:
             if rules.preemption:
                 when = preempt(sim, job)

@@ -81,6 +81,9 @@ RULES = [
     ("save_on_signal", "?"),
     ("shape", "f8"),  # Weibull shape of the gaps between failures of a node
     ("ending", "f8"),  # share of the failures that end attempts
+    ("nodes_per_rack", "i8"),
+    ("nodes_per_pod", "i8"),
+    ("rack_rate", "f8"),  # blasts of a rack per millisecond
     ("pod_rate", "f8"),  # blasts of a pod per millisecond
     ("fleet_rate", "f8"),  # blasts of the fleet per millisecond
     ("check_interval", "i8"),
@@ -98,6 +101,8 @@ NODE = [
     ("free", "i4"),  # GPUs
     ("held_for", "i4"),  # the job that preempted its attempts
     ("pod", "i4"),
+    ("rack_seen", "i8"),  # of the first node of a rack or pod: the last start that touched it
+    ("pod_seen", "i8"),
     ("listed", "i4"),  # the list of free nodes that it is in, and its neighbours there
     ("following", "i4"),
     ("before", "i4"),
@@ -169,8 +174,8 @@ COMPONENT = [("share", "f8"), ("high", "f8"), ("low", "f8"), ("crash", "f8"), ("
 
 BLAST_KIND = [("repair", "i8")]
 
-BLAST_SOURCE = [("kind", "i4"), ("pod", "i4"), ("gap", "f8"), ("draws", "i8")]
-"""A pod, or with pod -1 the fleet; mean gap between its blasts."""
+BLAST_SOURCE = [("kind", "i8"), ("first", "i8"), ("end", "i8"), ("gap", "f8"), ("draws", "i8")]
+"""The nodes that it hits, from `first` up to before `end`; mean gap between its blasts."""
 
 ATTEMPT = list(ATTEMPT_TYPES.items())
 FAILURE = list(FAILURE_TYPES.items())
