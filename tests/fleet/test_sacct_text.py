@@ -211,6 +211,7 @@ NAMES = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(NAMES, NAMES), min_size=1, max_size=6), st.sampled_from(["|", "|#"]))
 @example([(MIMIC, MIMIC), ("", "a|b")], "|")
+@example([("99|99|0:0\n|", "")], "|")  # a duration ends with no line break
 def test_records_with_any_names_keep_their_typed_columns(
     pairs: list[tuple[str, str]], delimiter: str
 ) -> None:

@@ -114,11 +114,14 @@ _WORDS = frozenset(
 def validator(column: str) -> Callable[[str], bool]:
     """A test of what a column without free text may hold."""
     if column == "State":
-        return lambda text: state_of(text) is not None
+        return lambda text: "\n" not in text and state_of(text) is not None
     if column == "":  # after the trailing delimiter of `sacct --parsable`
         return lambda text: text == ""
     if column in _DURATIONS:
-        return lambda text: text in BLANKS or text == "INVALID" or duration_s(text) is not None
+        return lambda text: (
+            "\n" not in text
+            and (text in BLANKS or text == "INVALID" or duration_s(text) is not None)
+        )
     if column in ("JobID", "JobIDRaw"):
         return lambda text: _JOB_ID.match(text) is not None and not text.endswith("\n")
     pattern = _pattern(column)
