@@ -184,6 +184,15 @@ def test_without_large_runs_goodput_decides(stand_in: Callable[..., WhatIf]) -> 
     assert any("judged by goodput" in note for note in found.notes)
 
 
+def test_a_queue_that_grows_for_ever_is_told(stand_in: Callable[..., WhatIf]) -> None:
+    def work(task: Task) -> Outcome:
+        made = counted.drawn(task)
+        return replace(made, wanted_gpu_ms=1.2 * made.capacity_gpu_ms)
+
+    assert "120 % of all GPU time" in " ".join(stand_in(FAST, work=work, replicas=2).notes)
+    assert stand_in(FAST, replicas=2).notes == []
+
+
 def test_what_holds_before_and_after_is_no_change(stand_in: Callable[..., WhatIf]) -> None:
     found = stand_in(FAST, given=["checkpoint.write=5m"], replicas=3)
     assert found.baseline.checkpoint.write_s == 300

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,21 @@ import numpy as np
 from holdfast.errors import InputError
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.simulation.change_wording import phrase
-from holdfast.fleet.simulation.changes import apply
+from holdfast.fleet.simulation.changes import apply, known, parse
 from holdfast.fleet.simulation.outcomes import TOPS, Outcome, Scope, metrics, scope
 from holdfast.fleet.simulation.proposals import enough_days, proposals
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replicas import OnProgress, Task, play
 from holdfast.fleet.simulation.scenario import PRESETS, Scenario
 from holdfast.fleet.simulation.scenario import scenario as read_scenario
+from holdfast.numbers import percent
 
 LEVEL = 0.95
 PRESET_DAYS = 28.0
-LEAST_DAYS, MOST_DAYS = 1.0, 120.0
-"""A store is simulated for as long as it is, within these."""
+MOST_DAYS = 120.0
+"""A store is simulated for as long as it is, and no longer than this."""
+FULL = 0.97
+"""From this share of the capacity on, the productive time that jobs need leaves no room."""
 GOODPUT = "goodput_share_of_busy_time"
 MAIN = ("ettr_large_runs", GOODPUT, "goodput_gpu_hours_per_day")
 """What a change is judged by: the first that can be measured."""
@@ -216,7 +219,7 @@ def whatif(
         )
     if days is not None and not (math.isfinite(days) and days > 0):
         raise InputError("the simulated time makes no sense", place="days", found=str(days))
-    baseline, name, log_days, notes = _source(source)
+    baseline, name, log_days, notes = _source(source, _paths(given))
     for each in given:
         baseline = apply(baseline, each)
     changes = list(dict.fromkeys(changes)) or proposals(baseline)
@@ -254,7 +257,7 @@ def whatif(
         replicas=replicas,
         seed=seed,
         seconds=seconds,
-        notes=[*notes, *_doubts(baseline, chosen, main)],
+        notes=[*notes, *_doubts(before, chosen, main)],
     )
     if html is None:
         return found
@@ -326,25 +329,41 @@ def mean_interval(values: Array) -> tuple[float, float]:
 
 
 def _source(
-    source: str | Path | Scenario | FleetLog,
+    source: str | Path | Scenario | FleetLog, given: Set[str]
 ) -> tuple[Scenario, str, float | None, list[str]]:
-    """(the scenario, what to call it, days of its log, what calibration had to assume)."""
+    """(the scenario, what to call it, days of its log, what calibration has to say)."""
     if isinstance(source, Scenario):
         return source, f"scenario {source.name}", None, []
     if isinstance(source, FleetLog) or Path(source).is_dir():
         from holdfast.fleet.simulation.calibration import calibrate
 
         fitted = calibrate(source)
-        return fitted.scenario, fitted.source, fitted.days, fitted.notes
+        silent = [each.key for each in fitted.estimates if not each.estimated]
+        assumed = [key for key in silent if key not in given]
+        notes = list(fitted.remarks)
+        if assumed:
+            # What jobs do on their nodes decides over the ETTR, and no log tells it: it stands first.
+            assumed.sort(key=lambda key: not key.startswith("checkpoint."))
+            notes.insert(
+                0,
+                f"The log does not tell, so assumed: {', '.join(assumed)}. Say what is so with "
+                "--set KEY=VALUE.",
+            )
+        return fitted.scenario, f"store {fitted.source}", fitted.days, notes
     made = read_scenario(source)
     kind = "preset" if str(source) in PRESETS else "scenario"
     return made, f"{kind} {source}", None, []
 
 
+def _paths(changes: Sequence[str]) -> Set[str]:
+    """The keys that changes set, as paths."""
+    edits = [edit for change in changes for edit in parse(change).edits]
+    return {".".join(map(str, leaf.steps)) for edit in edits for leaf in known(edit.key)}
+
+
 def _default_days(baseline: Scenario, log_days: float | None, replicas: int) -> float:
     days = PRESET_DAYS if log_days is None else log_days
-    least = max(LEAST_DAYS, min(enough_days(baseline, replicas), MOST_DAYS))
-    return min(max(days, least), max(MOST_DAYS, least))
+    return min(max(days, enough_days(baseline, replicas)), MOST_DAYS)
 
 
 def _sizes(before: Sequence[Outcome]) -> dict[int, tuple[int, int]]:
@@ -356,11 +375,18 @@ def _sizes(before: Sequence[Outcome]) -> dict[int, tuple[int, int]]:
     }
 
 
-def _doubts(baseline: Scenario, chosen: Scope, main: str) -> list[str]:
+def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:
     notes = []
+    wanted = sum(each.wanted_gpu_ms for each in before)
+    wanted /= sum(each.capacity_gpu_ms for each in before)
+    if wanted > FULL:
+        notes.append(
+            f"The jobs need {percent(wanted)} of all GPU time, so the queue grows for as long as is "
+            "simulated, and with it the waits and their share in the ETTR."
+        )
     if main != MAIN[0]:
         notes.append("No large run was long enough to measure: changes are judged by goodput.")
-    if len(chosen.classes) > 1 and main == MAIN[0] and len(baseline.qos) > 1:
+    elif len(chosen.classes) > 1:
         notes.append(
             "The class of service that waits least has too few large runs: those of all classes count."
         )

@@ -26,12 +26,10 @@ _NAMES = {
     "goodput_share_of_busy_time": Wording("Goodput, of busy GPU time", "%", True),
     "goodput_gpu_hours_per_day": Wording("Goodput", "GPU-hours a day", True),
     "utilisation": Wording("Utilisation", "%", None),
-    "lost_first_order_gpu_hours_per_day": Wording("Lost to failures", "GPU-hours a day", False),
-    "lost_second_order_gpu_hours_per_day": Wording(
-        "Lost to preemption by jobs that had failed", "GPU-hours a day", False
-    ),
+    "lost_first_order_gpu_hours_per_day": Wording("Lost, first order", "GPU-hours a day", False),
+    "lost_second_order_gpu_hours_per_day": Wording("Lost, second order", "GPU-hours a day", False),
     "lost_other_preemption_gpu_hours_per_day": Wording(
-        "Lost to other preemption", "GPU-hours a day", False
+        "Lost, other preemption", "GPU-hours a day", False
     ),
     "productive_share_of_large_runs": Wording("Productive share of large runs", "%", True),
     "interruptions_per_large_run": Wording("Interruptions", "a large run", False),

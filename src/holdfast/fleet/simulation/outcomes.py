@@ -56,6 +56,8 @@ class Outcome:
     busy_gpu_ms: float
     productive_gpu_ms: float
     """Kept progress."""
+    wanted_gpu_ms: float
+    """Productive time that the jobs submitted in the window need."""
     lost_gpu_ms: dict[str, float]
     """By what took it, see `LOSSES`: progress lost, time hung, initialisation."""
     completed: int
@@ -120,11 +122,13 @@ def outcome(run: Run) -> Outcome:
     working = (cluster.nodes - len(cluster.without)) * cluster.gpus_per_node
     last = end - min(LAST_SHARE * run.days, LAST_DAYS) * DAY_MS
     sizes = np.searchsorted(TOPS, run.jobs.gpus)
+    submitted = run.jobs.submit_ms >= begin
     return Outcome(
         days=(end - begin) / DAY_MS,
         capacity_gpu_ms=(end - begin) * working,
         busy_gpu_ms=float((gpus * ran_ms).sum()),
         productive_gpu_ms=float((gpus * productive_ms).sum()),
+        wanted_gpu_ms=float((run.jobs.work_ms * (run.jobs.gpus * 1.0))[submitted].sum()),
         lost_gpu_ms=_losses(run, over),
         completed=int((over & (a.state == State.COMPLETED)).sum()),
         ended=_at_least(a.gpus[over]),

@@ -37,6 +37,7 @@ SHOWN = {
 """What the table of a what-if shows beside the metric by which changes are judged."""
 SHORT = {"ettr_large_runs": "ETTR (%)", "goodput_share_of_busy_time": "goodput (%)"}
 MOST_CHANGES = 12
+MOST_NOTES = 3
 
 
 def what_if(result: WhatIf, verbose: bool = False) -> RenderableType:
@@ -55,7 +56,10 @@ def what_if(result: WhatIf, verbose: bool = False) -> RenderableType:
     if result.scope.long_run_hours:
         measured += f" that need {result.scope.long_run_hours} h or more"
     shown = _every_metric(result) if verbose else _changes(result)
-    return Group(head, shown, Text(measured), *(Text(note) for note in result.notes))
+    notes = [Text(note) for note in result.notes[:MOST_NOTES]]
+    if len(result.notes) > MOST_NOTES:
+        notes.append(Text(f"({len(result.notes) - MOST_NOTES} more notes on the page)"))
+    return Group(head, shown, Text(measured), *notes)
 
 
 def _changes(result: WhatIf) -> RenderableType:

@@ -356,8 +356,8 @@ def _effects(found: WhatIf) -> Section:
             "metric": wording(each.metric).label,
             "baseline": value_text(each.metric, each.baseline),
             "value": value_text(each.metric, each.value),
-            "difference": difference_text(each.metric, each.difference),
-            "interval": f"[{difference_text(each.metric, each.ci95[0])}, "
+            "difference": f"{difference_text(each.metric, each.difference)} "
+            f"[{difference_text(each.metric, each.ci95[0])}, "
             f"{difference_text(each.metric, each.ci95[1])}]",
             "name": each.metric,
         }
@@ -379,8 +379,7 @@ def _effects(found: WhatIf) -> Section:
                     "metric": ColumnFormat("What"),
                     "baseline": ColumnFormat("Before", right=True),
                     "value": ColumnFormat("After", right=True),
-                    "difference": ColumnFormat("Difference", right=True),
-                    "interval": ColumnFormat("95 %", right=True),
+                    "difference": ColumnFormat("Difference, 95 %", right=True),
                 },
                 caption="One row a change and metric; losses in GPU-hours a day, shares in points.",
             )
@@ -414,7 +413,7 @@ def _assumed(found: WhatIf) -> Section:
             Table(
                 pa.table({"key": [key for key, _ in rows], "value": [value for _, value in rows]}),
                 {"key": ColumnFormat("Key of the scenario"), "value": ColumnFormat("Value")},
-                caption="One row a setting. `--set KEY=VALUE` corrects what is not so.",
+                caption="One row a setting; what is not so can be corrected: --set KEY=VALUE.",
             )
         ],
         how=How(
