@@ -381,7 +381,7 @@ def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:
     wanted /= sum(each.capacity_gpu_ms for each in before)
     if wanted > FULL:
         notes.append(
-            f"The jobs need {percent(wanted)} of all GPU time, so the queue grows for as long as is "
+            f"The jobs need {percent(wanted, 0)} of all GPU time, so the queue grows for as long as is "
             "simulated, and with it the waits and their share in the ETTR."
         )
     if main != MAIN[0]:
