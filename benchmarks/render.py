@@ -43,12 +43,7 @@ def _section(result: dict[str, Any]) -> str:
             f"| {row['peer']} {row['peer_s']:.2f} s |"
         )
     lines += ["", "| limit | measured | allowed | |", "|-|-:|-:|-|"]
-    for row in result["limits"]:
-        verdict = "kept" if row["value"] <= row["limit"] else "**missed**"
-        lines.append(
-            f"| {row['what']} | {row['value']:,g} {row['unit']} | {row['limit']:,g} {row['unit']} "
-            f"| {verdict} |"
-        )
+    lines += map(_limit, result["limits"])
     lines += ["", "| step | median | range | runs | peak memory |", "|-|-:|-:|-:|-:|"]
     for name, row in result["figures"].items():
         if isinstance(row, dict) and "median_s" in row:
@@ -66,6 +61,17 @@ def _section(result: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _limit(row: dict[str, Any]) -> str:
+    """A row of the table of limits; without a limit, the measured value alone."""
+    start = f"| {row['what']} | {row['value']:,.10g} {row['unit']} |"
+    if row["limit"] is None:
+        return f"{start} | |"
+    least = row.get("least", False)
+    kept = row["value"] >= row["limit"] if least else row["value"] <= row["limit"]
+    allowed = f"{'at least ' if least else ''}{row['limit']:,g} {row['unit']}"
+    return f"{start} {allowed} | {'kept' if kept else '**missed**'} |"
 
 
 def main() -> None:
