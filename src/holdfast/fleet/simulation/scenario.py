@@ -424,12 +424,12 @@ def _write(lines: list[str], place: str, value: Any) -> None:
 
 def _literal(value: Any, *, duration: bool) -> str:
     if duration:
-        return f'"{_spoken(value)}"'
+        return _spoken(value)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in escaped) + '"'
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
     if isinstance(value, tuple):
         return "[" + ", ".join(_literal(each, duration=False) for each in value) + "]"
     if isinstance(value, Mapping):
@@ -439,11 +439,11 @@ def _literal(value: Any, *, duration: bool) -> str:
 
 
 def _spoken(seconds: float) -> str:
-    """The shortest text that `holdfast.console.duration` reads as this time."""
-    for unit, length in (("d", DAY_S), ("h", 3_600.0), ("m", 60.0)):
-        if seconds and seconds % length == 0:
-            return f"{seconds / length:.0f}{unit}"
-    return f"{seconds:.0f}s" if seconds == int(seconds) else f"{seconds!r}s"
+    """The shortest TOML value that is read back as this time; odd ones as a number of seconds."""
+    for unit, length in (("d", DAY_S), ("h", 3_600.0), ("m", 60.0), ("s", 1.0)):
+        if seconds < 1e9 and seconds % length == 0 and (seconds or unit == "s"):
+            return f'"{seconds / length:.0f}{unit}"'
+    return repr(float(seconds))
 
 
 # --- What is impossible --------------------------------------------------------------------------
