@@ -231,16 +231,24 @@ def test_the_command(
     assert data["fit"]["fits"] == fit.count("fits")
     assert parse(file.read_text()) == parse(data["scenario"]) == fit.calibration.scenario
     assert "<html" in html.read_text()[:200]
+    monkeypatch.setattr(
+        "holdfast.fleet.simulation.calibration.calibrate", lambda _: fit.calibration
+    )
     shown = runner.invoke(app, [*given, "--replicas", "3", "-o", str(file)])
     assert "failures.rate_per_node_day" in shown.stdout
     assert "figures" in shown.stdout
     none = runner.invoke(app, [*given, "--html", str(html), "--replicas", "0"])
     assert isinstance(none.exception, InputError)
 
-
-def test_a_printed_scenario_is_a_scenario(log: FleetLog, tmp_path: Path) -> None:
-    given = ["calibrate", str(log.store.path), "--write", "60s", "--quiet"]
-    printed = CliRunner().invoke(app, given)
-    assert parse(printed.stdout).cluster.nodes == 16
-    nowhere = CliRunner().invoke(app, [*given, "-o", str(tmp_path / "no" / "x.toml")])
+    nowhere = runner.invoke(app, [*given, "-o", str(tmp_path / "no" / "x.toml")])
     assert isinstance(nowhere.exception, InputError)
+
+
+def test_a_printed_scenario_is_a_scenario(
+    fit: GoodnessOfFit, log: FleetLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "holdfast.fleet.simulation.calibration.calibrate", lambda _: fit.calibration
+    )
+    printed = CliRunner().invoke(app, ["calibrate", str(log.store.path), "--quiet"])
+    assert parse(printed.stdout) == fit.calibration.scenario

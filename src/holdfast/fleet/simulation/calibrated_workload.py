@@ -48,6 +48,8 @@ class Cohort:
     """The jobs that arrived inside the window, seen from their beginning."""
 
     runs: JobRuns
+    every: JobRuns
+    """All jobs of the log."""
     begin_s: float
     """The first end in the log: from here on it tells of every job."""
     end_s: float
@@ -87,6 +89,7 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
     inside = (runs.arrival_s >= begin_s) & (runs.arrival_s <= log.end_s)
     made = Cohort(
         JobRuns(*(column[inside] for column in runs)),
+        runs,
         begin_s,
         max(log.end_s, begin_s + 1),
         int((~inside).sum()),

@@ -23,7 +23,7 @@ from holdfast.fleet.simulation.calibrated_failures import detection, failures
 from holdfast.fleet.simulation.calibrated_machines import classes, cluster, scheduler
 from holdfast.fleet.simulation.calibrated_workload import Cohort, cohort, workload
 from holdfast.fleet.simulation.estimates import Estimate, Findings, commented, rounded, table
-from holdfast.fleet.simulation.job_runs import init_s, job_runs, without_gpus
+from holdfast.fleet.simulation.job_runs import init_s, without_gpus
 from holdfast.fleet.simulation.outage_times import outage_times
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store, write_atomically
@@ -130,10 +130,9 @@ def calibrate(
             f"({minute(those.begin_s)}) are left out of the arrivals, sizes and durations: of that "
             "time only long jobs are seen."
         )
-    every = job_runs(log, processors=processors)
     typical_s = _typical_s(log)
-    machines = cluster(log, every, processors, findings)
-    ranks = classes(log, every, findings)
+    machines = cluster(log, those.every, processors, findings)
+    ranks = classes(log, those.every, findings)
     users = workload(log, those, machines, ranks, findings)
     schedules = scheduler(log, those, typical_s, findings)
     outages = outage_times(log, findings)

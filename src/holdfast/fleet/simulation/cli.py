@@ -138,7 +138,8 @@ def whatif(
         list[str] | None,
         typer.Argument(
             metavar="[STORE] [CHANGE]...",
-            help="A store, unless --preset or --scenario says what to simulate; then changes.",
+            help="A store or a log, unless --preset or --scenario says what to simulate; then "
+            "changes.",
         ),
     ] = None,
     preset: PresetOption = None,
@@ -192,9 +193,9 @@ def whatif(
                 expected="a store, --preset small or --scenario FILE",
             )
         source = Path(changes.pop(0))
-        if not source.is_dir():
+        if not source.exists():
             raise InputError(
-                "there is no such store",
+                "there is no such store or log",
                 path=source,
                 remedy="put the store first, or name a scenario with --preset or --scenario",
             )
@@ -291,6 +292,9 @@ def calibrate(
             found=f"--replicas {replicas}",
             expected="3 or more",
         )
+    for path in (output, html):
+        if path is not None and not path.parent.is_dir():
+            raise InputError("there is no such folder to write to", path=path.parent)
     log = open_log(store, assumptions=assumed, since=since, engine=engine)
     made = run(log)
     if output is not None:
