@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         optimal_checkpoint_interval,
         young_interval,
     )
+    from holdfast.fleet.console.serving import serve
     from holdfast.fleet.ettr_forms import ettr, expected_ettr, optimal_ettr
     from holdfast.fleet.ettr_measured import measured_ettr
     from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
@@ -66,6 +67,7 @@ _HOMES = {
     "preemptions": "preemption",
     "report": "page",
     "scenario": "simulation.scenario",
+    "serve": "console.serving",
     "simulate": "simulation.simulated_log",
     "solve": "ettr_solve",
     "status": "state_mix",
@@ -98,6 +100,7 @@ __all__ = [
     "preemptions",
     "report",
     "scenario",
+    "serve",
     "simulate",
     "solve",
     "status",

@@ -17,6 +17,7 @@ from holdfast.console import (
     remark,
 )
 from holdfast.errors import InputError
+from holdfast.fleet.console import cli as console
 from holdfast.fleet.options import (
     ChainOption,
     CheckAfterOption,
@@ -423,6 +424,8 @@ def attribute(
 app.command()(simulation.simulate)
 app.command()(simulation.calibrate)
 app.command()(simulation.whatif)
+app.command()(console.serve)
+app.command()(console.alerts)
 
 
 def _sizes(text: str) -> list[int]:
