@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,14 @@ import numpy as np
 
 from holdfast.errors import InputError
 from holdfast.fleet.log import FleetLog
+from holdfast.fleet.simulation.baseline import as_it_is
 from holdfast.fleet.simulation.change_wording import phrase
-from holdfast.fleet.simulation.changes import apply, known, parse
+from holdfast.fleet.simulation.changes import apply
 from holdfast.fleet.simulation.outcomes import TOPS, Outcome, Scope, metrics, scope
 from holdfast.fleet.simulation.proposals import enough_days, proposals
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replicas import OnProgress, Task, play
-from holdfast.fleet.simulation.scenario import PRESETS, Scenario
-from holdfast.fleet.simulation.scenario import scenario as read_scenario
+from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.numbers import percent
 
 LEVEL = 0.95
@@ -194,8 +194,8 @@ def whatif(
     """Simulate a fleet with and without changes.
 
     Args:
-        source: a store or an open log, to which a scenario is fitted first; or a scenario, the name
-            of a preset, or a TOML file.
+        source: a store, a log file or an open log, to which a scenario is fitted first; or a
+            scenario, the name of a preset, or a TOML file.
         changes: each as `changes.parse` reads it; none: the usual ones are proposed.
         replicas: simulations of each scenario, with seeds from `seed` on; 2 or more.
         days: how long each one is; None: as long as the log, and long enough for large runs.
@@ -219,9 +219,8 @@ def whatif(
         )
     if days is not None and not (math.isfinite(days) and days > 0):
         raise InputError("the simulated time makes no sense", place="days", found=str(days))
-    baseline, name, log_days, notes = _source(source, _paths(given))
-    for each in given:
-        baseline = apply(baseline, each)
+    fleet = as_it_is(source, given)
+    baseline = fleet.scenario
     changes = list(dict.fromkeys(changes)) or proposals(baseline)
     if not changes:
         raise InputError(
@@ -230,7 +229,7 @@ def whatif(
         )
     scenarios = {change: apply(baseline, change) for change in changes}
     if days is None:
-        days = _default_days(baseline, log_days, replicas)
+        days = _default_days(baseline, fleet.days, replicas)
     began = time.perf_counter()
     played = _play(baseline, scenarios, days, seed, replicas, processes, ray, on_progress)
     seconds = time.perf_counter() - began
@@ -252,12 +251,12 @@ def whatif(
         scope=chosen,
         gpus=_sizes(before),
         main=main,
-        source=name,
+        source=fleet.name,
         days=days,
         replicas=replicas,
         seed=seed,
         seconds=seconds,
-        notes=[*notes, *_doubts(before, chosen, main)],
+        notes=[*fleet.notes, *_doubts(before, chosen, main)],
     )
     if html is None:
         return found
@@ -325,40 +324,7 @@ def mean_interval(values: Array) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-# --- Where the baseline comes from ---------------------------------------------------------------
-
-
-def _source(
-    source: str | Path | Scenario | FleetLog, given: Set[str]
-) -> tuple[Scenario, str, float | None, list[str]]:
-    """(the scenario, what to call it, days of its log, what calibration has to say)."""
-    if isinstance(source, Scenario):
-        return source, f"scenario {source.name}", None, []
-    if isinstance(source, FleetLog) or Path(source).is_dir():
-        from holdfast.fleet.simulation.calibration import calibrate
-
-        fitted = calibrate(source)
-        silent = [each.key for each in fitted.estimates if not each.estimated]
-        assumed = [key for key in silent if key not in given]
-        notes = list(fitted.remarks)
-        if assumed:
-            # What jobs do on their nodes decides over the ETTR, and no log tells it: it stands first.
-            assumed.sort(key=lambda key: not key.startswith("checkpoint."))
-            notes.insert(
-                0,
-                f"The log does not tell, so assumed: {', '.join(assumed)}. Say what is so with "
-                "--set KEY=VALUE.",
-            )
-        return fitted.scenario, f"store {fitted.source}", fitted.days, notes
-    made = read_scenario(source)
-    kind = "preset" if str(source) in PRESETS else "scenario"
-    return made, f"{kind} {source}", None, []
-
-
-def _paths(changes: Sequence[str]) -> Set[str]:
-    """The keys that changes set, as paths."""
-    edits = [edit for change in changes for edit in parse(change).edits]
-    return {".".join(map(str, leaf.steps)) for edit in edits for leaf in known(edit.key)}
+# --- What is simulated ---------------------------------------------------------------------------
 
 
 def _default_days(baseline: Scenario, log_days: float | None, replicas: int) -> float:

@@ -1,0 +1,97 @@
+"""The fleet as it is, as a scenario: fitted to a log, or read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.fleet.log import FleetLog, open_log
+from holdfast.fleet.simulation.change_values import changed
+from holdfast.fleet.simulation.changes import apply, known, parse
+from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
+
+ASSUMED = {"interval": "checkpoint_interval_s", "write": "write_s", "init": "init_s"}
+"""Key under `checkpoint` -> what an analysis of a log assumes of it."""
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A fleet that changes are tried on."""
+
+    scenario: Scenario
+    name: str
+    """What to call it."""
+    days: float | None
+    """Length of the log; None: there is none."""
+    notes: list[str]
+    """What the log did not tell, and what is doubtful."""
+
+
+def as_it_is(source: str | Path | Scenario | FleetLog, given: Sequence[str] = ()) -> Baseline:
+    """The fleet of a log, or of a scenario.
+
+    Args:
+        source: a store, a log file or an open log; or a scenario, the name of a preset, a TOML file.
+        given: changes that say what is true of the fleet. What they say of checkpoints is also
+            assumed where a log is analysed: it decides how much of an attempt was work.
+
+    Raises:
+        InputError: if the source cannot be read or is too short, or a change cannot be made.
+    """
+    found = _read(source, given)
+    made = found.scenario
+    for change in given:
+        made = apply(made, change)
+    return replace(found, scenario=made)
+
+
+def _read(source: str | Path | Scenario | FleetLog, given: Sequence[str]) -> Baseline:
+    if isinstance(source, Scenario):
+        return Baseline(source, f"scenario {source.name}", None, [])
+    if isinstance(source, FleetLog) or _is_log(Path(source)):
+        return _fitted(open_log(source), given)
+    kind = "preset" if str(source) in PRESETS else "scenario"
+    return Baseline(scenario(source), f"{kind} {source}", None, [])
+
+
+def _is_log(path: Path) -> bool:
+    return path.is_dir() or (path.is_file() and path.suffix != ".toml")
+
+
+def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
+    from holdfast.fleet.simulation.calibration import calibrate
+
+    said, assumed = _said(given)
+    if assumed:
+        again = FleetLog(log.store, replace(log.assumptions, **assumed))
+        again.since_s = log.since_s
+        fitted = calibrate(again)
+    else:
+        fitted = calibrate(log)
+    silent = [e.key for e in fitted.estimates if not e.estimated and e.key not in said]
+    notes = list(fitted.remarks)
+    if silent:
+        # What jobs do on their nodes decides over the ETTR, and no log tells it: it stands first.
+        silent.sort(key=lambda key: not key.startswith("checkpoint."))
+        notes.insert(
+            0,
+            f"The log does not tell, so assumed: {', '.join(silent)}. Say what is so with "
+            "--set KEY=VALUE.",
+        )
+    return Baseline(fitted.scenario, f"store {fitted.source}", fitted.days, notes)
+
+
+def _said(given: Sequence[str]) -> tuple[set[str], dict[str, Any]]:
+    """(the keys that changes set, as paths; what they say of checkpoints, as assumptions)."""
+    said: set[str] = set()
+    assumed: dict[str, Any] = {}
+    for change in given:
+        for edit in parse(change).edits:
+            for leaf in known(edit.key):
+                said.add(".".join(map(str, leaf.steps)))
+                name = ASSUMED.get(str(leaf.steps[-1])) if leaf.steps[0] == "checkpoint" else None
+                if name and edit.operator == "=":
+                    assumed[name] = changed(0.0, edit, duration=True)
+    return said, assumed
