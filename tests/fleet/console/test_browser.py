@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
+from typing import Literal, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
+from fastapi.testclient import TestClient
 from logs import Attempt, Log
 from playwright.sync_api import Browser, Page, expect, sync_playwright
-from standin_whatif import whatif
 
 from holdfast.console import duration
 from holdfast.fleet import Assumptions, expected_ettr
@@ -40,9 +41,11 @@ pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason=f"no Chromium at {
 
 
 @contextmanager
-def served(app: FastAPI) -> Iterator[str]:
+def served(app: FastAPI, lifespan: Literal["on", "off"] = "on") -> Iterator[str]:
     """The address of an application that a server of its own shows on a free port of the loopback."""
-    config = uvicorn.Config(app, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+    config = uvicorn.Config(
+        app, log_level="warning", lifespan=lifespan, timeout_graceful_shutdown=1
+    )
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -56,10 +59,9 @@ def served(app: FastAPI) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def address(testbed_store_told: Path, assumptions: Assumptions) -> Iterator[str]:
-    """Of a console whose what-if is quick."""
-    app = create_app(testbed_store_told, assumptions=assumptions, whatif=whatif, patience_s=60)
-    with served(app) as found:
+def address(console: TestClient) -> Iterator[str]:
+    """Of a console whose what-if is quick; its client has started it."""
+    with served(cast("FastAPI", console.app), "off") as found:
         yield found
 
 
