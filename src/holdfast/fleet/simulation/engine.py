@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,9 @@ from holdfast.fleet.simulation.records import (
     State,
 )
 from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.simulation.scenario import scenario as load
 from holdfast.fleet.simulation.workload import DAY_MS, HOUR_MS, draw_jobs
+from holdfast.progress import track
 
 SLICES = 400
 """Reports of progress."""
@@ -91,6 +94,7 @@ def run(
         raise InputError("the simulated time makes no sense", found=f"{days} days")
     if not 0 <= seed < 1 << 63:
         raise InputError("the seed makes no sense", found=str(seed), expected="0 to 2^63 - 1")
+    warm_up()
     began = time.perf_counter()
     if jobs is None:
         jobs = _replayed(scenario) if scenario.workload.kind == "replay" else None
@@ -98,15 +102,7 @@ def run(
         jobs = draw_jobs(scenario, days, seed)
     _check(jobs, scenario)
     end_ms = round(days * DAY_MS)
-    sim = _start(scenario, jobs, seed)
-    begin(sim)
-    for slice_ in range(1, SLICES + 1):
-        now = end_ms * slice_ // SLICES
-        while not advance(sim, now):
-            sim = _grown(sim)
-        if on_progress is not None:
-            on_progress(now / DAY_MS)
-    finish(sim, end_ms)
+    sim = _play(_start(scenario, jobs, seed), end_ms, on_progress)
     counters = sim.counters
     failed = sim.failures[: counters[k.FAILURES]]
     return Run(
@@ -120,6 +116,29 @@ def run(
         int(counters[k.EVENTS]),
         time.perf_counter() - began,
     )
+
+
+@cache
+def warm_up() -> None:
+    """Load the kernel; on the first run of a new version Numba compiles it, half a minute on one core."""
+    with track("preparing the simulator (longer after an update)", 1, "step"):
+        small = load("small")
+        _play(_start(small, draw_jobs(small, 0.01, 0), 0), round(0.01 * DAY_MS), None)
+
+
+def _play(
+    sim: k.Simulation, end_ms: int, on_progress: Callable[[float], None] | None
+) -> k.Simulation:
+    """Let everything happen up to the end; gives the state then."""
+    begin(sim)
+    for slice_ in range(1, SLICES + 1):
+        now = end_ms * slice_ // SLICES
+        while not advance(sim, now):
+            sim = _grown(sim)
+        if on_progress is not None:
+            on_progress(now / DAY_MS)
+    finish(sim, end_ms)
+    return sim
 
 
 def _replayed(scenario: Scenario) -> Jobs:
