@@ -12,14 +12,25 @@ from logs import Attempt, Check, Log, names
 
 import holdfast.fleet as fleet
 from conftest import RandomFleet
+from holdfast import progress
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions, FleetLog
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.simulation.engine import run
 from holdfast.fleet.simulation.job_runs import init_s, job_runs
 from holdfast.fleet.simulation.records import State
 from holdfast.fleet.simulation.replay import replay_jobs
-from holdfast.fleet.simulation.scenario import Cluster, Qos, Scenario, Size, Workload
+from holdfast.fleet.simulation.scenario import (
+    Cluster,
+    Qos,
+    Scenario,
+    Size,
+    Workload,
+    scenario,
+)
+from holdfast.fleet.simulation.simulated_log import simulate
+from holdfast.fleet.simulation.workload import draw_jobs
 
 H = 3600
 NODES = names(4)
@@ -157,16 +168,33 @@ def test_a_random_log_as_plain_loops(random_fleet: RandomFleet) -> None:
     runs = job_runs(log)
     found = sorted(zip(runs.made_s.tolist(), runs.end.tolist(), runs.starts.tolist(), strict=True))
     assert found == sorted(expected.values())
-    scenario = replace(SCENARIO, cluster=Cluster(10))
-    made = replay_jobs(log, scenario)
+    made = replay_jobs(log, replace(SCENARIO, cluster=Cluster(10)))
     assert len(made.gpus) == len(expected)
     assert (np.diff(made.submit_ms) >= 0).all()
     assert (made.work_ms >= 1000).all()
 
 
+def test_a_simulated_log_gives_back_its_jobs(tmp_path: Path) -> None:
+    of, days, seed = scenario("small"), 20, 4
+    progress.set_quiet(True)
+    simulate(of, tmp_path / "store", days=days, seed=seed)
+    log = fleet.open(tmp_path / "store", assumptions=Assumptions(write_s=of.checkpoint.write_s))
+    drawn, found = draw_jobs(of, days, seed), replay_jobs(log, of)
+    assert found.submit_ms.tolist() == drawn.submit_ms.tolist()
+    assert found.gpus.tolist() == drawn.gpus.tolist()
+    assert found.qos.tolist() == drawn.qos.tolist()
+    # All but those that the log does not show the end of; times of a log are whole seconds.
+    ended = np.abs(found.work_ms - drawn.work_ms) <= 2000
+    assert ended.mean() > 0.97
+    assert (found.end_state == drawn.end_state).mean() > 0.99
+    again = run(of, days=days, seed=seed, jobs=found)
+    first = run(of, days=days, seed=seed)
+    assert again.utilisation == pytest.approx(first.utilisation, abs=0.02)
+
+
 def test_the_testbed(testbed_log: FleetLog) -> None:
-    scenario = replace(SCENARIO, cluster=Cluster(16), begin=_iso(testbed_log.begin_s))
-    jobs = replay_jobs(testbed_log, scenario)
+    of = replace(SCENARIO, cluster=Cluster(16), begin=_iso(testbed_log.begin_s))
+    jobs = replay_jobs(testbed_log, of)
     # 555 jobs, of which 8 were cancelled while they waited and 2 + 1 have other states unstarted.
     assert 530 < len(jobs.gpus) <= 555
     assert jobs.gpus.max() == 128

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from holdfast.errors import InputError
-from holdfast.fleet.log import FleetLog, open_log
+from holdfast.fleet.log import DAY_S, FleetLog, open_log
 from holdfast.fleet.moments import iso
 from holdfast.fleet.simulation.job_runs import (
     PENDING,
@@ -43,8 +43,8 @@ def replay_jobs(
 
     Args:
         log: a store or an open log, whose assumptions say what of a runtime was productive.
-        scenario: its begin, cluster, classes of service and longest limit. A begin outside the log
-            stands for the log's first moment.
+        scenario: its begin, cluster, classes of service and longest limit. A begin after the log, or
+            more than a day before it, stands for the log's first moment.
         processors: take processors for GPUs; None: if no attempt of the log has a GPU.
 
     Returns:
@@ -103,7 +103,7 @@ def on_nodes(gpus: Array, gpus_per_node: int) -> Array:
 
 
 def _begin_s(log: FleetLog, scenario: Scenario) -> float:
-    inside = log.begin_s <= scenario.begin_s <= log.end_s
+    inside = log.begin_s - DAY_S < scenario.begin_s <= log.end_s
     return float(scenario.begin_s) if inside else log.begin_s
 
 
