@@ -52,8 +52,10 @@ def _phrase(before: Scenario, after: Scenario, edit: Edit) -> str:
     if edit.key == "lemons":
         count = before.failures.lemons.count + len(before.failures.lemons.nodes)
         if not (after.failures.lemons.count or after.failures.lemons.nodes):
-            nodes = f"{count:,} lemon nodes" if count != 1 else "lemon node"
-            return f"replacing the {nodes}"
+            named_ones = list(before.failures.lemons.nodes)
+            if 0 < count == len(named_ones) <= MOST_NAMES:
+                return f"replacing {_listed(named_ones)}"
+            return f"replacing the {f'{count:,} lemon nodes' if count != 1 else 'lemon node'}"
         return f"{edit.value} instead of {count:,} lemon nodes"
     if edit.key in ("nodes", "cluster.nodes"):
         paths = ["cluster.nodes"]
