@@ -45,7 +45,11 @@ ALL_FAIL = Failures(
     rate_per_node_day=1.0,
     lemons=Lemons(count=2, factor=20.0),
     components=BREAKS,
-    blasts=(Blast("switch", "pod", 0.4, "ib_switch"), Blast("disk", "fleet", 0.2, "fs", 600.0)),
+    blasts=(
+        Blast("power", "rack", 0.2, "psu"),
+        Blast("switch", "pod", 0.4, "ib_switch"),
+        Blast("disk", "fleet", 0.2, "fs", 600.0),
+    ),
 )
 SCENARIOS = {
     "as published": SMALL,
@@ -84,6 +88,12 @@ SCENARIOS = {
         ),
         failures=ALL_FAIL,
         repair=Repair(0.0, 60.0, 100.0, 200.0),
+    ),
+    "some nodes are pulled": replace(
+        SMALL,
+        cluster=replace(SMALL.cluster, without=("node03", "node16")),
+        workload=replace(SMALL.workload, sizes=SMALL.workload.sizes[:4]),
+        failures=ALL_FAIL,
     ),
     "owners requeue": replace(
         SMALL,
@@ -311,7 +321,15 @@ def scenarios(draw: st.DrawFn) -> Scenario:
             shape=draw(st.sampled_from([1.0, 1.0, 0.5, 2.0])),
             lemons=Lemons(draw(st.integers(0, nodes)), 7.0),
             components=(part,),
-            blasts=(Blast("switch", "pod", draw(few), "ib", draw(seconds(3_600.0))),),
+            blasts=(
+                Blast(
+                    "switch",
+                    draw(st.sampled_from(["rack", "pod", "fleet"])),
+                    draw(few),
+                    "ib",
+                    draw(seconds(3_600.0)),
+                ),
+            ),
         ),
         detection=Detection(
             check_interval_s=draw(st.sampled_from([1.0, 300.0, 4_000.0])),
@@ -363,6 +381,7 @@ def check_everything(history: Run) -> None:
     check_gangs(history)
     check_gpus_in_use(history)
     check_failures(history)
+    check_blasts(history)
     check_outages(history)
     check_preemptions(history)
     check_work(history)
@@ -424,6 +443,12 @@ def check_gangs(history: Run) -> None:
     assert (a.node_count[~ran] == 0).all()
     attempt, node = placed(history)
     assert ((node >= 0) & (node < history.scenario.cluster.nodes)).all()
+    pulled = set(history.scenario.cluster.without)
+    used = {history.scenario.node_names[each] for each in np.unique(node)}
+    assert not used & pulled
+    assert not pulled & {
+        history.scenario.node_names[each] for each in np.unique(history.failures.node)
+    }
     pairs = attempt * (history.scenario.cluster.nodes + 1) + node
     assert len(np.unique(pairs)) == len(pairs)
 
@@ -483,6 +508,24 @@ def check_failures(history: Run) -> None:
             if a.state[row] != State.TIMEOUT:
                 assert any(a.end_ms[row] in by_node[node] for node in nodes)
     assert (a.failure[a.state == State.NODE_FAIL] >= 0).all()
+
+
+def check_blasts(history: Run) -> None:
+    """A common failure hits, at one moment, nodes of one rack, of one pod, or any."""
+    f, made_of = history.failures, history.scenario
+    hit = np.flatnonzero(f.blast >= 0)
+    width = {
+        "rack": made_of.cluster.nodes_per_rack,
+        "pod": made_of.cluster.nodes_per_pod,
+        "fleet": made_of.cluster.nodes,
+    }
+    for number in np.unique(f.blast[hit]):
+        rows = hit[f.blast[hit] == number]
+        assert len(np.unique(f.time_ms[rows])) == 1
+        assert len(np.unique(f.component[rows])) == 1
+        assert len(np.unique(f.node[rows])) == len(rows)
+        kind = made_of.failures.blasts[f.component[rows[0]]]
+        assert len(np.unique(f.node[rows] // width[kind.domain])) == 1
 
 
 def nodes_of(history: Run, row: int) -> list[int]:
