@@ -18,7 +18,7 @@ from holdfast import progress
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions, FleetLog
 from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.simulation.calibrated_failures import common_interval
+from holdfast.fleet.simulation.calibrated_detection import common_interval
 from holdfast.fleet.simulation.calibrated_machines import fold
 from holdfast.fleet.simulation.calibrated_workload import merged_sizes
 from holdfast.fleet.simulation.calibration import Calibration, calibrate

@@ -3,8 +3,9 @@
     made = calibrate("store")
     Path("mine.toml").write_text(made.to_toml())   # every estimate with its interval beside it
 
-Each part has a module of its own: users (`calibrated_workload`), machines and scheduler
-(`calibrated_machines`), failures (`calibrated_failures`), repairs (`outage_times`).
+Each part has a module of its own: users (`calibrated_arrivals`, `calibrated_workload`), machines and
+scheduler (`calibrated_machines`), failures (`calibrated_failures`, `calibrated_detection`), repairs
+(`outage_times`).
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ import pyarrow as pa
 from holdfast.errors import InputError
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
-from holdfast.fleet.simulation.calibrated_failures import detection, failures
+from holdfast.fleet.simulation.calibrated_arrivals import Cohort, cohort
+from holdfast.fleet.simulation.calibrated_detection import detection
+from holdfast.fleet.simulation.calibrated_failures import failures
 from holdfast.fleet.simulation.calibrated_machines import classes, cluster, scheduler
-from holdfast.fleet.simulation.calibrated_workload import Cohort, cohort, workload
+from holdfast.fleet.simulation.calibrated_workload import workload
 from holdfast.fleet.simulation.estimates import Estimate, Findings, commented, rounded, table
 from holdfast.fleet.simulation.job_runs import init_s, without_gpus
 from holdfast.fleet.simulation.outage_times import outage_times

@@ -318,7 +318,8 @@ def prediction(values: Array, skewed: bool) -> tuple[float, Interval]:
 
 
 def _verdict(group: str, name: str, real: float, low: float, high: float) -> Verdict:
-    if low - 1e-9 <= real <= high + 1e-9:
+    rounding = 1.0 if group in WAITS else 1e-9  # a log keeps whole seconds
+    if low - rounding <= real <= high + rounding:
         return "fits"
     off = low - real if real < low else real - high
     near = low if real < low else high
