@@ -14,7 +14,7 @@ FEWEST_GAPS = 10
 USUAL_INTERVALS_S = (60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0)
 ALIGNED_S = 2.0
 SURE_P = 1e-4
-CLEAR_SHARE = 0.7
+CLEAR_SHARE = 0.9
 """A check interval is one of the usual ones; gaps within `ALIGNED_S` of a multiple count for it, it is
 believed if so many have a probability below `SURE_P`, and a longer one is preferred if it has this
 share of the gaps of the best one."""

@@ -27,8 +27,8 @@ FloatArray = npt.NDArray[np.float64]
 Interval = tuple[float, float]
 Family = Literal["lognormal", "weibull"]
 
-LEAST = 2.0
-"""Durations of at most this many seconds are only known to be below it: logs keep whole seconds."""
+LEAST = 5.0
+"""Ends within this many seconds are only known to be so early: logs keep whole seconds."""
 MOST_POINTS = 2_000
 """Larger samples are gathered into bins of log t, each a ratio of at most 1.01 wide for 9 decades."""
 FLATTEST, STEEPEST = math.log(1e-3), math.log(1e2)
@@ -129,7 +129,7 @@ def fit(
             expected="one or more that ended",
         )
     early = event & (time <= least)
-    late = ~event & (time > least)  # what was cut off before it could be told says nothing
+    late = ~event & (time > 0)
     parts = _Sample(
         *_points(np.log(time[event & ~early])),
         *_points(np.log(time[late])),
