@@ -128,14 +128,15 @@ def _by_processes(
 def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end at once when the block is left before they are done."""
     pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=_warm_up)
+    running = pool._processes  # the pool forgets it when one of them dies
     try:
         yield pool
         pool.shutdown()
     except BaseException:
         # Compiled code does not hear a signal to the interpreter: without this, an interruption waits
         # for the simulations that are under way.
-        workers = list((pool._processes or {}).values())
         pool.shutdown(wait=False, cancel_futures=True)
+        workers = list(running.values())
         for worker in workers:
             worker.terminate()
         for worker in workers:
