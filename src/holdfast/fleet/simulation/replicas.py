@@ -131,17 +131,14 @@ def _pool(processes: int) -> Iterator[ProcessPoolExecutor]:
     running = pool._processes  # the pool forgets it when one of them dies
     try:
         yield pool
-        pool.shutdown()
     except BaseException:
         # Compiled code does not hear a signal to the interpreter: without this, an interruption waits
         # for the simulations that are under way.
-        pool.shutdown(wait=False, cancel_futures=True)
-        workers = list(running.values())
-        for worker in workers:
+        for worker in list(running.values()):
             worker.terminate()
-        for worker in workers:
-            worker.join()
         raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _warm_up() -> None:
