@@ -131,8 +131,9 @@ def _play(
 ) -> k.Simulation:
     """Let everything happen up to the end; gives the state then."""
     begin(sim)
-    for slice_ in range(1, SLICES + 1):
-        now = end_ms * slice_ // SLICES
+    slices = 1 if on_progress is None else SLICES
+    for slice_ in range(1, slices + 1):
+        now = end_ms * slice_ // slices
         while not advance(sim, now):
             sim = _grown(sim)
         if on_progress is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import njit
 
 from holdfast.fleet.simulation.kernel.attempts import end, record, start
-from holdfast.fleet.simulation.kernel.borrowing import borrowed
+from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.failing import (
     blast,
     detect,
@@ -47,7 +47,7 @@ from holdfast.fleet.simulation.kernel.state import (
 )
 
 
-@njit(cache=True)
+@compiled
 def begin(sim: Simulation) -> None:
     """Plan the first failures."""
     for node in range(sim.nodes.size):
@@ -57,10 +57,9 @@ def begin(sim: Simulation) -> None:
         plan_blast(sim, source)
 
 
-@njit(cache=True)
-def advance(given: Simulation, until: int) -> bool:
+@compiled
+def advance(sim: Simulation, until: int) -> bool:
     """Play all events before a moment; False: an array is nearly full, and must grow first."""
-    sim = borrowed(given)
     counters, heap, jobs = sim.counters, sim.heap, sim.jobs
     burst = ROOM * (sim.slots.size + sim.nodes.size)
     while True:
@@ -101,7 +100,7 @@ def _call_for_pass(sim: Simulation) -> None:
         _call_for_pass_at(sim, sim.counters[NOW])
 
 
-@njit(cache=True)
+@compiled
 def _call_for_pass_at(sim: Simulation, time: int) -> None:
     """Passes come at multiples of the interval."""
     every = sim.rules[0].interval
@@ -110,7 +109,7 @@ def _call_for_pass_at(sim: Simulation, time: int) -> None:
     sim.counters[NEXT_PASS] = min(sim.counters[NEXT_PASS], time)
 
 
-@njit(cache=True)
+@compiled
 def _happen(sim: Simulation) -> bool:
     """Let the first planned event happen; False: it was called off."""
     heap, slots, nodes = sim.heap, sim.slots, sim.nodes
@@ -141,7 +140,7 @@ def _happen(sim: Simulation) -> bool:
     return True
 
 
-@njit(cache=True)
+@compiled
 def _start_held(sim: Simulation, job: int) -> None:
     """Start a job for which others were preempted."""
     nodes, chosen = sim.nodes, sim.scratch[0]
@@ -155,7 +154,7 @@ def _start_held(sim: Simulation, job: int) -> None:
     start(sim, job, chosen, count)
 
 
-@njit(cache=True)
+@compiled
 def finish(sim: Simulation, now: int) -> None:
     """Record what still runs when the time is over."""
     sim.counters[NOW] = now

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from numba import njit
-
+from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import list_node
 from holdfast.fleet.simulation.kernel.state import (
@@ -34,7 +33,7 @@ from holdfast.fleet.simulation.portable import NODE, REQUEUE, exp, ln, stream, u
 from holdfast.fleet.simulation.records import Array
 
 
-@njit(cache=True)
+@compiled
 def start(sim: Simulation, job: int, chosen: Array, count: int) -> None:
     """Start a job on the chosen nodes now."""
     rules, counters, mine = sim.rules[0], sim.counters, sim.jobs[job]
@@ -72,7 +71,7 @@ def start(sim: Simulation, job: int, chosen: Array, count: int) -> None:
     plan(sim, now + last, END, place, slot.generation)
 
 
-@njit(cache=True)
+@compiled
 def _shared_hazard(sim: Simulation, chosen: Array, count: int) -> float:
     """Blasts per millisecond of the racks and pods that an attempt touches."""
     rules, number = sim.rules[0], sim.counters[SEQUENCE] + 1
@@ -91,7 +90,7 @@ def _shared_hazard(sim: Simulation, chosen: Array, count: int) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled
 def _ending(sim: Simulation, job: int, rest: int) -> tuple[int, int]:
     """In which state an attempt ends if nothing happens to it, and after which time."""
     rules, attempt = sim.rules[0], sim.jobs[job].attempts
@@ -108,7 +107,7 @@ def _ending(sim: Simulation, job: int, rest: int) -> tuple[int, int]:
     return state, rules.init + rest + writes * rules.write
 
 
-@njit(cache=True)
+@compiled
 def progress(rules: Any, ran: int) -> tuple[int, int, int, int]:
     """What an attempt has done after a time: initialised, worked, waited for writes; and saved."""
     init = min(ran, rules.init)
@@ -124,7 +123,7 @@ def progress(rules: Any, ran: int) -> tuple[int, int, int, int]:
     return init, rest, 0, written * rules.checkpoint
 
 
-@njit(cache=True)
+@compiled
 def end(sim: Simulation, slot: int, state: int) -> None:
     """End an attempt now: record it, free its nodes, and send the job back if it is to run again."""
     slots, jobs, rules = sim.slots, sim.jobs, sim.rules[0]
@@ -139,7 +138,7 @@ def end(sim: Simulation, slot: int, state: int) -> None:
     _release(sim, slot)
 
 
-@njit(cache=True)
+@compiled
 def record(sim: Simulation, slot: int, state: int, now: int, finished: bool) -> int:
     """Write an attempt's row; gives the progress that the job keeps."""
     slots, out, rules, counters = sim.slots, sim.out, sim.rules[0], sim.counters
@@ -174,19 +173,19 @@ def record(sim: Simulation, slot: int, state: int, now: int, finished: bool) -> 
     return kept
 
 
-@njit(cache=True)
+@compiled
 def _saves(rules: Any) -> bool:
     """Whether a preempted attempt can write a checkpoint before it is killed."""
     return rules.save_on_signal and rules.write <= rules.grace
 
 
-@njit(cache=True)
+@compiled
 def exit_time(rules: Any, now: int) -> int:
     """When an attempt that is signalled now is gone."""
     return now + (max(rules.write, 1_000) if _saves(rules) else rules.grace)
 
 
-@njit(cache=True)
+@compiled
 def _expected_failures(sim: Simulation, slot: int, stop: int) -> float:
     """The injected hazard of failures that end the attempt, integrated over its time."""
     slots, nodes, shape = sim.slots, sim.nodes, sim.rules[0].shape
@@ -205,12 +204,12 @@ def _expected_failures(sim: Simulation, slot: int, stop: int) -> float:
     return total
 
 
-@njit(cache=True)
+@compiled
 def _power(x: float, shape: float) -> float:
     return exp(shape * ln(x)) if x > 0.0 else 0.0
 
 
-@njit(cache=True)
+@compiled
 def leaves(sim: Simulation, place: int) -> None:
     """An attempt hangs or is told to go: its nodes are not asked for room again."""
     slot = sim.slots[place]
@@ -218,7 +217,7 @@ def leaves(sim: Simulation, place: int) -> None:
         sim.nodes[sim.node_rows[slot.offset + k]].leaving += 1
 
 
-@njit(cache=True)
+@compiled
 def _release(sim: Simulation, place: int) -> None:
     """Free the nodes of an attempt that has ended."""
     slot, slots = sim.slots[place], sim.slots
@@ -251,7 +250,7 @@ def _release(sim: Simulation, place: int) -> None:
             list_node(sim, which)
 
 
-@njit(cache=True)
+@compiled
 def _node_held(sim: Simulation, node: int) -> None:
     """A node that is held for a preemptor has more free GPUs: is it enough for it now?"""
     job = wide(sim.nodes[node].held_for)
@@ -265,7 +264,7 @@ def _node_held(sim: Simulation, node: int) -> None:
             plan(sim, sim.counters[NOW], HELD, job, 0)
 
 
-@njit(cache=True)
+@compiled
 def take_out(sim: Simulation, node: int) -> None:
     """Take an empty node out of service, and plan its return."""
     nodes, failures, rules = sim.nodes, sim.failures, sim.rules[0]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
 from holdfast.fleet.simulation.kernel.attempts import end, leaves, take_out
+from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import list_node
 from holdfast.fleet.simulation.kernel.preempting import let_go
@@ -49,7 +48,7 @@ LONGEST = 4e15
 """Milliseconds: beyond it nothing is planned."""
 
 
-@njit(cache=True)
+@compiled
 def plan_failure(sim: Simulation, node: int) -> None:
     """Plan the next failure of a node that is in service."""
     nodes, shape, scale = sim.nodes, sim.rules[0].shape, sim.nodes[node].scale
@@ -69,7 +68,7 @@ def plan_failure(sim: Simulation, node: int) -> None:
         plan(sim, time, FAIL, node, nodes[node].generation)
 
 
-@njit(cache=True)
+@compiled
 def plan_blast(sim: Simulation, source: int) -> None:
     """Plan the next common failure of a pod or of the fleet."""
     of = stream(sim.rules[0].seed, SHARED, source)
@@ -81,7 +80,7 @@ def plan_blast(sim: Simulation, source: int) -> None:
         plan(sim, time, BLAST, source, 0)
 
 
-@njit(cache=True)
+@compiled
 def fail(sim: Simulation, node: int) -> None:
     """A component of a node fails now."""
     nodes, parts, rules = sim.nodes, sim.components, sim.rules[0]
@@ -106,7 +105,7 @@ def fail(sim: Simulation, node: int) -> None:
         _break(sim, node, part, SILENT, permanent, NO, NONE)
 
 
-@njit(cache=True)
+@compiled
 def blast(sim: Simulation, source: int) -> None:
     """Something that many nodes share fails now: the attempts on them die."""
     number, mine = sim.counters[BLASTS], sim.sources[source]
@@ -117,7 +116,7 @@ def blast(sim: Simulation, source: int) -> None:
     plan_blast(sim, source)
 
 
-@njit(cache=True)
+@compiled
 def _break(
     sim: Simulation, node: int, part: int, kind: int, permanent: bool, crash: bool, number: int
 ) -> None:
@@ -154,7 +153,7 @@ def _break(
             plan(sim, limit, END, slot, slots[slot].generation)
 
 
-@njit(cache=True)
+@compiled
 def _write(
     sim: Simulation, node: int, part: int, kind: int, permanent: bool, seen: int, number: int
 ) -> int:
@@ -172,7 +171,7 @@ def _write(
     return int(row)
 
 
-@njit(cache=True)
+@compiled
 def _next_check(sim: Simulation, node: int) -> int:
     """When the health checks of a node run next; nodes take turns."""
     every, now = sim.rules[0].check_interval, sim.counters[NOW]
@@ -180,7 +179,7 @@ def _next_check(sim: Simulation, node: int) -> int:
     return int(now + every - (now + turn) % every)
 
 
-@njit(cache=True)
+@compiled
 def detect(sim: Simulation, failure: int) -> None:
     """A check fires, or a silent node is given up."""
     nodes, failures = sim.nodes, sim.failures
@@ -199,7 +198,7 @@ def detect(sim: Simulation, failure: int) -> None:
         take_out(sim, node)
 
 
-@njit(cache=True)
+@compiled
 def repair(sim: Simulation, node: int) -> None:
     """A node is back in service."""
     nodes = sim.nodes

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.state import HEAP_SIZE, SEQUENCE, Simulation
 
 
-@njit(cache=True)
+@compiled
 def plan(sim: Simulation, time: int, kind: int, index: int, generation: int) -> None:
     """Add an event."""
     heap, counters = sim.heap, sim.counters
@@ -26,7 +25,7 @@ def plan(sim: Simulation, time: int, kind: int, index: int, generation: int) -> 
     event.time, event.order, event.index, event.generation = time, order, index, generation
 
 
-@njit(cache=True)
+@compiled
 def drop_first(sim: Simulation) -> None:
     """Remove the next event."""
     heap = sim.heap

@@ -6,13 +6,12 @@ a gang that fits no pod to as few pods as possible.
 
 from __future__ import annotations
 
-from numba import njit
-
+from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.state import UP, WHOLE_FREE, Simulation, wide
 from holdfast.fleet.simulation.records import Array
 
 
-@njit(cache=True)
+@compiled
 def list_node(sim: Simulation, place: int) -> None:
     """Bring a node into the list of free nodes that it belongs to now."""
     nodes, lists, size = sim.nodes, sim.lists, sim.rules[0].gpus_per_node
@@ -42,7 +41,7 @@ def list_node(sim: Simulation, place: int) -> None:
         sim.counters[WHOLE_FREE] += new >= size
 
 
-@njit(cache=True)
+@compiled
 def node_with(sim: Simulation, gpus: int) -> int:
     """The node that part of a node is taken from; -1: none has so many free GPUs."""
     for free in range(gpus, sim.rules[0].gpus_per_node):
@@ -53,7 +52,7 @@ def node_with(sim: Simulation, gpus: int) -> int:
     return wide(sim.lists[_fullest_pod(sim, 1)].first)
 
 
-@njit(cache=True)
+@compiled
 def choose_whole(sim: Simulation, count: int, chosen: Array) -> None:
     """Choose wholly free nodes, no more than there are."""
     if count == 0:
@@ -77,7 +76,7 @@ def choose_whole(sim: Simulation, count: int, chosen: Array) -> None:
         found += _take(sim, best, min(left, room), chosen, found)
 
 
-@njit(cache=True)
+@compiled
 def _take(sim: Simulation, which: int, count: int, chosen: Array, found: int) -> int:
     """Choose nodes of one list."""
     node = sim.lists[which].first
@@ -87,7 +86,7 @@ def _take(sim: Simulation, which: int, count: int, chosen: Array, found: int) ->
     return count
 
 
-@njit(cache=True)
+@compiled
 def _fullest_pod(sim: Simulation, count: int) -> int:
     """The list of the pod with the fewest wholly free nodes that are enough; -1: none has enough."""
     best, room = -1, 1 << 30

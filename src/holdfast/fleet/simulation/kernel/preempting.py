@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from holdfast.fleet.simulation.kernel.attempts import exit_time, leaves
+from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import choose_whole, list_node
 from holdfast.fleet.simulation.kernel.queue import dequeue, enqueue
@@ -17,11 +16,12 @@ from holdfast.fleet.simulation.kernel.state import (
     Simulation,
     wide,
 )
+from holdfast.fleet.simulation.records import Array
 
 _NODE_BITS, _TIME_BITS = 22, 32
 
 
-@njit(cache=True)
+@compiled
 def preempt(sim: Simulation, job: int) -> int:
     """Stop attempts of lower priority until the job has room, and hold their nodes for it.
 
@@ -37,7 +37,7 @@ def preempt(sim: Simulation, job: int) -> int:
     return _clear_nodes(sim, job, -(-wide(sim.jobs[job].gpus) // size))
 
 
-@njit(cache=True)
+@compiled
 def let_go(sim: Simulation, job: int) -> None:
     """Release the nodes that are held for a job, and let it wait again."""
     for node in range(sim.nodes.size):
@@ -48,7 +48,7 @@ def let_go(sim: Simulation, job: int) -> None:
     enqueue(sim, job)
 
 
-@njit(cache=True)
+@compiled
 def _clear_nodes(sim: Simulation, job: int, count: int) -> int:
     """Clear whole nodes."""
     nodes, keys, marks = sim.nodes, sim.scratch[0], sim.scratch[1]
@@ -76,7 +76,7 @@ def _clear_nodes(sim: Simulation, job: int, count: int) -> int:
         found += 1
     if found < need:
         return later
-    keys[:found].sort()
+    _sort(keys, found)
 
     # marks: 1 may be cleared, 2 will be.
     gained = units = 0
@@ -112,7 +112,7 @@ def _clear_nodes(sim: Simulation, job: int, count: int) -> int:
     return 0
 
 
-@njit(cache=True)
+@compiled
 def _mark(sim: Simulation, place: int, old: int, new: int) -> int:
     """Mark the nodes that are cleared together with a node; gives how many they are."""
     marks = sim.scratch[1]
@@ -127,7 +127,7 @@ def _mark(sim: Simulation, place: int, old: int, new: int) -> int:
     return changed
 
 
-@njit(cache=True)
+@compiled
 def _clear_part(sim: Simulation, job: int) -> int:
     """Make room for part of a node on the node where the least important work stops."""
     nodes, wanted = sim.nodes, wide(sim.jobs[job].gpus)
@@ -163,7 +163,7 @@ def _clear_part(sim: Simulation, job: int) -> int:
     return 0
 
 
-@njit(cache=True)
+@compiled
 def _may_stop(sim: Simulation, place: int, job: int) -> int:
     """From when an attempt on one node may be preempted for a job; NEVER: not at all."""
     slot = sim.slots[place]
@@ -173,20 +173,20 @@ def _may_stop(sim: Simulation, place: int, job: int) -> int:
     return slot.start + sim.rules[0].preempt_after
 
 
-@njit(cache=True)
+@compiled
 def _order(sim: Simulation, place: int) -> int:
     """Attempts of the lowest class first, of one class the one that started last."""
     slot = sim.slots[place]
     return (slot.rank << _TIME_BITS) | ((sim.counters[NOW] - slot.start) // 1000)
 
 
-@njit(cache=True)
+@compiled
 def _hold(sim: Simulation, place: int, job: int) -> None:
     sim.nodes[place].held_for = job
     list_node(sim, place)
 
 
-@njit(cache=True)
+@compiled
 def _signal(sim: Simulation, place: int, job: int) -> None:
     """Send SIGTERM to an attempt."""
     slot, now = sim.slots[place], sim.counters[NOW]
@@ -194,3 +194,28 @@ def _signal(sim: Simulation, place: int, job: int) -> None:
         slot.signal, slot.preemptor = now, job
         leaves(sim, place)
         plan(sim, exit_time(sim.rules[0], now), KILL, place, slot.generation)
+
+
+@compiled
+def _sort(values: Array, count: int) -> None:
+    """Sort the first values in place (Williams's heapsort: it asks for no memory)."""
+    for top in range(count // 2 - 1, -1, -1):
+        _sift(values, top, count)
+    for last in range(count - 1, 0, -1):
+        values[0], values[last] = values[last], values[0]
+        _sift(values, 0, last)
+
+
+@compiled
+def _sift(values: Array, top: int, count: int) -> None:
+    """Let the value at the top sink until none below it is larger."""
+    value = values[top]
+    child = 2 * top + 1
+    while child < count:
+        if child + 1 < count and values[child + 1] > values[child]:
+            child += 1
+        if values[child] <= value:
+            break
+        values[top] = values[child]
+        top, child = child, 2 * child + 1
+    values[top] = value

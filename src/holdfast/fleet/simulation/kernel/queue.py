@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.state import QUEUED, Simulation, wide
 
 
-@njit(cache=True)
+@compiled
 def enqueue(sim: Simulation, job: int) -> None:
     """Put a job where its eligibility belongs, which is nearly always the end."""
     jobs, mine = sim.jobs, sim.jobs[job]
@@ -31,7 +30,7 @@ def enqueue(sim: Simulation, job: int) -> None:
     sim.counters[QUEUED] += 1
 
 
-@njit(cache=True)
+@compiled
 def dequeue(sim: Simulation, job: int) -> None:
     """Take a job out of the queue."""
     jobs, mine = sim.jobs, sim.jobs[job]
@@ -47,14 +46,14 @@ def dequeue(sim: Simulation, job: int) -> None:
     sim.counters[QUEUED] -= 1
 
 
-@njit(cache=True)
+@compiled
 def rewind(sim: Simulation) -> None:
     """Begin to go through the queue."""
     for c in range(sim.classes.size):
         sim.classes[c].cursor = sim.classes[c].head
 
 
-@njit(cache=True)
+@compiled
 def following(sim: Simulation) -> int:
     """The next job in the order of priority; -1: there is none."""
     best, first = -1, 0

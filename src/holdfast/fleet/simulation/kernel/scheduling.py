@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from numba import njit
-
 from holdfast.fleet.simulation.kernel.attempts import start
+from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.placement import choose_whole, node_with
 from holdfast.fleet.simulation.kernel.preempting import preempt
 from holdfast.fleet.simulation.kernel.queue import dequeue, following, rewind
@@ -21,7 +20,7 @@ from holdfast.fleet.simulation.kernel.state import (
 from holdfast.fleet.simulation.records import Array
 
 
-@njit(cache=True)
+@compiled
 def schedule(sim: Simulation) -> int:
     """Start jobs in the order of priority, and behind the first that cannot start by EASY backfill.
 
@@ -94,7 +93,7 @@ def schedule(sim: Simulation) -> int:
     return again
 
 
-@njit(cache=True)
+@compiled
 def _reservation(sim: Simulation, gpus: int) -> tuple[int, int, int]:
     """When a job that does not fit will start.
 
@@ -118,7 +117,7 @@ def _reservation(sim: Simulation, gpus: int) -> tuple[int, int, int]:
     return max(shadow, sim.counters[NOW]), spare, -1
 
 
-@njit(cache=True)
+@compiled
 def _reserved_part(sim: Simulation, gpus: int) -> tuple[int, int, int]:
     """The node that has room first when attempts reach their limits."""
     nodes, slots = sim.nodes, sim.slots
@@ -140,7 +139,7 @@ def _reserved_part(sim: Simulation, gpus: int) -> tuple[int, int, int]:
     return first, 0, best
 
 
-@njit(cache=True)
+@compiled
 def _smallest(values: Array, count: int, k: int) -> int:
     """The value at place k if `count` values were sorted; they are moved (Hoare's quickselect)."""
     low, high = 0, count - 1

@@ -1,0 +1,23 @@
+"""How the functions of the kernel are compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from numba import njit
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_UNCOUNTED: dict[str, Any] = {"_nrt": False}
+
+
+def compiled(function: Function) -> Function:
+    """Compile a function of the kernel, once for all processes.
+
+    Numba counts the references to every array of a tuple that a function is given: 36 calls where a
+    `Simulation` is handed on, several times the work of a small function. The caller keeps the arrays
+    alive, so nothing is counted here; in turn such a function cannot ask for memory.
+    """
+    made: Function = njit(cache=True, **_UNCOUNTED)(function)
+    return made
