@@ -10,7 +10,9 @@ import pytest
 
 import reproduction
 from holdfast import fleet
-from reproduction import AFTER, EXPERIMENTS, RSC1, RSC2, Figures, logs_of, misses
+from measured_figures import measure
+from published_figures import AFTER, RSC1, RSC2, Figures, misses
+from reproduction import EXPERIMENTS, logs_of
 
 KEPT: dict[str, Figures] = json.loads(reproduction.KEPT.read_text(encoding="utf-8"))
 
@@ -64,7 +66,7 @@ def test_measuring_again_gives_the_kept_figures(tmp_path: Path) -> None:
         store = tmp_path / name
         made = reproduction.scenario_of(each, KEPT)
         fleet.simulate(made, store, days=each.days, seed=each.seed)
-        _same(reproduction.measure(store), KEPT[name], name)
+        _same(measure(store), KEPT[name], name)
 
 
 def _same(found: Any, kept: Any, where: str) -> None:
