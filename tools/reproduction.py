@@ -22,7 +22,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from measured_figures import measure
 from published_figures import AFTER, RSC1, RSC2, Figures, mean_of, misses, state
@@ -308,8 +308,17 @@ def simulated(names: list[str], stores: Path, kept: dict[str, Figures]) -> dict[
         store = stores / each.name.replace(" ", "-").replace(",", "")
         if not (store / "store.json").exists():
             fleet.simulate(scenario_of(each, kept), store, days=each.days, seed=each.seed)
-        kept[each.name] = measure(store)
+        kept[each.name] = _rounded(measure(store))
     return kept
+
+
+def _rounded(value: Any) -> Any:
+    """Floats to ten digits: the last ones depend on the order in which sums were taken."""
+    if isinstance(value, dict):
+        return {key: _rounded(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.10g}") if isinstance(value, float) else value
 
 
 def main() -> None:
