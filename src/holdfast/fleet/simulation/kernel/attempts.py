@@ -124,28 +124,29 @@ def progress(rules: Any, ran: int) -> tuple[int, int, int, int]:
 
 
 @compiled
-def end(sim: Simulation, slot: int, state: int) -> None:
+def end(sim: Simulation, place: int, state: int) -> None:
     """End an attempt now: record it, free its nodes, and send the job back if it is to run again."""
-    slots, jobs, rules = sim.slots, sim.jobs, sim.rules[0]
-    now, job = sim.counters[NOW], wide(slots[slot].job)
-    slots[slot].generation += 1  # its planned events do not happen
-    finished = state == TIMEOUT or (state < TIMEOUT and slots[slot].failure < 0)
-    kept = record(sim, slot, state, now, finished)
+    slot, now = sim.slots[place], sim.counters[NOW]
+    number = wide(slot.job)
+    job = sim.jobs[number]
+    slot.generation += 1  # its planned events do not happen
+    finished = state == TIMEOUT or (state < TIMEOUT and slot.failure < 0)
+    kept = record(sim, place, state, now, finished)
     if not finished:
-        jobs[job].done += kept
-        jobs[job].eligible = now + rules.requeue_delay
-        plan(sim, jobs[job].eligible, ELIGIBLE, job, 0)
-    _release(sim, slot)
+        job.done += kept
+        job.eligible = now + sim.rules[0].requeue_delay
+        plan(sim, job.eligible, ELIGIBLE, number, 0)
+    _release(sim, place)
 
 
 @compiled
-def record(sim: Simulation, slot: int, state: int, now: int, finished: bool) -> int:
+def record(sim: Simulation, place: int, state: int, now: int, finished: bool) -> int:
     """Write an attempt's row; gives the progress that the job keeps."""
-    slots, out, rules, counters = sim.slots, sim.out, sim.rules[0], sim.counters
-    job, begin, signal = wide(slots[slot].job), slots[slot].start, slots[slot].signal
-    stop = slots[slot].stopped if slots[slot].stopped >= 0 else now
-    ran = stop - begin
-    rest = sim.jobs[job].work_ms - sim.jobs[job].done
+    slot, rules = sim.slots[place], sim.rules[0]
+    job, row = sim.jobs[slot.job], sim.out[sim.counters[ROWS]]
+    sim.counters[ROWS] += 1
+    stop = slot.stopped if slot.stopped >= 0 else now
+    ran, rest = stop - slot.start, job.work_ms - job.done
     init, worked, written, saved = progress(rules, ran)
     if worked > rest:  # it works on the last write
         written += worked - rest
@@ -153,23 +154,19 @@ def record(sim: Simulation, slot: int, state: int, now: int, finished: bool) -> 
     saved = min(saved, worked)
     if state == PREEMPTED and _saves(rules):
         # Work ends at the signal; the rest of the time writes it down.
-        init, worked, written, saved = progress(rules, signal - begin)
+        told = slot.signal - slot.start
+        init, worked, written, saved = progress(rules, told)
         worked = min(worked, rest)
-        written += ran - (signal - begin)
+        written += ran - told
         saved = worked
     kept = worked if finished else saved
-    row = counters[ROWS]
-    counters[ROWS] += 1
-    out[row].job, out[row].attempt = job, sim.jobs[job].attempts
-    out[row].eligible_ms = sim.jobs[job].eligible
-    out[row].start_ms, out[row].end_ms, out[row].state = begin, now, state
-    out[row].node_offset, out[row].node_count = slots[slot].offset, slots[slot].count
-    out[row].gpus = sim.jobs[job].gpus
-    out[row].productive_ms, out[row].lost_ms = kept, worked - kept + (now - stop)
-    out[row].init_ms, out[row].write_ms = init, written
-    out[row].failure, out[row].preemptor = slots[slot].failure, slots[slot].preemptor
-    out[row].signal_ms = signal
-    out[row].expected_failures = _expected_failures(sim, slot, stop)
+    row.job, row.attempt, row.state = slot.job, job.attempts, state
+    row.eligible_ms, row.start_ms, row.end_ms = job.eligible, slot.start, now
+    row.node_offset, row.node_count, row.gpus = slot.offset, slot.count, job.gpus
+    row.productive_ms, row.lost_ms = kept, worked - kept + (now - stop)
+    row.init_ms, row.write_ms = init, written
+    row.failure, row.preemptor, row.signal_ms = slot.failure, slot.preemptor, slot.signal
+    row.expected_failures = _expected_failures(sim, place, stop)
     return kept
 
 
@@ -186,21 +183,20 @@ def exit_time(rules: Any, now: int) -> int:
 
 
 @compiled
-def _expected_failures(sim: Simulation, slot: int, stop: int) -> float:
+def _expected_failures(sim: Simulation, place: int, stop: int) -> float:
     """The injected hazard of failures that end the attempt, integrated over its time."""
-    slots, nodes, shape = sim.slots, sim.nodes, sim.rules[0].shape
-    ran = float(stop - slots[slot].start)
-    if shape == 1.0:
-        return slots[slot].hazard * ran
-    total = slots[slot].hazard * ran
-    for k in range(slots[slot].count):
-        node = sim.node_rows[slots[slot].offset + k]
-        total -= nodes[node].rate * ran
-        scale = nodes[node].scale
-        if math.isfinite(scale):
-            old = float(stop - sim.nodes[node].since) / scale
-            young = float(slots[slot].start - sim.nodes[node].since) / scale
-            total += sim.rules[0].ending * (_power(old, shape) - _power(young, shape))
+    slot, rules = sim.slots[place], sim.rules[0]
+    ran = float(stop - slot.start)
+    total = slot.hazard * ran
+    if rules.shape == 1.0:
+        return total
+    for k in range(slot.count):
+        node = sim.nodes[sim.node_rows[slot.offset + k]]
+        total -= node.rate * ran
+        if math.isfinite(node.scale):
+            old = float(stop - node.since) / node.scale
+            young = float(slot.start - node.since) / node.scale
+            total += rules.ending * (_power(old, rules.shape) - _power(young, rules.shape))
     return total
 
 
@@ -251,37 +247,34 @@ def _release(sim: Simulation, place: int) -> None:
 
 
 @compiled
-def _node_held(sim: Simulation, node: int) -> None:
+def _node_held(sim: Simulation, place: int) -> None:
     """A node that is held for a preemptor has more free GPUs: is it enough for it now?"""
-    job = wide(sim.nodes[node].held_for)
-    wanted = min(sim.jobs[job].gpus, sim.rules[0].gpus_per_node)
-    gained = sim.nodes[node].free
-    if gained < wanted or sim.jobs[job].held_left <= 0:
-        return
-    if wanted < sim.rules[0].gpus_per_node or gained == sim.rules[0].gpus_per_node:
-        sim.jobs[job].held_left -= 1
-        if sim.jobs[job].held_left == 0:
-            plan(sim, sim.counters[NOW], HELD, job, 0)
+    node, size = sim.nodes[place], sim.rules[0].gpus_per_node
+    number = wide(node.held_for)
+    job = sim.jobs[number]
+    if job.held_left > 0 and node.free >= min(job.gpus, size):
+        job.held_left -= 1
+        if job.held_left == 0:
+            plan(sim, sim.counters[NOW], HELD, number, 0)
 
 
 @compiled
-def take_out(sim: Simulation, node: int) -> None:
+def take_out(sim: Simulation, place: int) -> None:
     """Take an empty node out of service, and plan its return."""
-    nodes, failures, rules = sim.nodes, sim.failures, sim.rules[0]
-    now = sim.counters[NOW]
-    nodes[node].status = OUT
-    nodes[node].generation += 1
-    which = nodes[node].failure if nodes[node].failure >= 0 else nodes[node].drain
-    u = uniform(stream(rules.seed, NODE, node), nodes[node].draws)
-    nodes[node].draws += 1
-    if failures[which].blast >= 0:
-        repair = sim.blasts[failures[which].component].repair
-    elif failures[which].permanent:
-        repair = rules.slow_min + int(u * (rules.slow_max - rules.slow_min))
+    node, rules, now = sim.nodes[place], sim.rules[0], sim.counters[NOW]
+    node.status = OUT
+    node.generation += 1
+    failure = sim.failures[node.failure if node.failure >= 0 else node.drain]
+    u = uniform(stream(rules.seed, NODE, place), node.draws)
+    node.draws += 1
+    if failure.blast >= 0:
+        takes = sim.blasts[failure.component].repair
+    elif failure.permanent:
+        takes = rules.slow_min + int(u * (rules.slow_max - rules.slow_min))
     else:
-        repair = rules.fast_min + int(u * (rules.fast_max - rules.fast_min))
-    for each in (nodes[node].failure, nodes[node].drain):
+        takes = rules.fast_min + int(u * (rules.fast_max - rules.fast_min))
+    for each in (node.failure, node.drain):
         if each >= 0:
-            failures[each].out_ms = now
-    list_node(sim, node)
-    plan(sim, now + max(repair, 1_000), REPAIR, node, nodes[node].generation)
+            sim.failures[each].out_ms = now
+    list_node(sim, place)
+    plan(sim, now + max(takes, 1_000), REPAIR, place, node.generation)

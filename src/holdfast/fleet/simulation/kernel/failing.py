@@ -49,126 +49,116 @@ LONGEST = 4e15
 
 
 @compiled
-def plan_failure(sim: Simulation, node: int) -> None:
+def plan_failure(sim: Simulation, place: int) -> None:
     """Plan the next failure of a node that is in service."""
-    nodes, shape, scale = sim.nodes, sim.rules[0].shape, sim.nodes[node].scale
-    if not math.isfinite(scale):
+    node, shape, now = sim.nodes[place], sim.rules[0].shape, sim.counters[NOW]
+    if not math.isfinite(node.scale):
         return
-    of = stream(sim.rules[0].seed, NODE, node)
-    drawn = exponential(of, nodes[node].draws)
-    nodes[node].draws += 1
-    now = sim.counters[NOW]
-    gap = scale * drawn
+    drawn = exponential(stream(sim.rules[0].seed, NODE, place), node.draws)
+    node.draws += 1
+    gap = node.scale * drawn
     if shape != 1.0:
-        age = float(now - nodes[node].since)
-        before = exp(shape * ln(age / scale)) if age > 0.0 else 0.0
-        gap = scale * exp(ln(before + drawn) / shape) - age
+        age = float(now - node.since)
+        before = exp(shape * ln(age / node.scale)) if age > 0.0 else 0.0
+        gap = node.scale * exp(ln(before + drawn) / shape) - age
     if gap < LONGEST:
-        time = now + max(int(gap), 1)
-        plan(sim, time, FAIL, node, nodes[node].generation)
+        plan(sim, now + max(int(gap), 1), FAIL, place, node.generation)
 
 
 @compiled
-def plan_blast(sim: Simulation, source: int) -> None:
-    """Plan the next common failure of a pod or of the fleet."""
-    of = stream(sim.rules[0].seed, SHARED, source)
-    number = sim.sources[source].draws
-    sim.sources[source].draws += 1
-    gap = sim.sources[source].gap * exponential(of, number)
+def plan_blast(sim: Simulation, place: int) -> None:
+    """Plan the next common failure of a rack, a pod or the fleet."""
+    source = sim.sources[place]
+    gap = source.gap * exponential(stream(sim.rules[0].seed, SHARED, place), source.draws)
+    source.draws += 1
     if gap < LONGEST:
-        time = sim.counters[NOW] + max(int(gap), 1)
-        plan(sim, time, BLAST, source, 0)
+        plan(sim, sim.counters[NOW] + max(int(gap), 1), BLAST, place, 0)
 
 
 @compiled
-def fail(sim: Simulation, node: int) -> None:
+def fail(sim: Simulation, place: int) -> None:
     """A component of a node fails now."""
-    nodes, parts, rules = sim.nodes, sim.components, sim.rules[0]
-    of, number = stream(rules.seed, NODE, node), nodes[node].draws
-    nodes[node].draws += 4
+    node, parts = sim.nodes[place], sim.components
+    of, number = stream(sim.rules[0].seed, NODE, place), node.draws
+    node.draws += 4
     u = uniform(of, number)
-    part = ZERO
-    while part < parts.size - 1 and u >= parts[part].share:
-        part += 1
+    which = ZERO
+    while which < parts.size - 1 and u >= parts[which].share:
+        which += 1
+    part = parts[which]
     seen = uniform(of, number + 1)
-    permanent = uniform(of, number + 2) < parts[part].permanent
-    crash = uniform(of, number + 3) < parts[part].crash
-    if seen < parts[part].high:
-        _break(sim, node, part, HIGH, permanent, crash, NONE)
-    elif seen < parts[part].high + parts[part].low:
-        if nodes[node].status == UP and nodes[node].drain < 0:
-            nodes[node].drain = _write(
-                sim, node, part, LOW, permanent, _next_check(sim, node), NONE
-            )
-        plan_failure(sim, node)
+    permanent = uniform(of, number + 2) < part.permanent
+    crash = uniform(of, number + 3) < part.crash
+    if seen < part.high:
+        _break(sim, place, which, HIGH, permanent, crash, NONE)
+    elif seen < part.high + part.low:
+        if node.status == UP and node.drain < 0:
+            when = _next_check(sim, place)
+            node.drain = _write(sim, place, which, LOW, permanent, when, NONE)
+        plan_failure(sim, place)
     else:
-        _break(sim, node, part, SILENT, permanent, NO, NONE)
+        _break(sim, place, which, SILENT, permanent, NO, NONE)
 
 
 @compiled
-def blast(sim: Simulation, source: int) -> None:
+def blast(sim: Simulation, place: int) -> None:
     """Something that many nodes share fails now: the attempts on them die."""
-    number, mine = sim.counters[BLASTS], sim.sources[source]
+    number, source = sim.counters[BLASTS], sim.sources[place]
     sim.counters[BLASTS] += 1
-    for node in range(mine.first, mine.end):
+    for node in range(source.first, source.end):
         if sim.nodes[node].status <= DRAINING:
-            _break(sim, node, mine.kind, HIGH, NO, YES, number)
-    plan_blast(sim, source)
+            _break(sim, node, source.kind, HIGH, NO, YES, number)
+    plan_blast(sim, place)
 
 
 @compiled
 def _break(
-    sim: Simulation, node: int, part: int, kind: int, permanent: bool, crash: bool, number: int
+    sim: Simulation, place: int, part: int, kind: int, permanent: bool, crash: bool, number: int
 ) -> None:
     """A node stops working: its attempts die at once, or hang until it is noticed."""
-    nodes, slots, counters = sim.nodes, sim.slots, sim.counters
-    now = counters[NOW]
-    nodes[node].status = DOOMED
-    nodes[node].generation += 1
+    node, now = sim.nodes[place], sim.counters[NOW]
+    node.status = DOOMED
+    node.generation += 1
     if kind == SILENT:
         seen = now + sim.rules[0].heartbeat
-    elif crash and nodes[node].attempts > 0:
+    elif crash and node.attempts > 0:
         seen = now + CRASH_SEEN_MS
     else:
-        seen = _next_check(sim, node)
-    failure = _write(sim, node, part, kind, permanent, seen, number)
-    nodes[node].failure = failure
-    plan(sim, seen, DETECT, failure, 0)
-    if nodes[node].held_for >= 0:
-        let_go(sim, wide(nodes[node].held_for))
-    list_node(sim, node)
-    for place in range(nodes[node].attempts - 1, -1, -1):
-        slot = wide(sim.on_node[node, place])
-        if slots[slot].stopped < 0:
-            leaves(sim, slot)
-            slots[slot].stopped = now
-            slots[slot].failure = failure
+        seen = _next_check(sim, place)
+    failure = _write(sim, place, part, kind, permanent, seen, number)
+    node.failure = failure
+    if node.held_for >= 0:
+        let_go(sim, wide(node.held_for))
+    list_node(sim, place)
+    for k in range(node.attempts - 1, -1, -1):  # from the last: one that ends gives up its place
+        which = wide(sim.on_node[place, k])
+        slot = sim.slots[which]
+        if slot.stopped < 0:
+            leaves(sim, which)
+            slot.stopped, slot.failure = now, failure
         if crash:
-            end(sim, slot, FAILED)
+            end(sim, which, FAILED)
         else:
             # It hangs: of what was planned, only the end of its limit may still come.
-            slots[slot].generation += 1
-            slots[slot].ending = TIMEOUT
-            limit = max(slots[slot].limit, now)
-            plan(sim, limit, END, slot, slots[slot].generation)
+            slot.generation += 1
+            slot.ending = TIMEOUT
+            plan(sim, max(slot.limit, now), END, which, slot.generation)
 
 
 @compiled
 def _write(
     sim: Simulation, node: int, part: int, kind: int, permanent: bool, seen: int, number: int
 ) -> int:
-    """Record a failure; gives its row."""
-    failures = sim.failures
-    row = sim.counters[FAILURES]
+    """Record a failure, and plan that it is noticed; gives its row."""
+    place = sim.counters[FAILURES]
     sim.counters[FAILURES] += 1
-    failures[row].time_ms, failures[row].node = sim.counters[NOW], node
-    failures[row].component, failures[row].kind = part, kind
-    failures[row].detected_ms, failures[row].blast = seen, number
-    failures[row].permanent = permanent
-    failures[row].out_ms = failures[row].repaired_ms = -1
-    if kind == LOW:
-        plan(sim, seen, DETECT, row, 0)
-    return int(row)
+    row = sim.failures[place]
+    row.time_ms, row.node = sim.counters[NOW], node
+    row.component, row.kind, row.permanent = part, kind, permanent
+    row.detected_ms, row.blast = seen, number
+    row.out_ms = row.repaired_ms = -1
+    plan(sim, seen, DETECT, place, 0)
+    return place
 
 
 @compiled
@@ -182,32 +172,30 @@ def _next_check(sim: Simulation, node: int) -> int:
 @compiled
 def detect(sim: Simulation, failure: int) -> None:
     """A check fires, or a silent node is given up."""
-    nodes, failures = sim.nodes, sim.failures
-    node = wide(failures[failure].node)
-    if failures[failure].kind == LOW:
-        if nodes[node].status != UP or nodes[node].drain != failure:
+    place = wide(sim.failures[failure].node)
+    node = sim.nodes[place]
+    if sim.failures[failure].kind == LOW:
+        if node.status != UP or node.drain != failure:
             return
-        nodes[node].status = DRAINING
-        if nodes[node].held_for >= 0:
-            let_go(sim, wide(nodes[node].held_for))
-        list_node(sim, node)
+        node.status = DRAINING
+        if node.held_for >= 0:
+            let_go(sim, wide(node.held_for))
+        list_node(sim, place)
     else:
-        for place in range(nodes[node].attempts - 1, -1, -1):
-            end(sim, wide(sim.on_node[node, place]), NODE_FAIL)
-    if nodes[node].attempts == 0:
-        take_out(sim, node)
+        for k in range(node.attempts - 1, -1, -1):
+            end(sim, wide(sim.on_node[place, k]), NODE_FAIL)
+    if node.attempts == 0:
+        take_out(sim, place)
 
 
 @compiled
-def repair(sim: Simulation, node: int) -> None:
+def repair(sim: Simulation, place: int) -> None:
     """A node is back in service."""
-    nodes = sim.nodes
-    for failure in (nodes[node].failure, nodes[node].drain):
+    node, now = sim.nodes[place], sim.counters[NOW]
+    for failure in (node.failure, node.drain):
         if failure >= 0:
-            sim.failures[failure].repaired_ms = sim.counters[NOW]
-    nodes[node].failure = nodes[node].drain = -1
-    nodes[node].status = UP
-    nodes[node].since = sim.counters[NOW]
-    nodes[node].until = 0
-    list_node(sim, node)
-    plan_failure(sim, node)
+            sim.failures[failure].repaired_ms = now
+    node.failure = node.drain = -1
+    node.status, node.since, node.until = UP, now, 0
+    list_node(sim, place)
+    plan_failure(sim, place)
