@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,21 +17,17 @@ from holdfast.console import (
     remark,
 )
 from holdfast.errors import InputError
+from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console import cli as console
 from holdfast.fleet.options import (
-    ChainOption,
-    CheckAfterOption,
-    CheckBeforeOption,
-    CheckpointOption,
-    GraceOption,
+    CHECKS,
+    PAPER,
+    PREEMPTIONS,
     InitOption,
-    LongRunOption,
-    MinGpusOption,
     SinceOption,
-    SlackOption,
     StoreArgument,
-    TaxonomyOption,
     WriteOption,
+    assuming,
 )
 from holdfast.fleet.simulation import cli as simulation
 from holdfast.tables import DEFAULT_ENGINE
@@ -42,14 +38,11 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 
-def _open(
-    store: Path, engine: str = DEFAULT_ENGINE, since: str | None = None, **assumed: Any
-) -> FleetLog:
+def _open(store: Path, assumptions: Assumptions, engine: str, since: str | None = None) -> FleetLog:
     """The store under the assumptions of the command line."""
-    from holdfast.fleet.assumptions import Assumptions
     from holdfast.fleet.log import open_log
 
-    return open_log(store, assumptions=Assumptions(**assumed), since=since, engine=engine)
+    return open_log(store, assumptions=assumptions, since=since, engine=engine)
 
 
 @app.command()
@@ -137,23 +130,14 @@ def ingest(
 
 
 @app.command()
+@assuming(*CHECKS, *PREEMPTIONS, "init_s", "write_s", "min_gpus", "long_run_s")
 def report(
     store: StoreArgument,
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the full report as a page.")
     ] = None,
     since: SinceOption = None,
-    check_before: CheckBeforeOption = 600.0,
-    check_after: CheckAfterOption = 300.0,
-    preempt_grace: GraceOption = 300.0,
-    preempt_slack: SlackOption = 300.0,
-    checkpoint: CheckpointOption = 3600.0,
-    init: InitOption = 300.0,
-    write: WriteOption = 0.0,
-    min_gpus: MinGpusOption = 128,
-    long_run: LongRunOption = 86_400.0,
-    chain_by_name: ChainOption = False,
-    taxonomy: TaxonomyOption = None,
+    assumptions: Assumptions = PAPER,
     engine: EngineOption = DEFAULT_ENGINE,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -162,22 +146,7 @@ def report(
     from holdfast.fleet import terminal
     from holdfast.fleet.page import report as run
 
-    log = _open(
-        store,
-        engine,
-        since,
-        check_before_s=check_before,
-        check_after_s=check_after,
-        preemption_grace_s=preempt_grace,
-        preemption_slack_s=preempt_slack,
-        checkpoint_interval_s=checkpoint,
-        init_s=init,
-        write_s=write,
-        min_gpus=min_gpus,
-        long_run_s=long_run,
-        chain_by_name=chain_by_name,
-        taxonomy=taxonomy,
-    )
+    log = _open(store, assumptions, engine, since)
     emit(run(log, html=html), as_json, terminal.reported)
     if html is not None:
         remark(f"report: {html}", quiet or as_json)
@@ -195,10 +164,11 @@ def status(
     from holdfast.fleet import terminal
     from holdfast.fleet.state_mix import status as run
 
-    emit(run(_open(store, engine, since)), as_json, terminal.status)
+    emit(run(_open(store, PAPER, engine, since)), as_json, terminal.status)
 
 
 @app.command()
+@assuming(*CHECKS, "min_gpus")
 def mttf(
     store: Annotated[
         Path,
@@ -206,15 +176,12 @@ def mttf(
             metavar="STORE", help="A store, or a node-failure log (CSV: node, start, end, cause)."
         ),
     ],
-    min_gpus: MinGpusOption = 128,
+    assumptions: Assumptions = PAPER,
     project: Annotated[
         str,
         typer.Option("--project", metavar="GPUS,...", help="Job sizes to project the MTTF to."),
     ] = "",
     since: SinceOption = None,
-    check_before: CheckBeforeOption = 600.0,
-    check_after: CheckAfterOption = 300.0,
-    taxonomy: TaxonomyOption = None,
     engine: EngineOption = DEFAULT_ENGINE,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -224,15 +191,8 @@ def mttf(
     from holdfast.fleet.failures import mttf as run
 
     sizes = _sizes(project)
-    log = _open(
-        store,
-        engine,
-        since,
-        check_before_s=check_before,
-        check_after_s=check_after,
-        taxonomy=taxonomy,
-    )
-    emit(run(log, min_gpus=min_gpus, project=sizes), as_json, terminal.mttf)
+    log = _open(store, assumptions, engine, since)
+    emit(run(log, project=sizes), as_json, terminal.mttf)
 
 
 @app.command()
@@ -326,16 +286,11 @@ def ettr(
 
 
 @app.command()
+@assuming(*CHECKS, *PREEMPTIONS)
 def goodput(
     store: StoreArgument,
     since: SinceOption = None,
-    check_before: CheckBeforeOption = 600.0,
-    check_after: CheckAfterOption = 300.0,
-    preempt_grace: GraceOption = 300.0,
-    preempt_slack: SlackOption = 300.0,
-    checkpoint: CheckpointOption = 3600.0,
-    chain_by_name: ChainOption = False,
-    taxonomy: TaxonomyOption = None,
+    assumptions: Assumptions = PAPER,
     engine: EngineOption = DEFAULT_ENGINE,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -344,35 +299,20 @@ def goodput(
     from holdfast.fleet import terminal
     from holdfast.fleet.losses import goodput as run
 
-    log = _open(
-        store,
-        engine,
-        since,
-        check_before_s=check_before,
-        check_after_s=check_after,
-        preemption_grace_s=preempt_grace,
-        preemption_slack_s=preempt_slack,
-        checkpoint_interval_s=checkpoint,
-        chain_by_name=chain_by_name,
-        taxonomy=taxonomy,
-    )
+    log = _open(store, assumptions, engine, since)
     emit(run(log), as_json, terminal.goodput)
 
 
 @app.command()
+@assuming(*CHECKS, "lemon_fdr")
 def lemons(
     store: StoreArgument,
     since: SinceOption = None,
-    check_before: CheckBeforeOption = 600.0,
-    check_after: CheckAfterOption = 300.0,
-    fdr: Annotated[
-        float, typer.Option("--fdr", min=0.0, max=1.0, help="False discovery rate of a lemon.")
-    ] = 0.05,
+    assumptions: Assumptions = PAPER,
     rule: Annotated[
         Path | None,
         typer.Option("--rule", metavar="FILE", help="Thresholds of the seven signals (TOML)."),
     ] = None,
-    taxonomy: TaxonomyOption = None,
     engine: EngineOption = DEFAULT_ENGINE,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -383,26 +323,17 @@ def lemons(
     from holdfast.fleet.lemon_model import LemonRule
     from holdfast.fleet.node_ranking import lemons as run
 
-    log = _open(
-        store,
-        engine,
-        since,
-        check_before_s=check_before,
-        check_after_s=check_after,
-        lemon_fdr=fdr,
-        taxonomy=taxonomy,
-    )
+    log = _open(store, assumptions, engine, since)
     found = run(log, rule=None if rule is None else LemonRule.from_toml(rule))
     emit(found, as_json, lambda result: terminal.lemons(result, verbose))
 
 
 @app.command()
+@assuming(*CHECKS)
 def attribute(
     store: StoreArgument,
     job_id: Annotated[str, typer.Argument(metavar="JOBID", help="As sacct prints it: 93, 306_4.")],
-    check_before: CheckBeforeOption = 600.0,
-    check_after: CheckAfterOption = 300.0,
-    taxonomy: TaxonomyOption = None,
+    assumptions: Assumptions = PAPER,
     engine: EngineOption = DEFAULT_ENGINE,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -411,13 +342,7 @@ def attribute(
     from holdfast.fleet import terminal
     from holdfast.fleet.attribution import attribute as run
 
-    log = _open(
-        store,
-        engine,
-        check_before_s=check_before,
-        check_after_s=check_after,
-        taxonomy=taxonomy,
-    )
+    log = _open(store, assumptions, engine)
     emit(run(log, job_id), as_json, terminal.attributed)
 
 

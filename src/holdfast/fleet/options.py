@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from holdfast.console import duration
+from holdfast.fleet.assumptions import Assumptions
 
 StoreArgument = Annotated[
     Path, typer.Argument(metavar="STORE", help="The folder that `holdfast fleet ingest` wrote.")
@@ -111,3 +115,61 @@ TaxonomyOption = Annotated[
     Path | None,
     typer.Option("--taxonomy", metavar="FILE", help="Your own check names and symptoms (TOML)."),
 ]
+FdrOption = Annotated[
+    float, typer.Option("--fdr", min=0.0, max=1.0, help="False discovery rate of a lemon.")
+]
+
+_ASSUMED: dict[str, Any] = {
+    "check_before_s": CheckBeforeOption,
+    "check_after_s": CheckAfterOption,
+    "preemption_grace_s": GraceOption,
+    "preemption_slack_s": SlackOption,
+    "checkpoint_interval_s": CheckpointOption,
+    "init_s": InitOption,
+    "write_s": WriteOption,
+    "min_gpus": MinGpusOption,
+    "long_run_s": LongRunOption,
+    "chain_by_name": ChainOption,
+    "taxonomy": TaxonomyOption,
+    "lemon_fdr": FdrOption,
+}
+"""Fields of `Assumptions` that a command may take, in the order of its help."""
+
+PAPER = Assumptions()
+"""What is assumed unless the user says otherwise."""
+
+CHECKS = ("check_before_s", "check_after_s", "taxonomy")
+PREEMPTIONS = ("preemption_grace_s", "preemption_slack_s", "checkpoint_interval_s", "chain_by_name")
+
+
+def assuming(*fields: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of these assumptions in place of its parameter ``assumptions``."""
+    chosen = [name for name in _ASSUMED if name in fields]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**given: Any) -> None:
+            assumed = {name: given.pop(name) for name in chosen}
+            command(**given, assumptions=Assumptions(**assumed))
+
+        signature = inspect.signature(command, eval_str=True)
+        options = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=getattr(PAPER, name),
+                annotation=_ASSUMED[name],
+            )
+            for name in chosen
+        ]
+        parameters: list[inspect.Parameter] = []
+        for parameter in signature.parameters.values():
+            if parameter.name == "assumptions":
+                parameters += options
+            else:
+                parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+        run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate

@@ -8,21 +8,16 @@ from typing import Annotated
 import typer
 
 from holdfast.console import QuietOption, duration, remark
+from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.options import (
-    ChainOption,
-    CheckAfterOption,
-    CheckBeforeOption,
-    CheckpointOption,
-    GraceOption,
-    InitOption,
-    LongRunOption,
-    MinGpusOption,
-    SlackOption,
-    TaxonomyOption,
-    WriteOption,
+    CHECKS,
+    PAPER,
+    PREEMPTIONS,
+    assuming,
 )
 
 
+@assuming(*CHECKS, *PREEMPTIONS, "init_s", "write_s", "min_gpus", "long_run_s")
 def serve(
     store: Annotated[
         Path,
@@ -68,21 +63,10 @@ def serve(
     cluster: Annotated[
         str, typer.Option("--cluster", help="Cluster name for watched logs that do not carry one.")
     ] = "",
-    check_before: CheckBeforeOption = 600.0,
-    check_after: CheckAfterOption = 300.0,
-    preempt_grace: GraceOption = 300.0,
-    preempt_slack: SlackOption = 300.0,
-    checkpoint: CheckpointOption = 3600.0,
-    init: InitOption = 300.0,
-    write: WriteOption = 0.0,
-    min_gpus: MinGpusOption = 128,
-    long_run: LongRunOption = 86_400.0,
-    chain_by_name: ChainOption = False,
-    taxonomy: TaxonomyOption = None,
+    assumptions: Assumptions = PAPER,
     quiet: QuietOption = False,
 ) -> None:
     """The operator's web console, with /metrics for Prometheus; Ctrl-C ends it."""
-    from holdfast.fleet.assumptions import Assumptions
     from holdfast.fleet.console.serving import serve as run
 
     paths = watch or []
@@ -98,19 +82,7 @@ def serve(
         poll_s=poll,
         timezone=timezone,
         cluster=cluster,
-        assumptions=Assumptions(
-            check_before_s=check_before,
-            check_after_s=check_after,
-            preemption_grace_s=preempt_grace,
-            preemption_slack_s=preempt_slack,
-            checkpoint_interval_s=checkpoint,
-            init_s=init,
-            write_s=write,
-            min_gpus=min_gpus,
-            long_run_s=long_run,
-            chain_by_name=chain_by_name,
-            taxonomy=taxonomy,
-        ),
+        assumptions=assumptions,
         on_start=lambda url: remark(f"console: {url} (Ctrl-C ends it)", quiet),
     )
 

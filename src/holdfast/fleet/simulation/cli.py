@@ -17,19 +17,14 @@ from holdfast.console import (
     remark,
 )
 from holdfast.errors import InputError
+from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.options import (
-    ChainOption,
-    CheckAfterOption,
-    CheckBeforeOption,
-    CheckpointOption,
-    GraceOption,
-    InitOption,
-    MinGpusOption,
+    CHECKS,
+    PAPER,
+    PREEMPTIONS,
     SinceOption,
-    SlackOption,
     StoreArgument,
-    TaxonomyOption,
-    WriteOption,
+    assuming,
 )
 from holdfast.tables import DEFAULT_ENGINE
 
@@ -218,6 +213,7 @@ def whatif(
         remark(f"report: {html}", quiet or as_json)
 
 
+@assuming(*CHECKS, *PREEMPTIONS, "init_s", "write_s", "min_gpus")
 def calibrate(
     store: StoreArgument,
     output: Annotated[
@@ -249,16 +245,7 @@ def calibrate(
         ),
     ] = None,
     since: SinceOption = None,
-    check_before: CheckBeforeOption = 600.0,
-    check_after: CheckAfterOption = 300.0,
-    preempt_grace: GraceOption = 300.0,
-    preempt_slack: SlackOption = 300.0,
-    checkpoint: CheckpointOption = 3600.0,
-    init: InitOption = 300.0,
-    write: WriteOption = 0.0,
-    min_gpus: MinGpusOption = 128,
-    chain_by_name: ChainOption = False,
-    taxonomy: TaxonomyOption = None,
+    assumptions: Assumptions = PAPER,
     engine: EngineOption = DEFAULT_ENGINE,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -269,23 +256,10 @@ def calibrate(
     Each estimate stands in the file with its interval; what the log does not tell is assumed and marked.
     Edit the file, then simulate it with --scenario.
     """
-    from holdfast.fleet.assumptions import Assumptions
     from holdfast.fleet.log import open_log
     from holdfast.fleet.simulation.calibration import calibrate as run
     from holdfast.fleet.simulation.calibration_terminal import Calibrated, calibrated
 
-    assumed = Assumptions(
-        check_before_s=check_before,
-        check_after_s=check_after,
-        preemption_grace_s=preempt_grace,
-        preemption_slack_s=preempt_slack,
-        checkpoint_interval_s=checkpoint,
-        init_s=init,
-        write_s=write,
-        min_gpus=min_gpus,
-        chain_by_name=chain_by_name,
-        taxonomy=taxonomy,
-    )
     if html is not None and replicas is not None and replicas < 1:
         raise InputError(
             "the page needs replicas to hold against the log",
@@ -295,7 +269,7 @@ def calibrate(
     for path in (output, html):
         if path is not None and not path.parent.is_dir():
             raise InputError("there is no such folder to write to", path=path.parent)
-    log = open_log(store, assumptions=assumed, since=since, engine=engine)
+    log = open_log(store, assumptions=assumptions, since=since, engine=engine)
     made = run(log)
     if output is not None:
         made.write(output)
