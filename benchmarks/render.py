@@ -27,6 +27,11 @@ def page() -> str:
     return "\n".join([HEAD, *map(_section, results)])
 
 
+def _seconds(value: float) -> str:
+    """Two decimals, and milliseconds where they would say nothing."""
+    return f"{value:.2f} s" if value >= 0.1 else f"{value * 1e3:.1f} ms"
+
+
 def _section(result: dict[str, Any]) -> str:
     lines = [
         f"## {result['title']}",
@@ -39,8 +44,8 @@ def _section(result: dict[str, Any]) -> str:
     for row in result["comparisons"]:
         goal = f"{row['target']:g}" if row["target"] else ""
         lines.append(
-            f"| {row['what']} | **{row['ratio']:.2f}** | {goal} | {row['ours_s']:.2f} s "
-            f"| {row['peer']} {row['peer_s']:.2f} s |"
+            f"| {row['what']} | **{row['ratio']:.2f}** | {goal} | {_seconds(row['ours_s'])} "
+            f"| {row['peer']} {_seconds(row['peer_s'])} |"
         )
     lines += ["", "| limit | measured | allowed | |", "|-|-:|-:|-|"]
     lines += map(_limit, result["limits"])
@@ -48,8 +53,8 @@ def _section(result: dict[str, Any]) -> str:
     for name, row in result["figures"].items():
         if isinstance(row, dict) and "median_s" in row:
             lines.append(
-                f"| {name.replace('_', ' ')} | {row['median_s']:.2f} s | {row['min_s']:.2f} to "
-                f"{row['max_s']:.2f} s | {row['runs']} | {row['peak_mb']:,} MB |"
+                f"| {name.replace('_', ' ')} | {_seconds(row['median_s'])} | {_seconds(row['min_s'])} to "
+                f"{_seconds(row['max_s'])} | {row['runs']} | {row['peak_mb']:,} MB |"
             )
     machine = result["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())

@@ -116,13 +116,14 @@ def _described(source: str) -> dict[str, tuple[str, dict[str, str]]]:
 def scenario_page() -> str:
     """`docs/scenario.md`: every table and key of `holdfast.fleet.simulation.scenario`."""
     from holdfast.fleet.simulation import scenario
+    from holdfast.fleet.simulation.scenario_toml import toml_key
 
     notes = _field_notes(inspect.getsource(scenario))
     parts = [GENERATED, "", SCENARIO_PROSE]
     for header, kind in _scenario_tables(scenario.Scenario, "", repeated=False):
         about = (inspect.getdoc(kind) or "").splitlines()[0]
         rows = [
-            f"| `{scenario.toml_key(each.name)}` | {_kind(each)} | {_default(each)} "
+            f"| `{toml_key(each.name)}` | {_kind(each)} | {_default(each)} "
             f"| {_cell(notes.get((kind.__name__, each.name), ''))} |"
             for each in dataclasses.fields(kind)
             if _inner(kind, each) is None
@@ -135,7 +136,7 @@ def scenario_page() -> str:
 
 def _scenario_tables(kind: Any, path: str, *, repeated: bool) -> Iterator[tuple[str, Any]]:
     """(TOML header, dataclass) of a table and of those inside it, in the order of the file."""
-    from holdfast.fleet.simulation.scenario import toml_key
+    from holdfast.fleet.simulation.scenario_toml import toml_key
 
     yield (f"`[[{path}]]`" if repeated else f"`[{path}]`") if path else "", kind
     for each in dataclasses.fields(kind):
@@ -166,13 +167,13 @@ def _kind(field: Any) -> str:
 
 
 def _default(field: Any) -> str:
-    from holdfast.fleet.simulation import scenario
+    from holdfast.fleet.simulation.scenario_toml import literal
 
     if field.default is dataclasses.MISSING:
         return "must be given" if field.default_factory is dataclasses.MISSING else "`{}`"
     if isinstance(field.default, tuple) and len(set(field.default)) == 1:
         return f"{len(field.default)} times `{field.default[0]:g}`"
-    return f"`{scenario._literal(field.default, duration=field.name.endswith('_s'))}`"
+    return f"`{literal(field.default, duration=field.name.endswith('_s'))}`"
 
 
 def _field_notes(source: str) -> dict[tuple[str, str], str]:

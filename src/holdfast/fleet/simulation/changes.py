@@ -26,7 +26,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from holdfast.errors import InputError
 from holdfast.fleet.simulation.change_values import Edit, changed, impossible, numbers, switch
 from holdfast.fleet.simulation.node_changes import BY_WORD, with_rates_kept
-from holdfast.fleet.simulation.scenario import Scenario, toml_key
+from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.simulation.scenario_toml import toml_key
 
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),

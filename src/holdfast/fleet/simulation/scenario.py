@@ -7,8 +7,6 @@ fields; a duration is a text such as ``"2h"`` under the field's name without its
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,13 +14,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
 
 from holdfast.errors import InputError
+from holdfast.fleet.simulation.scenario_rules import check
+from holdfast.fleet.simulation.scenario_toml import DAY_S, read, write
 
 PRESETS = ("rsc1", "rsc2", "small")
-ENDS = ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED")
-DAY_S = 86_400.0
 
 
 @dataclass(frozen=True)
@@ -254,7 +251,7 @@ class Scenario:
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
 
     @cached_property
     def begin_s(self) -> int:
@@ -275,7 +272,7 @@ class Scenario:
     def to_toml(self) -> str:
         """The scenario as TOML that `scenario` reads back to an equal one."""
         lines: list[str] = []
-        _write(lines, "", self)
+        write(lines, "", self)
         return "\n".join(lines).strip() + "\n"
 
 
@@ -317,7 +314,7 @@ def parse(text: str, *, path: Path | None = None) -> Scenario:
     except tomllib.TOMLDecodeError as error:
         raise InputError("this is not TOML", path=path, found=str(error)) from error
     try:
-        made: Scenario = _read(Scenario, data, "")
+        made: Scenario = read(Scenario, data, "")
     except InputError as error:
         raise InputError(
             error.problem,
@@ -328,256 +325,3 @@ def parse(text: str, *, path: Path | None = None) -> Scenario:
             remedy=error.remedy,
         ) from None
     return made
-
-
-# --- From and to TOML ----------------------------------------------------------------------------
-
-
-def wrong(key: str, found: object, expected: str) -> InputError:
-    """The complaint about one key of a scenario."""
-    return InputError(
-        "the scenario says something impossible",
-        place=key,
-        found=repr(found),
-        expected=expected,
-    )
-
-
-def toml_key(name: str) -> str:
-    """The TOML key of a field: ``grace_s`` is written as ``grace``."""
-    return name.removesuffix("_s")
-
-
-def _read(kind: Any, data: object, place: str) -> Any:
-    """A dataclass from a TOML table, every key checked."""
-    if not isinstance(data, dict):
-        raise wrong(place, data, "a table")
-    types = get_type_hints(kind)
-    names = {toml_key(each.name): each for each in dataclasses.fields(kind)}
-    values: dict[str, Any] = {}
-    for key, value in data.items():
-        where = f"{place}.{key}" if place else key
-        if key not in names:
-            raise wrong(where, key, "one of the keys " + ", ".join(names))
-        name = names[key].name
-        values[name] = _value(types[name], value, where, duration=name.endswith("_s"))
-    for key, each in names.items():
-        needed = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
-        if needed and each.name not in values:
-            raise wrong(f"{place}.{key}" if place else key, None, "this key")
-    return kind(**values)
-
-
-def _value(kind: Any, value: object, place: str, *, duration: bool) -> Any:
-    if dataclasses.is_dataclass(kind):
-        return _read(kind, value, place)
-    if get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            raise wrong(place, value, "a list")
-        inner = get_args(kind)[0]
-        return tuple(
-            _value(inner, each, f"{place}[{i}]", duration=False) for i, each in enumerate(value)
-        )
-    if get_origin(kind) is Mapping:
-        if not isinstance(value, dict):
-            raise wrong(place, value, "a table of numbers")
-        return {k: _value(float, v, f"{place}.{k}", duration=False) for k, v in value.items()}
-    if duration and isinstance(value, str):
-        return _duration(value, place)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            raise wrong(place, value, "a finite number")
-        return float(value)
-    if kind in (int, str, bool) and type(value) is kind:
-        return value
-    names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    raise wrong(place, value, 'a duration such as "10m"' if duration else names[kind])
-
-
-def _duration(text: str, place: str) -> float:
-    import typer
-
-    from holdfast.console import duration
-
-    try:
-        return duration(text)
-    except typer.BadParameter as error:
-        raise wrong(place, text, 'a duration such as "10m", "2h" or "7d"') from error
-
-
-def _write(lines: list[str], place: str, value: Any) -> None:
-    """Append a dataclass: its plain values first, then its tables."""
-    tables = []
-    for each in dataclasses.fields(value):
-        part, key = getattr(value, each.name), toml_key(each.name)
-        name = f"{place}.{key}" if place else key
-        if dataclasses.is_dataclass(part):
-            tables.append((f"[{name}]", name, part))
-        elif isinstance(part, tuple) and part and dataclasses.is_dataclass(part[0]):
-            tables.extend((f"[[{name}]]", name, item) for item in part)
-        else:
-            lines.append(f"{key} = {_literal(part, duration=each.name.endswith('_s'))}")
-    for header, name, part in tables:
-        lines += ["", header]
-        _write(lines, name, part)
-
-
-def _literal(value: Any, *, duration: bool) -> str:
-    if duration:
-        return _spoken(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_literal(each, duration=False) for each in value) + "]"
-    if isinstance(value, Mapping):
-        parts = (f"{_literal(k, duration=False)} = {v!r}" for k, v in value.items())
-        return "{ " + ", ".join(parts) + " }" if value else "{}"
-    return repr(value)
-
-
-def _spoken(seconds: float) -> str:
-    """The shortest TOML value that is read back as this time; odd ones as a number of seconds."""
-    for unit, length in (("d", DAY_S), ("h", 3_600.0), ("m", 60.0), ("s", 1.0)):
-        if seconds < 1e9 and seconds % length == 0 and (seconds or unit == "s"):
-            return f'"{seconds / length:.0f}{unit}"'
-    return repr(float(seconds))
-
-
-# --- What is impossible --------------------------------------------------------------------------
-
-
-def _check(made: Scenario) -> None:
-    """Refuse what cannot be simulated, by the name of its key."""
-    _check_numbers(made, "")
-    cluster, workload, scheduler = made.cluster, made.workload, made.scheduler
-    try:
-        datetime.fromisoformat(made.begin)
-    except ValueError as error:
-        raise wrong("begin", made.begin, "a time such as 2024-01-01T00:00:00Z") from error
-    for name in ("nodes", "gpus_per_node", "nodes_per_rack", "nodes_per_pod"):
-        if getattr(cluster, name) < 1:
-            raise wrong(f"cluster.{name}", getattr(cluster, name), "1 or more")
-    if cluster.gpus_per_node > 64:
-        raise wrong("cluster.gpus_per_node", cluster.gpus_per_node, "at most 64")
-    if cluster.names and len(set(made.node_names)) != cluster.nodes:
-        raise wrong("cluster.names", cluster.names, f"the names of {cluster.nodes} different nodes")
-    if strangers := set(cluster.without) - set(made.node_names):
-        raise wrong("cluster.without", min(strangers), "a node of the cluster")
-    if len(set(cluster.without)) == cluster.nodes:
-        raise wrong("cluster.without", "every node", "at least one node that is left")
-    classes = [each.name for each in made.qos]
-    if not classes or len(set(classes)) != len(classes):
-        raise wrong("qos", classes, "one or more classes of service with different names")
-    _check_choice("scheduler.policy", scheduler.policy, ("easy", "fcfs"))
-    _check_choice("checkpoint.mode", made.checkpoint.mode, ("sync", "async"))
-    if made.checkpoint.interval_s <= 0:
-        raise wrong("checkpoint.interval", made.checkpoint.interval_s, "a time above zero")
-    if scheduler.time_limit_s <= 0:
-        raise wrong("scheduler.time_limit", scheduler.time_limit_s, "a time above zero")
-    if made.detection.check_interval_s <= 0:
-        raise wrong(
-            "detection.check_interval", made.detection.check_interval_s, "a time above zero"
-        )
-    for kind in ("fast", "slow"):
-        low, high = (getattr(made.repair, f"{kind}_{end}_s") for end in ("min", "max"))
-        if low > high:
-            raise wrong(f"repair.{kind}_min", low, f"at most repair.{kind}_max ({high} s)")
-    _check_workload(workload, cluster, classes)
-    _check_failures(made.failures, made)
-
-
-def _check_workload(workload: Workload, cluster: Cluster, classes: list[str]) -> None:
-    _check_choice("workload.kind", workload.kind, ("synthetic", "replay"))
-    for name, count in (("hour_weights", 24), ("day_weights", 7)):
-        weights = getattr(workload, name)
-        if len(weights) != count or not sum(weights) > 0:
-            raise wrong(f"workload.{name}", list(weights), f"{count} numbers, not all zero")
-    if workload.users < 1:
-        raise wrong("workload.users", workload.users, "1 or more")
-    if workload.limit_factor < 1.2:
-        raise wrong("workload.limit_factor", workload.limit_factor, "1.2 or more")
-    if workload.short_limits > 1:
-        raise wrong("workload.short_limits", workload.short_limits, "a share of at most 1")
-    if workload.kind == "synthetic":
-        if not workload.sizes or not sum(size.share for size in workload.sizes) > 0:
-            raise wrong("workload.sizes", "nothing", "one or more sizes with shares above zero")
-        if not workload.jobs_per_day > 0:
-            raise wrong("workload.jobs_per_day", workload.jobs_per_day, "a number above zero")
-    most = cluster.nodes * cluster.gpus_per_node
-    for place, size in enumerate(workload.sizes):
-        key = f"workload.sizes[{place}]"
-        if not 1 <= size.gpus <= most:
-            raise wrong(f"{key}.gpus", size.gpus, f"1 to {most}, the GPUs of the cluster")
-        if size.gpus > cluster.gpus_per_node and size.gpus % cluster.gpus_per_node:
-            raise wrong(f"{key}.gpus", size.gpus, f"a multiple of {cluster.gpus_per_node}")
-        if not size.hours > 0:
-            raise wrong(f"{key}.hours", size.hours, "a number above zero")
-        for name in size.qos:
-            if name not in classes:
-                raise wrong(f"{key}.qos", name, "one of the classes " + ", ".join(classes))
-        if size.qos and not sum(size.qos.values()) > 0:
-            raise wrong(f"{key}.qos", dict(size.qos), "shares that are not all zero")
-    for place, end in enumerate(workload.ends):
-        _check_choice(f"workload.ends[{place}].state", end.state, ENDS)
-        for name in ("scale_hours", "shape"):
-            if not getattr(end, name) > 0:
-                raise wrong(f"workload.ends[{place}].{name}", getattr(end, name), "above zero")
-
-
-def _check_failures(failures: Failures, made: Scenario) -> None:
-    lemons = failures.lemons
-    if not failures.shape > 0:
-        raise wrong("failures.shape", failures.shape, "a number above zero")
-    if lemons.count > made.cluster.nodes:
-        raise wrong(
-            "failures.lemons.count", lemons.count, f"at most {made.cluster.nodes}, the nodes"
-        )
-    if not lemons.factor > 0:
-        raise wrong("failures.lemons.factor", lemons.factor, "a number above zero")
-    if lemons.nodes:
-        known = set(made.node_names)
-        for name, factor in lemons.nodes.items():
-            if name not in known:
-                raise wrong("failures.lemons.nodes", name, "a node of the cluster")
-            if not factor > 0:
-                raise wrong(f"failures.lemons.nodes.{name}", factor, "a number above zero")
-    if failures.rate_per_node_day > 0 and not sum(c.share for c in failures.components) > 0:
-        raise wrong("failures.components", "nothing", "one or more components with a share")
-    for place, part in enumerate(failures.components):
-        for name in ("high", "low", "crash", "permanent"):
-            if getattr(part, name) > 1:
-                raise wrong(
-                    f"failures.components[{place}].{name}", getattr(part, name), "at most 1"
-                )
-        if part.high + part.low > 1 + 1e-9:
-            raise wrong(f"failures.components[{place}].low", part.low, "high + low of at most 1")
-    if failures.rate_per_node_day > 0 and all(
-        part.low >= 1 for part in failures.components if part.share > 0
-    ):
-        raise wrong("failures.components", "drains only", "a component that ends attempts")
-    for place, blast in enumerate(failures.blasts):
-        _check_choice(f"failures.blasts[{place}].domain", blast.domain, ("rack", "pod", "fleet"))
-
-
-def _check_choice(key: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise wrong(key, value, " or ".join(choices))
-
-
-def _check_numbers(value: Any, place: str) -> None:
-    """No number of a scenario is negative, or not a number."""
-    if dataclasses.is_dataclass(value):
-        for each in dataclasses.fields(value):
-            key = toml_key(each.name)
-            _check_numbers(getattr(value, each.name), f"{place}.{key}" if place else key)
-    elif isinstance(value, Mapping):
-        for name, part in value.items():
-            _check_numbers(part, f"{place}.{name}")
-    elif isinstance(value, tuple):
-        for number, part in enumerate(value):
-            _check_numbers(part, f"{place}[{number}]")
-    elif isinstance(value, int | float) and not (math.isfinite(value) and value >= 0):
-        raise wrong(place, value, "a finite number, zero or more")
