@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
@@ -34,6 +35,7 @@ SHORTEST_S = 0.5
 """Slurm keeps whole seconds: an attempt that failed within its first ran for less than one."""
 
 NODE_FAIL = "NODE_FAIL"
+_NUMBERS = count()
 
 
 class FleetLog:
@@ -58,6 +60,8 @@ class FleetLog:
         self.assumptions = assumptions or Assumptions()
         self._connection = store.connection(engine)
         self._kept: dict[str, ir.Table] = {}
+        # Logs may share an engine, which remembers by name: no two of a process may share names.
+        self._number = next(_NUMBERS)
 
     def table(self, name: str) -> ir.Table:
         """A table of the store as it is (`holdfast.fleet.schema`)."""
@@ -75,7 +79,7 @@ class FleetLog:
 
     def view(self, name: str, expression: ir.Table) -> ir.Table:
         """The same rows under a name of the engine: Ibis then compiles the name, not its definition."""
-        return self._connection.create_view(f"fleet_{name}_{id(self)}", expression)
+        return self._connection.create_view(f"fleet_{name}_{self._number}", expression)
 
     def frame(self, expression: ir.Table) -> pd.DataFrame:
         """The rows of a (small) table."""
