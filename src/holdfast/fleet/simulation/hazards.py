@@ -83,12 +83,18 @@ def healthy_rate_per_node_day(scenario: Scenario, factors: Array | None = None) 
     if factors is None:
         factors = lemon_factors(scenario, 0)
     ending, outage_days = _ending_and_outage(scenario)
-    low, high = 0.0, wanted / float(factors.min())
+    # Nodes of one factor are alike, and few sums in a fixed order have the same bits everywhere.
+    values, counts = np.unique(factors, return_counts=True)
+    kinds: list[tuple[float, int]] = list(zip(values.tolist(), counts.tolist(), strict=True))
+    low, high = 0.0, wanted / kinds[0][0]
     for _ in range(100):
         middle = (low + high) / 2
-        rates = middle * factors
-        available = 1 / (1 + rates / ending * outage_days)
-        if float((rates * available).sum()) < wanted * float(available.sum()):
+        failing = in_service = 0.0
+        for factor, nodes in kinds:
+            available = nodes / (1 + middle * factor / ending * outage_days)
+            failing += middle * factor * available
+            in_service += available
+        if failing < wanted * in_service:
             low = middle
         else:
             high = middle
