@@ -1,0 +1,73 @@
+"""One training run from inside: where its time went, what stopped it, which rank or node to blame.
+
+    with holdfast.runs.RunRecorder("events", "my-run") as recorder:
+        ...                                        # the training
+    holdfast.runs.breakdown("events").parts
+
+Names are imported when they are first used; nothing here needs torch but `Checkpoints` and the callbacks.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.runs.checkpointing.checkpoints import Checkpoints
+    from holdfast.runs.diagnosis.diagnosing import diagnose
+    from holdfast.runs.flight.dumping import dump_flight_record
+    from holdfast.runs.flight.verdict import hang
+    from holdfast.runs.goodput.accounting import breakdown
+    from holdfast.runs.goodput.page import report
+    from holdfast.runs.pairing.plan import plan_pairs
+    from holdfast.runs.pairing.running import run_pairs
+    from holdfast.runs.pairing.solve import solve_pairs
+    from holdfast.runs.recording.callbacks import huggingface_callback, lightning_callback
+    from holdfast.runs.recording.reading import read_run
+    from holdfast.runs.recording.recorder import RunRecorder
+    from holdfast.runs.straggling.scores import stragglers
+    from holdfast.runs.watching.watcher import replay, watch
+
+_HOMES = {
+    "Checkpoints": "checkpointing.checkpoints",
+    "RunRecorder": "recording.recorder",
+    "breakdown": "goodput.accounting",
+    "diagnose": "diagnosis.diagnosing",
+    "dump_flight_record": "flight.dumping",
+    "hang": "flight.verdict",
+    "huggingface_callback": "recording.callbacks",
+    "lightning_callback": "recording.callbacks",
+    "plan_pairs": "pairing.plan",
+    "read_run": "recording.reading",
+    "replay": "watching.watcher",
+    "report": "goodput.page",
+    "run_pairs": "pairing.running",
+    "solve_pairs": "pairing.solve",
+    "stragglers": "straggling.scores",
+    "watch": "watching.watcher",
+}
+
+__all__ = [
+    "Checkpoints",
+    "RunRecorder",
+    "breakdown",
+    "diagnose",
+    "dump_flight_record",
+    "hang",
+    "huggingface_callback",
+    "lightning_callback",
+    "plan_pairs",
+    "read_run",
+    "replay",
+    "report",
+    "run_pairs",
+    "solve_pairs",
+    "stragglers",
+    "watch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

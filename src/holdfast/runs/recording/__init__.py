@@ -1,0 +1,1 @@
+"""What a run did: its events, the recorder that writes them, and the reader."""

@@ -1,0 +1,164 @@
+"""The events of a run: what a recorder writes, and the columns in which a reader gives them back.
+
+One file a process, ``DIR/RUN_ID/rank-00003-1795194354892-4242.jsonl`` (rank, start in milliseconds
+since 1970, process id), in the order in which things happened, one JSON object a line. Every event
+has ``event`` (its kind, below) and ``t``: monotonic seconds since the recorder opened, so that a
+step of the wall clock moves nothing. A *span* is written when it is over: ``t`` is its end,
+``seconds`` its length and ``inner_s`` the part of it that passed inside spans nested in it (left
+out when zero); the time that a span has for itself is ``seconds - inner_s``. Because spans of the
+main thread are either nested or apart, their own times add up, and what is left is idle.
+
+============== ==========================================================================
+event          fields beside ``event`` and ``t``
+============== ==========================================================================
+start          the fields of `Process`, first line of every file; ``t`` is 0
+ready          ``resumed_from``: the initialisation is over; the last step that the loaded
+               checkpoint had completed, null for a run from scratch; left out where the
+               program did not say and its first step stands for it
+step           span; ``step``, and as known ``tokens``, ``samples``, ``loss``, ``grad_norm``,
+               ``sync_s`` (the part spent waiting for the other ranks: the rank's own work
+               is ``seconds - inner_s - sync_s``; it stays part of the step)
+data_wait      span; the training waited for data
+begin          ``what``: checkpoint, evaluation or pause begins (so that a kill inside is known)
+checkpoint     span; ``step``: the part of a checkpoint that stopped the training
+published      ``step``, ``background_s``, ``bytes``: a checkpoint became complete
+evaluation     span; ``step`` as known
+pause          span; ``reason``; also a step that an exception left, which is not completed
+alive          written only while nothing else happens: the process still lives
+end            ``how``: clean, exception or signal; ``detail``; ``lost``: events that could
+               not be written, if any
+============== ==========================================================================
+
+A span of another thread than the one that trains has ``thread``, its name; it ran beside the others, and
+`RecordedRun.events` leaves it out. A ``loss`` or ``grad_norm`` that is no finite number is the text
+``"NaN"``, ``"Infinity"`` or ``"-Infinity"``. Readers pass over fields that they do not know.
+
+A line that a kill cut in half is the last of its file; every restart opens a file of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    EVENTS: pa.Schema
+    """Columns of `RecordedRun.events`, ordered by process and, within one, as they were written."""
+
+FORMAT_VERSION = 1
+
+SPANS = ("step", "data_wait", "checkpoint", "evaluation", "pause")
+"""Events with a length, in whose own time the wall time of a process is told."""
+
+
+def __getattr__(name: str) -> Any:
+    if name != "EVENTS":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _columns()
+
+
+@cache
+def _columns() -> pa.Schema:
+    import pyarrow as pa  # only who reads needs it, and a training shall not load it
+
+    return pa.schema(
+        [
+            pa.field("process", pa.int32()),  # index into `RecordedRun.processes`
+            pa.field("event", pa.dictionary(pa.int8(), pa.string())),  # kind, see the module
+            pa.field("t", pa.float64()),  # seconds since the process's recorder opened, monotonic
+            pa.field("seconds", pa.float64()),  # length of a span, else null
+            pa.field("inner_s", pa.float64()),  # of it inside nested spans; 0 without
+            pa.field("step", pa.int64()),
+            pa.field("tokens", pa.float64()),
+            pa.field("samples", pa.float64()),
+            pa.field("sync_s", pa.float64()),  # null: not measured
+            pa.field("loss", pa.float64()),
+            pa.field("grad_norm", pa.float64()),
+            pa.field("background_s", pa.float64()),
+            pa.field("bytes", pa.int64()),
+            pa.field("what", pa.string()),  # of `begin`; the reason of a `pause`
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the run: one rank in one attempt. Its ``start`` event, and what followed."""
+
+    file: Path
+    run_id: str
+    rank: int
+    world_size: int
+    node: str
+    """Host name."""
+    pid: int
+    boot_id: str
+    """Of the kernel: two processes with the same one share a monotonic clock."""
+    launch: str
+    """What started this attempt, the same on all its ranks where the launcher says so (torchrun's run
+    id and restart count, Slurm's job, step and restart count); else empty."""
+    opened_s: float
+    """Wall clock when the recorder opened (t = 0), seconds since 1970."""
+    monotonic_s: float
+    """CLOCK_MONOTONIC when the recorder opened."""
+    lived_s: float
+    """How long the process had lived when the recorder opened (imports), seconds."""
+    submitted_s: float | None
+    """Wall clock when this attempt was submitted to a queue, where the user says so."""
+    gpus: float
+    """Accelerators that this rank holds (1 unless said)."""
+    labels: Mapping[str, str]
+    """What the rank belongs to: rack, pipeline stage, ..."""
+
+    attempt: int = 0
+    """0, 1, ...: processes of one attempt ran side by side, one of each rank."""
+    ready_t: float | None = None
+    """When the initialisation was over; None: it never was."""
+    resumed_from: int | None = None
+    last_t: float = 0.0
+    """The last sign of life."""
+    end: Literal["clean", "exception", "signal", "none"] = "none"
+    """``none``: killed, or still alive."""
+    end_detail: str = ""
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A line that could not be used."""
+
+    file: Path
+    line: int
+    reason: str
+    text: str
+    """Its beginning."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """All events of one run, on one time line."""
+
+    run_id: str
+    folder: Path
+    processes: tuple[Process, ...]
+    """Ordered by attempt, then rank."""
+    events: pa.Table
+    """In `EVENTS`."""
+    start_s: tuple[float, ...]
+    """Per process: run time at which the process began (`Process.lived_s` before its recorder opened),
+    seconds after the first process of the run began; steps of the wall clock are taken out where
+    the monotonic clock allows."""
+    origin_s: float
+    """Wall clock of run time 0, seconds since 1970."""
+    rejects: tuple[Reject, ...] = ()
+    remarks: tuple[str, ...] = field(default=())
+    """What had to be guessed or mended: clocks, missing ranks, cut lines."""
+
+    @property
+    def attempts(self) -> int:
+        """How often the run was started."""
+        return 1 + max(process.attempt for process in self.processes)
