@@ -1,0 +1,180 @@
+"""Where the wall time of a run went: `breakdown`, and what it gives."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.runs.goodput.attempts import AttemptAccount, attempt_accounts
+from holdfast.runs.goodput.checkpoint_costs import CheckpointCosts, checkpoint_costs
+from holdfast.runs.goodput.expected import Expected, expected_of
+from holdfast.runs.goodput.failure_rate import failure_rate, interruptions
+from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
+from holdfast.runs.goodput.remarks import remarks_of
+from holdfast.runs.goodput.rolling import RollingEttr, rolling_ettr
+from holdfast.runs.goodput.work import Replays, Work, replays_of, work_of
+from holdfast.runs.recording.events import RecordedRun, Reject
+from holdfast.runs.recording.reading import read_run
+
+SILENT_S = 60.0
+"""A run without an end whose last sign of life is older no longer runs."""
+MOST_REJECTS = 100
+"""Unusable lines that the JSON shows; their number is always given."""
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Where the wall time of a run went. Times of the run count from `began_s`."""
+
+    run_id: str
+    folder: Path
+    began_s: float
+    """Seconds since 1970: the first submission where it is known, else the first process's start."""
+    running: bool
+    """It has no end yet and was alive within the last minute."""
+    wall_s: float
+    """To the last sign of life."""
+    parts: Mapping[str, float]
+    """Seconds by part (`ledger.PARTS`), mean over the ranks; they sum to `wall_s`."""
+    gpu_hours: Mapping[str, float]
+    """The same in hours times accelerators; a gap counts those of the attempt after it."""
+    attempts: tuple[AttemptAccount, ...]
+    work: Work
+    replays: tuple[Replays, ...]
+    """What each attempt did again, those that did."""
+    checkpoints: CheckpointCosts
+    expected: Expected
+    rolling: RollingEttr
+    rejects: tuple[Reject, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def ettr(self) -> float:
+        """Productive time over wall time."""
+        return self.parts["productive"] / self.wall_s if self.wall_s > 0 else 0.0
+
+    @property
+    def interruptions(self) -> int:
+        """Attempts that did not end by themselves."""
+        return interruptions(self.attempts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast runs report``; units are in the names."""
+        steps = [each.first_step for each in self.replays]
+        lasts = [each.last_step for each in self.replays]
+        return {
+            "run_id": self.run_id,
+            "attempts": len(self.attempts),
+            "wall_s": self.wall_s,
+            "parts": dict(self.parts),
+            "ettr": self.ettr,
+            "expected_ettr": self.expected.ettr,
+            "expected_ettr_with_other_losses": self.expected.with_other_losses,
+            "best_interval_s": self.expected.best_interval_s,
+            "best_interval_ettr": self.expected.best_interval_ettr,
+            "checkpoint": self.checkpoints.to_dict(),
+            "replayed_steps": {
+                "count": sum(each.count for each in self.replays),
+                "first": min(steps, default=None),
+                "last": max(lasts, default=None),
+                "by_attempt": [each.to_dict() for each in self.replays],
+            },
+            **self.work.to_dict(),
+            "began_s": self.began_s,
+            "running": self.running,
+            "interruptions": self.interruptions,
+            "nodes": self.expected.nodes,
+            "gpu_hours": dict(self.gpu_hours),
+            "failure_rate": None if self.expected.rate is None else self.expected.rate.to_dict(),
+            "expected": self.expected.to_dict(),
+            "attempt_table": [each.to_dict() for each in self.attempts],
+            "rolling": self.rolling.to_dict(),
+            "rejects": {
+                "count": len(self.rejects),
+                "lines": [
+                    {"file": str(each.file), "line": each.line, "reason": each.reason}
+                    for each in self.rejects[:MOST_REJECTS]
+                ],
+            },
+            "remarks": list(self.remarks),
+        }
+
+
+def breakdown(
+    run: RecordedRun | Path | str,
+    run_id: str | None = None,
+    *,
+    rate_per_node_day: float | None = None,
+    fleet: str | Path | None = None,
+    window_s: float | None = None,
+    now_s: float | None = None,
+) -> Breakdown:
+    """Say where the wall time of a run went, what its ETTR was, and what it should have been.
+
+    Args:
+        run: what `read_run` gave, or the folder that `RunRecorder` was given.
+        run_id: which run, where the folder holds several.
+        rate_per_node_day: failures per node and day for the expected ETTR, where you know them.
+        fleet: a store of `holdfast.fleet` to take that rate from; without either it is the run's own.
+        window_s: length of the rolling window; None: a tenth of the wall time.
+        now_s: seconds since 1970, to tell a run that goes on from one that was killed; None: now.
+
+    Raises:
+        InputError: no such run, a rate that makes no sense.
+    """
+    recorded = run if isinstance(run, RecordedRun) else read_run(run, run_id)
+    ledger = keep_books(recorded, window_s=window_s)
+    return account(
+        ledger, rate_per_node_day=rate_per_node_day, fleet=fleet, window_s=window_s, now_s=now_s
+    )
+
+
+def account(
+    ledger: Ledger,
+    *,
+    rate_per_node_day: float | None = None,
+    fleet: str | Path | None = None,
+    window_s: float | None = None,
+    now_s: float | None = None,
+) -> Breakdown:
+    """The breakdown of books that are kept already; arguments as `breakdown`."""
+    recorded, wall = ledger.run, ledger.window.wall_s
+    began = recorded.origin_s - ledger.window.shift_s
+    running = _runs_still(ledger, began + wall, time.time() if now_s is None else now_s)
+    work = work_of(ledger)
+    attempts = attempt_accounts(ledger, work.step_s_median, running)
+    checkpoints = checkpoint_costs(ledger)
+    rate = failure_rate(attempts, rate_per_node_day=rate_per_node_day, fleet=fleet)
+    gpus = [each.gpus for each in attempts]
+    return Breakdown(
+        run_id=recorded.run_id,
+        folder=recorded.folder,
+        began_s=began,
+        running=running,
+        wall_s=wall,
+        parts={name: math.fsum(ledger.by_attempt[:, place]) for place, name in enumerate(PARTS)},
+        gpu_hours={
+            name: float(np.dot(ledger.by_attempt[:, place], gpus)) / 3600
+            for place, name in enumerate(PARTS)
+        },
+        attempts=attempts,
+        work=work,
+        replays=replays_of(ledger),
+        checkpoints=checkpoints,
+        expected=expected_of(attempts, checkpoints, rate, step_s=work.step_s_mean, gpus=max(gpus)),
+        rolling=rolling_ettr(ledger, window_s),
+        rejects=recorded.rejects,
+        remarks=remarks_of(ledger, attempts, checkpoints),
+    )
+
+
+def _runs_still(ledger: Ledger, last_sign_s: float, now_s: float) -> bool:
+    """Whether the last attempt has no end and was alive a moment ago."""
+    last = [ledger.run.processes[index] for index in ledger.window.attempts[-1].processes]
+    return all(each.end == "none" for each in last) and now_s - last_sign_s < SILENT_S

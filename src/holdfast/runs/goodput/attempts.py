@@ -1,0 +1,163 @@
+"""What each attempt of a run did: its time, its steps, how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from holdfast.runs.goodput.ledger import PARTS, Ledger
+from holdfast.runs.goodput.spans import NO_STEP
+from holdfast.runs.recording.events import Process
+
+HUNG_STEPS = 10
+HUNG_LEAST_S = 1.0
+"""An attempt hung if its ranks lived on for ten steps, and for a second, without any progress."""
+
+Ending = Literal["clean", "exception", "signal", "killed", "running"]
+
+
+@dataclass(frozen=True)
+class AttemptAccount:
+    """One attempt."""
+
+    attempt: int
+    """1, 2, ..."""
+    begin_s: float
+    """Run time at which its first process started."""
+    end_s: float
+    """Run time of its last sign of life."""
+    ranks: int
+    """Ranks that were recorded."""
+    world_size: int
+    """Ranks that it had."""
+    missing_ranks: tuple[int, ...]
+    """Those of which nothing was recorded."""
+    nodes: tuple[str, ...]
+    gpus: float
+    """Of the recorded ranks."""
+    parts: dict[str, float]
+    """Seconds, mean over the ranks; ``down`` and ``queue`` are those before the attempt."""
+    first_step: int | None
+    """The first step that it completed."""
+    last_step: int | None
+    """The highest step that it completed."""
+    resumed_from: int | None
+    """The last step of the checkpoint that it loaded; None: from scratch, or unknown."""
+    replayed_steps: int
+    """How many of its steps had been done before."""
+    ended: Ending
+    """By what its first rank to go was ended; killed: no end was written."""
+    first_rank_gone: int | None
+    """The rank that fell silent first, where the end was not clean and no hang."""
+    stalled_s: float
+    """How long before its end the last rank made its last progress."""
+    hung: bool
+    """It lived on for many steps' time without progress."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """A row of ``attempt_table``."""
+        return {
+            "attempt": self.attempt,
+            "begin_s": self.begin_s,
+            "end_s": self.end_s,
+            "ranks": self.ranks,
+            "world_size": self.world_size,
+            "missing_ranks": list(self.missing_ranks),
+            "nodes": list(self.nodes),
+            "gpus": self.gpus,
+            "parts": self.parts,
+            "first_step": self.first_step,
+            "last_step": self.last_step,
+            "resumed_from": self.resumed_from,
+            "replayed_steps": self.replayed_steps,
+            "ended": self.ended,
+            "first_rank_gone": self.first_rank_gone,
+            "stalled_s": self.stalled_s,
+            "hung": self.hung,
+        }
+
+
+def attempt_accounts(
+    ledger: Ledger, median_step_s: float | None, running: bool
+) -> tuple[AttemptAccount, ...]:
+    """The attempts of a run, in their order.
+
+    Args:
+        ledger: the books.
+        median_step_s: length of a usual step; None without any.
+        running: the last attempt still runs as far as can be told.
+    """
+    spans, of = ledger.spans, ledger.attempt_of()
+    steps = ledger.steps()
+    attempt_of_step = of[spans.process[steps]]
+    accounts = []
+    last = len(ledger.window.attempts) - 1
+    for place, window in enumerate(ledger.window.attempts):
+        processes = [ledger.run.processes[index] for index in window.processes]
+        mine = steps[attempt_of_step == place]
+        numbers = spans.step[mine]
+        known = numbers != NO_STEP
+        replayed = np.unique(numbers[ledger.replayed[mine] & known])
+        ended, gone = _ending(ledger, window.processes, running and place == last)
+        progress = max(spans.progress_s[list(window.processes)].tolist())
+        stalled = _stalled(ledger, window.processes, progress, window.end_s)
+        usual = 0.0 if median_step_s is None else median_step_s
+        hung = ended != "clean" and stalled > max(HUNG_STEPS * usual, HUNG_LEAST_S)
+        world = max(max(p.world_size for p in processes), 1)
+        accounts.append(
+            AttemptAccount(
+                attempt=place + 1,
+                begin_s=window.begin_s,
+                end_s=window.end_s,
+                ranks=len(processes),
+                world_size=world,
+                missing_ranks=_missing(processes, world),
+                nodes=tuple(sorted({p.node for p in processes})),
+                gpus=float(sum(p.gpus for p in processes)),
+                parts=dict(zip(PARTS, ledger.by_attempt[place].tolist(), strict=True)),
+                first_step=int(numbers[known][0]) if known.any() else None,
+                last_step=int(numbers[known].max()) if known.any() else None,
+                resumed_from=max(
+                    (p.resumed_from for p in processes if p.resumed_from is not None), default=None
+                ),
+                replayed_steps=int(replayed.size),
+                ended=ended,
+                first_rank_gone=None if hung else gone,
+                stalled_s=stalled,
+                hung=hung,
+            )
+        )
+    return tuple(accounts)
+
+
+def _ending(ledger: Ledger, members: Sequence[int], running: bool) -> tuple[Ending, int | None]:
+    """How an attempt ended, and the rank that went first: the others follow it, each in its way."""
+    processes = ledger.run.processes
+    unclean = [index for index in members if processes[index].end != "clean"]
+    if not unclean:
+        return "clean", None
+    if running and all(processes[index].end == "none" for index in unclean):
+        return "running", None
+    first = min(unclean, key=lambda index: (float(ledger.last_s[index]), processes[index].rank))
+    end = processes[first].end
+    if end == "clean" or end == "none":
+        return "killed", processes[first].rank
+    return end, processes[first].rank
+
+
+def _stalled(ledger: Ledger, members: Sequence[int], progress_s: float, end_s: float) -> float:
+    """Time without progress before the end; none while a rank was in a span that a kill left open."""
+    spans = ledger.spans
+    for index in members:
+        mine = slice(int(spans.first[index]), int(spans.first[index + 1]))
+        if np.any(spans.row[mine] < 0):
+            return 0.0
+    return max(end_s - progress_s, 0.0)
+
+
+def _missing(processes: Sequence[Process], world_size: int) -> tuple[int, ...]:
+    seen = {process.rank for process in processes}
+    return tuple(rank for rank in range(world_size) if rank not in seen)

@@ -1,0 +1,133 @@
+"""The charts of a run report hold what the breakdown says: sums, shares and places worked out again."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from goodput.building import ORIGIN_S, Script, recorded
+
+from holdfast.report import Figure
+from holdfast.runs.goodput import figures, model_figures, step_figures
+from holdfast.runs.goodput.accounting import Breakdown, account
+from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
+from holdfast.runs.goodput.wording import PARTS_IN_WORDS
+
+
+@pytest.fixture(scope="module")
+def ledger() -> Ledger:
+    """Two ranks that drift apart; killed in a checkpoint, then done."""
+    scripts = []
+    for rank in range(2):
+        late = 0.3 * rank
+        first = Script(rank=rank, world_size=2, lived_s=1 + late, ready=2, submitted_s=-4)
+        first.span("data_wait", 2, 2.7).steps(1, 20, 2.7, 0.5)
+        first.at("begin", 12.7, what="checkpoint").span("checkpoint", 12.7, 13.2, step=20)
+        first.steps(21, 10, 13.2, 0.5).at("begin", 18.2, what="checkpoint")
+        first.at("published", 14.0, step=20).at("alive", 19.4)
+        again = Script(rank=rank, world_size=2, attempt=1, start_s=30 + late, ready=1, end="clean")
+        again.resumed_from = 20
+        again.steps(21, 30, 1, 0.5).span("evaluation", 16, 17.5)
+        scripts += [first, again]
+    return keep_books(recorded(scripts))
+
+
+@pytest.fixture(scope="module")
+def made(ledger: Ledger) -> Breakdown:
+    return account(ledger, now_s=ORIGIN_S + 1e6)
+
+
+def layers(figure: Figure | None) -> list[list[dict[str, Any]]]:
+    """The rows of each layer that has its own, else those of the whole."""
+    assert figure is not None
+    chart: Any = figure.chart
+    spec = chart.to_dict(context={"pre_transform": False})
+    parts = [part for part in spec.get("layer", [spec]) if "data" in part] or [spec]
+    named = spec.get("datasets", {})
+    return [
+        named[part["data"]["name"]] if "name" in part["data"] else part["data"]["values"]
+        for part in parts
+    ]
+
+
+def test_bins_add_up_to_the_parts_of_every_attempt(ledger: Ledger) -> None:
+    assert ledger.binned.sum(axis=2) == pytest.approx(ledger.by_attempt, abs=1e-9)
+
+
+def test_waterfall_goes_down_from_the_wall_time_to_the_productive(made: Breakdown) -> None:
+    (rows,) = layers(figures.waterfall(made))
+    assert rows[0]["name"] == "wall time"
+    assert rows[0]["high"] == pytest.approx(sum(made.gpu_hours.values()) * 60)
+    at = rows[0]["high"]
+    for row in rows[1:-1]:
+        assert row["high"] == pytest.approx(at)
+        at = row["low"]
+    assert rows[-1]["name"] == "productive steps"
+    assert (rows[-1]["low"], rows[-1]["high"]) == (0, pytest.approx(at))
+    assert at == pytest.approx(made.gpu_hours["productive"] * 60)
+    assert sum(row["share"] for row in rows[1:]) == pytest.approx(1)
+
+
+def test_areas_of_the_time_line_are_the_parts(ledger: Ledger, made: Breakdown) -> None:
+    rows = layers(figures.time_line(ledger, made))[0]
+    for attempt in made.attempts:
+        for part in PARTS:
+            area = math.fsum(
+                row["share"] * (row["to"] - row["from"]) / 1000
+                for row in rows
+                if row["key"] == part and row["attempt"] == str(attempt.attempt)
+            )
+            assert area == pytest.approx(attempt.parts[part], abs=0.05), (attempt.attempt, part)
+    for row in rows:
+        assert row["drawn"] >= row["to"] > row["from"]
+
+
+def test_marks_of_the_time_line(ledger: Ledger, made: Breakdown) -> None:
+    _, complete, cut = layers(figures.time_line(ledger, made))
+    assert [mark["text"] for mark in complete] == ["checkpoint of step 20 complete"]
+    assert complete[0]["at"] / 1000 == pytest.approx(ORIGIN_S + 15, abs=0.002)
+    assert [mark["text"] for mark in cut] == ["killed, rank 0 first"]
+
+
+def test_many_attempts_share_a_lane() -> None:
+    run = recorded([Script(attempt=k, start_s=3.0 * k).steps(1, 2, 0, 1.0) for k in range(60)])
+    books = keep_books(run)
+    drawn = figures.time_line(books, account(books, now_s=ORIGIN_S + 1e6))
+    rows = layers(drawn)[0]
+    assert {row["attempt"] for row in rows} == {"all"}
+    assert max(row["bottom"] for row in rows) <= 1
+
+
+def test_rolling_windows_are_shares_of_the_window(ledger: Ledger, made: Breakdown) -> None:
+    window = made.rolling
+    assert window.window_s == pytest.approx(made.wall_s / 10, rel=0.02)
+    assert window.end_s[0] == pytest.approx(window.window_s)
+    assert window.end_s[-1] == pytest.approx(made.wall_s)
+    # The last window: the evaluation is 1.5 s of it, one rank ends 0.3 s after the other.
+    assert window.ettr[-1] == pytest.approx(1 - (1.5 + 0.3) / window.window_s, abs=0.05)
+    whole = account(ledger, window_s=1e9, now_s=0.0).rolling
+    assert whole.ettr == (pytest.approx(made.ettr),)
+
+
+def test_histogram_holds_every_step(ledger: Ledger) -> None:
+    times = step_figures.step_times(ledger)
+    assert times is not None
+    bars = layers(step_figures.histogram(times))[0]
+    assert sum(bar["steps"] for bar in bars) == 120
+    assert [row["longest_s"] for row in times.by_attempt.to_pylist()] == pytest.approx([0.5, 0.5])
+
+
+def test_interval_curve_goes_through_its_marks(made: Breakdown) -> None:
+    curve, _, marks, *_ = layers(model_figures.interval_curve(made.expected))
+    assert [mark["text"][:4] for mark in marks] == ["now ", "best"]
+    for mark in marks:
+        below = [row for row in curve if row["interval"] <= mark["interval"]][-1]
+        above = next(row for row in curve if row["interval"] >= mark["interval"])
+        low, high = sorted([below["ettr"], above["ettr"]])
+        assert low - 0.01 <= mark["ettr"] <= high + 0.01
+        assert below["low"] <= mark["ettr"] <= below["high"]
+
+
+def test_colours_of_the_parts_differ() -> None:
+    assert len({words.colour for words in PARTS_IN_WORDS.values()}) == len(PARTS)
