@@ -1,0 +1,1 @@
+"""Hangs: PyTorch Flight Recorder dumps of all ranks -> one verdict."""

@@ -1,0 +1,187 @@
+"""All dumps on one table: the same group and the same operation have the same number on every rank.
+
+Process ids of groups (``pg_id``) differ from rank to rank and are not used: a group is its name, its
+description and its members. Its collectives are numbered alike on all members, so the number says
+where each rank is. Ring buffers forget their oldest entries, each rank at another place: what only
+some ranks still hold is never compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from holdfast.runs.flight.coalescing import with_shared_fates
+from holdfast.runs.flight.record import ENTRY, Dump, Group, Operation
+
+DEFAULT = "default_pg"
+"""PyTorch's description of the group of all ranks."""
+
+ROW = np.dtype(
+    [
+        ("rank", np.int64),
+        ("group", np.int32),  # index into `Alignment.groups`; -1 belongs to none
+        ("sequence", np.int64),
+        ("operation", np.int32),  # index into `Alignment.operations`
+        ("state", np.int8),
+        ("p2p", np.bool_),
+        ("created_ns", np.int64),
+        ("timeout_ms", np.int64),
+        ("record", np.int64),
+        ("place", np.int64),  # position in the rank's dump: what came first there is smaller
+    ],
+    align=True,
+)
+
+
+@dataclass(frozen=True)
+class AlignedGroup:
+    """A process group, as all dumps together know it."""
+
+    name: str
+    description: str
+    ranks: tuple[int, ...]
+    """Global ranks of the members that are known, in order."""
+    complete: bool
+    """Whether these are all of them: the dumps list them. Else they are those seen in it."""
+
+    @property
+    def label(self) -> str:
+        """The description, where the user gave one, else the name."""
+        return self.name if self.description in ("", "undefined") else self.description
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Every entry of every rank. The central table of the verdict."""
+
+    dumps: Mapping[int, Dump]
+    """Rank -> dump."""
+    world: tuple[int, ...]
+    """Every rank that the dumps know of, with a dump or without."""
+    world_complete: bool
+    """Whether the dumps say how many ranks there are."""
+    groups: tuple[AlignedGroup, ...]
+    operations: tuple[Operation, ...]
+    rows: NDArray[np.void]
+    """In `ROW`, ordered by group, then rank, then place."""
+    bounds: NDArray[np.intp]
+    """Where the rows of each group begin; one more, where the last end."""
+
+    def of_group(self, group: int) -> NDArray[np.void]:
+        """The rows of one group."""
+        return self.rows[self.bounds[group] : self.bounds[group + 1]]
+
+    def lost(self, rank: int) -> int:
+        """How many of its oldest entries a rank's ring buffer has forgotten."""
+        entries = self.dumps[rank].entries
+        return int(entries["record"].min()) if len(entries) else 0
+
+
+def align(dumps: Mapping[int, Dump]) -> Alignment:
+    """Put the dumps of one job on one table."""
+    world, complete = _world(dumps)
+    groups, places = _groups(dumps, world, complete)
+    operations: dict[Operation, int] = {}
+    own = [with_shared_fates(dump) for dump in dumps.values()]
+    lengths = [len(entries) for entries in own]
+    entries = np.concatenate(own) if own else np.empty(0, ENTRY)
+    rows = np.empty(len(entries), ROW)
+    for name in ("sequence", "state", "p2p", "created_ns", "timeout_ms", "record"):
+        rows[name] = entries[name]
+    rows["rank"] = np.repeat([*dumps], lengths)
+    rows["place"] = np.arange(len(entries)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    known = [
+        [operations.setdefault(each, len(operations)) for each in dump.operations]
+        for dump in dumps.values()
+    ]
+    rows["operation"] = _renumbered(entries["operation"], known, lengths)
+    rows["group"] = _renumbered(entries["group"], [places[rank] for rank in dumps], lengths)
+    # Dumps come in the order of their ranks, entries in that of their places: a stable sort keeps both.
+    # Few groups are the rule, and 16 bits are sorted by counting.
+    group = rows["group"].astype(np.int16 if len(groups) < 1 << 15 else np.int32)
+    order = np.argsort(group, kind="stable")
+    bounds = np.searchsorted(group[order], np.arange(len(groups) + 1))
+    return Alignment(dumps, world, complete, groups, tuple(operations), rows[order], bounds)
+
+
+def _renumbered(
+    own: NDArray[np.int32], meant: Sequence[Sequence[int]], lengths: Sequence[int]
+) -> NDArray[np.int64]:
+    """Indices into each dump's table -> indices into the table of all; -1 stays."""
+    sizes = [len(each) for each in meant]
+    starts = np.repeat(np.cumsum(sizes) - sizes, lengths)
+    flat = np.array([*chain.from_iterable(meant), -1])
+    return flat[np.where(own < 0, -1, own + starts)]
+
+
+def _world(dumps: Mapping[int, Dump]) -> tuple[tuple[int, ...], bool]:
+    ranks = set(dumps)
+    complete = False
+    for dump in dumps.values():
+        if dump.world_size is not None:
+            ranks |= set(range(min(dump.world_size, 1 << 22)))
+            complete = True
+        for (_, description), members in dump.members.items():
+            ranks |= set(members)
+            complete |= description == DEFAULT
+        # Gloo tells the ranks of one group and not which; from 0 without a gap it is the world.
+        complete |= dump.unnamed_members == tuple(range(len(dump.unnamed_members))) != ()
+        ranks |= set(dump.unnamed_members)
+    if max(ranks) < 1 << 22:
+        ranks |= set(range(max(ranks)))  # ranks have no gaps
+    return tuple(sorted(ranks)), complete
+
+
+def _groups(
+    dumps: Mapping[int, Dump], world: tuple[int, ...], complete: bool
+) -> tuple[tuple[AlignedGroup, ...], dict[int, list[int]]]:
+    """All groups, and for each rank the index of each of its own."""
+    seen: dict[tuple[Group, tuple[int, ...]], list[int]] = {}
+    for rank, dump in dumps.items():
+        for group in dump.groups:
+            seen.setdefault((group, _told_members(dump, group)), []).append(rank)
+    known: dict[tuple[Group, tuple[int, ...]], int] = {}
+    found: list[AlignedGroup] = []
+    for group, members in seen:
+        if members:
+            known[(group, members)] = len(found)
+            found.append(AlignedGroup(*group, members, True))
+    places: dict[int, list[int]] = {rank: [] for rank in dumps}
+    for rank, dump in dumps.items():
+        for group in dump.groups:
+            key = (group, _told_members(dump, group))
+            if key not in known:
+                known[key] = _untold(key, seen[key], known, found, world, complete)
+            places[rank].append(known[key])
+    return tuple(found), places
+
+
+def _told_members(dump: Dump, group: Group) -> tuple[int, ...]:
+    if group in dump.members:
+        return dump.members[group]
+    return next((ranks for (name, _), ranks in dump.members.items() if name == group[0]), ())
+
+
+def _untold(
+    key: tuple[Group, tuple[int, ...]],
+    ranks: list[int],
+    known: dict[tuple[Group, tuple[int, ...]], int],
+    found: list[AlignedGroup],
+    world: tuple[int, ...],
+    complete: bool,
+) -> int:
+    """The group of dumps that do not say who is in it: the one that others describe, or a new one."""
+    group = key[0]
+    same = [place for (other, members), place in known.items() if other == group and members]
+    fitting = [place for place in same if set(ranks) <= set(found[place].ranks)]
+    if len(fitting) == 1:
+        return fitting[0]
+    everybody = group[1] == DEFAULT
+    members = world if everybody else tuple(ranks)
+    found.append(AlignedGroup(*group, members, everybody and complete))
+    return len(found) - 1

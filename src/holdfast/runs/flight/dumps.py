@@ -1,0 +1,357 @@
+"""Finding the dumps of a run, and reading them: one `Dump` a rank, and what was set aside and why.
+
+The files are opened by processes of their own (`reading_process`), two at a time by default: a hostile file
+cannot reach this one, and the work is spread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast import progress
+from holdfast.errors import InputError
+from holdfast.runs.flight.record import ENTRY, Dump, Operation
+
+NOT_DUMPS = {
+    ".jsonl",
+    ".lock",
+    ".log",
+    ".txt",
+    ".md",
+    ".html",
+    ".py",
+    ".toml",
+    ".csv",
+    ".tmp",
+    ".yaml",
+}
+"""Endings of files beside dumps that are passed over in a folder."""
+RECORDS = "flight"
+"""Folder of a recorded run in which the dumps of its launches lie."""
+BYTES_A_PROCESS = 4 << 20
+"""Less is not worth a second process."""
+MANY_BYTES = 32 << 20
+"""More are read by compiled code, which takes half a second to load."""
+READER = ["-m", "holdfast.runs.flight.reading_process"]
+HOW_TO_NAME = "name each file after its rank, for example rank_3.json or nccl_trace_rank_3"
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A file that takes no part in the verdict."""
+
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Dumps:
+    """The dumps of one moment of one run."""
+
+    by_rank: Mapping[int, Dump]
+    """Ordered by rank."""
+    set_aside: tuple[SetAside, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def find_dumps(places: Sequence[str | Path]) -> list[Path]:
+    """The files that may be dumps: those named, and all below the folders named.
+
+    Of a folder that holds folders named ``flight``, as a recorded run does, only what is in those.
+
+    Raises:
+        InputError: if a place does not exist, or none holds a file.
+    """
+    found: dict[Path, None] = {}
+    for place in map(Path, places):
+        if place.is_dir():
+            for file in sorted(_below(place)):
+                hidden = file.name.startswith(".") or file.suffix in NOT_DUMPS
+                if file.is_file() and not hidden:
+                    found[file] = None
+        elif place.exists():
+            found[place] = None
+        else:
+            raise InputError("there is no such file or folder", path=place)
+    if not found:
+        raise _nothing_there(places)
+    return list(found)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    records = [each for each in folder.rglob(RECORDS) if each.is_dir()]
+    for each in records or [folder]:
+        yield from each.rglob("*")
+
+
+def _nothing_there(places: Sequence[str | Path]) -> InputError:
+    return InputError(
+        "there is no flight record",
+        path=", ".join(map(str, places)),
+        expected="dumps of PyTorch's flight recorder, one a rank, JSON or pickle",
+        remedy="set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 before the run, give the "
+        "recorder hang_after_s, or call holdfast.runs.dump_flight_record in each process",
+    )
+
+
+def read_dumps(places: Sequence[str | Path], processes: int | None = None) -> Dumps:
+    """Read every dump, and sort out which rank each one is of.
+
+    Args:
+        places: files and folders.
+        processes: that read side by side; by default as many as there are processors.
+
+    Raises:
+        InputError: if none can be read, or it cannot be told which rank a dump is of.
+    """
+    files = find_dumps(places)
+    named = {Path(place) for place in places}
+    dumps: list[Dump] = []
+    aside: list[SetAside] = []
+    for file, told in _read_all(files, processes):
+        if isinstance(told, Dump):
+            dumps.append(told)
+        elif not told.foreign or file in named or _is_called_a_rank(file):
+            aside.append(SetAside(str(file), told.reason))
+    if not dumps and not aside:
+        raise _nothing_there(places)
+    if not dumps:
+        shown = "; ".join(f"{Path(each.file).name}: {each.reason}" for each in aside[:3])
+        raise InputError(
+            f"none of {len(aside):,} files is a flight record that can be read",
+            path=aside[0].file if len(aside) == 1 else Path(os.path.commonpath(files)),
+            found=shown,
+            expected="JSON or pickles as PyTorch's flight recorder writes them",
+        )
+    return _by_rank([_ranked(dump) for dump in dumps], aside)
+
+
+def read_frames(wanted: Mapping[str, Sequence[int]]) -> dict[str, dict[int, list[dict[str, Any]]]]:
+    """The stacks of some entries, in a second reading of the few files that hold them.
+
+    Args:
+        wanted: file -> `record` of its entries.
+
+    Returns:
+        File -> record -> frames, innermost first; without those that have no stack.
+    """
+    if not wanted:
+        return {}
+    request = {"files": list(wanted), "records": [list(map(int, each)) for each in wanted.values()]}
+    found: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    for file, told in _ask(request):
+        frames = told.get("frames", {})
+        found[str(file)] = {int(record): each for record, each in frames.items()}
+    return found
+
+
+# --- Which rank ----------------------------------------------------------------------------------
+
+
+def rank_in_name(name: str) -> tuple[int, bool] | None:
+    """The rank that a file name tells, and whether it says that it is one.
+
+    ``node7-gpu1-nccl_trace_rank_12`` -> (12, True); ``trace.3.json`` -> (3, False).
+    """
+    named = re.findall(r"rank[-_. ]?(\d+)", name, re.IGNORECASE)
+    if named:
+        return int(named[-1]), True
+    stem = re.sub(r"(\.(json|pkl|pickle|pt|bin|gz|dump|trace))+$", "", name, flags=re.IGNORECASE)
+    last = re.search(r"(\d+)$", stem)
+    return (int(last[1]), False) if last else None
+
+
+def _is_called_a_rank(file: Path) -> bool:
+    told = rank_in_name(file.name)
+    return told is not None and told[1]
+
+
+def _ranked(dump: Dump) -> Dump:
+    if dump.rank is not None:
+        return dump
+    told = rank_in_name(Path(dump.file).name)
+    if told is None:
+        raise InputError(
+            "neither the name nor the content of this dump tells its rank",
+            path=dump.file,
+            remedy=HOW_TO_NAME,
+        )
+    return replace(dump, rank=told[0])
+
+
+def _by_rank(dumps: Sequence[Dump], aside: list[SetAside]) -> Dumps:
+    """One dump a rank. Of several moments (folders) the newest; of several formats the fullest."""
+    remarks: list[str] = []
+    folders: dict[Path, list[Dump]] = defaultdict(list)
+    for dump in dumps:
+        folders[Path(dump.file).parent].append(dump)
+    chosen: dict[int, Dump] = {}
+    for folder in sorted(folders, key=lambda each: _newest(folders[each]), reverse=True):
+        ranks = {dump.rank for dump in folders[folder]}
+        if chosen.keys() & ranks:  # the same ranks at another moment
+            remarks.append(
+                f"{folder} holds {len(ranks):,} older dumps of the same ranks; name it to judge them"
+            )
+            continue
+        for dump in folders[folder]:
+            _choose(dump, chosen, aside)
+    return Dumps(dict(sorted(chosen.items())), tuple(aside), tuple(remarks))
+
+
+def _choose(dump: Dump, chosen: dict[int, Dump], aside: list[SetAside]) -> None:
+    assert dump.rank is not None
+    other = chosen.setdefault(dump.rank, dump)
+    if other is dump:
+        return
+    for each in (dump, other):
+        told = rank_in_name(Path(each.file).name)
+        if told is not None and not told[1] and _fingerprint(dump) != _fingerprint(other):
+            raise InputError(
+                f"two different dumps seem to be of rank {dump.rank}",
+                found=f"{other.file} and {dump.file}",
+                remedy=HOW_TO_NAME,
+            )
+    better, worse = sorted((dump, other), key=_fullness, reverse=True)
+    chosen[dump.rank] = better
+    aside.append(SetAside(worse.file, f"a second dump of rank {dump.rank}; {better.file} is newer"))
+
+
+def _fullness(dump: Dump) -> tuple[int, int, bool]:
+    return _newest([dump]), len(dump.entries), dump.dumped_ns is not None
+
+
+def _newest(dumps: Sequence[Dump]) -> int:
+    """The time of the newest entry, nanoseconds since 1970; 0 without entries."""
+    return max((int(dump.entries["created_ns"].max(initial=0)) for dump in dumps), default=0)
+
+
+def _fingerprint(dump: Dump) -> tuple[int, int]:
+    return len(dump.entries), _newest([dump])
+
+
+# --- The reading processes -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Refused:
+    reason: str
+    foreign: bool
+
+
+def _read_all(files: Sequence[Path], processes: int | None) -> list[tuple[Path, Dump | _Refused]]:
+    """Every file with its dump or the reason why it has none, in the order of the files."""
+    sizes = [file.stat().st_size for file in files]
+    useful = 1 + sum(sizes) // BYTES_A_PROCESS
+    count = max(1, min(processes or os.cpu_count() or 1, len(files), useful))
+    known: dict[str, Operation] = {}
+    with (
+        progress.track("reading dumps", sum(sizes)) as tracker,
+        ThreadPoolExecutor(count) as pool,
+    ):
+
+        def read(part: Sequence[Path]) -> list[tuple[Path, Dump | _Refused]]:
+            answers: list[tuple[Path, Dump | _Refused]] = []
+            request = {"files": [str(file) for file in part], "many": sum(sizes) > MANY_BYTES}
+            for file, told in _ask(request):
+                tracker.advance(file.stat().st_size)
+                refused = told.get("refused")
+                answer = _dump(file, told, known) if refused is None else None
+                answers.append((file, answer or _Refused(str(refused), "foreign" in told)))
+            return answers
+
+        parts = list(pool.map(read, [files[first::count] for first in range(count)]))
+    answers = {file: told for part in parts for file, told in part}
+    return [(file, answers[file]) for file in files]
+
+
+def _ask(request: Mapping[str, Any]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each file of a request with its answer.
+
+    A file that ends the reading process is blamed for it, and the others go to a fresh one.
+    """
+    files = [Path(file) for file in request["files"]]
+    records = request.get("records")
+    first = 0
+    while first < len(files):
+        rest: dict[str, Any] = {**request, "files": [str(file) for file in files[first:]]}
+        if records is not None:
+            rest["records"] = records[first:]
+        for told in _one_process(rest):
+            yield files[first], told
+            first += 1
+        if first < len(files):
+            why = "it ended the process that read it: it needs too much memory or time"
+            yield files[first], {"refused": why}
+            first += 1
+
+
+def _one_process(request: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    command = [sys.executable, *READER]
+    # The same code, wherever this process found it.
+    paths = [str(Path(__file__).resolve().parents[3]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(request).encode())
+        process.stdin.close()
+        while line := process.stdout.readline():
+            told = json.loads(line)
+            size = told.get("rows", 0) * ENTRY.itemsize
+            told["content"] = process.stdout.read(size)
+            if len(told["content"]) < size:
+                break
+            yield told
+
+
+def _dump(file: Path, told: Mapping[str, Any], known: dict[str, Operation]) -> Dump:
+    return Dump(
+        file=str(file),
+        rank=told["rank"],
+        version=told["version"],
+        world_size=told["world_size"],
+        dumped_ns=told["dumped_ns"],
+        host=told["host"],
+        groups=tuple((name, description) for name, description in told["groups"]),
+        members={(name, text): tuple(ranks) for name, text, ranks in told["members"]},
+        unnamed_members=tuple(told["unnamed_members"]),
+        operations=tuple(_operation(text, known) for text in told["operations"]),
+        entries=np.frombuffer(told["content"], dtype=ENTRY),
+        rows_set_aside=told["rows_set_aside"],
+        stacks=told["stacks"],
+        threads=tuple(told["threads"]),
+    )
+
+
+def _operation(text: str, known: dict[str, Operation]) -> Operation:
+    made = known.get(text)
+    if made is None:
+        told = json.loads(text)
+        made = known[text] = Operation(
+            name=told["name"],
+            backend=told["backend"],
+            input_sizes=tuple(map(tuple, told["input_sizes"])),
+            output_sizes=tuple(map(tuple, told["output_sizes"])),
+            input_dtypes=tuple(told["input_dtypes"]),
+            output_dtypes=tuple(told["output_dtypes"]),
+            peers=None if told["peers"] is None else tuple(told["peers"]),
+        )
+    return made

@@ -1,0 +1,167 @@
+"""The process that opens dumps: it may be killed by one, and nothing else is lost.
+
+    python -m holdfast.runs.flight.reading_process < REQUEST
+
+The request, one JSON object, is ``{"files": [...]}``, with ``"many": true`` where compiled code pays, or
+``{"files": [...], "records": [[...], ...]}`` for the stacks of some entries of each file. For every
+file, in order, stdout gets one line of JSON
+(`about_dump`, or ``{"refused": why}``, or ``{"frames": {record: [...]}}``) and after a dump its rows,
+as `ENTRY` lays them out. A refusal has ``"foreign": true`` where the file is something else.
+
+Address space and processor time are limited, so that a file that claims terabytes or never ends takes down
+at most this process. The parent gives the rest of the files to a fresh one.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import sys
+import zlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import orjson
+
+from holdfast.runs.flight.compact import ForeignFileError, NoDumpError, compact, frames_of
+from holdfast.runs.flight.record import Dump
+from holdfast.runs.flight.restricted_unpickling import RefusedPickleError, load_plain
+
+if TYPE_CHECKING:
+    from holdfast.runs.flight.plain_pickles import PlainReader
+
+LARGEST = 256 << 20
+"""Bytes; a ring of 20,000 entries with stacks has some 10 MB."""
+ADDRESS_SPACE = 4 << 30
+"""Bytes beyond what the process starts with, and 16 times the file."""
+CPU_S = 30
+"""Processor time of a file, and a second a megabyte."""
+
+
+def read_document(path: Path) -> Any:
+    """What a JSON file or a pickle holds, gzipped or not; the content decides, not the name.
+
+    Raises:
+        NoDumpError: if it is none of them, is damaged, or is too large.
+        RefusedPickleError: see `load_plain`.
+    """
+    return _document(_content(path))
+
+
+def _document(content: bytes) -> Any:
+    if content.lstrip()[:1] == b"{":
+        try:
+            return orjson.loads(content)  # a megabyte a rank: half the time of `json`
+        except ValueError as error:
+            raise NoDumpError(f"damaged or truncated JSON: {error}"[:200]) from None
+        except RecursionError:
+            raise NoDumpError("damaged JSON: nested too deeply") from None
+    if content[:1] == b"\x80":
+        return load_plain(content)
+    raise ForeignFileError("it is neither JSON nor a pickle")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise NoDumpError(f"it cannot be read: {error.strerror}") from None
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = zlib.decompressobj(wbits=31).decompress(content, LARGEST + 1)
+        except zlib.error as error:
+            raise NoDumpError(f"damaged gzip: {error}") from None
+    if not content:
+        raise NoDumpError("it is empty")
+    if len(content) > LARGEST:
+        raise NoDumpError(f"it is larger than {LARGEST >> 20} MiB")
+    return content
+
+
+def about_dump(dump: Dump) -> dict[str, Any]:
+    """A dump without its rows, as JSON can hold it."""
+    return {
+        "version": dump.version,
+        "rank": dump.rank,
+        "world_size": dump.world_size,
+        "dumped_ns": dump.dumped_ns,
+        "host": dump.host,
+        "groups": dump.groups,
+        "members": [[*group, ranks] for group, ranks in dump.members.items()],
+        "unnamed_members": dump.unnamed_members,
+        # As texts: the parent knows most of them from other dumps and need not read them again.
+        "operations": [json.dumps(asdict(each)) for each in dump.operations],
+        "rows_set_aside": dump.rows_set_aside,
+        "stacks": dump.stacks,
+        "threads": dump.threads,
+        "rows": len(dump.entries),
+    }
+
+
+def main() -> None:
+    """Answer one request."""
+    request = json.load(sys.stdin)
+    files = [Path(name) for name in request["files"]]
+    records = request.get("records") or [None] * len(files)
+    # Dumps are trees, freed as they go; looking for cycles among them costs a third of the time.
+    gc.disable()
+    plain = _plain_reader() if request.get("many") else None
+    for path, wanted in zip(files, records, strict=True):
+        _limit(path)
+        _answer(path, wanted, plain, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+
+
+def _plain_reader() -> PlainReader:
+    from holdfast.runs.flight.plain_pickles import PlainReader  # compiled code: for many dumps
+
+    return PlainReader()
+
+
+def _read(path: Path, plain: PlainReader | None) -> Dump:
+    content = _content(path)
+    if plain is not None and content[:1] == b"\x80":
+        dump = plain.read(content, str(path))
+        if dump is not None:
+            return dump
+    return compact(_document(content), str(path))
+
+
+def _answer(path: Path, wanted: list[int] | None, plain: PlainReader | None, out: BinaryIO) -> None:
+    rows = b""
+    try:
+        if wanted is None:
+            dump = _read(path, plain)
+            told: dict[str, Any] = about_dump(dump)
+            rows = dump.entries.tobytes()
+        else:
+            told = {"frames": frames_of(read_document(path), wanted)}
+    except ForeignFileError as error:
+        told = {"refused": str(error), "foreign": True}
+    except (NoDumpError, RefusedPickleError) as error:
+        told = {"refused": str(error)}
+    except MemoryError:
+        told = {"refused": "it asks for more memory than a dump needs"}
+    out.write(json.dumps(told).encode() + b"\n" + rows)
+
+
+def _limit(path: Path) -> None:
+    size = path.stat().st_size if path.exists() else 0
+    pages = int(Path("/proc/self/statm").read_text().split()[0]) if sys.platform == "linux" else 0
+    _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + ADDRESS_SPACE + 16 * size)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + CPU_S + (size >> 20))
+
+
+def _lower(what: int, soft: int) -> None:
+    hard = resource.getrlimit(what)[1]
+    if hard != resource.RLIM_INFINITY:
+        soft = min(soft, hard)
+    resource.setrlimit(what, (soft, hard))
+
+
+if __name__ == "__main__":
+    main()

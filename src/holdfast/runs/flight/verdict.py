@@ -1,0 +1,207 @@
+"""The verdict on a hang: one sentence, and what it rests on.
+
+    read the dumps -> set those of other jobs aside -> put all on one table (`alignment`)
+    -> find what did not end (`stuck`) -> follow who waits for whom to the root (`waits`)
+    -> did ranks do different things before (`mismatches`)? -> verdict
+
+The rule is that of PyTorch's flight recorder guide and of Kokolis et al. (arXiv 2410.21680, section 6):
+the first collective that some members entered and others did not names the missing ranks; entered by
+all and not completed points to the network or a device. It is applied to every group, and the verdict is
+the one that the others follow from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from holdfast.runs.flight import sentences
+from holdfast.runs.flight.alignment import DEFAULT, Alignment, align
+from holdfast.runs.flight.dumps import Dumps, SetAside, read_dumps
+from holdfast.runs.flight.evidence import Evidence, gather
+from holdfast.runs.flight.mismatches import Mismatch, first_mismatch, unbalanced, unequal
+from holdfast.runs.flight.other_jobs import others
+from holdfast.runs.flight.stuck import StuckOperations, find_stuck
+from holdfast.runs.flight.waits import Root, find_root
+
+Verdict = Literal["missing_ranks", "stuck_inside", "mismatch", "no_hang", "inconclusive"]
+
+
+@dataclass(frozen=True)
+class HangVerdict:
+    """What stopped the run."""
+
+    verdict: Verdict
+    group: str | None
+    """The process group: its description, else its name. None where there is none to name."""
+    sequence: int | None
+    """Number of the collective in its group."""
+    collective: str | None
+    """For example ``all_reduce``."""
+    missing_ranks: tuple[int, ...]
+    """Global ranks that have not entered, and wait for nobody else."""
+    unknown_ranks: tuple[int, ...]
+    """Global ranks without a dump that may be to blame, or of which it cannot be told."""
+    sentence: str
+    """The verdict in words."""
+    evidence: Evidence
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form."""
+        return {
+            "verdict": self.verdict,
+            "group": self.group,
+            "sequence": self.sequence,
+            "collective": self.collective,
+            "missing_ranks": list(self.missing_ranks),
+            "unknown_ranks": list(self.unknown_ranks),
+            "sentence": self.sentence,
+            "evidence": self.evidence.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict before it is put into words."""
+
+    verdict: Verdict
+    root: Root | None = None
+    mismatch: Mismatch | None = None
+    missing: tuple[int, ...] = ()
+    unknown: tuple[int, ...] = ()
+    why: str = ""
+    """Of `inconclusive` and `no_hang`: the reason."""
+
+
+def hang(*places: str | Path, processes: int | None = None) -> HangVerdict:
+    """Which ranks stopped everybody, from the flight recorder dumps of all ranks.
+
+    Args:
+        places: folders with dumps, or files; JSON or pickles of any PyTorch since 2.1, NCCL or gloo,
+            gzipped or not, named after their ranks.
+        processes: that read the files; by default as many as there are processors.
+
+    Returns:
+        The verdict.
+
+    Raises:
+        InputError: if there are no dumps, none can be read, or their ranks cannot be told.
+    """
+    return judge_dumps(read_dumps(places, processes))
+
+
+def judge_dumps(dumps: Dumps) -> HangVerdict:
+    """The verdict on dumps that have been read."""
+    strangers = others(dumps.by_rank)
+    kept = {rank: dump for rank, dump in dumps.by_rank.items() if rank not in strangers}
+    aside = [*dumps.set_aside]
+    aside += [SetAside(dumps.by_rank[rank].file, why) for rank, why in strangers.items()]
+    table = align(kept)
+    stuck = find_stuck(table)
+    judged = judge(table, stuck)
+    evidence = gather(table, stuck, judged.root, judged.mismatch, aside, dumps.remarks)
+    place, sequence, operation = _named(judged)
+    return HangVerdict(
+        verdict=judged.verdict,
+        group=None if place is None else table.groups[place].label,
+        sequence=sequence,
+        collective=None if operation is None else table.operations[operation].name,
+        missing_ranks=judged.missing,
+        unknown_ranks=judged.unknown,
+        sentence=sentences.sentence(
+            table,
+            judged.verdict,
+            judged.root,
+            judged.mismatch,
+            judged.missing,
+            judged.unknown,
+            judged.why,
+            evidence,
+        ),
+        evidence=evidence,
+    )
+
+
+def judge(table: Alignment, stuck: StuckOperations) -> Judgement:
+    """The verdict without words: the root of the hang, or the divergence that came before it."""
+    root = find_root(stuck.operations)
+    mismatch = _earliest_mismatch(table)
+    if mismatch is not None and (root is None or _is_before(mismatch, root)):
+        return Judgement("mismatch", root, mismatch)
+    if root is None:
+        return _nobody_waits(table, stuck)
+    if root.kind == "circle":
+        return Judgement("mismatch", root)
+    operation = root.operations[0]
+    if root.kind in ("missing", "unknown"):
+        return Judgement("missing_ranks", root, None, root.culprits, operation.unknown)
+    return _all_inside(table, stuck, root)
+
+
+def _named(judged: Judgement) -> tuple[int | None, int | None, int | None]:
+    """Group, sequence and operation that the verdict is about."""
+    if judged.mismatch is not None:
+        rows = judged.mismatch.rows
+        return judged.mismatch.group, judged.mismatch.sequence, int(rows["operation"][0])
+    if judged.root is None:
+        return None, None, None
+    first = judged.root.operations[0]
+    return first.group, first.sequence, first.operation
+
+
+def _earliest_mismatch(table: Alignment) -> Mismatch | None:
+    found = [first_mismatch(table, group) for group in range(len(table.groups))]
+    return min(
+        (each for each in found if each is not None),
+        key=lambda each: int(each.rows["created_ns"].min()),
+        default=None,
+    )
+
+
+def _is_before(mismatch: Mismatch, root: Root) -> bool:
+    """Whether ranks diverged before they hung, or in the very operation."""
+    for each in root.operations:
+        if each.kind == "collective" and each.group == mismatch.group:
+            return mismatch.sequence <= each.sequence
+    return int(mismatch.rows["created_ns"].min()) <= root.operations[0].since_ns
+
+
+def _all_inside(table: Alignment, stuck: StuckOperations, root: Root) -> Judgement:
+    """Every known member entered: the network or a device, unless members are unknown."""
+    operation = root.operations[0]
+    group = table.groups[operation.group]
+    if operation.kind == "message":
+        both = np.array([*operation.waiting.values()], dtype=table.rows.dtype)
+        what = unequal(table, both)
+        if what:
+            return Judgement(
+                "mismatch", root, Mismatch(operation.group, operation.sequence, what, both)
+            )
+        return Judgement("stuck_inside", root)
+    at = table.of_group(operation.group)
+    at = at[~at["p2p"] & (at["sequence"] == operation.sequence)]
+    if unbalanced(table, at, len(group.ranks)):
+        return Judgement(
+            "mismatch", root, Mismatch(operation.group, operation.sequence, "size", at)
+        )
+    if group.complete:
+        return Judgement("stuck_inside", root)
+    if group.description == DEFAULT:
+        return Judgement("inconclusive", root, why="world")
+    busy = {rank for each in stuck.operations for rank in each.waiting}
+    idle = tuple(r for r in table.world if r not in busy and r not in group.ranks)
+    if idle:
+        return Judgement("inconclusive", root, unknown=idle, why="members")
+    return Judgement("stuck_inside", root)
+
+
+def _nobody_waits(table: Alignment, stuck: StuckOperations) -> Judgement:
+    absent = tuple(rank for rank in table.world if rank not in table.dumps)
+    if not len(table.rows):
+        return Judgement("inconclusive", unknown=absent, why="empty")
+    if absent:
+        return Judgement("inconclusive", unknown=absent, why="absent")
+    return Judgement("no_hang", why="older" if stuck.older else "")

@@ -1,0 +1,188 @@
+"""Random programs with a known fault, executed by brute force until they hang: is the fault named?"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_hangs import Call, Job, dump_of, random_job, run
+
+from holdfast.runs.flight.compact import compact
+from holdfast.runs.flight.dumps import Dumps
+from holdfast.runs.flight.verdict import HangVerdict, judge_dumps
+
+JOBS = st.tuples(st.integers(0, 10**9), st.integers(2, 9), st.integers(4, 40))
+RINGS = st.sampled_from([2000, 2000, 12, 5])
+
+
+def verdict(job: Job, ring: int = 2000, without: tuple[int, ...] = ()) -> HangVerdict:
+    dumps = {
+        rank: replace(compact(dump_of(job, rank, ring), f"rank_{rank}"), stacks=False)
+        for rank in range(len(job.programs))
+        if rank not in without
+    }
+    return judge_dumps(Dumps(dumps, ()))
+
+
+def made(seed: int, ranks: int, calls: int) -> tuple[random.Random, Job]:
+    draw = random.Random(seed)
+    return draw, random_job(draw, ranks, calls)
+
+
+def waits_for_nobody(job: Job) -> set[int]:
+    """Ranks that are in no operation and have not finished."""
+    return {
+        rank
+        for rank, entries in enumerate(job.entries)
+        if all(each["retired"] for each in entries) and job.position[rank] < len(job.programs[rank])
+    }
+
+
+@settings(deadline=None, max_examples=60)
+@given(JOBS, RINGS)
+def test_what_ends_is_no_hang(shape: tuple[int, int, int], ring: int) -> None:
+    _, job = made(*shape)
+    run(job)
+    assert job.ended
+    assert verdict(job, ring).verdict == "no_hang"
+
+
+@settings(deadline=None, max_examples=150)
+@given(JOBS, RINGS)
+def test_the_rank_that_stops_is_named(shape: tuple[int, int, int], ring: int) -> None:
+    draw, job = made(*shape)
+    culprit = draw.randrange(len(job.programs))
+    if not job.programs[culprit]:
+        return
+    job.stops_at[culprit] = draw.randrange(len(job.programs[culprit]))
+    run(job)
+    assert waits_for_nobody(job) == {culprit}
+    found = verdict(job, ring)
+    waiting = any(not each["retired"] for entries in job.entries for each in entries)
+    if not waiting:  # nobody needed it any more
+        assert found.verdict == "no_hang"
+        return
+    assert found.verdict == "missing_ranks", found.sentence
+    assert found.missing_ranks == (culprit,)
+    blocked = job.programs[culprit][job.stops_at[culprit] :]
+    assert found.group in {f"group{call.group}" for call in blocked}
+
+
+@settings(deadline=None, max_examples=60)
+@given(JOBS)
+def test_several_that_stop_are_all_that_may_be_named(shape: tuple[int, int, int]) -> None:
+    draw, job = made(*shape)
+    culprits = [rank for rank in draw.sample(range(len(job.programs)), 2) if job.programs[rank]]
+    for rank in culprits:
+        job.stops_at[rank] = draw.randrange(len(job.programs[rank]))
+    run(job)
+    found = verdict(job)
+    if found.verdict == "missing_ranks":
+        assert set(found.missing_ranks) <= set(culprits)
+        assert found.missing_ranks
+    else:
+        assert found.verdict == ("no_hang" if any(job.entries) else "inconclusive")
+        assert all(each["retired"] for entries in job.entries for each in entries)
+
+
+@settings(deadline=None, max_examples=80)
+@given(JOBS)
+def test_a_killed_rank_is_a_suspect(shape: tuple[int, int, int]) -> None:
+    draw, job = made(*shape)
+    culprit = draw.randrange(len(job.programs))
+    if not job.programs[culprit]:
+        return
+    job.stops_at[culprit] = draw.randrange(len(job.programs[culprit]))
+    run(job)
+    found = verdict(job, without=(culprit,))
+    others = [entries for rank, entries in enumerate(job.entries) if rank != culprit]
+    assert found.missing_ranks == ()
+    if any(not each["retired"] for entries in others for each in entries):
+        assert found.verdict == "missing_ranks"
+        assert found.unknown_ranks == (culprit,)
+        assert "left no dump" in found.sentence
+    else:
+        assert found.verdict in ("inconclusive", "no_hang")
+
+
+@settings(deadline=None, max_examples=100)
+@given(JOBS, st.sampled_from(["size", "kind"]))
+def test_another_call_is_a_mismatch_there(shape: tuple[int, int, int], fault: str) -> None:
+    draw, job = made(*shape)
+    culprit = draw.randrange(len(job.programs))
+    program = job.programs[culprit]
+    if not program:
+        return
+    place = draw.randrange(len(program))
+    call = program[place]
+    if fault == "size":
+        wrong = replace(call, size=call.size + len(job.groups[call.group]))
+    else:
+        wrong = replace(call, kind="all_to_all" if call.kind == "broadcast" else "broadcast")
+    job.programs[culprit] = [*program[:place], wrong, *program[place + 1 :]]
+    run(job)
+    found = verdict(job)
+    assert found.verdict == "mismatch", found.sentence
+    assert found.group == f"group{call.group}"
+    sequence = sum(each.group == call.group for each in program[: place + 1])
+    assert found.sequence == sequence
+    parts = found.evidence.differences
+    assert any(each["ranks"] == [culprit] for each in parts) or len(job.groups[call.group]) == 2
+
+
+@settings(deadline=None, max_examples=100)
+@given(JOBS)
+def test_a_skipped_call_is_seen_or_leaves_its_rank_behind(shape: tuple[int, int, int]) -> None:
+    """Where the next calls of the group look alike, only the end tells: the rank is one behind."""
+    draw, job = made(*shape)
+    culprit = draw.randrange(len(job.programs))
+    program = job.programs[culprit]
+    if not program:
+        return
+    place = draw.randrange(len(program))
+    job.programs[culprit] = [*program[:place], *program[place + 1 :]]
+    run(job)
+    found = verdict(job)
+    assert found.verdict in ("missing_ranks", "mismatch"), found.sentence
+    if found.verdict == "missing_ranks":
+        assert culprit in found.missing_ranks
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**9), st.integers(3, 8))
+def test_opposite_order_is_a_circle(seed: int, ranks: int) -> None:
+    """One rank calls the operations of two groups in the other order than the rest."""
+    draw = random.Random(seed)
+    job = random_job(draw, ranks, 0)
+    job.groups += [tuple(range(ranks))]
+    first, second = 0, len(job.groups) - 1
+    pair = [simulated_call(first), simulated_call(second)]
+    job.programs = [pair if rank else pair[::-1] for rank in range(ranks)]
+    run(job)
+    found = verdict(job)
+    assert found.verdict == "mismatch"
+    assert "circle" in found.sentence
+    assert {each["group"] for each in found.evidence.operations} == {
+        f"group{first}",
+        f"group{second}",
+    }
+
+
+def simulated_call(group: int) -> Call:
+    return Call(group, "all_reduce", 8)
+
+
+@pytest.mark.parametrize("late", [0, 3])
+def test_a_dump_that_is_older_than_the_others_is_not_blamed(late: int) -> None:
+    """A healthy job of which one rank was dumped earlier: it lacks what the others have completed."""
+    _, job = made(7, 4, 0)
+    job.programs = [[simulated_call(0)] * 10 for _ in range(4)]
+    run(job)
+    job.entries[late] = job.entries[late][:6]
+    job.entries[late][-1] |= {"state": "started", "retired": False}
+    found = verdict(job)
+    assert found.verdict == "no_hang"
+    assert f"rank {late} is older" in " ".join(found.evidence.remarks)
