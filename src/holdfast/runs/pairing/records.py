@@ -1,0 +1,310 @@
+"""Tests and their results: the two JSON-lines formats of the pair test.
+
+A *plan* is one object a test, as `plan` prints it:
+
+    {"round": 1, "test": "r1-0001", "nodes": ["node1", "node2"], "why": "pair", "repeats": 1}
+
+*Results* are one object an execution, appended when it is over and never changed:
+
+=============== =======================================================================
+``round``       of the plan
+``test``        identifier in the plan; a triple that ran as two pairs has ``.1`` and ``.2``
+``nodes``       the nodes that took part
+``attempt``     1, 2, ...: repeats of one test
+``outcome``     ``passed``, ``failed``, ``timed_out`` (it hung: counts as failed) or ``not_run``
+                (the test could not start: says nothing of the nodes)
+``exit_code``   of the command, 128 + number after a signal; null when it was stopped
+``seconds``     how long it ran
+``timed_out``   true: it was stopped at its time limit
+``started_at``  UTC, ISO 8601
+``command``     what was run
+``template``    the same with its placeholders
+``output_tail`` the end of what it printed
+=============== =======================================================================
+
+Only ``nodes`` and one of ``outcome``, ``exit_code`` and ``timed_out`` are needed, so that results of
+other tools can be brought in.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from holdfast.errors import InputError
+from holdfast.runs.pairing.nodes import checked_name
+
+Outcome = Literal["passed", "failed", "timed_out", "not_run"]
+
+MOST_REJECTED = 0.1
+"""Share of lines that may be unusable before a file of results is refused."""
+
+PLAN_KEYS = ("round", "test", "nodes")
+
+
+@dataclass(frozen=True)
+class PairTest:
+    """One test of a plan: a command to be run on two (or three) nodes together."""
+
+    round: int
+    test: str
+    """Identifier, unique over all rounds: ``r2-0003``."""
+    nodes: tuple[str, ...]
+    why: str = "pair"
+    """``pair`` (everyone is paired), ``suspect`` (a suspect beside a good node), ``suspects`` (two suspects
+    in a new combination), ``together`` and ``apart`` (to explain a contradiction), ``confirm`` (once
+    more, to be surer)."""
+    repeats: int = 1
+    """How often the command is run."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """One line of a plan."""
+        return {**asdict(self), "nodes": list(self.nodes)}
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """What one execution of a test showed; the fields are those of the format."""
+
+    nodes: tuple[str, ...]
+    outcome: Outcome
+    round: int = 1
+    test: str = ""
+    attempt: int = 1
+    exit_code: int | None = None
+    seconds: float | None = None
+    started_at: str | None = None
+    command: str = ""
+    template: str = ""
+    output_tail: str = ""
+
+    @property
+    def timed_out(self) -> bool:
+        """It was stopped at its time limit."""
+        return self.outcome == "timed_out"
+
+    @property
+    def failed(self) -> bool:
+        """It ended badly or not at all: evidence against its nodes."""
+        return self.outcome in ("failed", "timed_out")
+
+    def to_dict(self) -> dict[str, Any]:
+        """One line of results."""
+        return {
+            "round": self.round,
+            "test": self.test,
+            "nodes": list(self.nodes),
+            "attempt": self.attempt,
+            "outcome": self.outcome,
+            "exit_code": self.exit_code,
+            "seconds": self.seconds,
+            "timed_out": self.timed_out,
+            "started_at": self.started_at,
+            "command": self.command,
+            "template": self.template,
+            "output_tail": self.output_tail,
+        }
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A line of results that could not be used."""
+
+    line: int
+    reason: str
+    text: str
+    """Its beginning."""
+
+
+@dataclass(frozen=True)
+class Results(Sequence[PairResult]):
+    """The results of a file, in its order, and the lines that are none."""
+
+    rows: tuple[PairResult, ...]
+    set_aside: tuple[SetAside, ...] = ()
+    path: Path | None = None
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def line_of(record: PairTest | PairResult) -> str:
+    """A record as a line of JSON, with its newline."""
+    return json.dumps(record.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def read_plan(path: str | Path) -> list[PairTest]:
+    """The tests of a plan (``-``: standard input).
+
+    Raises:
+        InputError: if a line is no test, an identifier comes twice, or there is none at all.
+    """
+    tests: list[PairTest] = []
+    seen: set[str] = set()
+    for number, text in enumerate(_text(path).splitlines(), 1):
+        if not text.strip():
+            continue
+        try:
+            test = _test(_object(text))
+        except ValueError as error:
+            raise InputError(
+                f"this line is no test: {error}",
+                path=path,
+                place=f"line {number}",
+                found=text[:120],
+                expected='{"round": 1, "test": "r1-0001", "nodes": ["node1", "node2"]}',
+                remedy="write the plan with `holdfast runs pairtest plan`",
+            ) from None
+        if test.test in seen:
+            raise InputError(
+                f"the test {test.test!r} is there twice", path=path, place=f"line {number}"
+            )
+        seen.add(test.test)
+        tests.append(test)
+    return tests
+
+
+def read_results(path: str | Path) -> Results:
+    """The results in a file (``-``: standard input).
+
+    A half-written last line, as a kill leaves it, and other lines that are no results are set aside.
+
+    Raises:
+        InputError: if more than a tenth of the lines (and more than one) are no results.
+    """
+    rows: list[PairResult] = []
+    aside: list[SetAside] = []
+    for number, text in enumerate(_text(path).split("\n"), 1):
+        if not text.strip():
+            continue
+        try:
+            rows.append(_result(_object(text)))
+        except ValueError as error:
+            aside.append(SetAside(number, str(error), text[:120]))
+    if len(aside) > 1 and len(aside) > MOST_REJECTED * (len(rows) + len(aside)):
+        raise InputError(
+            f"{len(aside)} of {len(rows) + len(aside)} lines are no results: {aside[0].reason}",
+            path=path,
+            place=f"line {aside[0].line}",
+            found=aside[0].text,
+            expected='{"nodes": ["node1", "node2"], "exit_code": 0, ...}',
+            remedy="give the file that `holdfast runs pairtest run -o` wrote",
+        )
+    return Results(tuple(rows), tuple(aside), None if str(path) == "-" else Path(path))
+
+
+def as_results(results: Iterable[PairResult] | str | Path) -> Results:
+    """Results as given: a file's name, or results that are already read."""
+    if isinstance(results, (str, Path)):
+        return read_results(results)
+    if isinstance(results, Results):
+        return results
+    return Results(tuple(results))
+
+
+def renamed(test: PairTest, suffix: str, nodes: tuple[str, ...]) -> PairTest:
+    """A part of a test: some of its nodes under an identifier of its own."""
+    return replace(test, test=test.test + suffix, nodes=nodes)
+
+
+def _text(path: str | Path) -> str:
+    """The text of a file or of standard input; what is no UTF-8 is replaced."""
+    import sys
+
+    if str(path) == "-":
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
+    try:
+        return Path(path).read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        raise InputError("there is no such file", path=path) from None
+    except OSError as error:
+        raise InputError(f"this file cannot be read: {error.strerror}", path=path) from None
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError("no JSON") from None
+    if not isinstance(value, dict):
+        raise ValueError("no JSON object")  # noqa: TRY004 - one kind of error for a bad line
+    return value
+
+
+def _test(record: dict[str, Any]) -> PairTest:
+    for key in PLAN_KEYS:
+        if key not in record:
+            raise ValueError(f"{key!r} is missing")
+    return PairTest(
+        _whole(record, "round", 1),
+        _string(record, "test"),
+        _nodes(record),
+        _string(record, "why") or "pair",
+        _whole(record, "repeats", 1),
+    )
+
+
+def _result(record: dict[str, Any]) -> PairResult:
+    code = record.get("exit_code")
+    if code is not None and (isinstance(code, bool) or not isinstance(code, int)):
+        raise ValueError("'exit_code' is no whole number")
+    seconds = record.get("seconds")
+    if isinstance(seconds, bool) or not (seconds is None or isinstance(seconds, (int, float))):
+        raise ValueError("'seconds' is no number")
+    return PairResult(
+        nodes=_nodes(record),
+        outcome=_outcome(record, code),
+        round=_whole(record, "round", 1),
+        test=_string(record, "test"),
+        attempt=_whole(record, "attempt", 1),
+        exit_code=code,
+        seconds=seconds,
+        started_at=_string(record, "started_at") or None,
+        command=_string(record, "command"),
+        template=_string(record, "template"),
+        output_tail=_string(record, "output_tail"),
+    )
+
+
+def _outcome(record: dict[str, Any], code: int | None) -> Outcome:
+    said = record.get("outcome")
+    if said is not None:
+        if said not in get_args(Outcome):
+            raise ValueError(f"'outcome' is none of {', '.join(get_args(Outcome))}")
+        return cast("Outcome", said)
+    if record.get("timed_out") is True:
+        return "timed_out"
+    if code is None:
+        raise ValueError("neither 'outcome' nor 'exit_code' is there")
+    return "passed" if code == 0 else "failed"
+
+
+def _nodes(record: dict[str, Any]) -> tuple[str, ...]:
+    nodes = record.get("nodes")
+    if not isinstance(nodes, list) or not 2 <= len(nodes) <= 3:
+        raise ValueError("'nodes' is no list of two or three nodes")
+    if len(set(map(str, nodes))) < len(nodes):
+        raise ValueError("'nodes' names a node twice")
+    return tuple(checked_name(node) for node in nodes)
+
+
+def _whole(record: dict[str, Any], key: str, least: int) -> int:
+    value = record.get(key, least)
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{key!r} is no whole number from {least}")
+    return value
+
+
+def _string(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise ValueError(f"{key!r} is no text")  # noqa: TRY004 - one kind of error for a bad line
+    return value

@@ -1,0 +1,329 @@
+"""Runs the tests of a plan side by side, and the rounds that follow from what they show."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import InputError
+from holdfast.progress import Tracker, track
+from holdfast.runs.pairing.commands import Template
+from holdfast.runs.pairing.execution import GRACE_S, Execution, execute
+from holdfast.runs.pairing.outcomes import command_unusable, outcome_of
+from holdfast.runs.pairing.plan import plan_pairs
+from holdfast.runs.pairing.records import PairResult, PairTest, Results, read_results
+from holdfast.runs.pairing.results_file import ResultsFile
+from holdfast.runs.pairing.solve import PairVerdict, solve_pairs
+
+MOST_ROUNDS = 50
+"""Of `run_pairs(rounds=None)`: a limit that no test of nodes should meet."""
+DEFAULT_JOBS = 32
+DEFAULT_TIMEOUT_S = 300.0
+_FILES_EACH = 4  # descriptors that one running test holds, at most
+
+
+@dataclass(frozen=True)
+class PairRun:
+    """What was run, and what all results say now."""
+
+    ran: int
+    """Executions of this call."""
+    known: int
+    """Executions of its plan that were in the results already."""
+    rounds: int
+    """Rounds that this call went through."""
+    verdict: PairVerdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of the run."""
+        return {
+            "ran": self.ran,
+            "known": self.known,
+            "rounds_run": self.rounds,
+            **self.verdict.to_dict(),
+        }
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What all tests of a run share."""
+
+    template: Template
+    jobs: int
+    timeout_s: float
+    grace_s: float
+    not_run_codes: Collection[int]
+    output_dir: Path | None
+
+
+def run_pairs(
+    tests: Iterable[PairTest],
+    command: str,
+    results: str | Path | None = None,
+    *,
+    jobs: int = DEFAULT_JOBS,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    rounds: int | None = 1,
+    passes: int = 1,
+    confirm: bool = False,
+    not_run_codes: Collection[int] = (),
+    output_dir: str | Path | None = None,
+    on_result: Callable[[PairResult], None] | None = None,
+    grace_s: float = GRACE_S,
+) -> PairRun:
+    """Run a command on the nodes of every test of a plan, and write down how it ended.
+
+    Results that are there are not run again: a run that was interrupted is resumed by the same call. A node
+    is in one running test at a time. On SIGINT and SIGTERM the running tests are stopped, and not recorded.
+
+    Args:
+        tests: a plan, of one round or several.
+        command: for ``sh -c``, with placeholders: see `holdfast.runs.pairing.commands`.
+        results: the file to which each result is appended (see `holdfast.runs.pairing.records`).
+        jobs: tests that run side by side, at most.
+        timeout_s: time limit of one test; one that reaches it is stopped and counts as failed.
+        rounds: how many rounds: this plan, then those that `plan_pairs` finds next; None until nothing
+            is left to be told.
+        passes: of the following rounds, as `confirm`: see `plan_pairs`.
+        confirm: test faulty nodes again that are less than sure.
+        not_run_codes: exit codes by which the command says that it could not test (a node is down).
+        output_dir: a folder for all that each test prints.
+        on_result: called with each new result.
+        grace_s: between SIGTERM and SIGKILL.
+
+    Returns:
+        Counts, and the verdict on all results.
+
+    Raises:
+        InputError: if a placeholder is unknown, the command cannot be run at all (exit codes 126 and 127
+            before any test passed), the results were made by another command or are being written.
+    """
+    tests = list(tests)
+    if jobs < 1 or timeout_s <= 0:
+        raise InputError("jobs and the time limit must be positive", found=f"{jobs}, {timeout_s}")
+    folder = None if output_dir is None else Path(output_dir)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+    setting = _Setting(
+        Template(command), _possible(jobs), timeout_s, grace_s, not_run_codes, folder
+    )
+    nodes = list(dict.fromkeys(node for test in tests for node in test.nodes))
+    limit = MOST_ROUNDS if rounds is None else rounds
+    with ExitStack() as stack:
+        file = None if results is None else stack.enter_context(ResultsFile(Path(results)))
+        before = Results(()) if results is None else read_results(results)
+        found = list(before)
+        known, ran, done = 0, 0, 0
+
+        def keep(result: PairResult) -> None:
+            if file is not None:
+                file.append(result)
+            found.append(result)
+            if on_result is not None:
+                on_result(result)
+
+        while tests and done < limit:
+            missing = list(_missing(tests, found, setting.template))
+            known += sum(test.repeats for test in _parts(tests, setting.template)) - len(missing)
+            had = len(found)
+            if missing:
+                with track(f"round {missing[0][0].round}", len(missing), "tests") as tracker:
+                    _in_a_loop(_Round(setting, found, keep, tracker), missing)
+            ran += len(found) - had
+            done += 1
+            if done < limit:
+                plan = plan_pairs(nodes, found, passes=passes, confirm=confirm)
+                tests = list(plan.tests)
+    verdict = solve_pairs(Results(tuple(found), before.set_aside), nodes=nodes)
+    return PairRun(ran, known, done, verdict)
+
+
+def _possible(jobs: int) -> int:
+    """As many tests side by side as the limit of open files allows."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return jobs
+    return max(1, min(jobs, (soft - 64) // _FILES_EACH))
+
+
+def _parts(tests: Iterable[PairTest], template: Template) -> Iterator[PairTest]:
+    for test in tests:
+        yield from template.parts(test)
+
+
+def _missing(
+    tests: Iterable[PairTest], found: Sequence[PairResult], template: Template
+) -> Iterator[tuple[PairTest, int]]:
+    """The executions, (test, attempt), that have no result yet.
+
+    Raises:
+        InputError: if there are results of a test with the same name but other nodes or another command.
+    """
+    known = {(result.test, result.attempt): result for result in found if result.test}
+    for test in _parts(tests, template):
+        for attempt in range(1, test.repeats + 1):
+            result = known.get((test.test, attempt))
+            if result is None:
+                yield test, attempt
+                continue
+            if sorted(result.nodes) != sorted(test.nodes):
+                raise InputError(
+                    f"the results hold another test {test.test}, of other nodes",
+                    found="+".join(result.nodes),
+                    expected="+".join(test.nodes),
+                    remedy="write the results of another plan into another file",
+                )
+            if result.command and result.command != template.command(test):
+                raise InputError(
+                    f"the results of {test.test} were made by another command",
+                    found=result.command,
+                    expected=template.command(test),
+                    remedy="write the results of another command into another file",
+                )
+
+
+class _Round:
+    """The executions of one round while they run: which wait, which nodes are in use."""
+
+    def __init__(
+        self,
+        setting: _Setting,
+        found: Sequence[PairResult],
+        keep: Callable[[PairResult], None],
+        tracker: Tracker,
+    ) -> None:
+        self._setting = setting
+        self._keep = keep
+        self._tracker = tracker
+        self._passed = any(result.outcome == "passed" for result in found)
+
+    async def run(self, executions: Sequence[tuple[PairTest, int]]) -> None:
+        waiting = list(executions)
+        running: dict[asyncio.Task[Execution], tuple[PairTest, int]] = {}
+        in_use: set[str] = set()
+        try:
+            while waiting or running:
+                later: list[tuple[PairTest, int]] = []
+                for place, (test, attempt) in enumerate(waiting):
+                    if len(running) >= self._setting.jobs:
+                        later += waiting[place:]
+                        break
+                    if not in_use.isdisjoint(test.nodes):
+                        later.append((test, attempt))
+                        continue
+                    in_use.update(test.nodes)
+                    running[asyncio.create_task(self._execute(test, attempt))] = (test, attempt)
+                waiting = later
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    test, attempt = running.pop(task)
+                    in_use.difference_update(test.nodes)
+                    self._record(test, attempt, task.result())
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    async def _execute(self, test: PairTest, attempt: int) -> Execution:
+        setting = self._setting
+        output = None
+        if setting.output_dir is not None:
+            output = setting.output_dir / f"{_file_name(test.test)}.{attempt}.txt"
+        command = setting.template.command(test)
+        return await execute(command, setting.timeout_s, output, setting.grace_s)
+
+    def _record(self, test: PairTest, attempt: int, done: Execution) -> None:
+        setting = self._setting
+        command = setting.template.command(test)
+        if not self._passed and command_unusable(done):
+            raise InputError(
+                f"the command could not be run (exit code {done.exit_code}); no node is to blame",
+                place=test.test,
+                found=f"{command}: {done.output_tail.strip()[-300:]}",
+                expected="a command that ends with 0 on good nodes, and else with 1 to 125",
+                remedy="try it by hand on one pair; then run again, what is known is kept",
+            )
+        outcome = outcome_of(done, setting.not_run_codes)
+        self._passed |= outcome == "passed"
+        self._keep(
+            PairResult(
+                nodes=test.nodes,
+                outcome=outcome,
+                round=test.round,
+                test=test.test,
+                attempt=attempt,
+                exit_code=done.exit_code,
+                seconds=done.seconds,
+                started_at=done.started_at,
+                command=command,
+                template=setting.template.text,
+                output_tail=done.output_tail,
+            )
+        )
+        self._tracker.advance(1)
+
+
+def _file_name(test: str) -> str:
+    return "".join(sign if sign.isalnum() or sign in "-_." else "_" for sign in test)
+
+
+def _in_a_loop(round_: _Round, executions: Sequence[tuple[PairTest, int]]) -> None:
+    """Run a round in an event loop of its own; in a thread where one runs already (a notebook)."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(_until_terminated(round_, executions))
+        return
+    failure: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            asyncio.run(round_.run(executions))
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+
+
+async def _until_terminated(round_: _Round, executions: Sequence[tuple[PairTest, int]]) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    terminated: list[bool] = []
+
+    def stop() -> None:
+        terminated.append(True)
+        task.cancel()
+
+    with _on_sigterm(stop):
+        try:
+            await round_.run(executions)
+        except asyncio.CancelledError:
+            if terminated:
+                raise SystemExit(128 + signal.SIGTERM) from None
+            raise
+
+
+@contextmanager
+def _on_sigterm(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` on SIGTERM while the block runs; only the main thread can."""
+    loop = asyncio.get_running_loop()
+    before = signal.getsignal(signal.SIGTERM)
+    with suppress(ValueError, RuntimeError):
+        loop.add_signal_handler(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        with suppress(ValueError, RuntimeError):
+            loop.remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,1 @@
+"""The ranks that slow everybody down."""

@@ -1,0 +1,212 @@
+"""How the results read in sentences, alike in the terminal, on the page and in the JSON."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.numbers import counted, duration, number, percent
+from holdfast.runs.ranks import ranges
+
+if TYPE_CHECKING:
+    from holdfast.runs.straggling.pipeline import Pipeline
+    from holdfast.runs.straggling.scores import Stragglers
+    from holdfast.runs.straggling.sharing import Shared
+    from holdfast.runs.straggling.transients import Spell
+
+_BASES = {
+    "own": "each rank's own time: the step without waiting for others",
+    "data_wait": "each rank's waiting for data",
+    "unknown": "nothing: steps include waiting for others",
+}
+
+UNKNOWN = (
+    "Who is slow cannot be told: in synchronous training every rank's step lasts as long as the slowest "
+    "rank's, and these steps do not say how much of them was waiting for others."
+)
+UNKNOWN_REMEDY = (
+    "put `with step.sync():` around the collectives (or set step.sync_s), or give traces of "
+    "torch.profiler"
+)
+DATA_ONLY = (
+    "Only waiting for data is compared: these steps do not say how much of them was waiting for others, "
+    "so a rank that computes slowly does not show."
+)
+
+
+def sentence(found: Stragglers) -> str:
+    """The verdict."""
+    if not found.known:
+        return UNKNOWN
+    slow = found.persistent
+    if found.matrix.steps.size < found.least_steps:
+        return _too_short(found)
+    if not slow:
+        return _nobody(found)
+    if len(slow) == 1:
+        return _one(found, slow[0])
+    return (
+        f"Ranks {ranges(row['rank'] for row in slow)} are persistently slow{_common(found, slow)}: "
+        f"late by {_range(slow)} in their typical step; {_bill(found)}."
+    )
+
+
+def _common(found: Stragglers, slow: list[dict[str, Any]]) -> str:
+    """What most of the slow ranks share."""
+    carriers = dict(zip(found.matrix.ranks.tolist(), found.matrix.labels, strict=True))
+    for each in found.shared:
+        count = sum(carriers[row["rank"]].get(each.label) == each.value for row in slow)
+        if count == len(slow):
+            return f", all with {_label(each)}"
+        if count > len(slow) / 2:
+            return f", {count:,} of {len(slow):,} with {_label(each)}"
+    return ""
+
+
+def _one(found: Stragglers, row: dict[str, Any]) -> str:
+    on = f" on {row['node']}" if row["node"] else ""
+    since = ""
+    if row["since_step"] != int(found.matrix.steps[0]):
+        since = f" since step {row['since_step']:,}"
+    why = ""
+    if row["data_share"] is not None and row["data_share"] >= 0.5:
+        why = f", {percent(row['data_share'])} of it waiting for data"
+    return (
+        f"Rank {row['rank']}{on} is persistently slow{since}: late by {short(row['delay_s'])} "
+        f"({percent(row['slowdown'])} of a step) in its typical step{why}; {_bill(found)}."
+    )
+
+
+def _bill(found: Stragglers) -> str:
+    return (
+        f"without such delays the run would save {gpu_hours(found.recoverable_gpu_hours)} of the "
+        f"{gpu_hours(found.costs.total)} that waiting for the slowest cost"
+    )
+
+
+def _too_short(found: Stragglers) -> str:
+    row = max(found.ranks.to_pylist(), key=lambda row: row["delay_s"])
+    return (
+        f"{counted(found.matrix.steps.size, 'step')} of {counted(found.matrix.ranks.size, 'rank')} are "
+        f"too few to tell habit from chance ({found.least_steps} are needed); slowest in its typical "
+        f"step was rank {row['rank']}, late by {short(row['delay_s'])}."
+    )
+
+
+def _nobody(found: Stragglers) -> str:
+    steps = counted(found.matrix.steps.size, "step")
+    text = f"No rank is persistently slow in {steps} of {counted(found.matrix.ranks.size, 'rank')}"
+    if found.spells.found:
+        spells = counted(len(found.spells.found), "spell")
+        text += f"; {spells} of slowness passed, the costliest on rank {found.spells.found[0].rank}"
+    return f"{text}; waiting for the slowest cost {gpu_hours(found.costs.total)}."
+
+
+def compared(found: Stragglers) -> str:
+    """What is compared."""
+    peers = f", among ranks of the same {found.matrix.peers}" if found.matrix.peers else ""
+    return _BASES[found.matrix.base] + peers
+
+
+def spell_sentence(spell: Spell) -> str:
+    """One spell."""
+    return (
+        f"rank {spell.rank}, steps {spell.first_step:,} to {spell.last_step:,}: late by "
+        f"{short(spell.delay_s)} on average{' and still is' if spell.ongoing else ''}"
+    )
+
+
+def shared_sentence(each: Shared) -> str:
+    """What slow ranks share."""
+    return (
+        f"{each.slow:,} of the {each.ranks:,} ranks with {_label(each)} are slow "
+        f"({'q < 0.0001' if each.q_value < 1e-4 else f'q = {each.q_value:.4f}'})"
+    )
+
+
+def pipeline_sentence(found: Pipeline) -> str:
+    """How evenly the stages are cut."""
+    slowest = found.slowest
+    text = (
+        f"Stage {slowest.name} sets the pace with {short(slowest.own_s)} a step, "
+        f"{percent(found.imbalance)} above the mean of {len(found.stages)} stages; by the cut alone "
+        f"stages idle {percent(found.idle_share)} of the time"
+    )
+    if found.bubble_share is not None:
+        text += f", measured {percent(found.bubble_share)}"
+    return f"{text}."
+
+
+def gpu_hours(value: float) -> str:
+    """``"1.23 GPU-hours"``; GPU-seconds below a hundredth of an hour."""
+    if 0 < value < 0.01:
+        return f"{number(value * 3600, 2)} GPU-seconds"
+    return f"{number(value)} GPU-hours"
+
+
+def short(seconds: float) -> str:
+    """``"16.8 ms"``, ``"1.2 s"``, ``"1 min 5 s"``."""
+    milliseconds = 1000 * seconds
+    if 0 < abs(seconds) < 1:
+        digits = 0 if abs(milliseconds) >= 100 else 1 if abs(milliseconds) >= 1 else 3
+        return f"{number(milliseconds, digits)} ms"
+    return duration(seconds)
+
+
+def _label(each: Shared) -> str:
+    named_after = each.value.lower().startswith(each.label.lower())
+    return each.value if named_after else f"{each.label} {each.value}"
+
+
+def _range(slow: list[dict[str, Any]]) -> str:
+    delays = [row["delay_s"] for row in slow]
+    low, high = short(min(delays)), short(max(delays))
+    return low if low == high else f"{low} to {high}"
+
+
+def habit(row: dict[str, Any], found: Stragglers) -> str:
+    """How slow a rank is, in a word or two."""
+    if row["persistent"]:
+        since = row["since_step"]
+        return "persistently" if since == int(found.matrix.steps[0]) else f"since step {since:,}"
+    return "for a while" if row["rank"] in found.spells.ranks else ""
+
+
+def remarks(found: Stragglers) -> list[str]:
+    """What the reader must know about the input, and what could not be told."""
+    said = []
+    if not found.known:
+        said.append(f"To know: {UNKNOWN_REMEDY}.")
+    elif found.matrix.base == "data_wait":
+        said.append(f"{DATA_ONLY} To know: {UNKNOWN_REMEDY}.")
+    if found.block > 1:
+        said.append(
+            f"slow and fast steps come in waves: {found.block} steps count as one in the test for habit"
+        )
+    if found.matrix.peers:
+        said.append(f"compared: {compared(found)}")
+    return said + input_remarks(found)
+
+
+def input_remarks(found: Stragglers) -> list[str]:
+    """What of the input could not be used, or had to be guessed."""
+    matrix = found.matrix
+    said = []
+    if matrix.steps_not_shared:
+        used = counted(matrix.steps.size, "step")
+        said.append(f"{used} used; {matrix.steps_not_shared:,} left out that not all ranks did")
+    if matrix.ranks_set_aside:
+        said.append(
+            f"set aside, with less than half of the others' steps: rank {ranges(matrix.ranks_set_aside)}"
+        )
+    if matrix.rejected:
+        first = matrix.rejects[0]
+        said.append(
+            f"{counted(matrix.rejected, 'row')} could not be used; the first: {first.file.name}, "
+            f"line {first.line}: {first.reason}"
+        )
+    return [*said, *matrix.remarks]
+
+
+def first_upper(text: str) -> str:
+    """The text with a capital."""
+    return text[:1].upper() + text[1:]
