@@ -1,0 +1,1 @@
+"""Alarms and metrics of a run while it runs."""

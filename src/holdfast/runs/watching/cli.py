@@ -1,0 +1,183 @@
+"""The command `holdfast runs watch`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.console import JsonOption, QuietOption, duration, plain, remark
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from holdfast.runs.watching.told import Told, Watched
+    from holdfast.runs.watching.watcher import SystemClock
+
+
+def watch(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="The folder given to RunRecorder; waited for if it is not there."
+        ),
+    ],
+    run: Annotated[
+        str | None,
+        typer.Option("--run", metavar="ID", help="Which run, where the folder holds several."),
+    ] = None,
+    on_alarm: Annotated[
+        str | None,
+        typer.Option(
+            "--on-alarm",
+            metavar="CMD",
+            help="A command for each alarm; without --act it is only shown. It finds the alarm in "
+            "HOLDFAST_ALARM, HOLDFAST_RANKS, ... and as JSON on its standard input.",
+        ),
+    ] = None,
+    act: Annotated[
+        bool, typer.Option("--act", help="Run the command of --on-alarm, once per alarm.")
+    ] = False,
+    act_timeout: Annotated[
+        float,
+        typer.Option(
+            "--act-timeout",
+            parser=duration,
+            metavar="DURATION",
+            help="A command that takes longer is ended.",
+        ),
+    ] = 300.0,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Serve the run's figures to Prometheus; a port alone is of the loopback, 0 any.",
+        ),
+    ] = None,
+    poll: Annotated[
+        float,
+        typer.Option("--poll", parser=duration, metavar="DURATION", help="Time between two looks."),
+    ] = 5.0,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Look once; exit code 1 if an alarm is open."),
+    ] = False,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay",
+            help="Show which alarms the recorded history would have raised, by its own time.",
+        ),
+    ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option("--keep", help="Go on when the run is over, for one that is continued later."),
+    ] = False,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Change a threshold: hang_s=5m, slow_factor=2. Repeatable.",
+        ),
+    ] = None,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            "--state",
+            metavar="FILE",
+            help="Where open alarms are remembered; else watch.json in the run's folder.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Follow a run as it trains: alarms, a command for each, and metrics for Prometheus.
+
+    It ends when every rank has ended as it meant to. With --json one object a line: alarms that open and
+    close, and the status at the end.
+    """
+    _refuse_what_cannot_be(act, on_alarm, replay, once, metrics, poll)
+    from holdfast.runs.watching import watcher
+    from holdfast.runs.watching.plain_text import printable
+    from holdfast.runs.watching.thresholds import DEFAULTS
+
+    limits = DEFAULTS.changed(changes or [])
+
+    new: set[str] = set()
+
+    def tell(told: Told) -> None:
+        new.add(told.change.alarm.id)
+        text = json.dumps(plain(told.to_dict()), allow_nan=False) if as_json else told.line()
+        print(text, flush=True)
+
+    if replay:
+        _end(watcher.replay(folder, run, limits=limits, poll_s=poll, on_told=tell), as_json, False)
+        return
+    clock = watcher.SystemClock()
+    with _ended_by_sigterm(clock):
+        result = watcher.watch(
+            folder,
+            run,
+            limits=limits,
+            poll_s=poll,
+            once=once,
+            keep=keep,
+            command=on_alarm,
+            act=act,
+            timeout_s=act_timeout,
+            metrics=metrics,
+            state=state,
+            on_told=tell,
+            remark=lambda text: remark(text, quiet),
+            clock=clock,
+        )
+    if once and not as_json:
+        for alarm in result.open:
+            if alarm.id not in new:  # told by an earlier look
+                print(printable(f"{alarm.id} still open, {alarm.severity}: {alarm.sentence}"))
+    _end(result, as_json, once)
+
+
+def _end(result: Watched, as_json: bool, once: bool) -> None:
+    print(json.dumps(plain(result.to_dict()), allow_nan=False) if as_json else result.line())
+    if once and result.open:
+        raise typer.Exit(1)
+
+
+def _refuse_what_cannot_be(
+    act: bool, on_alarm: str | None, replay: bool, once: bool, metrics: str | None, poll: float
+) -> None:
+    if act and on_alarm is None:
+        raise InputError("--act has nothing to run", remedy="name a command with --on-alarm")
+    if replay and (act or once or metrics is not None):
+        raise InputError(
+            "a replay looks at what is over: it acts on nothing and serves nothing",
+            remedy="leave out --act, --once and --metrics, or --replay",
+        )
+    if poll <= 0:
+        raise InputError("the time between two looks must be above zero", found=f"--poll {poll:g}")
+
+
+@contextmanager
+def _ended_by_sigterm(clock: SystemClock) -> Iterator[None]:
+    """A request to end is told to the clock, so that the watching ends in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        clock.ended = True
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

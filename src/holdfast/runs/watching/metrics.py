@@ -1,0 +1,215 @@
+"""The figures of the run that is watched, for Prometheus to scrape from the watcher.
+
+Names, units and types follow Prometheus' conventions: seconds, ratios from 0 to 1, counters that end in
+``_total``. Every metric carries the label ``run_id``. What is not known yet has no sample.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from holdfast.errors import InputError, MissingExtraError
+from holdfast.runs.watching.alarms import KINDS
+from holdfast.runs.watching.lookout import Lookout
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+LOOPBACK = "127.0.0.1"
+_ADDRESS = re.compile(r"(?:(?P<host>[^:\[\]]+|\[[^\]]+\])?:)?(?P<port>\d{1,5})")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One metric: its samples by the value of its label, or one under the empty text."""
+
+    name: str
+    kind: Literal["gauge", "counter"]
+    text: str
+    samples: Mapping[str, float]
+    label: str = ""
+
+
+def figures(lookout: Lookout, now_s: float) -> list[Figure]:
+    """All metrics of a run, at run time `now_s`."""
+    run, ledger = lookout.run, lookout.ledger
+    heard = [rank for rank in run.living if now_s - rank.seen_at <= lookout.limits.silence_s]
+    productive_s, replayed_s = run.ettr_seconds()
+    waiting = [now_s - rank.progress_at for rank in run.living]
+    return [
+        _gauge("step", "Highest completed step.", run.completed),
+        _counter("attempts", "Times that the run was started.", run.attempt + 1),
+        _gauge("over", "1: every rank has ended as it meant to.", int(run.over)),
+        _gauge("ranks", "Ranks of the present attempt.", run.world_size),
+        _gauge("ranks_alive", "Ranks that have not ended and were heard of.", len(heard)),
+        _gauge(
+            "progress_age_seconds",
+            "Seconds since the rank that stands still longest made progress.",
+            max(waiting, default=None),
+        ),
+        *_pace(lookout),
+        _gauge("loss", "Loss of the last step, median of the ranks.", _last(lookout, "loss")),
+        _gauge(
+            "grad_norm",
+            "Norm of the gradient of the last step, median of the ranks.",
+            _last(lookout, "grad_norm"),
+        ),
+        _counter("wall_seconds", "Seconds since the run began.", max(0.0, now_s)),
+        _counter(
+            "productive_seconds",
+            "Seconds in steps that were done for the first time, mean of the ranks.",
+            productive_s,
+        ),
+        _counter(
+            "replayed_seconds", "Seconds in steps that were done before and lost.", replayed_s
+        ),
+        _gauge("ettr_ratio", "Productive over wall-clock time of the run.", lookout.ettr(now_s)),
+        _gauge("recent_ettr_ratio", "The same over the last hour.", lookout.recent_ettr(now_s)),
+        Figure(
+            "alarms_open",
+            "gauge",
+            "1: an alarm of this kind is open.",
+            {kind: float(kind in ledger.open) for kind in KINDS},
+            "kind",
+        ),
+        Figure(
+            "alarms",
+            "counter",
+            "Alarms that were opened.",
+            {kind: float(ledger.counts.get(kind, 0)) for kind in KINDS},
+            "kind",
+        ),
+    ]
+
+
+def _pace(lookout: Lookout) -> list[Figure]:
+    rates = lookout.rates()
+    recent = "over the last 11 steps, without checkpoints, evaluations and pauses"
+    return [
+        _gauge(
+            "steps_per_second", f"Steps a second, {recent}.", rates.steps_per_s if rates else None
+        ),
+        _gauge(
+            "tokens_per_second",
+            f"Tokens a second of all ranks, {recent}.",
+            rates.tokens_per_s if rates else None,
+        ),
+        _gauge(
+            "samples_per_second",
+            f"Samples a second of all ranks, {recent}.",
+            rates.samples_per_s if rates else None,
+        ),
+        _gauge(
+            "step_seconds", "Median length of the last 11 steps.", rates.step_s if rates else None
+        ),
+        _gauge(
+            "data_wait_ratio",
+            f"Share of the time spent waiting for data, {recent}.",
+            rates.data_wait_share if rates else None,
+        ),
+    ]
+
+
+@dataclass
+class Exporter:
+    """Serves the figures of the last look over HTTP."""
+
+    url: str = ""
+    _shown: tuple[str, list[Figure]] = ("", [])
+    _grown: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    @classmethod
+    @contextlib.contextmanager
+    def serving(cls, address: str) -> Iterator[Exporter]:
+        """An exporter that answers at ``HOST:PORT`` (or a port of the loopback) while the block runs.
+
+        Raises:
+            InputError: the address is none, or taken.
+            MissingExtraError: prometheus-client is not installed.
+        """
+        host, port = parsed(address)
+        try:
+            from prometheus_client import CollectorRegistry, start_http_server
+            from prometheus_client.registry import Collector
+        except ImportError as error:
+            raise MissingExtraError("prometheus-client", "console") from error
+        exporter = cls()
+
+        class Shown(Collector):
+            def collect(self) -> Iterable[Metric]:
+                return exporter.families()
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(Shown())
+        try:
+            server, thread = start_http_server(port, addr=host.strip("[]"), registry=registry)
+        except (OSError, OverflowError) as error:
+            raise InputError(
+                "metrics cannot be served at this address",
+                found=f"{address} ({error})",
+                expected="HOST:PORT that is free; port 0 is any",
+            ) from None
+        exporter.url = f"http://{host}:{server.server_port}/metrics"
+        try:
+            yield exporter
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+    def update(self, lookout: Lookout, run_id: str, now_s: float) -> None:
+        """Show how the run stands now."""
+        self._shown = (run_id, figures(lookout, now_s))
+
+    def families(self) -> list[Metric]:
+        """What is shown, as prometheus-client wants it."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        run_id, shown = self._shown
+        made: list[Metric] = []
+        for figure in shown:
+            of = CounterMetricFamily if figure.kind == "counter" else GaugeMetricFamily
+            labels = ["run_id", *([figure.label] if figure.label else [])]
+            family = of(f"holdfast_run_{figure.name}", figure.text, labels=labels)
+            for key, value in figure.samples.items():
+                if figure.kind == "counter":  # a mean over ranks may dip while a rank joins
+                    value = max(value, self._grown.get((figure.name, key), 0.0))
+                    self._grown[figure.name, key] = value
+                family.add_metric([run_id, *([key] if figure.label else [])], value)
+            made.append(family)
+        return made
+
+
+def parsed(address: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``, ``:PORT`` or ``PORT``; the host is the loopback unless named.
+
+    Raises:
+        InputError: it is no address.
+    """
+    match = _ADDRESS.fullmatch(address.strip())
+    if match is None or int(match["port"]) > 65_535:
+        raise InputError(
+            "this is no address to serve metrics at",
+            found=address,
+            expected="HOST:PORT such as 127.0.0.1:9400; port 0 is any that is free",
+        )
+    return match["host"] or LOOPBACK, int(match["port"])
+
+
+def _gauge(name: str, text: str, value: float | None) -> Figure:
+    return Figure(name, "gauge", text, {} if value is None else {"": float(value)})
+
+
+def _counter(name: str, text: str, value: float) -> Figure:
+    return Figure(name, "counter", text, {"": float(value)})
+
+
+def _last(lookout: Lookout, name: Literal["loss", "grad_norm"]) -> float | None:
+    if lookout.last is None:
+        return None
+    value: float | None = getattr(lookout.last, name)
+    return value

@@ -1,0 +1,115 @@
+"""The alarms of a run in a small file, so that a watcher that is started again acts on none twice."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import InputError
+from holdfast.runs.watching.alarms import KINDS, Alarm, Ledger
+
+FILE_NAME = "watch.json"
+VERSION = 1
+
+
+def load(path: Path, run_id: str) -> Ledger:
+    """The alarms that an earlier watcher of this run left; none without a file.
+
+    Raises:
+        InputError: the file is something else, or of another run.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Ledger()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unusable(path, str(error)) from None
+    try:
+        saved = json.loads(text)
+        if saved["version"] != VERSION:
+            raise _unusable(path, f"version {saved['version']}")
+        if saved["run_id"] != run_id:
+            raise _unusable(path, f"the alarms of run {saved['run_id']}", f"those of run {run_id}")
+        alarms = [_alarm(fields) for fields in saved["open"]]
+        counts = {str(kind): int(count) for kind, count in saved["counts"].items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unusable(path, f"{type(error).__name__}: {error}") from None
+    return Ledger({alarm.kind: alarm for alarm in alarms}, counts)
+
+
+def save(path: Path, run_id: str, ledger: Ledger) -> None:
+    """Write the alarms, atomically.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    text = json.dumps(
+        {
+            "version": VERSION,
+            "run_id": run_id,
+            "counts": ledger.counts,
+            "open": [alarm.to_dict() for alarm in ledger.open.values()],
+        },
+        indent=1,
+    )
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with draft.open("w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def only_actor(path: Path) -> Iterator[None]:
+    """Hold the right to act on the alarms in this file: of two watchers only one may.
+
+    Raises:
+        InputError: another watcher has it.
+    """
+    lock = path.with_name(f"{path.name}.lock")
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise InputError(
+            "acting needs a place to remember what was acted on",
+            path=lock,
+            found=error.strerror,
+            remedy="name a file that can be written with --state",
+        ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise InputError(
+            "another watcher acts on the alarms of this run",
+            path=lock,
+            remedy="end it, or watch without --act",
+        ) from None
+    finally:
+        os.close(descriptor)
+
+
+def _alarm(fields: dict[str, Any]) -> Alarm:
+    if fields["kind"] not in KINDS:
+        raise ValueError(f"there is no kind of alarm {fields['kind']!r}")
+    known = {**fields, "ranks": tuple(fields["ranks"]), "evidence": dict(fields["evidence"])}
+    return Alarm(**known)
+
+
+def _unusable(path: Path, found: str, expected: str = "the alarms of a run") -> InputError:
+    return InputError(
+        "this file does not hold the alarms of this run",
+        path=path,
+        found=found,
+        expected=expected,
+        remedy="name another with --state, or delete it: alarms that are open are then told again",
+    )

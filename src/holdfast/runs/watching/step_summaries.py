@@ -1,0 +1,118 @@
+"""What all ranks say of one step, summed up once they have said it: medians over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import isfinite
+from statistics import fmean, median
+
+MOST_AHEAD = 2
+"""Once a rank is so many steps ahead, a step waits for no more ranks."""
+
+
+@dataclass(slots=True)
+class RankStep:
+    """What one rank tells of one step."""
+
+    step: int
+    own_s: float
+    """Its length without the spans inside."""
+    period_s: float | None
+    """Since the end of the step before, without checkpoints, evaluations and pauses; None: the first."""
+    data_wait_s: float
+    """Of the period."""
+    tokens: float | None = None
+    samples: float | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """One step of the run."""
+
+    step: int
+    ranks: int
+    """How many reported it in time."""
+    own_s: float
+    """Median over the ranks, as the other times."""
+    period_s: float | None
+    data_wait_s: float
+    tokens: float | None
+    """Mean of a rank."""
+    samples: float | None
+    loss: float | None
+    """Median of the ranks; not finite if that of any rank is not."""
+    grad_norm: float | None
+
+
+@dataclass
+class StepSummaries:
+    """Gathers the ranks' steps and hands each step out once, in order."""
+
+    _waiting: dict[int, list[RankStep]] = field(default_factory=dict)
+    _newest: int = -1
+    _done: int = -1
+
+    def add(self, said: RankStep) -> None:
+        """Take what one rank says; too late for a step that was handed out, it is left out."""
+        if said.step > self._done:
+            self._waiting.setdefault(said.step, []).append(said)
+            self._newest = max(self._newest, said.step)
+
+    def start_again(self) -> None:
+        """The steps count from a smaller number again: the training went back within its process."""
+        self._waiting.clear()
+        self._newest = self._done = -1
+
+    def due(self, ranks: int) -> Iterator[StepSummary]:
+        """The steps that `ranks` ranks have reported, or that waited long enough."""
+        overdue = self._newest - MOST_AHEAD
+        for step in sorted(self._waiting):
+            said = self._waiting[step]
+            if len(said) < ranks and step > overdue:
+                return
+            del self._waiting[step]
+            self._done = step
+            yield _summed_up(said)
+
+
+def _summed_up(said: list[RankStep]) -> StepSummary:
+    if len(said) == 1:
+        (one,) = said
+        return StepSummary(
+            one.step,
+            1,
+            one.own_s,
+            one.period_s,
+            one.data_wait_s,
+            one.tokens,
+            one.samples,
+            one.loss,
+            one.grad_norm,
+        )
+    periods = [one.period_s for one in said if one.period_s is not None]
+    return StepSummary(
+        said[0].step,
+        len(said),
+        median(one.own_s for one in said),
+        median(periods) if periods else None,
+        median(one.data_wait_s for one in said),
+        _mean([one.tokens for one in said]),
+        _mean([one.samples for one in said]),
+        _middle([one.loss for one in said]),
+        _middle([one.grad_norm for one in said]),
+    )
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def _middle(values: list[float | None]) -> float | None:
+    """The median; one value that is no number is not outvoted."""
+    known = [value for value in values if value is not None]
+    odd = [value for value in known if not isfinite(value)]
+    return odd[0] if odd else median(known) if known else None

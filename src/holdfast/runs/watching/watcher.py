@@ -1,0 +1,399 @@
+"""`watch`: follow a run as it writes, tell what goes wrong, act on it. `replay`: the same over its history.
+
+Silence is the time since a rank's file was seen to grow, on the watcher's own clock: clocks of other hosts
+that are wrong make no alarm. A watcher that starts on a run that is under way reads the history first, by
+the events' own time and without a word; then only what is still wrong is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import InputError
+from holdfast.runs.recording.identity import checked_run_id
+from holdfast.runs.recording.reading import RANK_FILES, run_folder
+from holdfast.runs.recording.tailing import EventTail
+from holdfast.runs.watching import saved_alarms
+from holdfast.runs.watching.actions import Actions, Clock
+from holdfast.runs.watching.alarms import Change, Ledger
+from holdfast.runs.watching.lookout import Lookout
+from holdfast.runs.watching.replaying import by_process, in_order, replayed
+from holdfast.runs.watching.run_clock import RunClock
+from holdfast.runs.watching.thresholds import DEFAULTS, Thresholds
+from holdfast.runs.watching.told import Told, Watched
+
+POLL_S = 5.0
+TIMEOUT_S = 300.0
+
+
+_SLICE_S = 0.2
+
+
+@dataclass
+class SystemClock:
+    """Time as it passes. A handler of a signal may set `ended`: that ends a wait, and with it the watching.
+
+    It is no `threading.Event`: the handler runs in the thread that waits, which may hold the event's lock.
+    """
+
+    ended: bool = False
+
+    def now(self) -> float:
+        """Monotonic seconds."""
+        return time.monotonic()
+
+    def wall(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait; True if asked to end."""
+        until = time.monotonic() + seconds
+        while not self.ended and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, _SLICE_S))
+        return self.ended
+
+
+def _nothing(line: object) -> None:
+    pass
+
+
+def watch(
+    folder: Path | str,
+    run_id: str | None = None,
+    *,
+    limits: Thresholds = DEFAULTS,
+    poll_s: float = POLL_S,
+    once: bool = False,
+    keep: bool = False,
+    command: str | None = None,
+    act: bool = False,
+    timeout_s: float = TIMEOUT_S,
+    metrics: str | None = None,
+    state: Path | None = None,
+    on_told: Callable[[Told], object] = _nothing,
+    remark: Callable[[str], object] = _nothing,
+    clock: Clock | None = None,
+) -> Watched:
+    """Follow a run until it is over.
+
+    Args:
+        folder: the folder given to `RunRecorder`, or the run's own folder inside it; if it holds no events
+            yet, they are waited for.
+        run_id: which run, where the folder holds several.
+        limits: when something is an alarm.
+        poll_s: seconds between two looks.
+        once: look once, at a run that has begun, instead of following it.
+        keep: go on when every rank has ended, for a run that is continued later.
+        command: for ``/bin/sh``, run once for each alarm (see `actions.environment` for what it is told);
+            without `act` it is only remarked on.
+        act: run the command.
+        timeout_s: seconds after which a command is ended.
+        metrics: ``HOST:PORT`` at which Prometheus may ask; port 0 is any that is free.
+        state: file that remembers which alarms are open and were acted on; by default ``watch.json`` in
+            the run's own folder.
+        on_told: called with each alarm as it opens and closes.
+        remark: called with lines about the watching itself.
+        clock: time; tests have one of their own.
+
+    Raises:
+        InputError: several runs and none chosen; a state file of something else; another watcher acts;
+            with `once`, no events.
+        MissingExtraError: `metrics` without prometheus-client.
+    """
+    clock = SystemClock() if clock is None else clock
+    own = _found(Path(folder), run_id, once, poll_s, clock, remark)
+    if own is None:
+        return Watched(run_id or "", "waiting", 0, None, 0.0, 0, ())
+    with ExitStack() as stack:
+        watcher = _Watcher(own, limits, poll_s, clock, on_told, remark)
+        watcher.remember(state or own / saved_alarms.FILE_NAME, required=state is not None or act)
+        if act:
+            stack.enter_context(saved_alarms.only_actor(watcher.state))
+        if command is not None:
+            watcher.command = command
+            watcher.actions = Actions(command, timeout_s, clock, remark) if act else None
+        if metrics is not None:
+            from holdfast.runs.watching.metrics import Exporter
+
+            exporter = stack.enter_context(Exporter.serving(metrics))
+            watcher.on_look = lambda now_s: exporter.update(watcher.lookout, watcher.run_id, now_s)
+            remark(f"metrics: {exporter.url}")
+        watcher.follow(once, keep)
+        return watcher.result()
+
+
+def replay(
+    folder: Path | str,
+    run_id: str | None = None,
+    *,
+    limits: Thresholds = DEFAULTS,
+    poll_s: float = POLL_S,
+    on_told: Callable[[Told], object] = _nothing,
+) -> Watched:
+    """What `watch` would have told of a run that is recorded, by the events' own time.
+
+    It acts on nothing and leaves nothing behind: it is for choosing `limits`.
+
+    Raises:
+        InputError: no run there, or several and none chosen.
+    """
+    own = run_folder(Path(folder), run_id)
+    tail, clock, lookout = EventTail(own), RunClock(), Lookout(limits)
+    name, opened = _run_id(own), 0
+    for at_s, change in replayed(lookout, in_order(tail.history(), clock), poll_s):
+        opened += change.event == "opened"
+        on_told(Told(name, (clock.origin_s or 0.0) + at_s, change))
+    if not lookout.run.ranks:
+        raise _empty(own)
+    return _result(lookout, name, lookout.run.heard_at, opened, len(tail.rejects))
+
+
+class _Watcher:
+    """One run, its lookout, and who must hear of it."""
+
+    def __init__(
+        self,
+        own: Path,
+        limits: Thresholds,
+        poll_s: float,
+        clock: Clock,
+        on_told: Callable[[Told], object],
+        remark: Callable[[str], object],
+    ) -> None:
+        self.folder = own
+        self.run_id = own.name
+        self.lookout = Lookout(limits)
+        self.state = own / saved_alarms.FILE_NAME
+        self.command: str | None = None
+        self.actions: Actions | None = None
+        self.on_look: Callable[[float], object] = _nothing
+        self._tail = EventTail(own)
+        self._run_clock = RunClock()
+        self._poll_s = poll_s
+        self._clock = clock
+        self._on_told = on_told
+        self._remark = remark
+        self._known = Ledger()
+        self._remembers = False
+        self._zero: float | None = None
+        """Of run time, on the watcher's monotonic clock; None before the first events."""
+        self._looked_at = clock.now()
+        self._now_s = 0.0
+        self._opened = 0
+        self._rejected = 0
+        self._unreadable: set[Path] = set()
+        self._over = False
+
+    def remember(self, path: Path, required: bool) -> None:
+        """Take up the alarms that an earlier watcher left, and keep them there."""
+        self.state = path
+        self.run_id = _run_id(self.folder)
+        self._known = saved_alarms.load(path, self.run_id)
+        try:
+            saved_alarms.save(path, self.run_id, self._known)
+            self._remembers = True
+        except OSError as error:
+            if required:
+                raise InputError(
+                    "the file that remembers the alarms cannot be written",
+                    path=path,
+                    found=error.strerror,
+                    remedy="name another with --state",
+                ) from None
+            self._remark(f"{path} cannot be written: a watcher started later tells alarms again")
+
+    def follow(self, once: bool, keep: bool) -> None:
+        """Look until the run is over, or the clock says to end."""
+        while True:
+            self.look()
+            if once or (self._over and not keep):
+                break
+            if self._clock.wait(self._poll_s):
+                break
+        if self.actions is not None:
+            self.actions.finish()
+
+    def look(self) -> None:
+        """Read what is new, and judge."""
+        now = self._clock.now()
+        passed_s, self._looked_at = now - self._looked_at, now
+        try:
+            if self._zero is None:
+                self._catch_up(now)
+            else:
+                self._now_s = now - self._zero
+                self._go_on(passed_s)
+        except InputError as error:
+            # What cannot be read says nothing about the run: its time stands still.
+            self._remark(f"{error.problem} ({error.path}); looking again in {self._poll_s:g} s")
+            if self._zero is not None:
+                self._zero += passed_s
+            return
+        self._tell_rejects()
+        if self._zero is None:
+            return
+        self._tell(self.lookout.look(self._now_s))
+        if self.actions is not None:
+            self.actions.look()
+        self._note_over()
+        self.on_look(self._now_s)
+
+    def result(self) -> Watched:
+        """How it stands."""
+        return _result(
+            self.lookout, self.run_id, self._now_s, self._opened, len(self._tail.rejects)
+        )
+
+    def _catch_up(self, now: float) -> None:
+        """The history, by its own time and without a word; then every rank is as old as its file."""
+        history = in_order(self._tail.history(), self._run_clock)
+        for _ in replayed(self.lookout, history, self._poll_s):
+            pass
+        if not self.lookout.run.ranks:
+            return
+        ages = self._ages()
+        self._now_s = self.lookout.run.heard_at + min(ages.values())
+        for number, rank in self.lookout.run.ranks.items():
+            rank.seen_at = self._now_s - ages[number]
+            rank.progress_at = rank.seen_at - (rank.t - rank.progress_t)
+        self.lookout.ledger = self._known
+        self._zero = now - self._now_s
+        ranks = len(self.lookout.run.ranks)
+        self._remark(
+            f"watching run {self.run_id}: attempt {self.lookout.run.attempt + 1}, {ranks} of "
+            f"{self.lookout.run.world_size} ranks"
+        )
+
+    def _ages(self) -> dict[int, float]:
+        """Seconds since each rank's file grew, by the clock of the file system."""
+        try:
+            now = self.state.stat().st_mtime if self._remembers else self._clock.wall()
+        except OSError:
+            now = self._clock.wall()
+        ages = {}
+        for number, rank in self.lookout.run.ranks.items():
+            try:
+                ages[number] = max(0.0, now - rank.process.file.stat().st_mtime)
+            except OSError:
+                ages[number] = 0.0
+        return ages
+
+    def _go_on(self, passed_s: float) -> None:
+        """What is new since the last look; a file that cannot be read says nothing and does not age."""
+        events = in_order(by_process(self._tail.poll()), self._run_clock)
+        for _, process, event, opened_at in events:
+            self.lookout.take(process, event, self._now_s, opened_at)
+        unreadable = self._tail.unreadable
+        for rank in self.lookout.run.ranks.values():
+            if rank.process.file in unreadable:
+                rank.seen_at += passed_s
+                rank.progress_at += passed_s
+        for path in unreadable.keys() - self._unreadable:
+            self._remark(f"{path} cannot be read: {unreadable[path]}")
+        self._unreadable = set(unreadable)
+
+    def _tell(self, changes: Iterable[Change]) -> None:
+        changes = list(changes)
+        for change in changes:
+            self._opened += change.event == "opened"
+            self._on_told(Told(self.run_id, self._clock.wall(), change))
+        ledger = self.lookout.ledger
+        to_act = [alarm for alarm in ledger.open.values() if not alarm.acted]
+        if self.actions is not None:
+            for alarm in to_act:
+                ledger.acted(alarm.kind)
+        if self._remembers and (changes or (self.actions is not None and to_act)):
+            # Before the command runs: a watcher that is killed here acts once less, never twice.
+            self._save()
+        if self.actions is not None:
+            for alarm in to_act:
+                self.actions.start(alarm, self.run_id, self.folder)
+        elif self.command is not None:
+            for change in changes:
+                if change.event == "opened":
+                    self._remark(f"{change.alarm.id}: would run: {self.command}")
+
+    def _save(self) -> None:
+        try:
+            saved_alarms.save(self.state, self.run_id, self.lookout.ledger)
+        except OSError as error:
+            self._remark(f"{self.state}: not written: {error.strerror}")
+
+    def _tell_rejects(self) -> None:
+        rejects = self._tail.rejects
+        if len(rejects) > self._rejected:
+            latest = rejects[-1]
+            self._remark(
+                f"{len(rejects) - self._rejected} lines set aside, the last at {latest.file.name}, line "
+                f"{latest.line}: {latest.reason}"
+            )
+            self._rejected = len(rejects)
+
+    def _note_over(self) -> None:
+        over = self.lookout.run.over
+        if over and not self._over:
+            self._remark("every rank has ended: the run is over")
+        self._over = over
+
+
+def _found(
+    folder: Path,
+    run_id: str | None,
+    once: bool,
+    poll_s: float,
+    clock: Clock,
+    remark: Callable[[str], object],
+) -> Path | None:
+    """The run's own folder, waited for; None if asked to end first."""
+    if run_id is not None:
+        checked_run_id(run_id)
+    waiting = False
+    while True:
+        try:
+            return run_folder(folder, run_id)
+        except InputError:
+            if once or (run_id is None and _several(folder)):
+                raise
+        if not waiting:
+            what = "events" if run_id is None else f"events of run {run_id}"
+            remark(f"waiting for {what} in {folder}")
+            waiting = True
+        if clock.wait(poll_s):
+            return None
+
+
+def _several(folder: Path) -> bool:
+    return len({path.parent for path in folder.glob(f"*/{RANK_FILES}")}) > 1
+
+
+def _run_id(own: Path) -> str:
+    """Of the folder: its name, which `RunRecorder` gave it."""
+    return own.resolve().name
+
+
+def _result(lookout: Lookout, run_id: str, now_s: float, opened: int, rejected: int) -> Watched:
+    run = lookout.run
+    state = "over" if run.over else "going" if run.living else "down"
+    return Watched(
+        run_id,
+        state,  # type: ignore[arg-type]
+        run.attempt + 1,
+        run.completed,
+        now_s,
+        opened,
+        tuple(lookout.ledger.open.values()),
+        rejected + run.unusable,
+    )
+
+
+def _empty(own: Path) -> InputError:
+    return InputError(
+        "no event in these files can be used",
+        path=own,
+        expected="files that a RunRecorder wrote",
+    )
