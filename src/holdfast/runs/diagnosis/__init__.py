@@ -1,0 +1,1 @@
+"""Logs -> the cause of a failure, with its evidence."""

@@ -1,0 +1,73 @@
+"""The command `holdfast runs diagnose`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holdfast.console import JsonOption, QuietOption, VerboseOption, emit
+from holdfast.errors import InputError
+
+
+def diagnose(
+    logs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="LOG...", help="Logs of the failed run: files (plain, .gz) or folders."
+        ),
+    ] = None,
+    good: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--good",
+            metavar="LOG",
+            help="Logs of a run that went well: ranks what no rule knows. Repeatable.",
+        ),
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", metavar="FILE", help="Rules of your own (TOML), tried first."),
+    ] = None,
+    taxonomy: Annotated[
+        Path | None,
+        typer.Option(
+            "--taxonomy",
+            metavar="FILE",
+            help="Symptoms and XIDs of your own, as in the fleet room.",
+        ),
+    ] = None,
+    print_rules: Annotated[
+        bool,
+        typer.Option("--print-rules", help="Only print the rules that ship, to be edited."),
+    ] = False,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes", min=1, help="Side by side on this machine; else all processors."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """The cause of a failure from its logs, with the lines that show it.
+
+    Reads any text: output of torchrun and Slurm, one file or one a rank, kernel logs beside them.
+    """
+    from holdfast.runs.diagnosis.diagnosing import diagnose as run
+    from holdfast.runs.diagnosis.rules import shipped_text
+    from holdfast.runs.diagnosis.terminal import diagnosed
+
+    if print_rules:
+        print(shipped_text(), end="")
+        return
+    if not logs:
+        raise InputError(
+            "there is nothing to read",
+            expected="one log or more",
+            remedy="holdfast runs diagnose LOG...",
+        )
+    result = run(logs, good or (), rules=rules, taxonomy=taxonomy, processes=processes)
+    emit(result, as_json, lambda found: diagnosed(found, verbose))

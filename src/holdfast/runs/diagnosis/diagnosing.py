@@ -1,0 +1,86 @@
+"""Logs -> the cause of a failure: its sentence, who may be at fault, and the lines that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import InputError
+from holdfast.runs.diagnosis import rules as rule_files
+from holdfast.runs.diagnosis.reading import CHUNK_BYTES, PART_BYTES, LogFile, SetAside, find_logs
+from holdfast.runs.diagnosis.results import Diagnosis
+from holdfast.runs.diagnosis.rules import RuleSet
+from holdfast.runs.diagnosis.scanning import Scan, scan_all
+from holdfast.runs.diagnosis.unknown import unknown_templates
+from holdfast.runs.diagnosis.verdict import judged
+
+
+def diagnose(
+    logs: str | Path | Sequence[str | Path],
+    good: str | Path | Sequence[str | Path] = (),
+    *,
+    rules: str | Path | RuleSet | None = None,
+    taxonomy: str | Path | None = None,
+    processes: int | None = None,
+    part_bytes: int = PART_BYTES,
+    chunk_bytes: int = CHUNK_BYTES,
+) -> Diagnosis:
+    """Find the cause of a failure in a run's logs.
+
+    Lines are grouped by their shape in one pass; lines of shapes that a rule may know are matched;
+    of what is found, the first error of the first rank is weighed above what follows from it (the
+    log diagnosis of Acme, arXiv 2403.07648 section 6.1, with rules that can be read and edited).
+
+    Args:
+        logs: files, plain or gzip, or folders of them, of the run that failed.
+        good: the same of runs that went well: unknown templates are then ranked by how much they
+            separate the two.
+        rules: a user's rule file, laid over those that ship; or rules that are loaded.
+        taxonomy: a user's taxonomy, laid over the fleet's.
+        processes: side by side; None: as this machine has.
+        part_bytes: how much of a file a process takes at a time; it changes nothing in the result.
+        chunk_bytes: bytes read at once; neither does it.
+
+    Returns:
+        The diagnosis; with ``cause`` None where no rule knows anything.
+
+    Raises:
+        InputError: if a file is missing, all files are unreadable, or a rule file is wrong.
+    """
+    loaded = rules if isinstance(rules, RuleSet) else rule_files.load(rules, taxonomy)
+    failed, aside = find_logs([logs] if isinstance(logs, (str, Path)) else list(logs))
+    fine, aside_good = find_logs([good] if isinstance(good, (str, Path)) else list(good), good=True)
+    aside += aside_good
+    if not failed:
+        raise InputError(
+            "there is nothing to read",
+            found="; ".join(f"{each.file}: {each.reason}" for each in aside) or "no file",
+            expected="at least one log: text, plain or packed with gzip",
+        )
+    known = {log.path.resolve() for log in failed}
+    every = [*failed, *(log for log in fine if log.path.resolve() not in known)]
+    scan = scan_all(loaded, every, processes=processes, part_bytes=part_bytes, chunk=chunk_bytes)
+    return _diagnosis(scan, loaded, every, aside)
+
+
+def _diagnosis(
+    scan: Scan, rules: RuleSet, logs: Sequence[LogFile], aside: Sequence[SetAside]
+) -> Diagnosis:
+    files = [file for file in scan.files if not file.log.good]
+    unknown, ranking = unknown_templates(scan)
+    facts: dict[str, Any] = {
+        "unknown_templates": tuple(unknown),
+        "unknown_rule": ranking,
+        "files": len(files),
+        "good_files": len(scan.files) - len(files),
+        "lines": sum(file.feeds for file in scan.files),
+        "size_bytes": sum(file.bytes_read for file in scan.files),
+        "cut_lines": sum(file.cut for file in scan.files),
+        "unshaped_lines": sum(file.unshaped for file in scan.files),
+        "set_aside": (
+            *aside,
+            *(SetAside(file.log.name, file.broken) for file in scan.files if file.broken),
+        ),
+    }
+    return judged(files, rules, facts)

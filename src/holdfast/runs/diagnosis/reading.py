@@ -1,0 +1,277 @@
+"""Files -> lines: which files are read, in which parts, and what becomes of bytes that are no text.
+
+A line ends with a line feed, or with a carriage return alone, as a progress bar writes it; only line
+feeds count in line numbers, so that a number is what an editor shows.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO
+
+from holdfast.errors import InputError
+
+LINE_BYTES = 1 << 16
+"""What is kept of a line; the rest is passed over and the line counted as cut."""
+CHUNK_BYTES = 1 << 22
+PART_BYTES = 32 << 20
+"""A file is shared between processes in parts of about this size."""
+SUFFIXES = (".log", ".out", ".err", ".txt", ".gz")
+"""Files of a folder that are read: those that end so, and torchrun's ``stdout`` and ``stderr``."""
+
+_SAMPLE_BYTES = 1 << 16
+_BINARY_SHARE = 0.30
+_NO_TEXT = bytes(code for code in range(32) if code not in b"\t\n\v\f\r\x1b\b") + b"\x7f"
+_ANSI = re.compile(
+    rb"\x1b(?:\[[0-?]{0,32}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)|[@-Z\\-_])"
+)
+
+
+@dataclass(frozen=True)
+class LogFile:
+    """A file to read."""
+
+    path: Path
+    name: str
+    """As shown: as the user gave it, or beneath the folder that they gave."""
+    size_bytes: int
+    packed: bool
+    """Whether it is read through gzip."""
+    good: bool
+    """Whether it belongs to a run that went well."""
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A file that is not read, and why."""
+
+    file: str
+    reason: str
+
+    def to_dict(self) -> dict[str, str]:
+        """For JSON."""
+        return {"file": self.file, "reason": self.reason}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a file that begins and ends at the start of a line."""
+
+    file: int
+    """Index of the file."""
+    begin: int
+    """Bytes."""
+    end: int | None
+    """Bytes; None: to the end of the file."""
+
+
+@dataclass
+class Block:
+    """Some lines of a file, without their ends."""
+
+    lines: list[bytes]
+    numbers: Sequence[int]
+    """The line number of each within its part, from 0; those between two carriage returns share one."""
+    feeds: int
+    """Line feeds in the block."""
+    cut: int = 0
+    """Lines longer than `LINE_BYTES`, of which the start is here."""
+    size_bytes: int = field(default=0)
+
+
+def find_logs(
+    paths: Sequence[str | Path], good: bool = False
+) -> tuple[list[LogFile], list[SetAside]]:
+    """The files behind what a user gave; folders are searched through.
+
+    Raises:
+        InputError: if a path does not exist.
+    """
+    files: list[LogFile] = []
+    aside: list[SetAside] = []
+    for given in paths:
+        path = Path(given)
+        if not path.exists():
+            raise InputError(
+                "there is no such log", path=path, expected="a file, or a folder of logs"
+            )
+        inside = _in_folder(path) if path.is_dir() else [path]
+        if not inside:
+            aside.append(SetAside(str(path), "a folder without " + ", ".join(SUFFIXES) + " files"))
+        for each in inside:
+            log = _opened(each, good)
+            if isinstance(log, SetAside):
+                aside.append(log)
+            else:
+                files.append(log)
+    once = {log.path.resolve(): log for log in reversed(files)}  # named twice, read once
+    return list(reversed(once.values())), aside
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and (path.suffix in SUFFIXES or path.name in ("stdout", "stderr"))
+    )
+
+
+def _opened(path: Path, good: bool) -> LogFile | SetAside:
+    """The file, or why it is set aside: not to be opened, empty, or no text."""
+    name = str(path)
+    if not path.is_file():
+        return SetAside(name, "not a regular file")
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as source:
+            start = source.read(_SAMPLE_BYTES)
+        packed = start[:2] == b"\x1f\x8b"
+        if packed:
+            start = zlib.decompressobj(wbits=31).decompress(start, _SAMPLE_BYTES)
+    except (OSError, zlib.error) as error:
+        return SetAside(name, f"cannot be read: {error}")
+    if not start:
+        return SetAside(name, "empty")
+    if _is_binary(start):
+        return SetAside(name, "binary, no text")
+    return LogFile(path, name, size, packed, good)
+
+
+def _is_binary(start: bytes) -> bool:
+    """Whether too much of a file's start is neither text in UTF-8 nor what terminals understand."""
+    strange = len(start) - len(start.translate(None, _NO_TEXT))
+    strange += start.decode("utf-8", "replace").count("\ufffd")
+    return strange > _BINARY_SHARE * len(start)
+
+
+def parts_of(index: int, log: LogFile, part_bytes: int = PART_BYTES) -> list[Part]:
+    """The parts of a file, each beginning at the start of a line; a packed file is one."""
+    if log.packed or log.size_bytes <= part_bytes:
+        return [Part(index, 0, None)]
+    begins = [0]
+    with log.path.open("rb") as source:
+        for target in range(part_bytes, log.size_bytes, part_bytes):
+            if target > begins[-1] and (begin := _after_line_feed(source, target)) is not None:
+                begins.append(begin)
+    return [Part(index, begin, end) for begin, end in zip(begins, [*begins[1:], None], strict=True)]
+
+
+def _after_line_feed(source: BinaryIO, position: int) -> int | None:
+    """The first position at or after `position` that follows a line feed."""
+    source.seek(position - 1)
+    position -= 1
+    while chunk := source.read(CHUNK_BYTES):
+        found = chunk.find(b"\n")
+        if found >= 0:
+            after = position + found + 1
+            return after if source.seek(0, 2) > after else None
+        position += len(chunk)
+    return None
+
+
+def blocks(
+    log: LogFile,
+    begin: int = 0,
+    end: int | None = None,
+    *,
+    chunk: int = CHUNK_BYTES,
+    broken: Callable[[str], None] = lambda reason: None,
+) -> Iterator[Block]:
+    """The lines of a part of a file, block by block, in bounded memory.
+
+    Args:
+        log: the file.
+        begin: where its part begins, at the start of a line, in bytes.
+        end: where it ends; None: with the file.
+        chunk: bytes read at once; it changes nothing in the lines.
+        broken: called with the reason when the file breaks off (a packed file that is not whole, a
+            disk that fails); what was read until then counts.
+    """
+    with gzip.open(log.path) if log.packed else log.path.open("rb") as source:
+        if begin:
+            source.seek(begin)
+        left = [None if end is None else end - begin]
+
+        def read() -> bytes:
+            size = chunk if left[0] is None else min(chunk, left[0])
+            try:
+                got = source.read(size)
+            except (OSError, EOFError, zlib.error) as error:
+                broken(f"breaks off: {error}")
+                return b""
+            if left[0] is not None:
+                left[0] -= len(got)
+            return got
+
+        yield from _blocks(read)
+
+
+def _blocks(read: Callable[[], bytes]) -> Iterator[Block]:
+    carry, first, passing, passed = b"", 0, False, 0
+    while data := read():
+        size = len(data)
+        if passing:  # inside a gigantic line, whose start is in `carry`
+            end = _line_end(data)
+            if end < 0:
+                passed += size
+                continue
+            data, passing = data[end:], False
+        data = carry + data
+        cut = _whole_lines(data)
+        if cut == 0 and len(data) > LINE_BYTES + 1:
+            # A carriage return at the very end may be half of a line end: keep it to see.
+            carry = data[: LINE_BYTES + 1] + (b"\r" if data.endswith(b"\r") else b"")
+            passing = not data.endswith(b"\r")
+            continue
+        carry = data[cut:]
+        if cut:
+            block = _block(data[:cut], first)
+            first += block.feeds
+            yield block
+    if carry:
+        yield _block(carry, first)
+
+
+def _line_end(data: bytes) -> int:
+    """Where the first line end is; -1 if there is none."""
+    feed, back = data.find(b"\n"), data.find(b"\r")
+    return max(feed, back) if feed < 0 or back < 0 else min(feed, back)
+
+
+def _whole_lines(data: bytes) -> int:
+    """Up to where lines are complete: a carriage return counts once it is known what follows."""
+    return max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
+
+
+def _block(data: bytes, first: int) -> Block:
+    size, feeds = len(data), data.count(b"\n")
+    numbers: Sequence[int] = range(first, first + feeds + 1)
+    if b"\r" in data:
+        data = data.replace(b"\r\n", b"\n")
+        if b"\r" in data:
+            numbers = _shared_numbers(data, first)
+            data = data.replace(b"\r", b"\n")
+    lines = data.split(b"\n")
+    if not lines[-1]:  # the block ended with a line end
+        lines.pop()
+    cut = 0
+    if size > LINE_BYTES and max(map(len, lines), default=0) > LINE_BYTES:
+        cut = sum(len(line) > LINE_BYTES for line in lines)
+        lines = [line[:LINE_BYTES] for line in lines]
+    if b"\x1b" in data:
+        lines = [_ANSI.sub(b"", line) if b"\x1b" in line else line for line in lines]
+    return Block(lines, numbers, feeds, cut, size)
+
+
+def _shared_numbers(data: bytes, first: int) -> list[int]:
+    """Line numbers where carriage returns split lines."""
+    return [
+        number
+        for number, line in enumerate(data.split(b"\n"), first)
+        for _ in range(line.count(b"\r") + 1)
+    ]

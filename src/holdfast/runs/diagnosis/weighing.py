@@ -1,0 +1,248 @@
+"""Which of the things found is the cause: weights of rules, corrected by what stands around them.
+
+A rule's weight says how telling its lines are by themselves. What stands around a line corrects it:
+an error that the program went on after, an exception that was being handled, a kill that came after
+the first failure. The heaviest find is the cause, and of equals the earliest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from holdfast.runs.diagnosis.events import Event
+from holdfast.runs.diagnosis.origins import rank_of_file
+from holdfast.runs.diagnosis.rules import TRACEBACK, Rule, RuleSet
+from holdfast.runs.diagnosis.scanning import FileScan
+from holdfast.runs.diagnosis.tracebacks import FirstFailure, Traceback
+
+SURVIVED_LINES = 2000
+"""A file that goes on so long after an error, without another, went on working."""
+SURVIVED = 8
+"""Weight at most of an error that was survived."""
+_HANDLED = 45
+_AFTERWARDS = 35
+_GAVE_UP = 15
+"""Weight at most of an exception on a rank that had lost the others: less than losing them has."""
+_CONFIRMED = 12
+"""More weight for a way to die that torchrun observed first."""
+_REFUTED = 15
+_LATER_S = 5.0
+"""Clocks and buffers of ranks differ by less."""
+
+_OFTEN_HANDLED = (TRACEBACK, "import_error", "missing_file")
+_DEATHS = {"killed": -9, "segfault": -11, "bus_error": -7}
+_ENDED_FROM_OUTSIDE = ("time_limit", "cancelled")
+_TIMEOUTS = ("nccl_timeout", "gloo_timeout")
+_KILLED = "killed"
+_LOST_OTHERS = ("nccl_timeout", "gloo_timeout", "nccl_error", "peer_lost", "rendezvous")
+_SILENT_FAILURE = "rank_failed"
+_WEAKEST_SIGN = 20
+_SILENT = 45
+"""Weight of a rank that failed first and left no line: the others' lines only follow from it."""
+
+
+@dataclass(frozen=True)
+class Find:
+    """An event with what is known about its place among the others."""
+
+    event: Event
+    rule: Rule
+    file: FileScan
+    rank: int | None
+    """Of the line, else of its file."""
+    time_s: float | None
+    """Seconds since 1970; None: not known."""
+    count: int
+    """How many such events its rank and file have."""
+    weight: int
+    survived: bool = False
+    note: str = ""
+    """Why its weight is not the rule's."""
+    traceback: Traceback | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """File and line."""
+        return self.event.file, self.event.line
+
+
+def finds_of(files: Sequence[FileScan], rules: RuleSet) -> list[Find]:
+    """Every kept event, with its rank, its time and its rule's weight, in the order of files."""
+    year = _year(files)
+    found = []
+    for index, file in enumerate(files):
+        own_rank = rank_of_file(file.log.path)
+        tracebacks = {
+            each.line: each for kept in file.finds.tracebacks.values() for each in kept.all()
+        }
+        for kept in file.finds.events.values():
+            for event in kept.all():
+                rule = rules.rules[event.rule]
+                traceback = tracebacks.get(event.line)
+                found.append(
+                    Find(
+                        replace(event, file=index),
+                        rule,
+                        file,
+                        event.rank if event.rank is not None else own_rank,
+                        None if event.moment is None else event.moment.in_year(year),
+                        kept.count,
+                        rule.weight,
+                        traceback=traceback,
+                    )
+                )
+    return sorted(_one_a_line(found), key=lambda find: find.place)
+
+
+def _one_a_line(found: Sequence[Find]) -> list[Find]:
+    """Of two finds for one exception, the one that knows more of it."""
+    best: dict[tuple[int, int, str], Find] = {}
+    for find in found:
+        key = (*find.place, find.event.text if find.traceback is None else "")
+        other = best.get(key)
+        if other is None or _knows(find) > _knows(other):
+            best[key] = find
+    return list(best.values())
+
+
+def _knows(find: Find) -> int:
+    """2: by its frame; 1: by its line; 0: only that it is an exception."""
+    return 2 if find.rule.frame is not None else int(find.rule.id != TRACEBACK)
+
+
+def _year(files: Sequence[FileScan]) -> int:
+    """The year of lines that say none: that of most lines that say one."""
+    years = Counter(
+        event.moment.year
+        for file in files
+        for kept in file.finds.events.values()
+        for event in kept.first
+        if event.moment is not None and event.moment.has_year
+    )
+    return min(years, key=lambda year: (-years[year], year), default=2000)
+
+
+def weighed(finds: Sequence[Find], failures: Sequence[FirstFailure]) -> list[Find]:
+    """The finds with their weights corrected by what stands around them."""
+    finds = _survivors(finds)
+    signs = [
+        find
+        for find in finds
+        if not find.survived and find.rule.kind != "info" and find.weight >= _WEAKEST_SIGN
+    ]
+    return [_corrected(find, signs, failures) for find in finds]
+
+
+def _corrected(find: Find, signs: Sequence[Find], failures: Sequence[FirstFailure]) -> Find:
+    if find.survived:
+        note = "the log goes on for a long time after it"
+        return replace(find, weight=min(find.weight, SURVIVED), note=note)
+    if find.traceback is not None and find.traceback.chained == "handled":
+        if find.rule.id in _OFTEN_HANDLED:
+            note = "it was being handled when another came"
+            return replace(find, weight=min(find.weight, _HANDLED), note=note)
+        return find
+    if (code := _DEATHS.get(find.rule.id)) is not None and failures:
+        return _with_summary(find, code, failures)
+    if find.rule.id == _SILENT_FAILURE:
+        return _silent(find, signs, failures)
+    if find.rule.id in _ENDED_FROM_OUTSIDE and any(_before(sign, find) for sign in signs):
+        note = "the run was in trouble before"
+        return replace(find, weight=min(find.weight, _AFTERWARDS), note=note)
+    if find.rule.id == _KILLED and any(
+        sign.rule.id in _TIMEOUTS and _before(sign, find) for sign in signs
+    ):
+        note = "a collective had timed out before"
+        return replace(find, weight=min(find.weight, _AFTERWARDS), note=note)
+    if find.rule.id == TRACEBACK and any(_leads_to(sign, find) for sign in signs):
+        note = "the rank had lost the others before"
+        return replace(find, weight=min(find.weight, _GAVE_UP), note=note)
+    return find
+
+
+def _with_summary(find: Find, code: int, failures: Sequence[FirstFailure]) -> Find:
+    """A process's death, beside what torchrun saw fail first."""
+    for failure in failures:
+        if failure.exit_code == code:
+            note = "torchrun saw this end before any other"
+            rank = find.rank if failure.rank is None else failure.rank
+            return replace(find, weight=find.weight + _CONFIRMED, note=note, rank=rank)
+    note = "torchrun saw another failure first"
+    return replace(find, weight=min(find.weight, _REFUTED), note=note)
+
+
+def _silent(find: Find, signs: Sequence[Find], failures: Sequence[FirstFailure]) -> Find:
+    """A rank that failed first, of which no line says why."""
+    for failure in failures:
+        told = any(sign.rank == failure.rank for sign in signs)
+        if failure.rank is not None and (failure.exit_code or 0) > 0 and not told:
+            note = (
+                f"rank {failure.rank} ended with exit code {failure.exit_code} and left no message"
+            )
+            return replace(find, weight=_SILENT, note=note, rank=failure.rank)
+    return find
+
+
+def _leads_to(sign: Find, find: Find) -> bool:
+    """Whether a sign of lost peers came before an exception, on its rank or clearly earlier."""
+    if sign.rule.id not in _LOST_OTHERS:
+        return False
+    same = sign.event.file == find.event.file and sign.rank == find.rank
+    return (same and sign.event.line < find.event.line) or _earlier(sign, find)
+
+
+def _before(sign: Find, find: Find) -> bool:
+    if sign.rule.id == find.rule.id:
+        return False
+    same = sign.event.file == find.event.file
+    return (same and sign.event.line < find.event.line) or _earlier(sign, find)
+
+
+def _earlier(one: Find, other: Find) -> bool:
+    if one.time_s is None or other.time_s is None:
+        return False
+    return one.time_s < other.time_s - _LATER_S
+
+
+def _survivors(finds: Sequence[Find]) -> list[Find]:
+    """Marks errors after which their file goes on for long without another."""
+    lines: dict[int, list[int]] = {}
+    for find in finds:
+        if find.rule.kind != "info":
+            lines.setdefault(find.event.file, []).append(find.event.line)
+    found = []
+    for find in finds:
+        own = lines.get(find.event.file, [])
+        place = bisect_right(own, find.event.line)
+        following = own[place] if place < len(own) else find.file.feeds
+        survived = following - find.event.line > SURVIVED_LINES
+        found.append(replace(find, survived=survived))
+    return found
+
+
+def attempts_of(finds: Sequence[Find]) -> Mapping[tuple[int, int], int]:
+    """The attempt, from 0, to which each find belongs: how many restarts stand before it.
+
+    A file without restarts of its own goes by the times of the file that has most; what has no time
+    counts to the last attempt.
+    """
+    restarts: dict[int, list[Find]] = {}
+    for find in finds:
+        if find.rule.kind == "restart":
+            restarts.setdefault(find.event.file, []).append(find)
+    if not restarts:
+        return {find.place: 0 for find in finds}
+    longest = max(restarts.values(), key=len)
+    times = sorted(each.time_s for each in longest if each.time_s is not None)
+    attempts = {}
+    for find in finds:
+        if own := restarts.get(find.event.file):
+            attempts[find.place] = sum(each.event.line < find.event.line for each in own)
+        elif find.time_s is not None and times:
+            attempts[find.place] = bisect_left(times, find.time_s)
+        else:
+            attempts[find.place] = len(longest)
+    return attempts
