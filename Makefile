@@ -36,7 +36,8 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.test ## side-by-side benchmarks; rewrites docs/benchmarks.md
-	for script in benchmarks/fleet_ingest_report.py benchmarks/fleet_simulate.py; do $(BIN)/python $$script; done
+	for name in fleet_ingest_report fleet_simulate runs_recorder runs_hang runs_diagnose runs_checkpoints; do \
+	  $(BIN)/python benchmarks/$$name.py; done
 	$(BIN)/python benchmarks/render.py
 
 docs: $(VENV)/.docs ## build the documentation into site/
@@ -58,14 +59,14 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) -e '.[console]' --group test --group docs
+	$(PIP) -e '.[console,logs,torch]' --group test --group docs
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.test
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(PIP) -e '.[console,spark]'
+	$(PIP) -e '.[console,logs,spark,torch]'
 	touch $@
 
 # Spark needs Java, the console's browser tests need Chromium; without them, and without the right to

@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 
 from fleet_log import write_log
-from measuring import CORES, Run, machine, run, summary, warm
+from measuring import CORES, Run, compared, machine, run, summary, warm
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parent
@@ -143,22 +143,22 @@ def _results(
             f"slurm2sql at {options.slurm2sql_attempts:,} attempts, both sides"
         ),
         "comparisons": [
-            _compared("text to report, table kept", both, "pandas", seconds("pandas"), 5),
-            _compared(
+            compared("text to report, table kept", both, "pandas", seconds("pandas"), 5),
+            compared(
                 "text to report, pandas reads only what it needs and keeps nothing",
                 both,
                 "pandas, lean",
                 seconds("pandas_lean"),
                 None,
             ),
-            _compared(
+            compared(
                 "a later report (ours from the store, pandas from the text again)",
                 seconds("report"),
                 "pandas, lean",
                 seconds("pandas_lean"),
                 None,
             ),
-            _compared(
+            compared(
                 "accounting text to a table",
                 seconds("ingest_accounting"),
                 "slurm2sql",
@@ -201,19 +201,6 @@ def _results(
             f"{rates['holdfast']['rate_per_1000_node_days']:.4g}, pandas "
             f"{rates['pandas']['rate_per_1000_node_days']:.4g}.",
         ],
-    }
-
-
-def _compared(
-    what: str, ours: float, peer: str, theirs: float, target: float | None
-) -> dict[str, Any]:
-    return {
-        "what": what,
-        "ratio": round(theirs / ours, 2),
-        "target": target,
-        "ours_s": round(ours, 3),
-        "peer": peer,
-        "peer_s": round(theirs, 3),
     }
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet_simulate_steps import batch_workload
-from measuring import CORES, CommandFailed, Run, machine, run, summary
+from measuring import CORES, CommandFailed, Run, compared, limited, machine, run, summary
 from swf_workload import write_swf
 
 HERE = Path(__file__).resolve().parent
@@ -237,12 +237,12 @@ def _results(
         for nodes in options.gang_nodes
     ]
     comparisons = [
-        _compared(what, medians[ours], peer, medians[theirs], target)
+        compared(what, medians[ours], peer, medians[theirs], target)
         for what, ours, peer, theirs, target in rows
         if theirs in medians
     ]
     comparisons.append(
-        _compared(
+        compared(
             f"{options.replica_count} replicas of {options.replica_days:g} days on two processes",
             medians["replicas_on_2"],
             "on one",
@@ -265,12 +265,12 @@ def _results(
         ),
         "comparisons": comparisons,
         "limits": [
-            _limit(f"{length}, whole process", medians["history"], "s", 20),
-            _limit(f"{length}, whole process, store written", medians["history_with_store"], "s"),
-            _limit("largest memory of both", round(peak), "MB", 1536),
-            _limit("events a second, with scheduling", round(speed), "1/s", 500_000)
+            limited(f"{length}, whole process", medians["history"], "s", 20),
+            limited(f"{length}, whole process, store written", medians["history_with_store"], "s"),
+            limited("largest memory of both", round(peak), "MB", 1536),
+            limited("events a second, with scheduling", round(speed), "1/s", 500_000)
             | {"least": True},
-            _limit(
+            limited(
                 f"{options.replicas:,} Monte Carlo runs of a month on 2,000 nodes",
                 medians["monte_carlo"],
                 "s",
@@ -322,21 +322,6 @@ def _notes(
     if absent:
         notes.append(f"Absent, not compared: {', '.join(sorted(absent))}.")
     return notes
-
-
-def _compared(what: str, ours: float, peer: str, theirs: float, target: float) -> dict[str, Any]:
-    return {
-        "what": what,
-        "ratio": round(theirs / ours, 2),
-        "target": target,
-        "ours_s": round(ours, 3),
-        "peer": peer,
-        "peer_s": round(theirs, 3),
-    }
-
-
-def _limit(what: str, value: float, unit: str, limit: float | None = None) -> dict[str, Any]:
-    return {"what": what, "value": round(value, 3), "unit": unit, "limit": limit}
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

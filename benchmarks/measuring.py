@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import statistics
@@ -71,11 +72,9 @@ def _family(pid: int) -> list[int]:
     while waiting:
         current = waiting.pop()
         members.append(current)
-        for path in Path(f"/proc/{current}/task").glob("*/children"):
-            try:
+        with contextlib.suppress(OSError):  # it ended between the listing and the reading
+            for path in Path(f"/proc/{current}/task").glob("*/children"):
                 waiting += map(int, path.read_text().split())
-            except OSError:  # it ended between the listing and the reading
-                continue
     return members
 
 
@@ -97,6 +96,27 @@ def summary(runs: Sequence[Run]) -> dict[str, float | int]:
         "max_s": round(max(seconds), 3),
         "peak_mb": round(max(one.peak_mb for one in runs)),
     }
+
+
+def compared(
+    what: str, ours_s: float, peer: str, peer_s: float, target: float | None = None
+) -> dict[str, str | float | None]:
+    """A comparison, ready for the results file; a ratio above 1 means that ours is faster."""
+    return {
+        "what": what,
+        "ratio": round(peer_s / ours_s, 2),
+        "target": target,
+        "ours_s": round(ours_s, 4),
+        "peer": peer,
+        "peer_s": round(peer_s, 4),
+    }
+
+
+def limited(
+    what: str, value: float, unit: str, limit: float | None = None
+) -> dict[str, str | float | None]:
+    """A measured value and what it may be at most, if anything; ready for the results file."""
+    return {"what": what, "value": round(value, 3), "unit": unit, "limit": limit}
 
 
 def machine() -> dict[str, str | int | float]:

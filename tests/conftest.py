@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples on every machine, and no clock that decides whether a test passes.
+settings.register_profile("holdfast", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("holdfast")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 

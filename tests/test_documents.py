@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import re
 from pathlib import Path
 
@@ -68,12 +69,12 @@ def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
         assert found.name == name
 
 
-def test_every_public_name_is_documented() -> None:
-    from holdfast import fleet
-
-    page = (REPOSITORY / "docs" / "fleet-api.md").read_text(encoding="utf-8")
-    shown = set(re.findall(r"^::: holdfast\.fleet\.(\w+)$", page, re.MULTILINE))
-    assert shown == set(fleet.__all__)
+@pytest.mark.parametrize("room", ["fleet", "runs"])
+def test_every_public_name_is_documented(room: str) -> None:
+    public = set(importlib.import_module(f"holdfast.{room}").__all__)
+    page = (REPOSITORY / "docs" / f"{room}-api.md").read_text(encoding="utf-8")
+    shown = set(re.findall(rf"^::: holdfast\.{room}\.(\w+)$", page, re.MULTILINE))
+    assert shown == public
 
 
 def test_readme_is_short() -> None:

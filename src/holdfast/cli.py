@@ -25,6 +25,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.fleet.cli",
         "What failures cost a GPU cluster, why, and what would win it back.",
     ),
+    "runs": (
+        "holdfast.runs.cli",
+        "What one training run did with its time, and what stopped it.",
+    ),
 }
 
 INTERRUPTED = 130

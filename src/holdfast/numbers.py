@@ -37,6 +37,19 @@ def number(value: float | None, digits: int | None = None) -> str:
     return text
 
 
+def brief(value: float | None) -> str:
+    """A number with three significant digits at least, ``"4.17"``, ``"22.3"``, ``"133,971"``."""
+    if value is None or value == 0 or not math.isfinite(value):
+        return number(value)
+    magnitude = math.floor(math.log10(abs(value)))
+    return number(value, min(max(0, 2 - magnitude), 6))
+
+
+def counted(count: int, word: str, words: str | None = None) -> str:
+    """``"1 node"``, ``"1,204 nodes"``."""
+    return f"{count:,} {word if count == 1 else words or word + 's'}"
+
+
 def percent(share: float | None, digits: int | None = None) -> str:
     """A share between 0 and 1 as a percentage, ``"31 %"``, ``"3.1 %"``, ``"99.2 %"``.
 

@@ -14,8 +14,8 @@ from conftest import TESTBED_WINDOWS
 from holdfast.fleet import FleetLog
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.summary import findings
-from holdfast.fleet.wording import brief, brief_interval, drift, probability, rate_unit
-from holdfast.numbers import duration, percent
+from holdfast.fleet.wording import brief_interval, drift, probability, rate_unit
+from holdfast.numbers import brief, duration, percent
 
 HOUR = 3600
 COMPRESSED = replace(TESTBED_WINDOWS, checkpoint_interval_s=20, init_s=1, write_s=1, long_run_s=30)

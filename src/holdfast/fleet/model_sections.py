@@ -16,8 +16,6 @@ from holdfast.fleet.sections import PAPER, drawn
 from holdfast.fleet.summary import FEWEST_RUNS, largest_measured, measured_text, reference_nodes
 from holdfast.fleet.wording import (
     RateUnit,
-    brief,
-    counted,
     decimals,
     drift,
     ettr_settings,
@@ -26,7 +24,7 @@ from holdfast.fleet.wording import (
     size,
     without_gpus,
 )
-from holdfast.numbers import duration
+from holdfast.numbers import brief, counted, duration
 from holdfast.report import ColumnFormat, How, Section, Table
 
 PROJECTED_NODES = (1, 16, 128, 1024, 2048, 16_384)

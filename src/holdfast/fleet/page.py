@@ -16,7 +16,7 @@ from holdfast.fleet.store import Store
 from holdfast.fleet.summary import findings
 from holdfast.fleet.tiles import tiles
 from holdfast.fleet.unknowns import unknowns
-from holdfast.fleet.wording import counted
+from holdfast.numbers import counted
 from holdfast.report import Finding, Page, Section, warm_up, write
 from holdfast.report.render import UNKNOWN
 

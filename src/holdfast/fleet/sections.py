@@ -11,16 +11,8 @@ from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.moments import moment
-from holdfast.fleet.wording import (
-    RateUnit,
-    brief,
-    brief_interval,
-    counted,
-    decimals,
-    probability,
-    rate_unit,
-)
-from holdfast.numbers import duration, percent
+from holdfast.fleet.wording import RateUnit, brief_interval, decimals, probability, rate_unit
+from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import ColumnFormat, Figure, How, Section, Table
 
 PAPER = (

@@ -16,9 +16,7 @@ from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.moments import minute
 from holdfast.fleet.wording import (
-    brief,
     brief_interval,
-    counted,
     drift,
     duration_interval,
     expected_text,
@@ -26,7 +24,7 @@ from holdfast.fleet.wording import (
     rate_unit,
     size,
 )
-from holdfast.numbers import duration, number, percent
+from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.report import Finding
 from holdfast.report.render import UNKNOWN
 

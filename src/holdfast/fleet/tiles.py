@@ -6,16 +6,8 @@ from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.summary import FEWEST_RUNS, largest_measured, reference_nodes
-from holdfast.fleet.wording import (
-    brief,
-    brief_interval,
-    counted,
-    duration_interval,
-    ettr_settings,
-    rate_unit,
-    size,
-)
-from holdfast.numbers import duration, percent
+from holdfast.fleet.wording import brief_interval, duration_interval, ettr_settings, rate_unit, size
+from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import Tile
 from holdfast.report.page import Trend
 

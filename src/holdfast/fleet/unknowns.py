@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.wording import counted
-from holdfast.numbers import duration
+from holdfast.numbers import counted, duration
 from holdfast.report import Unknown
 
 

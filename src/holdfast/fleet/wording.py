@@ -10,18 +10,10 @@ from typing import Any
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.failure_trend import Trend
-from holdfast.numbers import duration, number, percent
+from holdfast.numbers import brief, counted, duration, percent
 
 HOURS_PER_1000_NODE_DAYS = 24_000
 SIGNIFICANT_DIGITS = 3
-
-
-def brief(value: float | None) -> str:
-    """A number with three significant digits at least, ``"4.17"``, ``"22.3"``, ``"133,971"``."""
-    if value is None or value == 0 or not math.isfinite(value):
-        return number(value)
-    magnitude = math.floor(math.log10(abs(value)))
-    return number(value, min(max(0, SIGNIFICANT_DIGITS - 1 - magnitude), 6))
 
 
 def brief_interval(low: float | None, high: float | None) -> str:
@@ -33,11 +25,6 @@ def brief_interval(low: float | None, high: float | None) -> str:
 def duration_interval(low_s: float | None, high_s: float | None) -> str:
     """``"[5 h 21 min, 6 h 57 min]"``; an end of None is none."""
     return f"[{duration(low_s)}, {'∞)' if high_s is None else duration(high_s) + ']'}"
-
-
-def counted(count: int, word: str, words: str | None = None) -> str:
-    """``"1 node"``, ``"1,204 nodes"``."""
-    return f"{count:,} {word if count == 1 else words or word + 's'}"
 
 
 def probability(name: str, value: float, digits: int = 3) -> str:

@@ -75,7 +75,7 @@ def config() -> dict[str, Any]:
         "background": None,
         "font": FONT,
         "aria": False,  # the figure says in one sentence what it shows; the table has the values
-        "padding": {"left": 10, "right": 14, "top": 6, "bottom": 4},
+        "padding": {"left": 24, "right": 14, "top": 6, "bottom": 4},
         "view": {"stroke": None, "continuousHeight": 280, "discreteHeight": {"step": 24}},
         "axis": {
             "labelColor": muted,

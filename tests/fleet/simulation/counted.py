@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from runs import HOUR, Attempt, History, Job
 
 from holdfast.fleet.simulation.outcomes import LONG_RUN_HOURS, TOPS, Outcome, outcome
 from holdfast.fleet.simulation.replicas import Task
+from runs import HOUR, Attempt, History, Job
 
 BLANK = outcome(
     History(jobs=[Job(8 * HOUR, 64)], attempts=[Attempt(0, 1, [0], 8 * HOUR, 9 * HOUR)]).run()

@@ -15,10 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import runs
-from runs import HOUR, Attempt, Failure, History, Job
 
 import holdfast.fleet as fleet
+import runs
 from holdfast import cli
 from holdfast.errors import StoreError
 from holdfast.fleet import FleetLog, Store
@@ -28,6 +27,7 @@ from holdfast.fleet.simulation import log_tables, log_writing
 from holdfast.fleet.simulation.log_writing import write_log
 from holdfast.fleet.simulation.records import Detected, State
 from holdfast.fleet.store import sweep
+from runs import HOUR, Attempt, Failure, History, Job
 
 BEGIN = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp())
 

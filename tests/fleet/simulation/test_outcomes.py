@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from runs import HOUR, Attempt, History, Job, known
 
 from holdfast.fleet.simulation.outcomes import (
     FEWEST_LARGE_RUNS,
@@ -22,6 +21,7 @@ from holdfast.fleet.simulation.outcomes import (
     window_ms,
 )
 from holdfast.fleet.simulation.records import State
+from runs import HOUR, Attempt, History, Job, known
 
 ALL_CLASSES = (0, 1, 2)
 

@@ -21,8 +21,8 @@ from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY
 from holdfast.fleet.ettr_forms import EttrResult, ettr, expected_ettr, long_run_ettr
-from holdfast.fleet.wording import brief, counted, ettr_settings
-from holdfast.numbers import duration, number, percent
+from holdfast.fleet.wording import ettr_settings
+from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.report import Figure, charts
 from holdfast.report.theme import colour
 

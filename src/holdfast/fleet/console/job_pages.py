@@ -17,8 +17,8 @@ from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK
 from holdfast.fleet.console.node_evidence import MOST_EVENTS, event_table
 from holdfast.fleet.losses import losses
 from holdfast.fleet.moments import moment
-from holdfast.fleet.wording import brief, counted, decimals
-from holdfast.numbers import duration, number
+from holdfast.fleet.wording import decimals
+from holdfast.numbers import brief, counted, duration, number
 from holdfast.report import ColumnFormat, Page, Section, Table
 
 if TYPE_CHECKING:

@@ -13,15 +13,8 @@ from holdfast.fleet.attribution import blamed_nodes, classified_health, infrastr
 from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK
 from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.moments import moment
-from holdfast.fleet.wording import (
-    RateUnit,
-    brief,
-    brief_interval,
-    counted,
-    probability,
-    rate_unit,
-)
-from holdfast.numbers import duration, number
+from holdfast.fleet.wording import RateUnit, brief_interval, probability, rate_unit
+from holdfast.numbers import brief, counted, duration, number
 from holdfast.report import ColumnFormat, How, Page, Section, Table, Tile
 
 MOST_EVENTS = 200

@@ -14,8 +14,8 @@ from holdfast.fleet.log import DAY_S, FleetLog
 from holdfast.fleet.losses import losses
 from holdfast.fleet.moments import minute
 from holdfast.fleet.sections import drawn
-from holdfast.fleet.wording import brief, counted, decimals
-from holdfast.numbers import duration
+from holdfast.fleet.wording import decimals
+from holdfast.numbers import brief, counted, duration
 from holdfast.report import ColumnFormat, How, Section, Table
 
 COLUMNS = ["cause", "failures", "first_order", "second_order"]

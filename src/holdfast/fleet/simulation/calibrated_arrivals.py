@@ -18,8 +18,7 @@ from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.simulation.estimates import Findings, rounded
 from holdfast.fleet.simulation.job_runs import JobRuns, job_runs
 from holdfast.fleet.simulation.records import Array
-from holdfast.fleet.wording import brief, counted
-from holdfast.numbers import duration
+from holdfast.numbers import brief, counted, duration
 
 FEWEST_JOBS = 20
 FEWEST_COMPLETED = 5

@@ -22,8 +22,8 @@ from holdfast.fleet.node_ranking import lemons
 from holdfast.fleet.simulation.estimates import Findings, Interval, binomial_interval, rounded
 from holdfast.fleet.simulation.outage_times import OutageTimes
 from holdfast.fleet.simulation.scenario import Component, Failures, Lemons
-from holdfast.fleet.wording import brief, brief_interval, counted
-from holdfast.numbers import duration, percent
+from holdfast.fleet.wording import brief_interval
+from holdfast.numbers import brief, counted, duration, percent
 
 FIRM_FAILURES = 20
 """A rate of large attempts is used alone from so many failures on, and only if it differs."""

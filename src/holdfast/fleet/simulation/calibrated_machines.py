@@ -15,8 +15,7 @@ from holdfast.fleet.simulation.calibrated_arrivals import Cohort
 from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
 from holdfast.fleet.simulation.job_runs import EXIT_S, JobRuns, class_column, named_class, sized
 from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
-from holdfast.fleet.wording import counted
-from holdfast.numbers import duration
+from holdfast.numbers import counted, duration
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir

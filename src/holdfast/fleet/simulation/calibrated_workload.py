@@ -19,8 +19,7 @@ from holdfast.fleet.simulation.job_runs import executions, init_s
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replay import on_nodes
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
-from holdfast.fleet.wording import brief, counted
-from holdfast.numbers import duration, percent
+from holdfast.numbers import brief, counted, duration, percent
 
 FIRM_EVENTS = 20
 """A size with as many completed jobs stands alone; one with fewer leans on the other sizes."""

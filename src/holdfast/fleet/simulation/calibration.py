@@ -30,8 +30,7 @@ from holdfast.fleet.simulation.job_runs import init_s, without_gpus
 from holdfast.fleet.simulation.outage_times import outage_times
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store, write_atomically
-from holdfast.fleet.wording import counted
-from holdfast.numbers import duration, percent
+from holdfast.numbers import counted, duration, percent
 
 
 @dataclass(frozen=True)

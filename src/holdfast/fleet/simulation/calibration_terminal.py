@@ -13,8 +13,7 @@ from holdfast.console import table
 from holdfast.fleet.simulation.calibration import Calibration
 from holdfast.fleet.simulation.fit_wording import QUESTIONS, sentence_of
 from holdfast.fleet.simulation.goodness_of_fit import GoodnessOfFit
-from holdfast.fleet.wording import counted
-from holdfast.numbers import duration
+from holdfast.numbers import counted, duration
 
 MOST_ROWS = 30
 HIDDEN = ("qos", "failures.components", "workload.ends", "workload.sizes", "cluster.names")

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from holdfast.fleet.wording import brief, brief_interval
-from holdfast.numbers import duration
+from holdfast.fleet.wording import brief_interval
+from holdfast.numbers import brief, duration
 
 Interval = tuple[float, float]
 _TABLE = re.compile(r"^\[{1,2}([a-z_.]+)\]{1,2}$")

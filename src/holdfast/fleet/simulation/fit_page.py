@@ -36,8 +36,7 @@ from holdfast.fleet.simulation.goodness_of_fit import (
     GoodnessOfFit,
     Row,
 )
-from holdfast.fleet.wording import counted
-from holdfast.numbers import duration
+from holdfast.numbers import counted, duration
 from holdfast.report import (
     ColumnFormat,
     Figure,

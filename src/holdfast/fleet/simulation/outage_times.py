@@ -13,8 +13,7 @@ from holdfast.fleet.log import FleetLog
 from holdfast.fleet.simulation.estimates import Findings, rounded_time
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Repair
-from holdfast.fleet.wording import counted
-from holdfast.numbers import duration
+from holdfast.numbers import counted, duration
 
 FEWEST_OUTAGES = 5
 CLEAR_SPLIT, APART = 0.8, 4.0
