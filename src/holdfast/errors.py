@@ -73,5 +73,23 @@ class MissingExtraError(HoldfastError):
         )
 
 
+class LimitError(HoldfastError):
+    """Work that would pass a limit: of memory, of states; nothing was lost, the input is untouched.
+
+    Args:
+        problem: one sentence that says what would become too large.
+        needed: what the work needs, or had reached when it was stopped, with its unit.
+        allowed: the limit, with its unit.
+        remedy: what the user can do about it.
+    """
+
+    def __init__(self, problem: str, *, needed: str, allowed: str, remedy: str) -> None:
+        self.problem = problem
+        self.needed = needed
+        self.allowed = allowed
+        self.remedy = remedy
+        super().__init__(f"{problem}\n  needed: {needed}\n  allowed: {allowed}\n  remedy: {remedy}")
+
+
 class StoreError(HoldfastError):
     """A store that cannot be opened or written: missing, of a newer version, or on a full disk."""

@@ -1,0 +1,1 @@
+"""Union, concatenation and their like; what machines have in common; whether two are the same."""

@@ -1,0 +1,1 @@
+"""Composition: the filter, the kernels, trimming, and the forms that decoders need."""

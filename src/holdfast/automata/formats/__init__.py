@@ -1,0 +1,1 @@
+"""Files: OpenFST text and binary, symbol tables, k2 text."""

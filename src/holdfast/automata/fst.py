@@ -1,0 +1,357 @@
+"""`Fst`, the data structure of this room: a weighted finite-state transducer as a struct of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.automata import _kernels as kernels
+from holdfast.automata.semirings import Semiring, semiring_of
+from holdfast.automata.symbols import SymbolTable
+from holdfast.errors import InputError
+
+I32 = npt.NDArray[np.int32]
+I64 = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.floating[Any]]
+
+EPS = 0
+NO_STATE = -1
+
+
+class Arc(NamedTuple):
+    """One arc, as Python sees it."""
+
+    source: int
+    ilabel: int
+    olabel: int
+    weight: float
+    nextstate: int
+
+
+class SortedView(NamedTuple):
+    """The arcs of each state sorted by one label, equal labels in their stored order.
+
+    The arcs of state s are positions offsets[s]:offsets[s + 1] here as in the `Fst`.
+    """
+
+    label: I32
+    """[E] the label sorted by."""
+    other: I32
+    """[E] the label on the other side."""
+    nextstate: I32
+    """[E]"""
+    weight: Weights
+    """[E]"""
+    arc: I64
+    """[E] the arc's position in the `Fst`."""
+    epsilons: I32
+    """[V] how many of a state's arcs have label 0: they come first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fst:
+    """A weighted finite-state transducer. V states, E arcs; label 0 is epsilon.
+
+    The arcs that leave state s are `offsets[s]:offsets[s + 1]` of the arrays of arcs. The arrays are
+    shared between machines and are never changed after they were given; every operation makes a new
+    machine.
+    """
+
+    offsets: I64
+    """[V + 1] where the arcs of each state begin; offsets[0] = 0, offsets[V] = E."""
+    ilabel: I32
+    """[E] input labels."""
+    olabel: I32
+    """[E] output labels."""
+    nextstate: I32
+    """[E] the states that the arcs enter."""
+    weight: Weights
+    """[E] of the semiring's dtype."""
+    final: Weights
+    """[V] final weights; the semiring's zero where a state is not final."""
+    start: int
+    """The start state; -1 for the machine without states, which accepts nothing."""
+    semiring: Semiring
+    isymbols: SymbolTable | None = None
+    """Names of the input labels."""
+    osymbols: SymbolTable | None = None
+    """Names of the output labels."""
+
+    # --- making ------------------------------------------------------------------------------------
+
+    @classmethod
+    def build(
+        cls,
+        arcs: Iterable[Sequence[Any]],
+        finals: dict[int, float] | Iterable[int],
+        *,
+        start: int = 0,
+        states: int | None = None,
+        semiring: str | Semiring = "log",
+        isymbols: SymbolTable | None = None,
+        osymbols: SymbolTable | None = None,
+    ) -> Fst:
+        """A machine from arcs (source, ilabel, olabel, weight, nextstate) in any order.
+
+        Args:
+            arcs: arcs; those of one state keep their order.
+            finals: final weights by state, or the final states, whose weight is then one.
+            start: the start state.
+            states: the number of states; one more than the highest named, if not given.
+            semiring: name or semiring.
+            isymbols: names of the input labels.
+            osymbols: names of the output labels.
+
+        Raises:
+            InputError: if a label or state is negative, a weight is not a number, ... (see `checked`).
+        """
+        ring = semiring_of(semiring)
+        listed = list(arcs)
+        weights = finals if isinstance(finals, dict) else dict.fromkeys(finals, ring.one)
+        named = [start, *weights, *(int(part) for arc in listed for part in (arc[0], arc[4]))]
+        count = max(named) + 1 if states is None else states
+        source = np.array([arc[0] for arc in listed], np.int64)
+        if len(source) and (source.min() < 0 or source.max() >= count):
+            raise InputError(
+                "an arc leaves a state that does not exist",
+                found=f"state {int(source.min()) if source.min() < 0 else int(source.max())}",
+                expected=f"0 to {count - 1}",
+            )
+        if weights and (min(weights) < 0 or max(weights) >= count):
+            raise InputError(
+                "a final weight for a state that does not exist",
+                found=f"state {min(weights) if min(weights) < 0 else max(weights)}",
+                expected=f"0 to {count - 1}",
+            )
+        offsets, order = kernels.counting_order(source, count)
+        final = np.full(count, ring.zero, ring.dtype)
+        for state, weight in weights.items():
+            final[state] = weight
+        column = [np.array([arc[k] for arc in listed]) for k in range(5)]
+        return cls(
+            offsets,
+            column[1][order].astype(np.int32),
+            column[2][order].astype(np.int32),
+            column[4][order].astype(np.int32),
+            column[3][order].astype(ring.dtype),
+            final,
+            start,
+            ring,
+            isymbols,
+            osymbols,
+        ).checked()
+
+    @classmethod
+    def empty(
+        cls,
+        semiring: str | Semiring = "log",
+        isymbols: SymbolTable | None = None,
+        osymbols: SymbolTable | None = None,
+    ) -> Fst:
+        """The machine without states, which accepts nothing."""
+        ring = semiring_of(semiring)
+        none = np.empty(0, np.int32)
+        weights = np.empty(0, ring.dtype)
+        return cls(
+            np.zeros(1, np.int64),
+            none,
+            none,
+            none,
+            weights,
+            weights,
+            NO_STATE,
+            ring,
+            isymbols,
+            osymbols,
+        )
+
+    @classmethod
+    def from_text(
+        cls,
+        text: str,
+        semiring: str | Semiring = "log",
+        *,
+        isymbols: SymbolTable | None = None,
+        osymbols: SymbolTable | None = None,
+        acceptor: bool = False,
+    ) -> Fst:
+        """A machine from OpenFST's text; see `formats.openfst_text.parse`."""
+        from holdfast.automata.formats.openfst_text import parse
+
+        return parse(text, semiring, isymbols=isymbols, osymbols=osymbols, acceptor=acceptor)
+
+    @classmethod
+    def read(cls, path: str | Path, semiring: str | Semiring = "log") -> Fst:
+        """A machine from a file, binary or text as its first bytes tell; see `formats.files.read`.
+
+        A binary file names its own semiring; `semiring` is that of a text.
+        """
+        from holdfast.automata.formats.files import read
+
+        return read(path, semiring)
+
+    def write(self, path: str | Path) -> None:
+        """Write OpenFST's binary format, or text if the name ends in `.txt`; see `formats.files.write`."""
+        from holdfast.automata.formats.files import write
+
+        write(self, path)
+
+    def to_text(self, acceptor: bool | None = None) -> str:
+        """OpenFST's text, as `fstprint` writes it; see `formats.openfst_text.render`."""
+        from holdfast.automata.formats.openfst_text import render
+
+        return render(self, acceptor)
+
+    # --- looking -----------------------------------------------------------------------------------
+
+    @property
+    def num_states(self) -> int:
+        """V."""
+        return len(self.offsets) - 1
+
+    @property
+    def num_arcs(self) -> int:
+        """E."""
+        return len(self.ilabel)
+
+    @property
+    def finals(self) -> dict[int, float]:
+        """State -> final weight, of the final states only."""
+        where = np.flatnonzero(self.final != self.semiring.zero)
+        return dict(zip(where.tolist(), self.final[where].tolist(), strict=True))
+
+    @property
+    def is_acceptor(self) -> bool:
+        """Every arc has the same label on both sides."""
+        return bool(np.array_equal(self.ilabel, self.olabel))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        arrays = (self.offsets, self.ilabel, self.olabel, self.nextstate, self.weight, self.final)
+        return sum(array.nbytes for array in arrays)
+
+    def arcs(self, state: int | None = None) -> Iterator[Arc]:
+        """The arcs of one state, or all; for looking and for tests, not for speed."""
+        states = range(self.num_states) if state is None else (state,)
+        for source in states:
+            for at in range(int(self.offsets[source]), int(self.offsets[source + 1])):
+                yield Arc(
+                    source,
+                    int(self.ilabel[at]),
+                    int(self.olabel[at]),
+                    float(self.weight[at]),
+                    int(self.nextstate[at]),
+                )
+
+    @cached_property
+    def source(self) -> I32:
+        """[E] the state that each arc leaves."""
+        made: I32 = kernels.sources_of_arcs(self.offsets, self.num_arcs)
+        return made
+
+    @cached_property
+    def by_ilabel(self) -> SortedView:
+        """The arcs sorted by input label."""
+        return self._sorted(self.ilabel, self.olabel)
+
+    @cached_property
+    def by_olabel(self) -> SortedView:
+        """The arcs sorted by output label."""
+        return self._sorted(self.olabel, self.ilabel)
+
+    def _sorted(self, label: I32, other: I32) -> SortedView:
+        # Memory traffic counts here: what is sorted already is not copied.
+        epsilons = kernels.zeros_by_state(self.offsets, label)
+        if kernels.is_sorted(self.offsets, label):
+            arc = np.arange(self.num_arcs)
+            return SortedView(label, other, self.nextstate, self.weight, arc, epsilons)
+        arc = kernels.order_by_label(self.offsets, label)
+        return SortedView(
+            label[arc], other[arc], self.nextstate[arc], self.weight[arc], arc, epsilons
+        )
+
+    # --- changing ----------------------------------------------------------------------------------
+
+    def with_(self, **changed: Any) -> Fst:
+        """The same machine with some fields exchanged."""
+        return replace(self, **changed)
+
+    def as_semiring(self, semiring: str | Semiring) -> Fst:
+        """The same machine with its weights read in another semiring.
+
+        Costs stay costs, and are -log of a probability; in the boolean semiring every weight that is not
+        zero becomes one.
+        """
+        ring = semiring_of(semiring)
+        if ring == self.semiring:
+            return self
+        return self.with_(
+            weight=_converted(self.weight, self.semiring, ring),
+            final=_converted(self.final, self.semiring, ring),
+            semiring=ring,
+        )
+
+    def checked(self) -> Fst:
+        """This machine, if it is one.
+
+        Raises:
+            InputError: naming the arc or state: a negative label, a state that does not exist, a weight
+                that is NaN or -inf, no start state.
+        """
+        count = self.num_states
+        if count == 0:
+            return self
+        if not 0 <= self.start < count:
+            raise InputError(
+                "the start state does not exist",
+                found=f"state {self.start}",
+                expected=f"0 to {count - 1}",
+            )
+        for name, values, low, high in (
+            ("ilabel", self.ilabel, 0, None),
+            ("olabel", self.olabel, 0, None),
+            ("nextstate", self.nextstate, 0, count),
+        ):
+            wrong = values < low
+            if high is not None:
+                wrong |= values >= high
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                raise InputError(
+                    f"an arc has no valid {name}",
+                    place=f"arc {at} of state {int(np.searchsorted(self.offsets, at, 'right')) - 1}",
+                    found=str(int(values[at])),
+                    expected="0 or more" if high is None else f"0 to {high - 1}",
+                )
+        for name, weights in (("arc", self.weight), ("final weight of state", self.final)):
+            wrong = np.isnan(weights) | np.isneginf(weights)
+            if not self.semiring.is_negative_log:
+                wrong |= weights < 0
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                raise InputError(
+                    "a weight that is none",
+                    place=f"{name} {at}",
+                    found=str(float(weights[at])),
+                    expected=f"a weight of the {self.semiring.name} semiring",
+                )
+        return self
+
+
+def _converted(weights: Weights, given: Semiring, wanted: Semiring) -> Weights:
+    if wanted.name == "boolean":
+        return (weights != given.zero).astype(wanted.dtype)
+    if given.is_negative_log == wanted.is_negative_log:
+        return weights.astype(wanted.dtype)
+    exact = weights.astype(np.float64)
+    with np.errstate(divide="ignore"):
+        changed = np.exp(-exact) if given.is_negative_log else -np.log(exact)
+    made: Weights = changed.astype(wanted.dtype)
+    return made

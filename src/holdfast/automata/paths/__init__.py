@@ -1,0 +1,1 @@
+"""Sums over paths: distances, best paths, counts, samples."""

@@ -1,0 +1,85 @@
+"""Semirings: what the weights of a transducer are, how they add along paths and between paths.
+
+============ ======= ============================= ========= ====== =====
+name         dtype   plus (between paths)          times     zero   one
+============ ======= ============================= ========= ====== =====
+tropical     float32 min(x, y)                     x + y     +inf   0
+log          float32 -log(exp(-x) + exp(-y))       x + y     +inf   0
+log64        float64 -log(exp(-x) + exp(-y))       x + y     +inf   0
+probability  float64 x + y                         x * y     0      1
+boolean      float32 max(x, y), of 0 and 1         x * y     0      1
+============ ======= ============================= ========= ====== =====
+
+The first three hold negated logarithms, as OpenFST's `standard`, `log` and `log64` arcs do; NaN is never
+a weight, and -inf only one that a file may not hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.errors import InputError
+
+SemiringName = Literal["tropical", "log", "log64", "probability", "boolean"]
+
+# What compiled code knows a semiring by.
+TROPICAL, LOG, PROBABILITY, BOOLEAN = 0, 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Semiring:
+    """One semiring."""
+
+    name: SemiringName
+    code: int
+    """What compiled code (`_kernels.plus`, `_kernels.times`) knows it by: TROPICAL, LOG, ..."""
+    dtype: npt.DTypeLike
+    """Of every array of its weights."""
+    zero: float
+    """The weight of no path; a state whose final weight is zero is not final."""
+    one: float
+    """The weight of the empty path."""
+    arc_type: str
+    """What OpenFST calls arcs with such weights."""
+
+    @property
+    def is_negative_log(self) -> bool:
+        """Weights are negated logarithms (costs): they add along a path."""
+        return self.code in (TROPICAL, LOG)
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Whether x plus x is x, so that the best path is the sum of all."""
+        return self.code in (TROPICAL, BOOLEAN)
+
+
+SEMIRINGS = {
+    made.name: made
+    for made in (
+        Semiring("tropical", TROPICAL, np.float32, np.inf, 0.0, "standard"),
+        Semiring("log", LOG, np.float32, np.inf, 0.0, "log"),
+        Semiring("log64", LOG, np.float64, np.inf, 0.0, "log64"),
+        Semiring("probability", PROBABILITY, np.float64, 0.0, 1.0, "probability"),
+        Semiring("boolean", BOOLEAN, np.float32, 0.0, 1.0, "boolean"),
+    )
+}
+
+
+def semiring_of(name: str | Semiring) -> Semiring:
+    """The semiring of a name, or of the name that OpenFST gives its arcs.
+
+    Raises:
+        InputError: if there is none.
+    """
+    if isinstance(name, Semiring):
+        return name
+    for semiring in SEMIRINGS.values():
+        if name in (semiring.name, semiring.arc_type):
+            return semiring
+    raise InputError(
+        "unknown semiring", found=repr(name), expected=f"one of {', '.join(SEMIRINGS)}"
+    )

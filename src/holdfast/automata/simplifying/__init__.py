@@ -1,0 +1,1 @@
+"""Equivalent machines that are smaller or deterministic."""
