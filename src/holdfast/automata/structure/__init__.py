@@ -1,0 +1,1 @@
+"""What the graph of a machine is like: reachable states, components, orders; and trimming."""

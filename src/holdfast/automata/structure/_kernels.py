@@ -1,0 +1,226 @@
+"""Compiled walks over the graph of a machine; each is linear in states and arcs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from holdfast.automata._kernels import compiled
+
+
+@compiled
+def accessible(offsets: Any, nextstate: Any, start: int) -> Any:
+    """Which states a path from `start` reaches: bool[V]; none if `start` is -1."""
+    states = len(offsets) - 1
+    reached = np.zeros(states, np.bool_)
+    if start < 0:
+        return reached
+    waiting = np.empty(states, np.int32)
+    waiting[0] = start
+    reached[start] = True
+    count = 1
+    while count:
+        count -= 1
+        state = waiting[count]
+        for arc in range(offsets[state], offsets[state + 1]):
+            target = nextstate[arc]
+            if not reached[target]:
+                reached[target] = True
+                waiting[count] = target
+                count += 1
+    return reached
+
+
+@compiled
+def coaccessible(offsets: Any, nextstate: Any, is_final: Any) -> Any:
+    """Which states reach a final one: bool[V].
+
+    Most arcs of most machines lead to higher states, and most states reach a final one. So the states
+    are swept from the last to the first, and one is marked at its first arc into a marked one; only what
+    sweeps do not settle is walked along reversed arcs.
+    """
+    states = len(offsets) - 1
+    marked = is_final.copy()
+    left = states - marked.sum()
+    while left:
+        before = left
+        for state in range(states - 1, -1, -1):
+            if marked[state]:
+                continue
+            for arc in range(offsets[state], offsets[state + 1]):
+                if marked[nextstate[arc]]:
+                    marked[state] = True
+                    left -= 1
+                    break
+        if (before - left) * 8 <= before:
+            break
+    if left and before != left:
+        _mark_backwards(offsets, nextstate, marked, left)
+    return marked
+
+
+@compiled
+def _mark_backwards(offsets: Any, nextstate: Any, marked: Any, left: int) -> None:
+    """Mark what reaches a marked state, along the reversed arcs between the `left` unmarked ones."""
+    states = len(offsets) - 1
+    waiting = np.empty(left, np.int32)
+    count = 0
+    # Arcs of unmarked states by their target, so the memory is that of what is left.
+    begin = np.zeros(states + 1, np.int64)
+    for state in range(states):
+        if marked[state]:
+            continue
+        for arc in range(offsets[state], offsets[state + 1]):
+            begin[nextstate[arc] + 1] += 1
+    for state in range(states):
+        begin[state + 1] += begin[state]
+    sources = np.empty(begin[states], np.int32)
+    slot = begin[:-1].copy()
+    for state in range(states):
+        if marked[state]:
+            continue
+        for arc in range(offsets[state], offsets[state + 1]):
+            target = nextstate[arc]
+            sources[slot[target]] = state
+            slot[target] += 1
+    for target in range(states):
+        if not marked[target]:
+            continue
+        for at in range(begin[target], begin[target + 1]):
+            source = sources[at]
+            if not marked[source]:
+                marked[source] = True
+                waiting[count] = source
+                count += 1
+        while count:
+            count -= 1
+            state = waiting[count]
+            for at in range(begin[state], begin[state + 1]):
+                source = sources[at]
+                if not marked[source]:
+                    marked[source] = True
+                    waiting[count] = source
+                    count += 1
+
+
+@compiled
+def strong_components(offsets: Any, nextstate: Any) -> tuple[Any, int]:
+    """The strongly connected component of each state, i32[V], and how many there are.
+
+    Tarjan's algorithm with its stack in an array. Components are numbered in topological order: no arc
+    leads to a component of lower number.
+    """
+    states = len(offsets) - 1
+    component = np.full(states, -1, np.int32)
+    entered = np.full(states, -1, np.int32)  # when a state was entered
+    lowest = np.empty(states, np.int32)  # the earliest entered that it is known to reach
+    cursor = offsets[:-1].copy()
+    open_states = np.empty(states, np.int32)  # entered, without a component yet
+    path = np.empty(states, np.int32)  # from the root to where the walk is
+    opened = depth = clock = found = 0
+    for root in range(states):
+        if entered[root] >= 0:
+            continue
+        path[0] = root
+        depth = 1
+        while depth:
+            state = path[depth - 1]
+            if entered[state] < 0:
+                entered[state] = lowest[state] = clock
+                clock += 1
+                open_states[opened] = state
+                opened += 1
+            deeper = False
+            while cursor[state] < offsets[state + 1]:
+                target = nextstate[cursor[state]]
+                if entered[target] < 0:
+                    path[depth] = target
+                    depth += 1
+                    deeper = True
+                    break  # the cursor stays: the target is looked at again when it is done
+                if component[target] < 0 and lowest[target] < lowest[state]:
+                    lowest[state] = lowest[target]
+                cursor[state] += 1
+            if deeper:
+                continue
+            depth -= 1
+            if lowest[state] == entered[state]:
+                while True:
+                    opened -= 1
+                    member = open_states[opened]
+                    component[member] = found
+                    if member == state:
+                        break
+                found += 1
+    for state in range(states):
+        component[state] = found - 1 - component[state]
+    return component, found
+
+
+@compiled
+def topological_order(offsets: Any, nextstate: Any) -> Any:
+    """The states so that every arc leads to a later one, i32[V]; shorter than V if there is a cycle.
+
+    Kahn's algorithm, first come first served; a machine that is in order already keeps it.
+    """
+    states = len(offsets) - 1
+    incoming = np.zeros(states, np.int64)
+    in_order = True
+    for state in range(states):
+        for arc in range(offsets[state], offsets[state + 1]):
+            target = nextstate[arc]
+            incoming[target] += 1
+            in_order &= target > state
+    if in_order:
+        return np.arange(states).astype(np.int32)
+    order = np.empty(states, np.int32)
+    count = 0
+    for state in range(states):
+        if incoming[state] == 0:
+            order[count] = state
+            count += 1
+    done = 0
+    while done < count:
+        state = order[done]
+        done += 1
+        for arc in range(offsets[state], offsets[state + 1]):
+            target = nextstate[arc]
+            incoming[target] -= 1
+            if incoming[target] == 0:
+                order[count] = target
+                count += 1
+    return order[:count]
+
+
+@compiled
+def kept_arcs(offsets: Any, nextstate: Any, keep: Any) -> tuple[Any, Any, Any]:
+    """What is left of a machine when only some states are kept, bool[V], and the arcs between them.
+
+    Returns:
+        Their offsets i64[kept + 1], their arcs i64[*] as positions in the machine, and the new number of
+        each state, i32[V], -1 for those not kept. The order of states and arcs stays.
+    """
+    states = len(offsets) - 1
+    number = np.full(states, -1, np.int32)
+    kept = 0
+    arcs = 0
+    for state in range(states):
+        if not keep[state]:
+            continue
+        number[state] = kept
+        kept += 1
+        for arc in range(offsets[state], offsets[state + 1]):
+            arcs += keep[nextstate[arc]]
+    kept_offsets = np.zeros(kept + 1, np.int64)
+    arc_kept = np.empty(arcs, np.int64)
+    arcs = 0
+    for state in range(states):
+        if not keep[state]:
+            continue
+        for arc in range(offsets[state], offsets[state + 1]):
+            if keep[nextstate[arc]]:
+                arc_kept[arcs] = arc
+                arcs += 1
+        kept_offsets[number[state] + 1] = arcs
+    return kept_offsets, arc_kept, number
