@@ -14,7 +14,7 @@ import numpy.typing as npt
 from holdfast.automata import _kernels as kernels
 from holdfast.automata.semirings import Semiring, semiring_of
 from holdfast.automata.symbols import SymbolTable
-from holdfast.errors import InputError
+from holdfast.errors import InputError, LimitError
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -276,6 +276,18 @@ class Fst:
         return SortedView(
             label[arc], other[arc], self.nextstate[arc], self.weight[arc], arc, epsilons
         )
+
+    def _repr_svg_(self) -> str | None:
+        """A picture in a notebook; nothing for machines too large for one."""
+        from holdfast.automata.drawing.svg import to_svg
+
+        try:
+            return to_svg(self)
+        except LimitError:
+            return None
+
+    def __repr__(self) -> str:
+        return f"Fst({self.num_states} states, {self.num_arcs} arcs, {self.semiring.name})"
 
     # --- changing ----------------------------------------------------------------------------------
 
