@@ -1,0 +1,130 @@
+"""The struct of arrays: built, looked at, sorted, read in another semiring, and refused."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from machines import random_fst
+
+from holdfast.automata import SEMIRINGS, Fst, Semiring, SymbolTable
+from holdfast.automata._kernels import plus, times
+from holdfast.automata.semirings import semiring_of
+from holdfast.errors import InputError
+
+
+def test_arcs_keep_their_order_within_a_state() -> None:
+    arcs = [(1, 5, 6, 0.5, 0), (0, 3, 4, 1.0, 1), (1, 1, 2, 0.25, 1), (0, 1, 1, 2.0, 0)]
+    machine = Fst.build(arcs, {1: 0.75}, semiring="tropical")
+    assert [tuple(arc) for arc in machine.arcs()] == [arcs[1], arcs[3], arcs[0], arcs[2]]
+    assert machine.offsets.tolist() == [0, 2, 4]
+    assert machine.source.tolist() == [0, 0, 1, 1]
+    assert (machine.num_states, machine.num_arcs, machine.finals) == (2, 4, {1: 0.75})
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_views_are_stable_sorts_of_each_state(seed: int) -> None:
+    # More than 32 arcs a state take the other of the two sorts.
+    machine = random_fst(seed, states=4, arcs=20 if seed % 2 else 300, labels=9)
+    for view, label in ((machine.by_ilabel, "ilabel"), (machine.by_olabel, "olabel")):
+        for state in range(machine.num_states):
+            begin, end = machine.offsets[state], machine.offsets[state + 1]
+            wanted = sorted(range(begin, end), key=lambda arc: getattr(machine, label)[arc])
+            assert view.arc[begin:end].tolist() == wanted
+            assert view.epsilons[state] == sum(getattr(machine, label)[begin:end] == 0)
+        assert np.array_equal(view.label, getattr(machine, label)[view.arc])
+        assert np.array_equal(view.nextstate, machine.nextstate[view.arc])
+        assert np.array_equal(view.weight, machine.weight[view.arc])
+
+
+def test_a_sorted_machine_is_not_copied() -> None:
+    machine = Fst.build([(0, 1, 9, 0.0, 0), (0, 2, 3, 0.0, 0)], [0])
+    assert machine.by_ilabel.nextstate is machine.nextstate
+    assert machine.by_olabel.label.tolist() == [3, 9]
+
+
+@pytest.mark.parametrize("ring", SEMIRINGS.values(), ids=lambda ring: ring.name)
+def test_the_laws_of_a_semiring_hold(ring: Semiring) -> None:
+    values = [
+        ring.zero,
+        ring.one,
+        *((1.0,) if ring.name == "boolean" else (0.25, 1.5, 40.0, 0.125)),
+    ]
+    for x in values:
+        assert plus(ring.code, x, ring.zero) == plus(ring.code, ring.zero, x) == x
+        assert times(ring.code, x, ring.one) == times(ring.code, ring.one, x) == x
+        assert times(ring.code, x, ring.zero) == times(ring.code, ring.zero, x) == ring.zero
+        for y in values:
+            assert plus(ring.code, x, y) == plus(ring.code, y, x)
+            for z in values:
+                left = times(ring.code, x, plus(ring.code, y, z))
+                right = plus(ring.code, times(ring.code, x, y), times(ring.code, x, z))
+                assert left == pytest.approx(right, rel=1e-12)
+
+
+def test_a_sum_of_logs_is_the_log_of_the_sum() -> None:
+    for x, y in ((0.0, 0.0), (3.0, 700.0), (-5.0, 2.0), (1e4, 1e4 + 1)):
+        wanted = min(x, y) - math.log(math.exp(min(x, y) - x) + math.exp(min(x, y) - y))
+        assert plus(SEMIRINGS["log"].code, x, y) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_semiring_answers_to_openfsts_name() -> None:
+    assert semiring_of("standard") is SEMIRINGS["tropical"]
+    with pytest.raises(InputError, match="log64"):
+        semiring_of("viterbi")
+
+
+def test_weights_keep_their_meaning_in_another_semiring() -> None:
+    machine = random_fst(4, semiring="log64")
+    as_probability = machine.as_semiring("probability")
+    assert as_probability.weight == pytest.approx(np.exp(-machine.weight))
+    assert as_probability.finals.keys() == machine.finals.keys()
+    assert as_probability.as_semiring("log64").weight == pytest.approx(machine.weight)
+    assert machine.as_semiring("tropical").weight.dtype == np.float32
+    as_boolean = machine.as_semiring("boolean")
+    assert set(as_boolean.weight.tolist()) == {1.0}
+    assert as_boolean.as_semiring("tropical").finals == dict.fromkeys(machine.finals, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("arcs", "finals", "named"),
+    [
+        ([(0, -1, 1, 0.0, 0)], [0], ["ilabel", "arc 0 of state 0", "-1"]),
+        ([(0, 1, 1, 0.0, 0), (0, 1, -7, 0.0, 0)], [0], ["olabel", "arc 1 of state 0", "-7"]),
+        ([(0, 1, 1, math.nan, 0)], [0], ["arc 0", "nan", "log semiring"]),
+        ([(0, 1, 1, -math.inf, 0)], [0], ["-inf"]),
+        ([(0, 1, 1, 0.0, 0)], {0: math.nan}, ["final weight of state 0", "nan"]),
+        ([(-3, 1, 1, 0.0, 0)], [0], ["state -3"]),
+        ([(0, 1, 1, 0.0, -2)], [0], ["nextstate", "-2"]),
+        ([(0, 1, 1, 0.0, 0)], [-1], ["state -1"]),
+    ],
+)
+def test_what_is_no_machine_is_refused(
+    arcs: list[tuple[int, ...]], finals: list[int] | dict[int, float], named: list[str]
+) -> None:
+    with pytest.raises(InputError) as refused:
+        Fst.build(arcs, finals)
+    assert all(part in str(refused.value) for part in named), str(refused.value)
+
+
+def test_a_start_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InputError, match="start state"):
+        Fst.build([(0, 1, 1, 0.0, 0)], [0], start=3, states=2)
+    with pytest.raises(InputError, match="probability"):
+        Fst.build([(0, 1, 1, -0.5, 0)], [0], semiring="probability")
+
+
+def test_the_machine_without_states_is_one() -> None:
+    empty = Fst.empty("tropical")
+    assert (empty.num_states, empty.num_arcs, empty.start, empty.finals) == (0, 0, -1, {})
+    assert empty.checked() is empty
+    assert len(empty.by_ilabel.label) == 0
+
+
+def test_symbols_are_found_both_ways() -> None:
+    table = SymbolTable.of(["yes", "no"], "answers")
+    assert list(table) == [(0, "<eps>"), (1, "yes"), (2, "no")]
+    assert (table.label("no"), table.symbol(1), table.symbol(9), len(table)) == (2, "yes", "9", 3)
+    with pytest.raises(InputError, match="answers"):
+        table.label("maybe")
