@@ -1,0 +1,108 @@
+"""Machines in files: binary or text as the first bytes tell, and written whole or not at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.automata.formats.openfst_text import parse, render
+from holdfast.automata.formats.whole_files import read_whole, write_whole
+from holdfast.automata.fst import Fst
+from holdfast.automata.semirings import Semiring
+from holdfast.automata.symbols import SymbolTable
+from holdfast.errors import InputError
+
+TEXT_SUFFIX = ".txt"
+
+
+def read(
+    path: str | Path,
+    semiring: str | Semiring = "log",
+    *,
+    isymbols: SymbolTable | None = None,
+    osymbols: SymbolTable | None = None,
+    acceptor: bool = False,
+) -> Fst:
+    """A machine from a file, binary or text.
+
+    Args:
+        path: the file.
+        semiring: of a text; a binary file names its own.
+        isymbols: names of the input labels of a text.
+        osymbols: names of the output labels of a text.
+        acceptor: a text has one label an arc.
+
+    Raises:
+        InputError: if there is no such file, or it holds no machine: with line or byte.
+    """
+    data = read_whole(path, "a transducer")
+    return decode(
+        data, str(path), semiring, isymbols=isymbols, osymbols=osymbols, acceptor=acceptor
+    )
+
+
+def decode(
+    data: bytes,
+    name: str,
+    semiring: str | Semiring = "log",
+    *,
+    isymbols: SymbolTable | None = None,
+    osymbols: SymbolTable | None = None,
+    acceptor: bool = False,
+    renumber: bool = False,
+) -> Fst:
+    """A machine from the bytes of a file; `name` is what messages call it."""
+    from holdfast.automata.formats import openfst_binary
+
+    if openfst_binary.is_binary(data):
+        return openfst_binary.decode(data, name)
+    return parse(
+        as_text(data, name),
+        semiring,
+        isymbols=isymbols,
+        osymbols=osymbols,
+        acceptor=acceptor,
+        renumber=renumber,
+        path=name,
+    )
+
+
+def write(f: Fst, path: str | Path) -> None:
+    """Write a machine, whole or not at all: text if the name ends in `.txt`, else binary.
+
+    Raises:
+        HoldfastError: if the file cannot be written.
+    """
+    write_whole(path, encode(f, text=Path(path).suffix == TEXT_SUFFIX))
+
+
+def encode(f: Fst, *, text: bool = False) -> bytes:
+    """The bytes of a machine's file."""
+    from holdfast.automata.formats import openfst_binary
+
+    return render(f).encode() if text else openfst_binary.encode(f)
+
+
+def as_text(data: bytes, name: str) -> str:
+    """Bytes as UTF-8.
+
+    Raises:
+        InputError: naming the byte that no text has.
+    """
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise _no_text(data, name, error.start) from error
+    if "\0" in text:
+        raise _no_text(data, name, data.index(0))
+    return text
+
+
+def _no_text(data: bytes, name: str, at: int) -> InputError:
+    return InputError(
+        "this is neither a binary transducer of OpenFST nor text",
+        path=name,
+        place=f"byte {at}",
+        found=f"{data[at : at + 4].hex(' ')}, after the first bytes {data[:4].hex(' ')}",
+        expected="d6 fd b2 7e at byte 0, or lines of UTF-8 text",
+        remedy="convert it with fstconvert or fstprint of the tool that wrote it",
+    )

@@ -1,0 +1,138 @@
+"""Lines of columns between spaces and tabs, cut apart at once: what the text formats are read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.errors import InputError
+
+I64 = npt.NDArray[np.int64]
+_Number = TypeVar("_Number", int, float)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The L lines of a text that are not blank, cut into T tokens."""
+
+    tokens: Any
+    """[T] an Arrow array of strings."""
+    first: I64
+    """[L] the first token of each line."""
+    columns: I64
+    """[L] how many tokens it has."""
+    number: I64
+    """[L] the line's number in the text, from 1."""
+    path: str | None
+    """The file, for messages."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+    def column(self, lines: I64, at: int | I64) -> Any:
+        """[len(lines)] the tokens of these lines in column `at`, from 0."""
+        return self.tokens.take(pa.array(self.first[lines] + at))
+
+    def integers(self, lines: I64, at: int, what: str, low: int = 0) -> I64:
+        """The whole numbers of a column.
+
+        Raises:
+            InputError: naming the line, if one is no whole number of at least `low`, or needs more than 31 bits.
+        """
+        tokens = self.column(lines, at)
+        numbers = _cast(tokens, pa.int64(), int, -(2**62))
+        wrong = (numbers < low) | (numbers >= 2**31 - 1)
+        if wrong.any():
+            bad = int(np.argmax(wrong))
+            raise self.error(
+                lines[bad],
+                f"column {at + 1} should hold a {what}",
+                found=repr(tokens[bad].as_py()),
+                expected=f"a whole number from {low} to {2**31 - 2}",
+            )
+        return numbers
+
+    def weights(self, lines: I64, at: int | I64) -> npt.NDArray[np.float64]:
+        """The weights of a column.
+
+        Raises:
+            InputError: naming the line, if one is no number, or NaN or -Infinity.
+        """
+        tokens = self.column(lines, at)
+        numbers = _cast(tokens, pa.float64(), float, np.nan)
+        wrong = np.isnan(numbers) | np.isneginf(numbers)
+        if wrong.any():
+            bad = int(np.argmax(wrong))
+            raise self.error(
+                lines[bad],
+                "a weight that is none",
+                found=repr(tokens[bad].as_py()),
+                expected="a number, or Infinity",
+            )
+        return numbers
+
+    def error(self, line: int | np.int64, problem: str, **facts: str) -> InputError:
+        """An error in a line, which is counted as `first` counts them."""
+        return InputError(problem, path=self.path, place=f"line {int(self.number[line])}", **facts)
+
+
+def cut(text: str, path: str | None = None) -> Lines:
+    """The lines of a text, cut at spaces and tabs; Windows line ends are accepted."""
+    data = np.frombuffer(text.replace("\r\n", " \n").encode(), np.uint8)
+    ends_line = data == ord("\n")
+    within = ~((data == ord(" ")) | (data == ord("\t")) | ends_line)
+    before = np.concatenate(([False], within[:-1])) if len(within) else within
+    begin = np.flatnonzero(within & ~before)  # [T]
+    line = np.searchsorted(np.flatnonzero(ends_line), begin)  # [T]
+    # The tokens without what separates them are the values of an Arrow array.
+    offsets = np.concatenate(([0], np.cumsum(within)))[np.append(begin, len(data))].astype(np.int64)
+    tokens = pa.LargeStringArray.from_buffers(
+        len(begin), pa.py_buffer(offsets), pa.py_buffer(data[within])
+    )
+    number, first, columns = np.unique(line, return_index=True, return_counts=True)
+    return Lines(tokens, first, columns, number + 1, path)
+
+
+def labels_of(lines: Lines, chosen: I64, at: int, labels: dict[str, int], table: str) -> I64:
+    """The labels of the symbols in a column.
+
+    Raises:
+        InputError: naming the line whose symbol the table has not.
+    """
+    coded = lines.column(chosen, at).dictionary_encode()
+    known = [labels.get(symbol, -1) for symbol in coded.dictionary.to_pylist()]
+    found: I64 = np.array(known, np.int64)[coded.indices.to_numpy(zero_copy_only=False)]
+    if (found < 0).any():
+        bad = int(np.argmax(found < 0))
+        raise lines.error(
+            chosen[bad],
+            "unknown symbol",
+            found=repr(coded[bad].as_py()),
+            expected=f"one of the {len(labels)} symbols of table {table!r}",
+            remedy="add it to the symbol table, or read the text without symbols if these are numbers",
+        )
+    return found
+
+
+def _cast(
+    tokens: Any, kind: Any, slowly: Callable[[str], _Number], otherwise: _Number
+) -> npt.NDArray[Any]:
+    """Tokens as numbers; `otherwise` where one is none."""
+    try:
+        return np.asarray(pc.cast(tokens, kind))
+    except pa.ArrowInvalid:
+        return np.array([_number(token, slowly, otherwise) for token in tokens.to_pylist()])
+
+
+def _number(token: str, slowly: Callable[[str], _Number], otherwise: _Number) -> _Number:
+    try:
+        # Python would take 1_000, which no other reader does.
+        return otherwise if "_" in token else slowly(token)
+    except ValueError:
+        return otherwise
