@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from holdfast.automata import _kernels as kernels
 from holdfast.automata.formats.tokens import I64, Lines, cut, labels_of
-from holdfast.automata.fst import Fst, I32, Weights
+from holdfast.automata.fst import I32, Fst, Weights
 from holdfast.automata.semirings import Semiring, semiring_of
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError

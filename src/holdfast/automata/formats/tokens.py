@@ -43,7 +43,7 @@ class Lines:
         """The whole numbers of a column.
 
         Raises:
-            InputError: naming the line, if one is no whole number of at least `low`, or needs more than 31 bits.
+            InputError: naming the line, if one is no whole number from `low` to 2^31 - 2.
         """
         tokens = self.column(lines, at)
         numbers = _cast(tokens, pa.int64(), int, -(2**62))
@@ -86,17 +86,20 @@ def cut(text: str, path: str | None = None) -> Lines:
     """The lines of a text, cut at spaces and tabs; Windows line ends are accepted."""
     data = np.frombuffer(text.replace("\r\n", " \n").encode(), np.uint8)
     ends_line = data == ord("\n")
-    within = ~((data == ord(" ")) | (data == ord("\t")) | ends_line)
-    before = np.concatenate(([False], within[:-1])) if len(within) else within
-    begin = np.flatnonzero(within & ~before)  # [T]
-    line = np.searchsorted(np.flatnonzero(ends_line), begin)  # [T]
+    within = np.zeros(len(data) + 2, bool)
+    within[1:-1] = ~((data == ord(" ")) | (data == ord("\t")) | ends_line)
+    edges = np.flatnonzero(within[1:] != within[:-1])
+    begin, end = edges[::2], edges[1::2]  # [T]
     # The tokens without what separates them are the values of an Arrow array.
-    offsets = np.concatenate(([0], np.cumsum(within)))[np.append(begin, len(data))].astype(np.int64)
+    offsets = np.concatenate(([0], np.cumsum(end - begin)))
     tokens = pa.LargeStringArray.from_buffers(
-        len(begin), pa.py_buffer(offsets), pa.py_buffer(data[within])
+        len(begin), pa.py_buffer(offsets), pa.py_buffer(data[within[1:-1]])
     )
-    number, first, columns = np.unique(line, return_index=True, return_counts=True)
-    return Lines(tokens, first, columns, number + 1, path)
+    borders = np.searchsorted(begin, np.flatnonzero(ends_line))
+    borders = np.concatenate(([0], borders, [len(begin)]))
+    columns = np.diff(borders)
+    number = np.flatnonzero(columns)
+    return Lines(tokens, borders[number], columns[number], number + 1, path)
 
 
 def labels_of(lines: Lines, chosen: I64, at: int, labels: dict[str, int], table: str) -> I64:
