@@ -1,0 +1,71 @@
+"""What changes the arcs where they stand: sides exchanged, one side kept, arcs sorted, all turned round."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from holdfast.automata import _kernels as kernels
+from holdfast.automata.fst import EPS, Fst
+from holdfast.errors import InputError
+
+
+def invert(f: Fst) -> Fst:
+    """Input and output exchanged, the symbol tables too."""
+    return f.with_(ilabel=f.olabel, olabel=f.ilabel, isymbols=f.osymbols, osymbols=f.isymbols)
+
+
+def project(f: Fst, side: Literal["input", "output"] = "input") -> Fst:
+    """The acceptor of the strings of one side.
+
+    Raises:
+        InputError: if `side` is neither.
+    """
+    if side == "input":
+        return f.with_(olabel=f.ilabel, osymbols=f.isymbols)
+    if side == "output":
+        return f.with_(ilabel=f.olabel, isymbols=f.osymbols)
+    raise InputError("a transducer has two sides", found=repr(side), expected="input or output")
+
+
+def arcsort(f: Fst, by: Literal["ilabel", "olabel"] = "ilabel") -> Fst:
+    """The arcs of each state in ascending order of one label, equal labels as they stood.
+
+    No operation needs it: each sorts for itself what it must and remembers it (`Fst.by_ilabel`). A file for
+    another program may have to be sorted.
+
+    Raises:
+        InputError: if `by` is neither.
+    """
+    if by not in ("ilabel", "olabel"):
+        raise InputError("arcs have two labels", found=repr(by), expected="ilabel or olabel")
+    view = f.by_ilabel if by == "ilabel" else f.by_olabel
+    if view.label is (f.ilabel if by == "ilabel" else f.olabel):
+        return f
+    ilabel, olabel = (view.label, view.other) if by == "ilabel" else (view.other, view.label)
+    return f.with_(ilabel=ilabel, olabel=olabel, nextstate=view.nextstate, weight=view.weight)
+
+
+def reverse(f: Fst) -> Fst:
+    """Every path backwards: strings of both sides reversed, weights kept.
+
+    State s becomes s + 1. State 0 is a new start, with an epsilon arc for each final state that carries the
+    final weight; the old start is the one final state, with weight one.
+    """
+    if f.num_states == 0:
+        return f
+    ends = np.flatnonzero(f.final != f.semiring.zero)
+    offsets, order = kernels.counting_order(f.nextstate, f.num_states)
+    none = np.full(len(ends), EPS, np.int32)
+    final = np.full(f.num_states + 1, f.semiring.zero, f.final.dtype)
+    final[f.start + 1] = f.semiring.one
+    return f.with_(
+        offsets=np.concatenate(([0], offsets + len(ends))),
+        ilabel=np.concatenate((none, f.ilabel[order])),
+        olabel=np.concatenate((none, f.olabel[order])),
+        nextstate=np.concatenate((ends, f.source[order])).astype(np.int32) + np.int32(1),
+        weight=np.concatenate((f.final[ends], f.weight[order])),
+        final=final,
+        start=0,
+    )
