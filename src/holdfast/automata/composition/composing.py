@@ -1,0 +1,168 @@
+"""`compose`: the weighted transducer that does what A does, and then B.
+
+The states of the result are those (a, b, f) that a breadth-first search from the start finds, f being the
+memory of the epsilon filter; the arcs of a state stand in a fixed order: A alone, B alone, both epsilon,
+then the common labels ascending, the arcs of A before those of B. So the answer is one, bit for bit,
+whatever the number of threads. The search expands states in batches of three steps: `join` finds which
+arcs pair, `fill` writes the arcs, `number` gives the states they enter their numbers.
+
+Source: Sengupta, Pratap, Hannun, "Parallel composition of weighted finite-state transducers", 2021
+(arXiv:2110.02848); what differs is told in the documentation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, overload
+
+import numpy.typing as npt
+
+from holdfast.automata.composition.exploring import Exploration, explored
+from holdfast.automata.composition.filters import FilterName
+from holdfast.automata.composition.trimming import trimmed
+from holdfast.automata.fst import Fst
+from holdfast.automata.symbols import SymbolTable
+from holdfast.errors import InputError
+
+
+class ArcMap(NamedTuple):
+    """Where the arcs of a composition come from."""
+
+    a: npt.NDArray[Any]
+    """[E] the arc of A, -1 where A stayed."""
+    b: npt.NDArray[Any]
+    """[E] the arc of B, -1 where B stayed."""
+
+
+@overload
+def compose(
+    a: Fst,
+    b: Fst,
+    connect: bool = True,
+    threads: int = 1,
+    *,
+    filter: FilterName = "auto",
+    return_arc_map: Literal[False] = False,
+    max_states: int | None = None,
+    memory_bytes: int | None = None,
+    device: str | None = None,
+) -> Fst: ...
+@overload
+def compose(
+    a: Fst,
+    b: Fst,
+    connect: bool = True,
+    threads: int = 1,
+    *,
+    filter: FilterName = "auto",
+    return_arc_map: Literal[True],
+    max_states: int | None = None,
+    memory_bytes: int | None = None,
+    device: str | None = None,
+) -> tuple[Fst, ArcMap]: ...
+def compose(
+    a: Fst,
+    b: Fst,
+    connect: bool = True,
+    threads: int = 1,
+    *,
+    filter: FilterName = "auto",
+    return_arc_map: bool = False,
+    max_states: int | None = None,
+    memory_bytes: int | None = None,
+    device: str | None = None,
+) -> Fst | tuple[Fst, ArcMap]:
+    """The composition: it maps x to z with weight w times v if A maps x to y with w and B y to z with v.
+
+    Args:
+        a: A; its output labels are matched.
+        b: B; its input labels are matched.
+        connect: leave out states from which no final state can be reached.
+        threads: threads that work on it; the result is the same, bit for bit.
+        filter: which of several equal paths through epsilons is kept; see `filters`. "auto" is
+            "sequence"; "trivial" keeps all, which is wrong unless the semiring is idempotent.
+        return_arc_map: tell where each arc comes from, for gradients.
+        max_states: stop when more states than these are found, before those that are not co-accessible
+            are left out.
+        memory_bytes: stop before the result and the tables take more; the memory available, if not given.
+        device: a device of torch, such as "cuda", that does the work; see `on_device`.
+
+    Returns:
+        The composition, with A's input symbols and B's output symbols; with `return_arc_map` also where
+        its arcs come from.
+
+    Raises:
+        InputError: if the semirings or the symbols in between differ.
+        LimitError: if `max_states` or `memory_bytes` would be passed.
+    """
+    check_composable(a, b)
+    if device is not None:
+        from holdfast.automata.composition.on_device import compose_on_device
+
+        machine, arc_map = compose_on_device(a, b, connect, filter, device)
+        return (machine, arc_map) if return_arc_map else machine
+    found = explored(
+        a,
+        b,
+        filter,
+        threads,
+        mapped=return_arc_map,
+        max_states=max_states,
+        memory_bytes=memory_bytes,
+    )
+    if connect:
+        found = trimmed(found, a.semiring.zero)
+    machine = _machine(a, b, found)
+    return (machine, ArcMap(found.arcs.from_a, found.arcs.from_b)) if return_arc_map else machine
+
+
+def check_composable(a: Fst, b: Fst) -> None:
+    """Whether the machines fit.
+
+    Raises:
+        InputError: if the semirings, or the symbols in between, differ.
+    """
+    if a.semiring != b.semiring:
+        raise InputError(
+            "the machines have different semirings",
+            found=f"{a.semiring.name} and {b.semiring.name}",
+            expected="one semiring",
+            remedy="convert one with as_semiring",
+        )
+    if a.osymbols is not None and b.isymbols is not None:
+        _check_symbols(a.osymbols, b.isymbols)
+
+
+def _check_symbols(left: SymbolTable, right: SymbolTable) -> None:
+    for label, symbol in left:
+        if right.symbols.get(label) != symbol:
+            raise _different(label, repr(symbol), repr(right.symbols.get(label)))
+    for label, symbol in right:
+        if label not in left.symbols:
+            raise _different(label, "None", repr(symbol))
+
+
+def _different(label: int, left: str, right: str) -> InputError:
+    return InputError(
+        "A's output symbols differ from B's input symbols",
+        place=f"label {label}",
+        found=f"{left} in A, {right} in B",
+        expected="the same symbol",
+        remedy="relabel one machine, or take away the tables if the labels agree",
+    )
+
+
+def _machine(a: Fst, b: Fst, found: Exploration) -> Fst:
+    if found.states == 0:
+        return Fst.empty(a.semiring, a.isymbols, b.osymbols)
+    return Fst(
+        found.offsets,
+        found.arcs.ilabel,
+        found.arcs.olabel,
+        found.arcs.nextstate,
+        found.arcs.weight,
+        found.final,
+        0,
+        a.semiring,
+        a.isymbols,
+        b.osymbols,
+    )
