@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.automata.formats.openfst_text import parse, render
+from holdfast.automata.formats.tokens import as_text
 from holdfast.automata.formats.whole_files import read_whole, write_whole
 from holdfast.automata.fst import Fst
 from holdfast.automata.semirings import Semiring
 from holdfast.automata.symbols import SymbolTable
-from holdfast.errors import InputError
 
 TEXT_SUFFIX = ".txt"
 
@@ -56,7 +56,7 @@ def decode(
     if openfst_binary.is_binary(data):
         return openfst_binary.decode(data, name)
     return parse(
-        as_text(data, name),
+        as_text(data, name, "transducer"),
         semiring,
         isymbols=isymbols,
         osymbols=osymbols,
@@ -80,29 +80,3 @@ def encode(f: Fst, *, text: bool = False) -> bytes:
     from holdfast.automata.formats import openfst_binary
 
     return render(f).encode() if text else openfst_binary.encode(f)
-
-
-def as_text(data: bytes, name: str) -> str:
-    """Bytes as UTF-8.
-
-    Raises:
-        InputError: naming the byte that no text has.
-    """
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise _no_text(data, name, error.start) from error
-    if "\0" in text:
-        raise _no_text(data, name, data.index(0))
-    return text
-
-
-def _no_text(data: bytes, name: str, at: int) -> InputError:
-    return InputError(
-        "this is neither a binary transducer of OpenFST nor text",
-        path=name,
-        place=f"byte {at}",
-        found=f"{data[at : at + 4].hex(' ')}, after the first bytes {data[:4].hex(' ')}",
-        expected="d6 fd b2 7e at byte 0, or lines of UTF-8 text",
-        remedy="convert it with fstconvert or fstprint of the tool that wrote it",
-    )

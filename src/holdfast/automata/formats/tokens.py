@@ -102,6 +102,30 @@ def cut(text: str, path: str | None = None) -> Lines:
     return Lines(tokens, borders[number], columns[number], number + 1, path)
 
 
+def as_text(data: bytes, name: str, what: str) -> str:
+    """The bytes of a file as UTF-8.
+
+    Raises:
+        InputError: naming the byte that no text has.
+    """
+    try:
+        text = data.decode()
+        at = text.find("\0")
+        if at < 0:
+            return text
+        at = len(text[:at].encode())
+    except UnicodeDecodeError as error:
+        at = error.start
+    raise InputError(
+        f"this is neither a binary {what} of OpenFST nor text",
+        path=name,
+        place=f"byte {at:,}",
+        found=f"{data[at : at + 4].hex(' ')}, in a file that begins with {data[:4].hex(' ')}",
+        expected=f"the first bytes of a binary {what}, or lines of UTF-8",
+        remedy="convert it with the tool that wrote it (fstconvert, fstprint, iconv)",
+    )
+
+
 def labels_of(lines: Lines, chosen: I64, at: int, labels: dict[str, int], table: str) -> I64:
     """The labels of the symbols in a column.
 

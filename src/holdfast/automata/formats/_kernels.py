@@ -1,0 +1,44 @@
+"""Compiled: where the records of states stand in a file, and what the labels of arcs are like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from holdfast.automata._kernels import compiled
+
+
+@compiled
+def records(words: Any, states: int, header: int, per_arc: int) -> Any:
+    """The word at which the record of each state begins, i64[states + 1], the last the end of all.
+
+    A record is `header` words, the last two of which are the number of its arcs, and `per_arc` words for
+    each arc. Fewer numbers come back when a record goes beyond the words: it begins at the last.
+    """
+    begin = np.empty(states + 1, np.int64)
+    at = np.int64(0)
+    for state in range(states):
+        begin[state] = at
+        if at + header > len(words):
+            return begin[: state + 1]
+        low, high = np.int64(words[at + header - 2]), np.int64(words[at + header - 1])
+        arcs = (high << 32) | (low & 0xFFFFFFFF)
+        if arcs < 0 or arcs > (len(words) - at - header) // per_arc:
+            return begin[: state + 1]
+        at += header + arcs * per_arc
+    begin[states] = at
+    return begin
+
+
+@compiled
+def label_facts(offsets: Any, label: Any) -> tuple[bool, bool, bool]:
+    """Whether a label is 0, whether each state's are sorted, whether a state has equal ones in a row."""
+    zero, in_order, repeated = False, True, False
+    for state in range(len(offsets) - 1):
+        for arc in range(offsets[state], offsets[state + 1]):
+            zero |= label[arc] == 0
+            if arc > offsets[state]:
+                in_order &= label[arc] >= label[arc - 1]
+                repeated |= label[arc] == label[arc - 1]
+    return zero, in_order, repeated
