@@ -9,13 +9,18 @@ in which the text names them, which `renumber` does here.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.automata import _kernels as kernels
+from holdfast.automata.formats.columns import (
+    Strings,
+    chosen,
+    left_out,
+    lines_of,
+    merged,
+    text_from,
+    text_of,
+)
 from holdfast.automata.formats.tokens import I64, Lines, cut, labels_of
 from holdfast.automata.fst import I32, Fst, Weights
 from holdfast.automata.semirings import Semiring, semiring_of
@@ -120,20 +125,18 @@ def render(f: Fst, acceptor: bool | None = None) -> str:
     with_line = (f.final != f.semiring.zero) | (np.diff(f.offsets) == 0)
     ends = states[with_line[states]]
     columns = [
-        _text(f.source[arcs]),
-        _text(f.nextstate[arcs]),
+        text_of(f.source[arcs]),
+        text_of(f.nextstate[arcs]),
         _symbols(f.ilabel[arcs], f.isymbols),
     ]
     if not acceptor:
         columns.append(_symbols(f.olabel[arcs], f.osymbols))
-    arc_lines = _joined([*columns, _weight_text(f.weight[arcs], f.semiring)])
-    end_lines = _joined([_text(ends), _weight_text(f.final[ends], f.semiring)])
+    arc_lines = lines_of([*columns, _weight_text(f.weight[arcs], f.semiring)], "\t")
+    end_lines = lines_of([text_of(ends), _weight_text(f.final[ends], f.semiring)], "\t")
     # Each state's own line follows its arcs.
     after = np.cumsum(np.diff(f.offsets)[states])[with_line[states]]
     order = np.argsort(np.concatenate((np.arange(len(arcs)) + 0.5, after)), kind="stable")
-    ordered = pa.concat_arrays([arc_lines, end_lines]).take(pa.array(order))
-    whole = pc.binary_join_element_wise(ordered, _scalar(""), _scalar("\n"))
-    return str(whole.buffers()[2].to_pybytes(), "utf-8")
+    return text_from(merged(arc_lines, end_lines, order))
 
 
 def _check_columns(lines: Lines, labels: int) -> None:
@@ -196,20 +199,13 @@ def _start_first(f: Fst) -> tuple[I64, I64]:
     return states, np.concatenate((first, np.delete(np.arange(f.num_arcs), first)))
 
 
-def _text(numbers: I32 | I64) -> Any:
-    return pc.cast(pa.array(numbers), pa.large_string())
+def _weight_text(weights: Weights, ring: Semiring) -> Strings:
+    return left_out(text_of(weights), weights == ring.one)
 
 
-def _weight_text(weights: Weights, ring: Semiring) -> Any:
-    """Null where a weight is one: the column is left out."""
-    text = _text(weights)  # type: ignore[arg-type]
-    text = pc.if_else(pa.array(np.isposinf(weights)), _scalar("Infinity"), text)
-    return pc.if_else(pa.array(weights == ring.one), _scalar(None), text)
-
-
-def _symbols(labels: I32, symbols: SymbolTable | None) -> Any:
+def _symbols(labels: I32, symbols: SymbolTable | None) -> Strings:
     if symbols is None:
-        return _text(labels)
+        return text_of(labels)
     known = np.array(sorted(symbols.symbols), np.int64)
     at = np.searchsorted(known, labels)
     missing = known[np.minimum(at, len(known) - 1)] != labels if len(known) else labels >= 0
@@ -220,13 +216,4 @@ def _symbols(labels: I32, symbols: SymbolTable | None) -> Any:
             expected=f"one of the {len(known)} labels of table {symbols.name!r}",
             remedy="give the label a symbol, or write the machine without symbols",
         )
-    names = pa.array([symbols.symbols[label] for label in known.tolist()], pa.large_string())
-    return names.take(pa.array(at))
-
-
-def _joined(columns: list[Any]) -> Any:
-    return pc.binary_join_element_wise(*columns, _scalar("\t"), null_handling="skip")
-
-
-def _scalar(text: str | None) -> Any:
-    return pa.scalar(text, pa.large_string())
+    return chosen([symbols.symbols[label] for label in known.tolist()], at)

@@ -35,7 +35,7 @@ class Lines:
     def __len__(self) -> int:
         return len(self.first)
 
-    def column(self, lines: I64, at: int | I64) -> Any:
+    def column(self, lines: I64, at: int) -> Any:
         """[len(lines)] the tokens of these lines in column `at`, from 0."""
         return self.tokens.take(pa.array(self.first[lines] + at))
 
@@ -58,14 +58,25 @@ class Lines:
             )
         return numbers
 
-    def weights(self, lines: I64, at: int | I64) -> npt.NDArray[np.float64]:
+    def weights(self, lines: I64, at: int) -> npt.NDArray[np.float64]:
         """The weights of a column.
 
         Raises:
             InputError: naming the line, if one is no number, or NaN or -Infinity.
         """
+        return self._numbers(lines, at, 1, "a number, or Infinity")
+
+    def costs(self, lines: I64, at: int) -> npt.NDArray[np.float64]:
+        """The scores of a column with their sign changed.
+
+        Raises:
+            InputError: naming the line, if one is no number, or NaN or Infinity.
+        """
+        return self._numbers(lines, at, -1, "a log probability: a number, or -Infinity")
+
+    def _numbers(self, lines: I64, at: int, sign: int, expected: str) -> npt.NDArray[np.float64]:
         tokens = self.column(lines, at)
-        numbers = _cast(tokens, pa.float64(), float, np.nan)
+        numbers: npt.NDArray[np.float64] = sign * _cast(tokens, pa.float64(), float, np.nan)
         wrong = np.isnan(numbers) | np.isneginf(numbers)
         if wrong.any():
             bad = int(np.argmax(wrong))
@@ -73,7 +84,7 @@ class Lines:
                 lines[bad],
                 "a weight that is none",
                 found=repr(tokens[bad].as_py()),
-                expected="a number, or Infinity",
+                expected=expected,
             )
         return numbers
 
