@@ -369,11 +369,11 @@ def _eliminate(a: Any, x: Any) -> bool:
 
 @compiled
 def heap_push(keys: Any, items: Any, count: int, key: float, item: int) -> None:
-    """Put an item into a binary heap of `count` items; the least key is on top."""
+    """Put an item into a binary heap of `count` items; the least key, then the least item, is on top."""
     at = count
     while at:
         above = (at - 1) >> 1
-        if keys[above] <= key:
+        if keys[above] < key or (keys[above] == key and items[above] < item):
             break
         keys[at] = keys[above]
         items[at] = items[above]
@@ -384,7 +384,7 @@ def heap_push(keys: Any, items: Any, count: int, key: float, item: int) -> None:
 
 @compiled
 def heap_pop(keys: Any, items: Any, count: int) -> tuple[float, int]:
-    """Take the item with the least key out of a binary heap of `count` items."""
+    """Take the first item out of a binary heap of `count` items."""
     key, item = keys[0], items[0]
     count -= 1
     moved_key, moved = keys[count], items[count]
@@ -393,9 +393,13 @@ def heap_pop(keys: Any, items: Any, count: int) -> tuple[float, int]:
         below = 2 * at + 1
         if below >= count:
             break
-        if below + 1 < count and keys[below + 1] < keys[below]:
-            below += 1
-        if keys[below] >= moved_key:
+        right = below + 1
+        if right < count and (
+            keys[right] < keys[below]
+            or (keys[right] == keys[below] and items[right] < items[below])
+        ):
+            below = right
+        if moved_key < keys[below] or (moved_key == keys[below] and moved < items[below]):
             break
         keys[at] = keys[below]
         items[at] = items[below]

@@ -22,7 +22,7 @@ from holdfast.automata.paths.large_components import solve
 from holdfast.automata.semirings import BOOLEAN, LOG, PROBABILITY, TROPICAL
 from holdfast.automata.structure.components import strong_components, topological_order
 from holdfast.automata.structure.connecting import connect
-from holdfast.automata.structure.reachability import incoming
+from holdfast.automata.structure.reachability import accessible, coaccessible, incoming
 from holdfast.errors import InputError
 
 F64 = npt.NDArray[np.float64]
@@ -58,24 +58,47 @@ def state_distances(f: Fst, reverse: bool = False) -> F64:
         InputError: if the sum diverges, naming the states of the component: a cycle of negative cost
             (tropical), or cycles whose weights sum to infinity (log, probability).
     """
-    if not f.num_states:
-        return np.zeros(0)
-    code = f.semiring.code
-    seed = _numbers(f.final, code) if reverse else _start_seed(f)
-    low, total = seed.copy(), np.where(seed < np.inf, 1.0, 0.0)
-    if code == PROBABILITY:
-        total = seed.copy()
-    walked = TROPICAL if code == BOOLEAN else code
-    graph = _Graph(f.offsets, f.nextstate, _numbers(f.weight, code))
-    order = topological_order(f)
-    if order is not None:
-        walk = kernels.sum_backward if reverse else kernels.sum_forward
-        walk(walked, *graph, order, low, total)
-    else:
-        _sum_cyclic(f, walked, _reversed(f, graph) if reverse else graph, reverse, low, total)
-    if code == BOOLEAN:
-        return (low < np.inf).astype(np.float64)
-    return total if code == PROBABILITY else low
+    if f.semiring.code == BOOLEAN:
+        weight, final = costs_of(f)
+        reached = _sums(f, TROPICAL, weight, final, reverse) < np.inf
+        return reached.astype(np.float64)
+    weight, final = f.weight.astype(np.float64), f.final.astype(np.float64)
+    return _sums(f, f.semiring.code, weight, final, reverse)
+
+
+def least_costs(f: Fst, reverse: bool = False) -> F64:
+    """The least cost of a path from the start to each state, or from each state to the finals: f64[V].
+
+    Weights of every semiring are read as costs (`costs_of`). Only what the start reaches counts, so that
+    a cycle that no path of the machine takes makes no difference; infinite where there is no path.
+
+    Raises:
+        InputError: if there is a cycle of negative cost on the way.
+    """
+    weight, final = costs_of(f)
+    on_the_way = coaccessible(f) if not reverse else accessible(without_zero_arcs(f))
+    if not on_the_way.all():
+        end = f.nextstate if not reverse else f.source
+        weight[~on_the_way[end]] = np.inf
+        final[~on_the_way] = np.inf
+    return _sums(f, TROPICAL, weight, final, reverse)
+
+
+def costs_of(f: Fst) -> tuple[F64, F64]:
+    """The weights of arcs f64[E] and of final states f64[V] as costs.
+
+    A probability's cost is its negated logarithm; what the boolean semiring allows costs nothing.
+    """
+    made = []
+    for weights in (f.weight, f.final):
+        if f.semiring.code == BOOLEAN:
+            made.append(np.where(weights != 0, 0.0, np.inf))
+        elif f.semiring.code == PROBABILITY:
+            with np.errstate(divide="ignore"):
+                made.append(-np.log(weights))
+        else:
+            made.append(weights.astype(np.float64))
+    return made[0], made[1]
 
 
 def shortest_distance(f: Fst) -> float:
@@ -120,17 +143,27 @@ def without_zero_arcs(f: Fst) -> Fst:
     )
 
 
-def _numbers(weights: npt.NDArray[np.floating], code: int) -> F64:
-    """Weights as the kernels take them: costs, or probabilities."""
-    if code == BOOLEAN:
-        return np.where(weights != 0, 0.0, np.inf)
-    return weights.astype(np.float64)
+def _sums(f: Fst, code: int, weight: F64, final: F64, reverse: bool) -> F64:
+    """[V] the sums in the semiring of that code, whatever the machine's own is."""
+    if not f.num_states:
+        return np.zeros(0)
+    seed = final if reverse else _start_seed(f, code)
+    low, total = seed.copy(), np.where(seed < np.inf, 1.0, 0.0)
+    if code == PROBABILITY:
+        total = seed.copy()
+    graph = _Graph(f.offsets, f.nextstate, weight)
+    order = topological_order(f)
+    if order is not None:
+        walk = kernels.sum_backward if reverse else kernels.sum_forward
+        walk(code, *graph, order, low, total)
+    else:
+        _sum_cyclic(f, code, _reversed(f, graph) if reverse else graph, reverse, low, total)
+    return total if code == PROBABILITY else low
 
 
-def _start_seed(f: Fst) -> F64:
-    seed = np.full(f.num_states, 0.0 if f.semiring.code == PROBABILITY else np.inf)
-    if f.start >= 0:
-        seed[f.start] = 1.0 if f.semiring.code == PROBABILITY else 0.0
+def _start_seed(f: Fst, code: int) -> F64:
+    seed = np.full(f.num_states, 0.0 if code == PROBABILITY else np.inf)
+    seed[f.start] = 1.0 if code == PROBABILITY else 0.0
     return seed
 
 

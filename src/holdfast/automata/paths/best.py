@@ -1,0 +1,112 @@
+"""The best paths of a machine: the n best as a machine, or all of them in order.
+
+Best is what costs least. Weights of every semiring are read as costs: a probability's is its negated
+logarithm, and in the log semiring too a path counts by its own cost, not with others of the same labels.
+Source: M. Mohri, M. Riley, "An efficient algorithm for the n-best-strings problem", 2002; P. E. Hart,
+N. J. Nilsson, B. Raphael, "A formal basis for the heuristic determination of minimum cost paths", 1968;
+D. Eppstein, "Finding the k shortest paths", 1998, for the view of a path as its deviations from the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from holdfast.automata.fst import I64, Fst
+from holdfast.automata.paths.distances import costs_of, least_costs
+from holdfast.automata.paths.path import Path, path_of
+from holdfast.automata.paths.search.best_first import BestFirst, steps_to_go
+from holdfast.automata.paths.strings import _kernels as strings
+from holdfast.errors import InputError
+
+FIRST_ASKED = 16
+MOST_ASKED = 4096
+
+
+def shortest_path(f: Fst, n: int = 1, unique: bool = False) -> Fst:
+    """The n best paths, as a machine: the union of n chains from one start, the best first.
+
+    Args:
+        f: any machine without a cycle of negative cost.
+        n: how many paths; all if there are fewer.
+        unique: paths with distinct input strings, each the best of its string.
+
+    Returns:
+        A machine that accepts these paths with their labels and weights, and nothing else. The arcs of
+        its start are in the order of the paths.
+
+    Raises:
+        InputError: if n is less than 1, or a cycle has a negative cost.
+    """
+    if n < 1:
+        raise InputError("no number of paths", found=str(n), expected="1 or more")
+    bounds, arcs = _best_strings(f, n) if unique else BestFirst(f, n).more(n)
+    return _chains(f, bounds, arcs)
+
+
+def paths(f: Fst, limit: int | None = None) -> Iterator[Path]:
+    """The paths of a machine, the cheapest first; without end if the machine has cycles.
+
+    Paths of equal cost come in an order that does not change, but follows no rule.
+
+    Args:
+        f: any machine without a cycle of negative cost.
+        limit: end after so many paths.
+
+    Raises:
+        InputError: if a cycle has a negative cost.
+    """
+    search = BestFirst(f, limit or 0)
+    left = limit
+    asked = FIRST_ASKED
+    while left is None or left > 0:
+        wanted = asked if left is None else min(asked, left)
+        bounds, arcs = search.more(wanted)
+        for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
+            yield path_of(f, arcs[begin:end].tolist())
+        if len(bounds) <= wanted:
+            return
+        left = None if left is None else left - wanted
+        asked = min(2 * asked, MOST_ASKED)
+
+
+def _best_strings(f: Fst, n: int) -> tuple[I64, I64]:
+    """Bounds [n + 1] and arcs of the best paths of the n best input strings."""
+    weight, final = costs_of(f)
+    ahead = least_costs(f, reverse=True)
+    if not f.num_states or ahead[f.start] == np.inf:
+        return np.zeros(1, np.int64), np.zeros(0, np.int64)
+    steps = steps_to_go(f, weight, final, ahead)
+    bounds, arcs = strings.best_strings(
+        f.offsets, f.nextstate, weight, final, f.ilabel, ahead, steps, f.start, n
+    )
+    return bounds, arcs
+
+
+def _chains(f: Fst, bounds: I64, arcs: I64) -> Fst:
+    """The machine in which each path is a chain from the start, which all share."""
+    if len(bounds) == 1:
+        return Fst.empty(f.semiring, f.isymbols, f.osymbols)
+    lengths = np.diff(bounds)
+    first = np.zeros(len(arcs), bool)
+    first[bounds[:-1][lengths > 0]] = True
+    # State k + 1 is the one that arc k enters; the start has the first arc of every path.
+    leaves = np.where(first, 0, np.arange(len(arcs)))
+    order = np.argsort(leaves, kind="stable")
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(leaves, minlength=len(arcs) + 1))))
+    kept = arcs[order]
+    final = np.full(len(arcs) + 1, f.semiring.zero, f.semiring.dtype)
+    ends = bounds[1:][lengths > 0]
+    final[ends] = f.final[f.nextstate[arcs[ends - 1]]]
+    if (lengths == 0).any():
+        final[0] = f.final[f.start]
+    return f.with_(
+        offsets=offsets.astype(np.int64),
+        ilabel=f.ilabel[kept],
+        olabel=f.olabel[kept],
+        nextstate=(order + 1).astype(np.int32),
+        weight=f.weight[kept],
+        final=final,
+        start=0,
+    )

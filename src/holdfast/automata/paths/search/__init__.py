@@ -1,0 +1,1 @@
+"""Best-first search over the paths of a machine."""

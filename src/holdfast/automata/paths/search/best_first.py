@@ -1,0 +1,90 @@
+"""`BestFirst`: the paths of a machine, one after the other, the cheapest first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.automata.fst import I32, I64, Fst
+from holdfast.automata.paths.distances import F64, costs_of, least_costs
+from holdfast.automata.paths.search import _kernels as kernels
+from holdfast.automata.structure.components import is_acyclic
+from holdfast.automata.structure.reachability import incoming
+
+FIRST_ROOM = 1 << 10
+MOST_KNOWN = 1 << 20
+
+
+class BestFirst:
+    """A best-first search that can be taken up again where it stopped.
+
+    Exact for every machine without a cycle of negative cost: the order is by cost, and what it goes by is
+    the exact cost that is still to come (A* search).
+    """
+
+    def __init__(self, f: Fst, wanted: int = 0) -> None:
+        """Prepare a search.
+
+        Args:
+            f: the machine.
+            wanted: how many paths will be asked for at most, which saves work; 0: unknown.
+
+        Raises:
+            InputError: if there is a cycle of negative cost.
+        """
+        self._weight, self._final = costs_of(f)
+        self._f = f
+        self._ahead = least_costs(f, reverse=True)
+        self._steps = steps_to_go(f, self._weight, self._final, self._ahead)
+        self._keys, self._ties = np.empty(FIRST_ROOM), np.empty(FIRST_ROOM, np.int64)
+        self._state = np.empty(FIRST_ROOM, np.int32)
+        self._parent = np.empty(FIRST_ROOM, np.int64)
+        self._arc = np.empty(FIRST_ROOM, np.int64)
+        room = wanted if wanted <= MOST_KNOWN else 0
+        self._known, self._spare = np.empty(room), np.empty(room, np.int64)
+        self._counters = np.zeros(4, np.int64)
+        if f.num_states and self._ahead[f.start] < np.inf:
+            self._begin()
+
+    def _begin(self) -> None:
+        start = self._f.start
+        self._state[0], self._parent[0], self._arc[0] = start, -1, -1
+        self._keys[0] = 0.0
+        self._ties[0] = kernels.tie(int(self._steps[start]), 0)
+        self._counters[[kernels.ITEMS, kernels.HEAP]] = 1
+        kernels.is_needed(self._known, self._spare, self._counters, 0.0)
+
+    def more(self, count: int) -> tuple[I64, I64]:
+        """The next paths, at most `count`: bounds [n + 1] and the arcs of all, one path after the other."""
+        ends = np.empty(count, np.int64)
+        self._counters[kernels.FOUND] = 0
+        while True:
+            status = kernels.advance(
+                self._f.offsets, self._f.nextstate, self._weight, self._final, self._ahead,
+                self._steps, self._keys, self._ties, self._state, self._parent, self._arc,
+                self._known, self._spare, self._counters, ends,
+            )  # fmt: skip
+            if status != kernels.FULL:
+                break
+            self._grow()
+        found = int(self._counters[kernels.FOUND])
+        bounds, arcs = kernels.trace(self._parent, self._arc, ends[:found])
+        return bounds, arcs
+
+    def _grow(self) -> None:
+        state = int(self._state[kernels.item_of(int(self._ties[0]))])
+        degree = int(self._f.offsets[state + 1] - self._f.offsets[state])
+        size = max(2 * len(self._keys), int(self._counters[kernels.ITEMS]) + degree + 1)
+        for name in ("_keys", "_ties", "_state", "_parent", "_arc"):
+            old = getattr(self, name)
+            new = np.empty(size, old.dtype)
+            new[: len(old)] = old
+            setattr(self, name, new)
+
+
+def steps_to_go(f: Fst, weight: F64, final: F64, ahead: F64) -> I32:
+    """[V] the fewest arcs of a best path to a final state; all 0, which will do, if there are no cycles."""
+    if is_acyclic(f):
+        return np.zeros(f.num_states, np.int32)
+    entering = incoming(f)
+    steps: I32 = kernels.steps_to_go(entering.offsets, f.source, entering.arc, weight, final, ahead)
+    return steps
