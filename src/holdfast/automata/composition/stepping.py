@@ -1,0 +1,86 @@
+"""One state of a composition at a time: what searches that choose their own order stand on."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.automata.composition import _kernels as kernels
+from holdfast.automata.composition.filters import KINDS, MOVES, FilterName, transitions
+from holdfast.automata.composition.matching import Side, sides
+from holdfast.automata.fst import I64, Fst, Weights
+
+FILTER_ROOM = 1 << kernels.F_BITS
+
+
+class Steps(NamedTuple):
+    """Two machines, prepared so that `_kernels.join` finds what any one state leads to.
+
+    A state of the composition is a key (see `_kernels.A_SHIFT`). A step pairs a position in the arcs of one
+    side with one of the other; positions from `num_arcs` on are the arcs of a machine that stays.
+    """
+
+    a: Side
+    b: Side
+    exact: bool
+    moves: npt.NDArray[np.int8]
+    """The filter's table, flat."""
+    start: int
+    """The key of the start."""
+
+
+def steps(a: Fst, b: Fst, filter: FilterName) -> Steps:
+    """Both machines, neither of them empty, prepared."""
+    left, right, buckets = sides(a, b, mapped=True)
+    table = transitions(filter)
+    moves = np.full((KINDS, KINDS, FILTER_ROOM, MOVES), -1, np.int8)
+    moves[:, :, : table.shape[2]] = table
+    start = (a.start << kernels.A_SHIFT) | (b.start << kernels.F_BITS)
+    return Steps(left, right, buckets.shift == 0, moves.ravel(), start)
+
+
+def key_parts(key: int) -> tuple[int, int, int]:
+    """State of A, state of B, filter state."""
+    return (
+        key >> kernels.A_SHIFT,
+        (key >> kernels.F_BITS) & kernels.B_MASK,
+        key & kernels.F_MASK,
+    )
+
+
+class StepArcs(NamedTuple):
+    """The arcs of the composition that some steps are."""
+
+    ilabel: npt.NDArray[np.int32]
+    olabel: npt.NDArray[np.int32]
+    weight: Weights
+    arc_a: npt.NDArray[Any]
+    """The arc of A, -1 where A stays."""
+    arc_b: npt.NDArray[Any]
+    """The arc of B, -1 where B stays."""
+
+
+def step_arcs(given: Steps, at_a: I64, at_b: I64, is_negative_log: bool) -> StepArcs:
+    """The arcs of steps at these positions of both sides."""
+    a, b = given.a, given.b
+    return StepArcs(
+        a.outer[at_a],
+        b.outer[at_b],
+        _times(a.weight[at_a], b.weight[at_b], is_negative_log),
+        a.arc[at_a],
+        b.arc[at_b],
+    )
+
+
+def final_weights(given: Steps, keys: I64, is_negative_log: bool) -> Weights:
+    """The final weights of states."""
+    left = given.a.final[keys >> kernels.A_SHIFT]
+    right = given.b.final[(keys >> kernels.F_BITS) & kernels.B_MASK]
+    return _times(left, right, is_negative_log)
+
+
+def _times(x: Weights, y: Weights, is_negative_log: bool) -> Weights:
+    made: Weights = x + y if is_negative_log else x * y
+    return made
