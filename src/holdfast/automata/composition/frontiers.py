@@ -42,7 +42,7 @@ def depths(offsets: Any, nextstate: Any, start: int, component: Any, components:
 
 
 @compiled
-def longest_list(a: Any, b: Any) -> int:
+def longest_list(a: Any, b: Any) -> Any:
     """How many segments a state can have."""
     if len(a.inner) == 0 or len(b.inner) == 0:
         return 3

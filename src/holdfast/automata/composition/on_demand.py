@@ -143,7 +143,9 @@ class ComposedOnDemand:
         key = self._key(state)
         at_a, at_b, target = frontiers.steps_of(*self._join, key)
         nextstate = np.array([self._numbered(key) for key in target.tolist()], np.int32)
-        made = Expansion(step_arcs(given, at_a, at_b, self._a.semiring.is_negative_log), nextstate)
+        made = Expansion(
+            step_arcs(self._steps, at_a, at_b, self._a.semiring.is_negative_log), nextstate
+        )
         self.expanded += 1
         self._keep(state, made)
         return made
