@@ -1,0 +1,95 @@
+"""`compose_batch`: one machine composed with many, or many pairs, at the same time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar, overload
+
+from holdfast.automata.composition.composing import ArcMap, compose
+from holdfast.automata.composition.filters import FilterName
+from holdfast.automata.fst import Fst
+from holdfast.errors import InputError
+
+Left = TypeVar("Left")
+Right = TypeVar("Right")
+
+
+@overload
+def compose_batch(
+    a: Fst | Sequence[Fst],
+    machines: Fst | Sequence[Fst],
+    connect: bool = True,
+    threads: int = 1,
+    *,
+    filter: FilterName = "auto",
+    return_arc_map: Literal[False] = False,
+) -> list[Fst]: ...
+@overload
+def compose_batch(
+    a: Fst | Sequence[Fst],
+    machines: Fst | Sequence[Fst],
+    connect: bool = True,
+    threads: int = 1,
+    *,
+    filter: FilterName = "auto",
+    return_arc_map: Literal[True],
+) -> list[tuple[Fst, ArcMap]]: ...
+def compose_batch(
+    a: Fst | Sequence[Fst],
+    machines: Fst | Sequence[Fst],
+    connect: bool = True,
+    threads: int = 1,
+    *,
+    filter: FilterName = "auto",
+    return_arc_map: bool = False,
+) -> list[Fst] | list[tuple[Fst, ArcMap]]:
+    """Many compositions: each equal to `compose` of its two machines, whatever the number of threads.
+
+    What a machine that takes part in all of them needs (its arcs by label, its index) is made once.
+
+    Args:
+        a: the first machine of every composition, or one for each.
+        machines: one second machine for each composition, or the second of every one.
+        connect: leave out states from which no final state is reached.
+        threads: compositions at the same time.
+        filter: see `compose`.
+        return_arc_map: tell where each arc comes from.
+
+    Returns:
+        The compositions, in the order given; with `return_arc_map` each with its `ArcMap`.
+
+    Raises:
+        InputError: see `compose`; if two sequences differ in length.
+        LimitError: see `compose`.
+    """
+    lefts, rights = paired(a, machines)
+
+    def composed(pair: tuple[Fst, Fst]) -> Any:
+        if return_arc_map:
+            return compose(*pair, connect, filter=filter, return_arc_map=True)
+        return compose(*pair, connect, filter=filter)
+
+    pairs = list(zip(lefts, rights, strict=True))
+    if threads <= 1 or len(pairs) <= 1:
+        return [composed(pair) for pair in pairs]
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(composed, pairs))
+
+
+def paired(a: Left | Sequence[Left], b: Right | Sequence[Right]) -> tuple[list[Left], list[Right]]:
+    """Two lists of the same length; what is no list stands beside each of the other.
+
+    Raises:
+        InputError: if two sequences differ in length.
+    """
+    count = next((len(side) for side in (a, b) if isinstance(side, Sequence)), 1)
+    lefts: list[Any] = list(a) if isinstance(a, Sequence) else [a] * count
+    rights: list[Any] = list(b) if isinstance(b, Sequence) else [b] * count
+    if len(lefts) != len(rights):
+        raise InputError(
+            "a batch needs a second machine for every first",
+            found=f"{len(lefts)} and {len(rights)} machines",
+            expected="as many, or one on one side",
+        )
+    return lefts, rights

@@ -1,0 +1,330 @@
+"""`TensorFst`: a transducer whose weights are a tensor, composed and summed with gradients.
+
+    emitted = emissions(logits.log_softmax(-1))      # [T, C] -> T + 1 states in a row, C arcs between two
+    loss = -emitted.compose(labelling).forward_score()
+    loss.backward()
+
+The structure (states, labels, arcs) is an `Fst` and has no gradient: an arc whose weight becomes the
+semiring's zero stays an arc, and a state that is not final never becomes so. Weights are those of the
+semiring: costs, that is negated logarithms of probabilities, in `tropical`, `log` and `log64`, which differ
+in nothing here; probabilities in `probability`. Dtype and device are the caller's; sums over paths are
+taken in float64 on the CPU.
+
+Source: A. Hannun, V. Pratap, J. Kahn, W.-N. Hsu, "Differentiable weighted finite-state transducers", 2020
+(arXiv:2010.01003), for losses as differences of forward scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.automata.composition.batches import compose_batch, paired
+from holdfast.automata.composition.composing import ArcMap, compose
+from holdfast.automata.composition.filters import FilterName
+from holdfast.automata.fst import I64, Fst
+from holdfast.automata.gradients import forward_score, gathered
+from holdfast.automata.paths.best import paths
+from holdfast.automata.semirings import BOOLEAN, Semiring
+from holdfast.errors import InputError, MissingExtraError
+
+try:
+    import torch
+    from torch import Tensor
+except ModuleNotFoundError as error:
+    raise MissingExtraError("torch", "torch") from error
+
+
+class TensorPath(NamedTuple):
+    """One path of a `TensorFst`; epsilons are left out of its labels."""
+
+    ilabels: tuple[int, ...]
+    """The input string."""
+    olabels: tuple[int, ...]
+    """The output string."""
+    weight: Tensor
+    """[] the product of its weights in the semiring; in a semiring of costs their sum, whose gradient is
+    one on each arc of the path."""
+    arcs: tuple[int, ...]
+    """Its arcs, as positions in the `Fst`."""
+
+
+class TensorFst:
+    """A transducer with V states and E arcs whose weights are tensors.
+
+    Args:
+        fst: the structure; its weights are used where no tensor is given.
+        weight: [E] weights of the arcs, of any floating dtype, on any device.
+        final: [V] final weights; what stands there for states that are not final is not looked at.
+
+    Raises:
+        InputError: if a tensor has another shape, is not of a floating dtype, or the two are on different
+            devices; in the boolean semiring, which has no gradients.
+    """
+
+    def __init__(self, fst: Fst, weight: Tensor | None = None, final: Tensor | None = None) -> None:
+        if fst.semiring.code == BOOLEAN:
+            raise InputError(
+                "the boolean semiring has no gradients",
+                found="boolean",
+                expected="a semiring of costs or probabilities",
+                remedy="convert the machine with as_semiring",
+            )
+        given = [tensor for tensor in (weight, final) if tensor is not None]
+        for name, tensor, count in (
+            ("weight", weight, fst.num_arcs),
+            ("final", final, fst.num_states),
+        ):
+            _check(name, tensor, count, given[0] if given else None)
+        dtype = given[0].dtype if given else None
+        if len(given) == 2:
+            dtype = torch.promote_types(given[0].dtype, given[1].dtype)
+        device = given[0].device if given else None
+        self.structure = fst
+        """States, labels and arcs; the weights in it are those that it was made with."""
+        self.weight: Tensor = torch.as_tensor(
+            np.array(fst.weight) if weight is None else weight, dtype=dtype, device=device
+        )
+        """[E] weights of the arcs."""
+        constant = torch.as_tensor(np.array(fst.final), dtype=self.weight.dtype, device=device)
+        self.final: Tensor = constant
+        """[V] final weights, the semiring's zero for states that are not final."""
+        if final is not None:
+            self.final = torch.where(
+                constant != fst.semiring.zero, final.to(self.weight.dtype), constant
+            )
+
+    @property
+    def semiring(self) -> Semiring:
+        """What the weights are."""
+        return self.structure.semiring
+
+    def to_fst(self) -> Fst:
+        """The machine with its present weights, in the dtype of the semiring."""
+        exact, dtype = self._exactly(), self.semiring.dtype
+        return exact.with_(weight=exact.weight.astype(dtype), final=exact.final.astype(dtype))
+
+    def compose(
+        self,
+        other: TensorFst | Fst,
+        connect: bool = True,
+        threads: int = 1,
+        *,
+        filter: FilterName = "auto",
+        max_states: int | None = None,
+        device: str | None = None,
+    ) -> TensorFst:
+        """The composition; its weights have gradients by those of both machines.
+
+        Args:
+            other: B; the weights of an `Fst` are constants.
+            connect: see `compose`.
+            threads: see `compose`.
+            filter: see `compose`; "trivial" counts equal paths through epsilons several times.
+            max_states: see `compose`.
+            device: what computes the structure, see `compose`; the weights stay where they are.
+
+        Raises:
+            InputError: see `compose`.
+            LimitError: see `compose`.
+        """
+        right = self._joined_by(other)
+        machine, arcs = compose(
+            self.structure,
+            right.structure,
+            connect,
+            threads,
+            filter=filter,
+            return_arc_map=True,
+            max_states=max_states,
+            device=device,
+        )
+        return _weighted(machine, arcs, self, right)
+
+    def forward_score(self) -> Tensor:
+        """The logarithm of the summed probability of all paths, []; -inf if there is no path.
+
+        Weights are read as costs in the tropical semiring too. The gradient by an arc's cost is minus the
+        number of times that a path passes it on average, its posterior probability if there are no cycles;
+        it is zero if there is no path. Differentiable twice.
+
+        Raises:
+            InputError: if the sum diverges, naming the component; if a weight is NaN.
+        """
+        return forward_score(self.structure, self.weight, self.final)
+
+    def shortest_path(self) -> TensorPath | None:
+        """The best path (of least cost, or of greatest probability), None if there is none.
+
+        `-path.weight` is the Viterbi score in a semiring of costs.
+
+        Raises:
+            InputError: if a cycle has a negative cost.
+        """
+        best = next(paths(self._exactly(), limit=1), None)
+        if best is None:
+            return None
+        arcs = torch.tensor(best.arcs, dtype=torch.int64, device=self.weight.device)
+        last = int(self.structure.nextstate[best.arcs[-1]]) if best.arcs else self.structure.start
+        factors = torch.cat([gathered(self.weight, arcs, 0.0), self.final[last : last + 1]])
+        weight = factors.sum() if self.semiring.is_negative_log else factors.prod()
+        return TensorPath(best.ilabels, best.olabels, weight, best.arcs)
+
+    def _exactly(self) -> Fst:
+        weight, final = (
+            tensor.detach().to("cpu", torch.float64).numpy() for tensor in (self.weight, self.final)
+        )
+        return self.structure.with_(weight=weight, final=final)
+
+    def _joined_by(self, other: TensorFst | Fst) -> TensorFst:
+        if isinstance(other, TensorFst):
+            return other
+        constant = torch.as_tensor(np.array(other.weight)).to(self.weight)
+        return TensorFst(other, constant)
+
+
+def compose_tensors(
+    a: TensorFst | Sequence[TensorFst],
+    b: TensorFst | Fst | Sequence[TensorFst | Fst],
+    connect: bool = True,
+    threads: int = 1,
+    *,
+    filter: FilterName = "auto",
+) -> list[TensorFst]:
+    """The compositions of a batch, as `TensorFst.compose` makes them one by one.
+
+    Args:
+        a: one machine, or as many as there are in `b`.
+        b: one machine, or as many as there are in `a`; the weights of an `Fst` are constants.
+        connect: see `compose`.
+        threads: machines composed at the same time.
+        filter: see `compose`.
+
+    Raises:
+        InputError: see `compose_batch`.
+    """
+    lefts: list[TensorFst]
+    rights: list[TensorFst | Fst]
+    lefts, rights = paired(a, b)
+    wrapped = [left._joined_by(right) for left, right in zip(lefts, rights, strict=True)]
+    made = compose_batch(
+        a.structure if isinstance(a, TensorFst) else [left.structure for left in lefts],
+        wrapped[0].structure
+        if wrapped and isinstance(b, (TensorFst, Fst))
+        else [right.structure for right in wrapped],
+        connect,
+        threads,
+        filter=filter,
+        return_arc_map=True,
+    )
+    return [
+        _weighted(machine, arcs, left, right)
+        for (machine, arcs), left, right in zip(made, lefts, wrapped, strict=True)
+    ]
+
+
+def emissions(log_probs: Tensor, semiring: str = "log") -> TensorFst:
+    """The acceptor of all strings of T labels, one class a step: T + 1 states, T * C arcs.
+
+    Args:
+        log_probs: [T, C] scores; class c has label c + 1 and cost -log_probs[t, c] in step t.
+        semiring: one of costs.
+
+    Raises:
+        InputError: if the tensor has not two dimensions, or the semiring is none of costs.
+    """
+    if log_probs.dim() != 2:
+        raise InputError(
+            "emissions are one score for every step and class",
+            found=f"a tensor of shape {list(log_probs.shape)}",
+            expected="[steps, classes]",
+        )
+    steps, classes = log_probs.shape
+    label = np.tile(np.arange(1, classes + 1, dtype=np.int32), steps)
+    empty = Fst.build([], {steps: 0.0}, states=steps + 1, semiring=semiring)
+    if not empty.semiring.is_negative_log:
+        raise InputError(
+            "emissions are costs", found=empty.semiring.name, expected="tropical, log or log64"
+        )
+    structure = empty.with_(
+        offsets=np.minimum(np.arange(steps + 2), steps) * np.int64(classes),
+        ilabel=label,
+        olabel=label,
+        nextstate=np.repeat(np.arange(1, steps + 1, dtype=np.int32), classes),
+        weight=np.zeros(steps * classes, empty.weight.dtype),
+    )
+    return TensorFst(structure, -log_probs.reshape(-1))
+
+
+def _weighted(machine: Fst, arcs: ArcMap, left: TensorFst, right: TensorFst) -> TensorFst:
+    """A composition's structure, with weights gathered from the machines it was made of."""
+    ring = machine.semiring
+    parts = []
+    for side, of_arc, start in (
+        (left, arcs.a, left.structure.start),
+        (right, arcs.b, right.structure.start),
+    ):
+        of_state = _states_of(machine, of_arc, side.structure, start)
+        device = side.weight.device
+        parts.append(
+            (
+                gathered(
+                    side.weight, torch.as_tensor(of_arc, dtype=torch.int64, device=device), ring.one
+                ),
+                gathered(side.final, torch.as_tensor(of_state, device=device), ring.zero),
+            )
+        )
+    (weight_a, final_a), (weight_b, final_b) = parts
+    if ring.is_negative_log:
+        return TensorFst(machine, weight_a + weight_b, final_a + final_b)
+    return TensorFst(machine, weight_a * weight_b, final_a * final_b)
+
+
+def _states_of(machine: Fst, of_arc: I64, side: Fst, start: int) -> I64:
+    """[V] the state of one side that each state of a composition stands on.
+
+    The first arc that enters a state comes from a state of smaller number (states are numbered as they
+    are found), so these arcs form a tree. A state stands where the last arc of the side on the way to it in
+    the tree led.
+    """
+    count = machine.num_states
+    if not count:
+        return np.empty(0, np.int64)
+    entering = np.empty(count, np.int64)
+    entering[machine.nextstate[::-1]] = np.arange(machine.num_arcs)[
+        ::-1
+    ]  # the last one written stays
+    entering[machine.start] = -1
+    known = np.full(count, start, np.int64)
+    above = np.arange(count)
+    inner = np.flatnonzero(entering >= 0)
+    arc = entering[inner]
+    moved = of_arc[arc] >= 0
+    known[inner[moved]] = side.nextstate[of_arc[arc[moved]]]
+    above[inner[~moved]] = machine.source[arc[~moved]]
+    while not np.array_equal(above, higher := above[above]):  # twice as far each time
+        above = higher
+    return known[above]
+
+
+def _check(name: str, tensor: Tensor | None, count: int, first: Tensor | None) -> None:
+    if tensor is None or first is None:
+        return
+    if tuple(tensor.shape) != (count,):
+        raise InputError(
+            f"the tensor {name} does not fit the machine",
+            found=f"shape {list(tensor.shape)}",
+            expected=f"shape [{count}]",
+        )
+    if not tensor.is_floating_point():
+        raise InputError(
+            f"the tensor {name} has no gradients", found=str(tensor.dtype), expected="a float dtype"
+        )
+    if tensor.device != first.device:
+        raise InputError(
+            "weight and final are on different devices",
+            found=f"{first.device} and {tensor.device}",
+            expected="one device",
+        )
