@@ -79,14 +79,29 @@ def random_graph(seed: int, states: int, degree: int, labels: int) -> Fst:
     )
 
 
+# D * D / L is how many pairs of arcs match on average: at 1 and below the search dies out, and at 2 it
+# may at its start. These are the first seeds that give arcs; of V, 4, 100 none of 59 did.
+SEEDS = {
+    (300, 4, 20): 4,
+    (300, 10, 100): 3,
+    (1000, 4, 8): 2,
+    (1000, 4, 20): 17,
+    (1000, 10, 100): 19,
+}
+SEEDS |= {(3000, 4, 20): 10, (3000, 10, 100): 2}
+
+
 def random_case(states: int, degree: int, labels: int) -> Case:
     """Two graphs of one kind."""
+    seed = SEEDS.get((states, degree, labels), 1)
 
     def make() -> Pair:
-        return random_graph(1, states, degree, labels), random_graph(2, states, degree, labels)
+        first = random_graph(2 * seed - 1, states, degree, labels)
+        return first, random_graph(2 * seed, states, degree, labels)
 
     name = f"random V={states:,} D={degree} L={labels}"
-    return Case(name, "random", make, states**2 * degree**2 // labels)
+    reached = 0.95 if degree**2 > labels else 0.0
+    return Case(name, "random", make, int(reached * states**2 * degree**2 / labels))
 
 
 def random_cases() -> list[Case]:
@@ -170,13 +185,13 @@ def token_lexicon(tokens: Sequence[bytes]) -> Fst:
 def token_cases(tokenizers: Path) -> list[Case]:
     """GPT-2's lexicon o each pattern."""
 
-    def case(name: str) -> Case:
+    def case(name: str, arcs: int) -> Case:
         def make() -> Pair:
             return token_lexicon(read_tokens(tokenizers)), acceptor(PATTERNS[name])
 
-        return Case(f"GPT-2 tokens o {name}", "tokens", make, 100_000)
+        return Case(f"GPT-2 tokens o {name}", "tokens", make, arcs)
 
-    return [case(name) for name in PATTERNS]
+    return [case("date", 2_300), case("phone number", 12_000), case("URL", 230_000)]
 
 
 # --- Spelling ------------------------------------------------------------------------------------
@@ -221,4 +236,4 @@ def spelling_cases() -> list[Case]:
     def make() -> Pair:
         return levenshtein(1, 26), strings(WORDS.split())
 
-    return [Case(f"Levenshtein-1 o {len(WORDS.split())} strings", "spelling", make, 15_000)]
+    return [Case(f"Levenshtein-1 o {len(WORDS.split())} strings", "spelling", make, 7_400)]

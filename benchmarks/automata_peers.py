@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.automata import Fst
+from holdfast.automata.composition.composing import compose
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,25 @@ class Peer:
     """With the epsilon filter called sequence, and connected."""
     size: Callable[[Any], tuple[int, int]]
     """States and arcs."""
+    fresh: Callable[[Any], Any] = lambda machine: machine
+    """A copy without what earlier calls left at the machine."""
+
+
+def ours(threads: int) -> Peer:
+    """Holdfast itself, called like the others."""
+
+    def sort(a: Fst, b: Fst) -> None:
+        _ = a.by_olabel, b.by_ilabel
+
+    return Peer(
+        f"holdfast, {threads} thread{'s' * (threads > 1)}",
+        "holdfast",
+        Fst.read,
+        sort,
+        lambda a, b: compose(a, b, threads=threads),
+        lambda f: (f.num_states, f.num_arcs),
+        Fst.with_,
+    )
 
 
 def _pywrapfst() -> Peer:
@@ -39,10 +59,14 @@ def _pywrapfst() -> Peer:
         states = f.num_states()
         return states, sum(map(f.num_arcs, range(states)))
 
-    def compose(a: Any, b: Any) -> Any:
-        return pywrapfst.compose(a, b, connect=True)
-
-    return Peer("OpenFST", "pynini", lambda p: pywrapfst.Fst.read(str(p)), sort, compose, size)
+    return Peer(
+        "OpenFST",
+        "pynini",
+        lambda path: pywrapfst.Fst.read(str(path)),
+        sort,
+        lambda a, b: pywrapfst.compose(a, b, connect=True),
+        size,
+    )
 
 
 def _rustfst() -> Peer:
@@ -70,11 +94,13 @@ def _kaldifst() -> Peer:
         states = f.num_states
         return states, sum(map(f.num_arcs, range(states)))
 
-    def compose(a: Any, b: Any) -> Any:
-        return kaldifst.compose(a, b, compose_filter="sequence", connect=True)
-
     return Peer(
-        "kaldifst", "kaldifst", lambda p: kaldifst.StdVectorFst.read(str(p)), sort, compose, size
+        "kaldifst",
+        "kaldifst",
+        lambda path: kaldifst.StdVectorFst.read(str(path)),
+        sort,
+        lambda a, b: kaldifst.compose(a, b, compose_filter="sequence", connect=True),
+        size,
     )
 
 
