@@ -1,0 +1,171 @@
+"""`holdfast fst compile` and `print`: text to binary, and back."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from holdfast.automata.commands.streams import (
+    STREAM,
+    MachineArgument,
+    OutOption,
+    SemiringOption,
+    read_bytes,
+    read_machine,
+    read_table,
+    write_machine,
+)
+from holdfast.console import JsonOption, QuietOption, emit, remark
+
+if TYPE_CHECKING:
+    from holdfast.automata.fst import Fst
+
+InputSymbols = Annotated[
+    str | None,
+    typer.Option("--isymbols", metavar="FILE", help="Names of the input labels, text or binary."),
+]
+OutputSymbols = Annotated[
+    str | None,
+    typer.Option("--osymbols", metavar="FILE", help="Names of the output labels."),
+]
+Acceptor = Annotated[bool, typer.Option("--acceptor", help="Arcs have one label in the text.")]
+Form = Annotated[
+    Literal["openfst", "k2"], typer.Option("--form", help="Whose text: OpenFST's or k2's.")
+]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A machine that a command wrote."""
+
+    machine: Fst
+    wrote: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """States, arcs, semiring, and where it went."""
+        return {
+            "states": self.machine.num_states,
+            "arcs": self.machine.num_arcs,
+            "semiring": self.machine.semiring.name,
+            "wrote": self.wrote or None,
+        }
+
+
+def compile_text(
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="Lines of text; - reads standard input.")
+    ] = STREAM,
+    out: OutOption = None,
+    isymbols: InputSymbols = None,
+    osymbols: OutputSymbols = None,
+    acceptor: Acceptor = False,
+    semiring: SemiringOption = "tropical",
+    renumber: Annotated[
+        bool,
+        typer.Option(
+            "--renumber",
+            help="Number states as the text first names them, as fstcompile does by default.",
+        ),
+    ] = False,
+    keep_symbols: Annotated[
+        bool, typer.Option(help="Write the symbol tables into the machine.")
+    ] = True,
+    form: Form = "openfst",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """A machine from text, as fstcompile reads it.
+
+    A line is an arc, `source destination ilabel olabel [weight]`, or a final state, `state [weight]`. The
+    first line's source is the start state. States keep their numbers.
+    """
+    from holdfast.automata.formats.k2_text import parse_k2
+    from holdfast.automata.formats.openfst_text import parse
+    from holdfast.automata.formats.tokens import as_text
+
+    data, name = read_bytes(text, "the text of a transducer")
+    lines = as_text(data, name, "transducer")
+    tables = read_table(isymbols), read_table(osymbols)
+    if form == "k2":
+        made = parse_k2(lines, semiring, aux_labels=False if acceptor else None, path=name)
+        made = made.with_(isymbols=tables[0], osymbols=tables[1])
+    else:
+        made = parse(
+            lines,
+            semiring,
+            isymbols=tables[0],
+            osymbols=tables[1],
+            acceptor=acceptor,
+            renumber=renumber,
+            path=name,
+        )
+    if not keep_symbols:
+        made = made.with_(isymbols=None, osymbols=None)
+    wrote = write_machine(made, out, as_json, quiet)
+    if as_json:
+        emit(Written(made, wrote), as_json, str)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A machine, arc by arc."""
+
+    machine: Fst
+
+    def to_dict(self) -> dict[str, Any]:
+        """The start, the arcs, and the final weights by state."""
+        f = self.machine
+        return {
+            "start": f.start,
+            "states": f.num_states,
+            "semiring": f.semiring.name,
+            "arcs": [arc._asdict() for arc in f.arcs()],
+            "finals": f.finals,
+        }
+
+
+def print_text(
+    machine: MachineArgument = STREAM,
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", metavar="FILE", help="Where the text goes.")
+    ] = None,
+    isymbols: InputSymbols = None,
+    osymbols: OutputSymbols = None,
+    acceptor: Acceptor = False,
+    numeric: Annotated[
+        bool, typer.Option("--numeric", help="Labels as numbers, even where they have symbols.")
+    ] = False,
+    semiring: SemiringOption = "tropical",
+    form: Form = "openfst",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """A machine as text, as fstprint writes it.
+
+    Labels are symbols where the machine has tables or the options name some.
+    """
+    from holdfast.automata.formats.k2_text import render_k2
+    from holdfast.automata.formats.openfst_text import render
+    from holdfast.automata.formats.whole_files import write_whole
+
+    f = read_machine(machine, semiring)
+    if as_json:
+        emit(Listed(f), as_json, str)
+        return
+    if form == "k2":
+        text = render_k2(f, False if acceptor else None)
+    else:
+        given = (
+            (None, None)
+            if numeric
+            else (read_table(isymbols) or f.isymbols, read_table(osymbols) or f.osymbols)
+        )
+        text = render(f.with_(isymbols=given[0], osymbols=given[1]), acceptor)
+    if out is None or out == STREAM:
+        sys.stdout.write(text)
+    else:
+        write_whole(out, text.encode())
+        remark(f"wrote {out}", quiet)

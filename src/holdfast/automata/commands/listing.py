@@ -1,0 +1,145 @@
+"""`holdfast fst shortestpath` and `randgen`: paths of a machine, the best ones or any."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from holdfast.automata.commands.streams import (
+    STREAM,
+    MachineArgument,
+    SemiringOption,
+    read_machine,
+    write_machine,
+)
+from holdfast.console import JsonOption, QuietOption, emit, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.automata.fst import Fst
+    from holdfast.automata.paths.path import Path
+
+PathsOut = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="Write them as a machine too; - writes it to standard output, and no table.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Paths of one machine."""
+
+    machine: Fst
+    paths: list[Path]
+    wrote: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Each path with its weight, strings and labels."""
+        f = self.machine
+        return {
+            "paths": [
+                {
+                    "weight": path.weight,
+                    "input": path.input(f),
+                    "output": path.output(f),
+                    "ilabels": path.ilabels,
+                    "olabels": path.olabels,
+                }
+                for path in self.paths
+            ],
+            "semiring": f.semiring.name,
+            "wrote": self.wrote,
+        }
+
+
+def shortestpath(
+    machine: MachineArgument = STREAM,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many paths.")] = 1,
+    unique: Annotated[
+        bool, typer.Option("--unique", help="Different input strings, each with its best path.")
+    ] = False,
+    out: PathsOut = None,
+    semiring: SemiringOption = "tropical",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """The n best paths, the best first.
+
+    Each with its cost, its input and its output, in symbols where the machine has tables.
+    """
+    from holdfast.automata.paths.best import paths, shortest_path
+
+    best = shortest_path(read_machine(machine, semiring), count, unique)
+    wrote = None if out is None else write_machine(best, out, as_json, quiet)
+    if out != STREAM:
+        emit(Listing(best, list(paths(best, limit=count)), wrote), as_json, _listed)
+
+
+def randgen(
+    machine: MachineArgument = STREAM,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many paths.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Of the random numbers.")] = 0,
+    weighting: Annotated[
+        Literal["uniform", "weight"],
+        typer.Option(
+            "--weighting",
+            help="uniform: every way out of a state alike; weight: paths by their probability.",
+        ),
+    ] = "uniform",
+    max_length: Annotated[
+        int | None, typer.Option("--max-length", min=0, help="Arcs of a path, at most.")
+    ] = None,
+    out: PathsOut = None,
+    semiring: SemiringOption = "tropical",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Random paths, in the order in which they were drawn."""
+    from holdfast.automata import random_paths
+
+    f = read_machine(machine, semiring)
+    drawn = random_paths(f, count, weighting=weighting, seed=seed, max_length=max_length)
+    wrote = None if out is None else write_machine(_machine(f, drawn), out, as_json, quiet)
+    if out != STREAM:
+        emit(Listing(f, drawn, wrote), as_json, _listed)
+
+
+def _machine(f: Fst, drawn: list[Path]) -> Fst:
+    """The paths as chains from one start, each with its labels and weights."""
+    arcs, finals, states = [], {}, 1
+    for path in drawn:
+        at = 0
+        for arc in path.arcs:
+            arcs.append((at, f.ilabel[arc], f.olabel[arc], f.weight[arc], states))
+            at, states = states, states + 1
+        end = f.nextstate[path.arcs[-1]] if path.arcs else f.start
+        finals[at] = float(f.final[end])
+    return type(f).build(
+        arcs,
+        finals,
+        states=states,
+        semiring=f.semiring,
+        isymbols=f.isymbols,
+        osymbols=f.osymbols,
+    )
+
+
+def _listed(found: Listing) -> Table:
+    from holdfast.numbers import number
+
+    header = "cost" if found.machine.semiring.is_negative_log else "weight"
+    return table(
+        {header: "right", "input": "left", "output": "left"},
+        [
+            (number(path.weight), path.input(found.machine), path.output(found.machine))
+            for path in found.paths
+        ],
+    )

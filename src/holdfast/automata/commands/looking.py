@@ -1,0 +1,154 @@
+"""`holdfast fst info`, `draw` and `equal`: what a machine is, how it looks, whether two are the same."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from holdfast.automata.commands.streams import (
+    STREAM,
+    MachineArgument,
+    SemiringOption,
+    read_machine,
+)
+from holdfast.console import JsonOption, QuietOption, emit, remark, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from holdfast.automata.describing import Description
+
+NOT_THE_SAME = 1
+
+
+def info(
+    machine: MachineArgument = STREAM,
+    semiring: SemiringOption = "tropical",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What there is to know of a machine."""
+    from holdfast.automata.describing import describe
+
+    found = describe(read_machine(machine, semiring))
+    name = "standard input" if machine == STREAM else machine
+    emit(found, as_json, lambda found: _described(found, name))
+
+
+def _described(found: Description, name: str) -> Table:
+    from holdfast.numbers import number
+
+    def cell(value: Any) -> str:
+        if isinstance(value, dict):
+            return f"{value['name']}, {number(value['symbols'])} symbols"
+        if isinstance(value, bool) or value is None:
+            return {True: "yes", False: "no", None: "–"}[value]
+        return value if isinstance(value, str) else number(value)
+
+    return table(
+        {"": "left", name: "right"},
+        [(name.replace("_", " "), cell(value)) for name, value in found.to_dict().items()],
+    )
+
+
+def draw(
+    machine: MachineArgument = STREAM,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="A name that ends in .svg, .dot or .gv; else dot."
+        ),
+    ] = None,
+    semiring: SemiringOption = "tropical",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """A picture of a machine: SVG or dot.
+
+    Without a name, Graphviz's dot goes to standard output.
+    """
+    from holdfast.automata.drawing.dot import to_dot
+    from holdfast.automata.drawing.pictures import draw as run
+
+    f = read_machine(machine, semiring)
+    if out is None or out == STREAM:
+        if as_json:
+            emit(_Picture({"dot": to_dot(f)}), as_json, str)
+        else:
+            sys.stdout.write(to_dot(f))
+        return
+    run(f, out)
+    if as_json:
+        emit(_Picture({"wrote": out}), as_json, str)
+    remark(f"wrote {out}", quiet)
+
+
+@dataclass(frozen=True)
+class _Picture:
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.facts
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Whether two machines are the same, in the sense asked for."""
+
+    equal: bool
+    sense: str
+    difference: str | None
+    """What differs first, where that can be said."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return {"equal": self.equal, "sense": self.sense, "difference": self.difference}
+
+
+def equal(
+    first: Annotated[str, typer.Argument(metavar="A", help="A machine; - reads standard input.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    sense: Annotated[
+        Literal["exact", "isomorphic", "equivalent"],
+        typer.Option(
+            "--sense",
+            help="exact: the same numbers of states and order of arcs; isomorphic: up to these; "
+            "equivalent: the same strings with the same weights (both deterministic and unweighted, "
+            "or made so).",
+        ),
+    ] = "exact",
+    delta: Annotated[
+        float, typer.Option("--delta", min=0, help="Weights this close are the same.")
+    ] = 1 / 1024,
+    symbols: Annotated[bool, typer.Option("--symbols", help="Symbol tables count too.")] = False,
+    semiring: SemiringOption = "tropical",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Whether two machines are the same.
+
+    The exit code is 0 if they are, and 1 if not.
+    """
+    from holdfast.automata.comparing import first_difference
+
+    a, b = read_machine(first, semiring), read_machine(second, semiring)
+    if sense == "exact":
+        difference = first_difference(a, b, delta, symbols=symbols)
+        found = Comparison(difference is None, sense, difference)
+    else:
+        from holdfast.automata import equivalent, isomorphic
+
+        same = isomorphic if sense == "isomorphic" else equivalent
+        found = Comparison(bool(same(a, b, delta=delta)), sense, None)
+    emit(found, as_json, _compared)
+    if not found.equal:
+        raise typer.Exit(NOT_THE_SAME)
+
+
+def _compared(found: Comparison) -> str:
+    if found.equal:
+        return "equal" if found.sense == "exact" else found.sense
+    return f"different: {found.difference}" if found.difference else f"not {found.sense}"

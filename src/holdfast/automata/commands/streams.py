@@ -1,0 +1,112 @@
+"""What the commands share: machines from files and streams and back, and the options that say how."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.console import remark
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from holdfast.automata.fst import Fst
+    from holdfast.automata.symbols import SymbolTable
+
+STREAM = "-"
+
+MachineArgument = Annotated[
+    str, typer.Argument(metavar="FST", help="A machine, binary or text; - reads standard input.")
+]
+OutOption = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        "-o",
+        metavar="FILE",
+        help="Where the machine goes: binary, or text if the name ends in .txt; else standard output.",
+    ),
+]
+SemiringOption = Annotated[
+    str,
+    typer.Option(
+        "--semiring",
+        metavar="NAME",
+        help="Of machines in text: tropical, log, log64, probability, boolean, or OpenFST's arc type.",
+    ),
+]
+SymbolsOption = str | None
+
+
+def read_bytes(source: str, what: str) -> tuple[bytes, str]:
+    """The bytes of a file or of standard input, and what messages call it."""
+    from holdfast.automata.formats.whole_files import read_whole
+
+    if source == STREAM:
+        return sys.stdin.buffer.read(), "standard input"
+    return read_whole(source, what), source
+
+
+def read_machine(source: str, semiring: str) -> Fst:
+    """A machine from a file or from standard input; `semiring` is that of a text."""
+    from holdfast.automata.formats.files import decode
+
+    return decode(*read_bytes(source, "a transducer"), semiring)
+
+
+def read_table(path: str | None) -> SymbolTable | None:
+    """The symbol table of an option, if it was given."""
+    from holdfast.automata.formats.symbol_tables import read_symbols
+
+    return None if path is None else read_symbols(path)
+
+
+def write_machine(f: Fst, out: str | None, as_json: bool, quiet: bool, facts: str = "") -> str:
+    """Write a machine to a file or to standard output, and say so on standard error.
+
+    Args:
+        f: the machine.
+        out: the file; None and `-` are standard output, which JSON needs for itself: then None writes
+            nothing.
+        as_json: whether the command prints JSON.
+        quiet: say nothing.
+        facts: what else to say of the machine.
+
+    Returns:
+        Where it was written, as the JSON names it; empty for nowhere.
+    """
+    from holdfast.automata.formats.files import encode, write
+    from holdfast.numbers import counted
+
+    size = f"{counted(f.num_states, 'state')}, {counted(f.num_arcs, 'arc')}{facts}"
+    if out is not None and out != STREAM:
+        write(f, out)
+        remark(f"wrote {out}: {size}", quiet)
+        return out
+    if as_json:
+        if out == STREAM:
+            raise InputError(
+                "standard output cannot hold both the machine and JSON",
+                found="--json and -o -",
+                expected="one of them",
+                remedy="name a file with -o",
+            )
+        return ""
+    write_bytes(encode(f))
+    remark(f"wrote to standard output: {size}", quiet)
+    return "standard output"
+
+
+def write_bytes(data: bytes) -> None:
+    """Write bytes to standard output, unless somebody would have to look at them."""
+    if sys.stdout.isatty():
+        raise InputError(
+            "a binary machine would go to the terminal",
+            found="standard output is a terminal",
+            expected="a file or a pipe",
+            remedy="name a file with -o, or pipe into holdfast fst print",
+        )
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,106 @@
+"""`describe`: what there is to know of a machine before it is used."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from holdfast.automata.formats.properties import known_properties
+from holdfast.automata.fst import Fst
+from holdfast.automata.structure.components import strong_components
+from holdfast.automata.structure.reachability import accessible, coaccessible
+from holdfast.automata.symbols import SymbolTable
+
+
+@dataclass(frozen=True)
+class Description:
+    """The facts of one machine."""
+
+    states: int
+    arcs: int
+    start: int
+    """-1 for the machine without states."""
+    finals: int
+    """How many states are final."""
+    semiring: str
+    acyclic: bool
+    connected: bool
+    """Every state lies on a path from the start to a final state."""
+    acceptor: bool
+    """Both labels of every arc are the same."""
+    weighted: bool
+    """Some weight is neither one nor zero."""
+    input_epsilons: int
+    """Arcs with input label 0."""
+    output_epsilons: int
+    """Arcs with output label 0."""
+    epsilons: int
+    """Arcs with both labels 0."""
+    ilabel_sorted: bool
+    olabel_sorted: bool
+    ilabel_deterministic: bool | None
+    """No two arcs of a state have the same input label; None: arcs are not sorted, so nobody looked."""
+    olabel_deterministic: bool | None
+    top_sorted: bool
+    """Every arc leads to a state of higher number."""
+    accessible: int
+    """States that the start reaches."""
+    coaccessible: int
+    """States that reach a final one."""
+    components: int
+    """Strongly connected components."""
+    ilabels: int
+    """Different input labels, epsilon left out."""
+    olabels: int
+    """Different output labels, epsilon left out."""
+    most_arcs: int
+    """Of a state."""
+    isymbols: dict[str, Any] | None
+    """Name and size of the table of input symbols."""
+    osymbols: dict[str, Any] | None
+    """Name and size of the table of output symbols."""
+    bytes: int
+    """Of the arrays in memory."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return asdict(self)
+
+
+def describe(f: Fst) -> Description:
+    """Counts, and what is cheap to prove; in time linear in states and arcs, and one sort of the labels."""
+    known = known_properties(f)
+    return Description(
+        states=f.num_states,
+        arcs=f.num_arcs,
+        start=f.start,
+        finals=len(f.finals),
+        semiring=f.semiring.name,
+        acyclic=not known["cyclic"],
+        connected=known["accessible"] and known["coaccessible"],
+        acceptor=known["acceptor"],
+        weighted=known["weighted"],
+        input_epsilons=int(np.count_nonzero(f.ilabel == 0)),
+        output_epsilons=int(np.count_nonzero(f.olabel == 0)),
+        epsilons=int(np.count_nonzero((f.ilabel == 0) & (f.olabel == 0))),
+        ilabel_sorted=known["ilabel_sorted"],
+        olabel_sorted=known["olabel_sorted"],
+        ilabel_deterministic=known.get("ilabel_deterministic"),
+        olabel_deterministic=known.get("olabel_deterministic"),
+        top_sorted=known["top_sorted"],
+        accessible=int(accessible(f).sum()),
+        coaccessible=int(coaccessible(f).sum()),
+        components=int(strong_components(f).number),
+        ilabels=len(np.unique(f.ilabel[f.ilabel != 0])),
+        olabels=len(np.unique(f.olabel[f.olabel != 0])),
+        most_arcs=int(np.diff(f.offsets).max(initial=0)),
+        isymbols=_table(f.isymbols),
+        osymbols=_table(f.osymbols),
+        bytes=f.nbytes,
+    )
+
+
+def _table(symbols: SymbolTable | None) -> dict[str, Any] | None:
+    return None if symbols is None else {"name": symbols.name, "symbols": len(symbols)}
