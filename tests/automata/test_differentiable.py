@@ -1,0 +1,281 @@
+"""Gradients: against numeric differences, torch's CTC loss, every path listed, and closed forms."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from machines import path_costs, random_fst
+from torch import Tensor
+
+from holdfast.automata import Fst
+from holdfast.automata.composition.composing import compose
+from holdfast.automata.composition.filters import FilterName
+from holdfast.automata.differentiable import TensorFst, compose_tensors, emissions
+from holdfast.automata.paths import distances
+from holdfast.errors import InputError, MissingExtraError
+
+FILTERS: tuple[FilterName, ...] = ("sequence", "alt_sequence", "match", "trivial")
+INF = math.inf
+
+
+def weights(machine: Fst, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    return (
+        torch.tensor(machine.weight, dtype=dtype, requires_grad=True),
+        torch.tensor(machine.final, dtype=dtype, requires_grad=True),
+    )
+
+
+def pair_with_paths(seed: int, semiring: str, acyclic: bool) -> tuple[Fst, Fst]:
+    """Two small machines with epsilons on the matched sides that have something in common."""
+    while True:
+        shape = {"states": 4, "arcs": 7, "epsilons": 0.4, "labels": 2}
+        a, b = (random_fst(seed + k, semiring=semiring, acyclic=acyclic, **shape) for k in (0, 500))
+        has_epsilons = (a.olabel == 0).any() and (b.ilabel == 0).any()
+        if has_epsilons and compose(a, b).num_arcs > 4:
+            return a, b
+        seed += 1000
+
+
+@pytest.mark.parametrize("name", FILTERS)
+@pytest.mark.parametrize("semiring", ["log", "probability"])
+def test_gradients_of_composition_and_score_are_the_numeric_ones(
+    name: FilterName, semiring: str
+) -> None:
+    for seed in range(6):
+        # Costs of cycles are raised until their sums surely converge.
+        a, b = pair_with_paths(seed, semiring, acyclic=seed % 2 == 0)
+        if semiring == "log":
+            a, b = (machine.with_(weight=machine.weight + 2) for machine in (a, b))
+
+        def score(*given: Tensor, a: Fst = a, b: Fst = b) -> Tensor:
+            left, right = TensorFst(a, *given[:2]), TensorFst(b, *given[2:])
+            return left.compose(right, filter=name).forward_score()
+
+        parameters = (*weights(a), *weights(b))
+        assert torch.isfinite(score(*parameters))
+        assert torch.autograd.gradcheck(score, parameters)
+        if seed < 2:
+            assert torch.autograd.gradgradcheck(score, parameters)
+
+
+def test_a_score_sums_each_path_once_and_its_gradient_is_their_posterior() -> None:
+    for seed in range(40):
+        a, b = pair_with_paths(seed, "log64", acyclic=True)
+        left, right = (TensorFst(machine, *weights(machine)) for machine in (a, b))
+        made = left.compose(right)
+        score = made.forward_score()
+        costs = [cost for some in path_costs(made.to_fst()).values() for cost in some]
+        torch.testing.assert_close(
+            score, torch.logsumexp(-torch.tensor(costs, dtype=torch.float64), 0)
+        )
+        gradient = torch.autograd.grad(score, (made.weight, made.final))
+        assert gradient[1].sum().item() == pytest.approx(-1)  # a path ends once
+        torch.testing.assert_close(gradient[0], -occupancy(made.to_fst()))
+
+
+def occupancy(machine: Fst) -> Tensor:
+    """[E] how often a path passes each arc on average; every path of an acyclic machine is listed."""
+    passed, total = np.zeros(machine.num_arcs), 0.0
+    finals = machine.finals
+    waiting: list[tuple[int, float, tuple[int, ...]]] = [(machine.start, 0.0, ())]
+    while waiting:
+        state, cost, taken = waiting.pop()
+        if state in finals:
+            chance = math.exp(-cost - finals[state])
+            total += chance
+            np.add.at(passed, np.array(taken, np.int64), chance)
+        waiting += [
+            (int(machine.nextstate[arc]), cost + float(machine.weight[arc]), (*taken, arc))
+            for arc in range(machine.offsets[state], machine.offsets[state + 1])
+        ]
+    return torch.from_numpy(passed / total)
+
+
+@pytest.mark.parametrize("name", FILTERS)
+def test_weights_and_finals_are_those_of_compose(name: FilterName) -> None:
+    for seed in range(60):
+        for semiring in ("tropical", "probability"):
+            a, b = (random_fst(seed + k, semiring=semiring) for k in (0, 500))
+            made = TensorFst(a).compose(TensorFst(b), filter=name).to_fst()
+            expected = compose(a, b, filter=name)
+            np.testing.assert_array_equal(made.weight, expected.weight)
+            np.testing.assert_array_equal(made.final, expected.final)
+
+
+def labelling(target: list[int]) -> Fst:
+    """CTC's acceptor of a target: class c is label c + 1, class 0 is the blank."""
+    row = [0, *(c for label in target for c in (label, 0))]
+    arcs = []
+    for j, c in enumerate(row):  # state j + 1 has just read row[j]
+        skips = c != 0 and (j < 2 or row[j - 2] != c)
+        arcs += [
+            (i + 1, c + 1, c + 1, 0.0, j + 1)
+            for i in ((j, j - 1, j - 2) if skips else (j, j - 1))
+            if i >= -1
+        ]
+    return Fst.build(arcs, [len(row), len(row) - 1], semiring="log")
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_ctc_is_torchs(batched: bool) -> None:
+    generator = torch.Generator().manual_seed(5)
+    targets = [[1, 2, 3], [4], [2, 2, 2], [1, 1, 3, 3], [5, 4, 5, 4, 4]]
+    steps, classes = 12, 6
+    logits = torch.randn(len(targets), steps, classes, generator=generator, dtype=torch.float64)
+    logits.requires_grad_()
+    heard = [emissions(each) for each in logits.log_softmax(-1)]
+    graphs = [labelling(target) for target in targets]
+    if batched:
+        joined = compose_tensors(heard, graphs, threads=2)
+    else:
+        joined = [one.compose(graph) for one, graph in zip(heard, graphs, strict=True)]
+    losses = -torch.stack([one.forward_score() for one in joined])
+    (ours,) = torch.autograd.grad(losses.sum(), logits)
+    theirs = torch.nn.functional.ctc_loss(
+        logits.log_softmax(-1).transpose(0, 1),
+        torch.tensor([label for target in targets for label in target]),
+        torch.full((len(targets),), steps),
+        torch.tensor([len(target) for target in targets]),
+        reduction="none",
+    )
+    (expected,) = torch.autograd.grad(theirs.sum(), logits)
+    torch.testing.assert_close(losses, theirs)
+    torch.testing.assert_close(ours, expected)
+
+
+def test_a_loop_sums_to_a_geometric_series() -> None:
+    loop = Fst.build([(0, 1, 1, 0.5, 0)], {0: 0.25}, semiring="probability")
+    machine = TensorFst(loop, *weights(loop))
+    score = machine.forward_score()
+    assert score.item() == pytest.approx(math.log(0.25 / (1 - 0.5)))
+    by_weight, by_final = torch.autograd.grad(score, (machine.weight, machine.final))
+    assert by_weight.item() == pytest.approx(1 / (1 - 0.5))
+    assert by_final.item() == pytest.approx(1 / 0.25)
+
+
+def test_a_probability_of_zero_has_a_slope_and_an_infinite_cost_none() -> None:
+    two = Fst.build([(0, 1, 1, 0.5, 1), (0, 2, 2, 0.5, 1)], {1: 1.0}, semiring="probability")
+    weight = torch.tensor([0.5, 0.0], dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(TensorFst(two, weight).forward_score(), weight)
+    assert slope.tolist() == pytest.approx([2.0, 2.0])
+    cost = torch.tensor([0.5, INF], requires_grad=True)
+    (slope,) = torch.autograd.grad(TensorFst(two.as_semiring("log"), cost).forward_score(), cost)
+    assert slope.tolist() == [-1.0, 0.0]
+
+
+def test_the_best_path_has_a_gradient_of_one_on_its_arcs() -> None:
+    for seed in range(40):
+        machine = random_fst(seed, acyclic=True)
+        weight, final = weights(machine)
+        best = TensorFst(machine, weight, final).shortest_path()
+        costs = path_costs(machine)
+        if best is None:
+            assert not costs
+            continue
+        assert best.weight.item() == min(cost for some in costs.values() for cost in some)
+        assert best.weight.item() in costs[best.ilabels, best.olabels]
+        best.weight.backward()
+        assert weight.grad is not None
+        assert weight.grad.tolist() == [float(arc in best.arcs) for arc in range(machine.num_arcs)]
+        assert final.grad is not None
+        assert final.grad.sum() == 1
+
+
+def test_the_best_path_of_probabilities_has_their_product() -> None:
+    machine = Fst.build([(0, 1, 1, 0.5, 1), (0, 2, 2, 0.25, 1)], {1: 0.5}, semiring="probability")
+    given = weights(machine)
+    best = TensorFst(machine, *given).shortest_path()
+    assert best is not None
+    assert (best.ilabels, best.weight.item()) == ((1,), 0.25)
+    assert torch.autograd.grad(best.weight, given[0])[0].tolist() == [0.5, 0.0]
+
+
+def test_without_a_path_the_score_is_minus_infinity_and_nothing_has_a_slope() -> None:
+    machine = Fst.build([(0, 1, 1, 1.0, 1)], {}, states=2)
+    weight, final = weights(machine)
+    score = TensorFst(machine, weight, final).forward_score()
+    assert score.item() == -INF
+    assert torch.autograd.grad(score, (weight, final))[0].tolist() == [0.0]
+    empty = TensorFst(Fst.empty())
+    assert empty.forward_score().item() == -INF
+    assert empty.shortest_path() is None
+    assert empty.compose(TensorFst(machine)).weight.shape == (0,)
+    assert TensorFst(machine).compose(empty).final.shape == (0,)
+
+
+def test_scores_agree_with_the_plain_sum_in_every_semiring() -> None:
+    for seed in range(40):
+        for semiring in ("tropical", "log", "log64", "probability"):
+            machine = random_fst(seed, semiring=semiring, acyclic=True)
+            ours = TensorFst(machine).forward_score().item()
+            assert ours == pytest.approx(distances.forward_score(machine), rel=1e-5)
+
+
+def test_a_batch_is_what_its_machines_give_one_by_one() -> None:
+    lexicon = random_fst(3, states=6, arcs=20)
+    others = [random_fst(seed, states=4, arcs=9) for seed in range(10)]
+    shared = TensorFst(lexicon, *weights(lexicon))
+    for threads in (1, 2):
+        left = compose_tensors(shared, others, threads=threads)
+        right = compose_tensors([TensorFst(other) for other in others], shared, threads=threads)
+        for k, other in enumerate(others):
+            alone, mirrored = shared.compose(other), TensorFst(other).compose(shared)
+            assert torch.equal(left[k].weight, alone.weight)
+            assert torch.equal(right[k].final, mirrored.final)
+    assert compose_tensors(shared, []) == []
+
+
+def test_gradients_are_the_same_bytes_every_time() -> None:
+    hub = Fst.build([(0, 1, 1, 0.0, 0)], [0], semiring="log")
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randn(5000, 1, generator=generator)
+    seen = set()
+    for _ in range(3):
+        weight = torch.zeros(1, requires_grad=True)
+        made = emissions(scores).compose(TensorFst(hub, weight))
+        (gradient,) = torch.autograd.grad((made.weight * scores[:, 0].sin()).sum(), weight)
+        seen.add(gradient.item())
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda f: TensorFst(f, torch.zeros(2)), "shape [2]"),
+        (lambda f: TensorFst(f, torch.zeros(1), torch.zeros(2)), "shape [2]"),
+        (lambda f: TensorFst(f, torch.zeros(1, dtype=torch.int64)), "no gradients"),
+        (lambda f: TensorFst(f, torch.zeros(1), torch.zeros(1, device="meta")), "devices"),
+        (lambda f: TensorFst(f.as_semiring("boolean")), "boolean"),
+        (lambda f: TensorFst(f, torch.tensor([math.nan])).forward_score(), "arc 0"),
+        (lambda f: TensorFst(f, torch.tensor([-0.5])).forward_score(), "diverges"),
+        (lambda f: TensorFst(f, torch.tensor([-0.5])).shortest_path(), "negative"),
+        (lambda f: TensorFst(f).compose(f.as_semiring("tropical")), "semirings"),
+        (lambda f: compose_tensors([TensorFst(f)] * 2, [f] * 3), "2 and 3"),
+        (lambda _: emissions(torch.zeros(3)), "[steps, classes]"),
+        (lambda _: emissions(torch.zeros(3, 2), "probability"), "costs"),
+    ],
+)
+def test_what_cannot_be_is_refused(make: object, says: str) -> None:
+    machine = Fst.build([(0, 1, 1, 1.0, 0)], [0])
+    assert callable(make)
+    with pytest.raises(InputError, match=says.replace("[", r"\[")):
+        make(machine)
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["differentiable", "gradients", "composition.on_device", "composition.device_joins"],
+)
+def test_without_torch_the_extra_is_named(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.startswith("holdfast.automata") and "device" in name + module:
+            monkeypatch.delitem(sys.modules, name)
+    name = f"holdfast.automata.{module}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtraError, match=r"holdfast\[torch\]"):
+        __import__(name)
