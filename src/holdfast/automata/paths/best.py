@@ -15,7 +15,7 @@ import numpy as np
 
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.paths.distances import costs_of, least_costs
-from holdfast.automata.paths.path import Path, path_of
+from holdfast.automata.paths.path import Path, paths_of
 from holdfast.automata.paths.search.best_first import BestFirst, steps_to_go
 from holdfast.automata.paths.strings import _kernels as strings
 from holdfast.errors import InputError
@@ -63,8 +63,8 @@ def paths(f: Fst, limit: int | None = None) -> Iterator[Path]:
     while left is None or left > 0:
         wanted = asked if left is None else min(asked, left)
         bounds, arcs = search.more(wanted)
-        for begin, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-            yield path_of(f, arcs[begin:end].tolist())
+        if len(bounds) > 1:
+            yield from paths_of(f, bounds, arcs)
         if len(bounds) <= wanted:
             return
         left = None if left is None else left - wanted

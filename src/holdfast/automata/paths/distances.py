@@ -21,8 +21,7 @@ from holdfast.automata.paths import _kernels as kernels
 from holdfast.automata.paths.large_components import solve
 from holdfast.automata.semirings import BOOLEAN, LOG, PROBABILITY, TROPICAL
 from holdfast.automata.structure.components import strong_components, topological_order
-from holdfast.automata.structure.connecting import connect
-from holdfast.automata.structure.reachability import accessible, coaccessible, incoming
+from holdfast.automata.structure.reachability import Bools, accessible, coaccessible, incoming
 from holdfast.errors import InputError
 
 F64 = npt.NDArray[np.float64]
@@ -75,13 +74,41 @@ def least_costs(f: Fst, reverse: bool = False) -> F64:
     Raises:
         InputError: if there is a cycle of negative cost on the way.
     """
-    weight, final = costs_of(f)
-    on_the_way = coaccessible(f) if not reverse else accessible(without_zero_arcs(f))
-    if not on_the_way.all():
-        end = f.nextstate if not reverse else f.source
-        weight[~on_the_way[end]] = np.inf
-        final[~on_the_way] = np.inf
-    return _sums(f, TROPICAL, weight, final, reverse)
+    return useful_sums(f, TROPICAL, *costs_of(f), reverse)
+
+
+def useful_sums(f: Fst, code: int, weight: F64, final: F64, reverse: bool) -> F64:
+    """The sums of the paths from the start to the finals: of their beginnings, or of their ends.
+
+    Args:
+        f: any machine; its own weights are not looked at.
+        code: TROPICAL, LOG or PROBABILITY.
+        weight: [E] weights in that semiring, changed here.
+        final: [V] the same.
+        reverse: sum from each state to the finals, instead of from the start to each state.
+
+    Returns:
+        [V] the semiring's zero for states on no path from the start to a final state.
+
+    Raises:
+        InputError: if the sum diverges.
+    """
+    zero = 0.0 if code == PROBABILITY else np.inf
+    useful = useful_states(f)
+    if not useful.all():
+        weight[~(useful[f.source] & useful[f.nextstate])] = zero
+        final[~useful] = zero
+    sums = _sums(f, code, weight, final, reverse)
+    sums[~useful] = zero
+    return sums
+
+
+def useful_states(f: Fst) -> Bools:
+    """[V] whether a state lies on a path from the start to a final state, of arcs that are not zero."""
+    walked = without_zero_arcs(f)
+    useful = accessible(walked)
+    useful &= coaccessible(walked)
+    return useful
 
 
 def costs_of(f: Fst) -> tuple[F64, F64]:
@@ -109,10 +136,11 @@ def shortest_distance(f: Fst) -> float:
     Raises:
         InputError: if the sum diverges; see `state_distances`.
     """
-    useful = connect(without_zero_arcs(f))
-    if not useful.num_states:
-        return f.semiring.zero
-    return float(state_distances(useful, reverse=True)[useful.start])
+    if f.semiring.code == BOOLEAN:
+        return float(least_costs(f, reverse=True)[f.start] < np.inf) if f.num_states else 0.0
+    weight, final = f.weight.astype(np.float64), f.final.astype(np.float64)
+    sums = useful_sums(f, f.semiring.code, weight, final, reverse=True)
+    return float(sums[f.start]) if f.num_states else f.semiring.zero
 
 
 def forward_score(f: Fst) -> float:

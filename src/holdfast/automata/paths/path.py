@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
-from holdfast.automata.fst import Fst
+import numpy as np
+
+from holdfast.automata.fst import EPS, I32, I64, Fst
 from holdfast.automata.symbols import SymbolTable
 
 
@@ -30,18 +33,35 @@ class Path:
         return _spelled(self.olabels, f.osymbols)
 
 
-def path_of(f: Fst, arcs: list[int]) -> Path:
-    """The path along these arcs, which lead from the start to a final state."""
-    state = int(f.nextstate[arcs[-1]]) if arcs else f.start
-    weight = 0.0 if f.semiring.is_negative_log else 1.0
-    for factor in (*f.weight[arcs].tolist(), float(f.final[state])):
-        weight = weight + factor if f.semiring.is_negative_log else weight * factor
-    return Path(
-        tuple(label for label in f.ilabel[arcs].tolist() if label),
-        tuple(label for label in f.olabel[arcs].tolist() if label),
-        weight,
-        tuple(arcs),
-    )
+def paths_of(f: Fst, bounds: I64, arcs: I64) -> list[Path]:
+    """Paths from their arcs.
+
+    Args:
+        f: the machine.
+        bounds: [n + 1] where each path begins in `arcs`.
+        arcs: the arcs of all paths, each from the start to a final state.
+    """
+    lengths = np.diff(bounds)
+    ends = np.full(len(lengths), f.start)
+    ends[lengths > 0] = f.nextstate[arcs[bounds[1:][lengths > 0] - 1]]
+    # Each path's final weight stands before the weights of its arcs, so that no run is empty.
+    factors = np.insert(f.weight[arcs].astype(np.float64), bounds[:-1], f.final[ends])
+    product = np.add if f.semiring.is_negative_log else np.multiply
+    weights = product.reduceat(factors, bounds[:-1] + np.arange(len(lengths))).tolist()
+    ilabels, olabels = _strings(f.ilabel[arcs], bounds), _strings(f.olabel[arcs], bounds)
+    listed, where = arcs.tolist(), bounds.tolist()
+    return [
+        Path(ilabels[k], olabels[k], weights[k], tuple(listed[where[k] : where[k + 1]]))
+        for k in range(len(lengths))
+    ]
+
+
+def _strings(labels: I32, bounds: I64) -> list[tuple[int, ...]]:
+    """The labels of each path without epsilons."""
+    kept = labels != EPS
+    listed = labels[kept].tolist()
+    where = np.concatenate(([0], np.cumsum(kept)))[bounds].tolist()
+    return [tuple(listed[begin:end]) for begin, end in pairwise(where)]
 
 
 def _spelled(labels: tuple[int, ...], symbols: SymbolTable | None) -> str:

@@ -86,8 +86,8 @@ def close(
             waiting += 1
             count += 1
     closed = closed[:reached]
-    for at in closed:
-        seen[element[at, STATE]] = False
+    for member in closed:
+        seen[element[member, STATE]] = False
     return closed, count, element, regret_at
 
 
@@ -133,7 +133,7 @@ def leaving(
 def group_by_label(
     nextstate: Any, label: Any, steps: Any, arcs: Any, regrets: Any
 ) -> tuple[Any, Any, Any]:
-    """Sorted arcs by label: where each begins, i64[G + 1], its least regret, f64[G], its steps to go, i64[G]."""
+    """Sorted arcs by label: where each begins i64[G + 1], its least regret f64[G], steps to go i64[G]."""
     bounds = np.empty(len(arcs) + 1, np.int64)
     least = np.empty(len(arcs), np.float64)
     to_go = np.empty(len(arcs), np.int64)

@@ -1,0 +1,1 @@
+"""Exact numbers of paths, and paths by their rank."""

@@ -1,0 +1,73 @@
+"""`prune`: only what lies on a path almost as good as the best one is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from holdfast.automata.fst import Fst
+from holdfast.automata.paths.distances import F64, costs_of, least_costs
+from holdfast.automata.structure.connecting import connect
+from holdfast.errors import InputError
+
+ROUNDING = 2.0**-45
+"""Of the size of what is added up: by so much sums may differ that are equal."""
+
+
+def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:
+    """The machine without the states, arcs and final weights that lie on no path within the threshold.
+
+    The cost of the best path through an arc is the least cost to it, its own and the least cost from it;
+    costs are those of single paths in every semiring (probabilities: their negated logarithms).
+
+    Args:
+        f: any machine without a cycle of negative cost.
+        threshold: how much more than the best path a path may cost; inf keeps all that lies on a path.
+        max_states: keep at most so many states, those on the best paths; of states whose best paths cost
+            the same the first. So few that no path is left give the empty machine.
+
+    Raises:
+        InputError: if the threshold is negative or not a number, `max_states` is less than 1, or a cycle
+            has a negative cost.
+    """
+    if not threshold >= 0:
+        raise InputError("no threshold", found=str(threshold), expected="a cost of 0 or more")
+    if max_states is not None and max_states < 1:
+        raise InputError("no number of states", found=str(max_states), expected="1 or more")
+    if not f.num_states:
+        return f
+    weight, final = costs_of(f)
+    to, onward = least_costs(f), least_costs(f, reverse=True)
+    limit = onward[f.start] + threshold
+    through = to + onward
+    kept_state = through < np.inf
+    if max_states is not None and kept_state.sum() > max_states:
+        kept_state[np.argsort(through, kind="stable")[max_states:]] = False
+    kept_arc = _within(to[f.source], weight, onward[f.nextstate], limit)
+    kept_arc &= kept_state[f.source] & kept_state[f.nextstate]
+    kept_final = _within(to, final, np.zeros(f.num_states), limit) & kept_state
+    if kept_arc.all() and kept_final.all():
+        return connect(f)
+    arc = np.flatnonzero(kept_arc)
+    return connect(
+        f.with_(
+            offsets=np.concatenate(([0], np.cumsum(kept_arc)))[f.offsets],
+            ilabel=f.ilabel[arc],
+            olabel=f.olabel[arc],
+            nextstate=f.nextstate[arc],
+            weight=f.weight[arc],
+            final=np.where(kept_final, f.final, f.semiring.zero).astype(f.semiring.dtype),
+        )
+    )
+
+
+def _within(
+    to: F64, weight: F64, onward: F64, limit: float
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Whether the sums of costs are finite and no more than the limit, give or take rounding."""
+    cost = to + weight + onward
+    with np.errstate(invalid="ignore"):
+        size = np.abs(to) + np.abs(weight) + np.abs(onward)
+        made: np.ndarray[tuple[int], np.dtype[np.bool_]] = (cost < np.inf) & (
+            cost - ROUNDING * size <= limit
+        )
+    return made
