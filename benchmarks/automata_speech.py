@@ -113,33 +113,33 @@ def read_speech(model: Path) -> Speech:
 
 
 def speech_cases(model: Path) -> list[Case]:
-    """L o G, and emissions o L as far as the lexicon's size times the frames fits."""
+    """L o G, and emissions o L: a state and an arc for each of L's and each frame."""
 
-    def grammar_case(words: int, arcs: int) -> Case:
+    def grammar_case(words: int, states: int, arcs: int) -> Case:
         def make() -> Pair:
             speech = read_speech(model)
             return speech.lexicon(words), speech.grammar()
 
-        return Case(f"L o G, {words:,} words", "L o G", make, arcs)
+        return Case(f"L o G, {words:,} words", "L o G", make, states, arcs)
 
-    def emissions_case(tree: bool, words: int, frames: int, arcs: int) -> Case:
+    def emissions_case(tree: bool, words: int, frames: int, states: int, arcs: int) -> Case:
         def make() -> Pair:
             speech = read_speech(model)
             lexicon = speech.lexicon_tree if tree else speech.lexicon
             return speech.emissions(frames), lexicon(words)
 
         name = f"emissions T={frames:,} o {'tree of L' if tree else 'L'}, {words:,} words"
-        return Case(name, "emissions o L", make, frames * arcs)
+        return Case(name, "emissions o L", make, frames * states, frames * arcs)
 
     return [
-        grammar_case(1_000, 500_000),
-        grammar_case(10_000, 1_600_000),
-        grammar_case(100_000, 2_800_000),
-        emissions_case(False, 1_000, 250, 5_408),
-        emissions_case(False, 1_000, 1_000, 5_408),
-        emissions_case(False, 10_000, 250, 68_559),
-        emissions_case(False, 10_000, 1_000, 68_559),
-        emissions_case(False, 100_000, 250, 690_517),
-        emissions_case(True, 10_000, 1_000, 27_934),
-        emissions_case(True, 100_000, 250, 243_780),
+        grammar_case(1_000, 5_171, 344_016),
+        grammar_case(10_000, 66_786, 1_816_500),
+        grammar_case(100_000, 505_066, 3_110_270),
+        emissions_case(False, 1_000, 250, 4_170, 5_408),
+        emissions_case(False, 1_000, 1_000, 4_170, 5_408),
+        emissions_case(False, 10_000, 250, 56_785, 68_559),
+        emissions_case(False, 10_000, 1_000, 56_785, 68_559),
+        emissions_case(False, 100_000, 250, 582_619, 690_517),
+        emissions_case(True, 10_000, 1_000, 16_160, 27_934),
+        emissions_case(True, 100_000, 250, 135_882, 243_780),
     ]
