@@ -1,0 +1,1 @@
+"""Closures over epsilon arcs."""

@@ -1,0 +1,1 @@
+"""Partition refinement: states that behave alike become one state."""

@@ -1,0 +1,1 @@
+"""Subset construction: many paths with one input become one path."""

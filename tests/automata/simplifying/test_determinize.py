@@ -1,0 +1,279 @@
+"""Determinization: OpenFST's numbers of states, what strings cost before and after, and every refusal."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import pywrapfst
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import path_costs, random_fst, relation
+from openfst import from_openfst, to_openfst
+from string_costs import furthest, string_costs
+
+from holdfast.automata import Fst
+from holdfast.automata.simplifying.alphabets import alphabet_of
+from holdfast.automata.simplifying.subsets.determinizing import DELTA, determinize
+from holdfast.automata.structure.connecting import connect
+from holdfast.errors import InputError, LimitError
+
+
+def is_deterministic(machine: Fst, pairs: bool = False) -> bool:
+    keys = [(arc.source, arc.ilabel, arc.olabel * pairs) for arc in machine.arcs()]
+    return len(keys) == len(set(keys))
+
+
+def best_relation(machine: Fst) -> dict[object, float]:
+    """What a machine means in its own semiring."""
+    if machine.semiring.is_idempotent:
+        return {strings: min(costs) for strings, costs in path_costs(machine).items()}
+    return relation(machine)
+
+
+@pytest.mark.parametrize("ring", ["tropical", "log"])
+def test_acceptors_get_the_states_that_openfst_gives_them(ring: str) -> None:
+    checked = 0
+    for seed in range(300):
+        given = random_fst(
+            seed, states=6, arcs=11, acceptor=True, semiring=ring, acyclic=True, epsilons=0.1
+        )
+        made = determinize(given)
+        peer = pywrapfst.determinize(to_openfst(connect(given)), delta=DELTA)
+        assert made.num_states == peer.num_states(), seed
+        assert made.num_arcs == sum(peer.num_arcs(state) for state in peer.states()), seed
+        assert is_deterministic(made)
+        assert furthest(string_costs(given, 7), string_costs(made, 7)) < 1e-4
+        checked += made.num_states < given.num_states or made.num_arcs > given.num_arcs
+    assert checked > 30
+
+
+def test_cyclic_acceptors_that_can_be_determinized_agree_with_openfst() -> None:
+    refused = 0
+    for seed in range(300):
+        given = random_fst(seed, states=6, arcs=9, acceptor=True, epsilons=0)
+        try:
+            made = determinize(given, max_states=500)
+        except LimitError:
+            refused += 1
+            continue
+        peer = pywrapfst.determinize(to_openfst(connect(given)), delta=DELTA)
+        assert made.num_states == peer.num_states()
+        assert pywrapfst.isomorphic(to_openfst(made), peer, delta=1e-4)
+        assert furthest(string_costs(given, 6), string_costs(made, 6)) < 1e-4
+    assert 0 < refused < 50
+
+
+@pytest.mark.parametrize("ring", ["log", "log64", "probability"])
+def test_cyclic_sums_keep_what_strings_cost(ring: str) -> None:
+    checked = 0
+    for seed in range(150):
+        given = random_fst(seed, states=5, arcs=8, acceptor=True, semiring=ring, epsilons=0)
+        try:
+            made = determinize(given, max_states=300)
+        except LimitError:
+            continue
+        checked += 1
+        assert furthest(string_costs(given, 5), string_costs(made, 5)) < 5 * DELTA
+    assert checked > 100
+
+
+@given(st.integers(0, 10**6), st.integers(1, 12))
+def test_boolean_machines_get_the_subsets_of_python_sets(seed: int, labels: int) -> None:
+    given = connect(
+        random_fst(
+            seed, states=8, arcs=20, labels=labels, acceptor=True, semiring="boolean", epsilons=0
+        )
+    )
+    made = determinize(given)
+    if not given.num_states:
+        assert not made.num_states
+        return
+    # The subset construction with Python's sets.
+    targets: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for arc in given.arcs():
+        targets[arc.source, arc.ilabel].add(arc.nextstate)
+    number = {frozenset([given.start]): 0}
+    waiting = list(number)
+    arcs = []
+    for subset in waiting:
+        for label in sorted({label for state, label in targets if state in subset}):
+            reached = frozenset().union(*(targets.get((state, label), ()) for state in subset))
+            if reached not in number:
+                number[reached] = len(number)
+                waiting.append(reached)
+            arcs.append((number[subset], label, label, 1.0, number[reached]))
+    finals = {number[s] for s in number if any(given.final[state] for state in s)}
+    assert [tuple(arc) for arc in made.arcs()] == arcs
+    assert set(made.finals) == finals
+
+
+def test_functional_transducers_keep_their_relation() -> None:
+    functional = 0
+    for seed in range(500):
+        given = random_fst(
+            seed, states=6, arcs=9, labels=4, semiring="log", acyclic=True, epsilons=0.1
+        )
+        before = relation(given)
+        outputs = defaultdict(set)
+        for arcs in _paths_with_epsilons(given):
+            outputs[tuple(arc.ilabel for arc in arcs)].add(
+                tuple(arc.olabel for arc in arcs if arc.olabel)
+            )
+        if any(len(all_of) > 1 for all_of in outputs.values()):
+            with pytest.raises(InputError, match="two outputs for one input"):
+                determinize(given)
+            continue
+        functional += 1
+        made = determinize(given)
+        after = relation(made)
+        assert before.keys() == after.keys()
+        assert all(abs(cost - after[strings]) < 1e-4 for strings, cost in before.items())
+    assert functional > 300
+
+
+def _paths_with_epsilons(machine: Fst):  # type: ignore[no-untyped-def]
+    waiting = [(machine.start, ())] if machine.num_states else []
+    while waiting:
+        state, arcs = waiting.pop()
+        if state in machine.finals:
+            yield arcs
+        waiting += [(arc.nextstate, (*arcs, arc)) for arc in machine.arcs(state)]
+
+
+def test_output_is_owed_until_the_input_decides() -> None:
+    # a c -> x y, a d -> x z: x can be given at once; a e -> w cannot, so nothing is.
+    arcs = [(0, 1, 24, 0, 1), (1, 3, 25, 0, 3), (0, 1, 24, 0, 2), (2, 4, 26, 0, 3)]
+    early = determinize(Fst.build(arcs, [3], semiring="tropical"))
+    assert [tuple(arc)[1:3] for arc in early.arcs()] == [(1, 24), (3, 25), (4, 26)]
+    late = determinize(
+        Fst.build([*arcs, (0, 1, 23, 0, 4), (4, 5, 0, 0, 3)], [3], semiring="tropical")
+    )
+    assert {pair: sum(costs) for pair, costs in path_costs(late).items()} == {
+        ((1, 3), (24, 25)): 0.0,
+        ((1, 4), (24, 26)): 0.0,
+        ((1, 5), (23,)): 0.0,
+    }
+    assert [arc.olabel for arc in late.arcs(0)] == [0]
+    # a -> x and a b -> x y z: the last state owes labels when the string is over.
+    ends = determinize(
+        Fst.build([(0, 1, 7, 1.5, 1), (0, 1, 0, 0.5, 2), (2, 2, 8, 0, 1)], [1], semiring="log")
+    )
+    assert {pair: sum(costs) for pair, costs in path_costs(ends).items()} == pytest.approx(
+        {((1,), (7,)): 1.5, ((1, 2), (8,)): 0.5}
+    )
+
+
+def test_cyclic_functional_transducers_agree_with_openfst() -> None:
+    """Two branches that read the same labels, told apart by the last one."""
+    for seed in range(60):
+        chance = np.random.default_rng(seed)
+        loop, branches = [], 2
+        for branch in range(branches):
+            state = 1 + branch
+            out = int(chance.integers(1, 4))
+            loop += [(0, 1, out, 0.5, state), (state, 1, 0, 0.25, state)]
+            loop.append((state, 2 + branch, int(chance.integers(0, 4)), 0.125, 3))
+        given = Fst.build([*loop, (3, 5, 5, 1, 0)], [3], semiring="tropical")
+        made = determinize(given)
+        peer = from_openfst(pywrapfst.determinize(to_openfst(given), delta=DELTA))
+        assert is_deterministic(made)
+        assert pywrapfst.randequivalent(to_openfst(made), to_openfst(given), npath=20, seed=1)
+        assert {s for s, _ in relation(_cut(made))} == {s for s, _ in relation(_cut(peer))}
+
+
+def _cut(machine: Fst) -> Fst:
+    """Without the arc that goes round, and without self-loops: acyclic."""
+    return Fst.build(
+        [arc for arc in machine.arcs() if arc.ilabel != 5 and arc.source != arc.nextstate],
+        machine.finals,
+        states=machine.num_states,
+        start=machine.start,
+        semiring="tropical",
+    )
+
+
+def test_encoded_labels_determinize_any_transducer() -> None:
+    for seed in range(200):
+        given = random_fst(seed, states=6, arcs=12, labels=2, semiring="log", acyclic=True)
+        made = determinize(given, encode_labels=True)
+        assert is_deterministic(made, pairs=True)
+        assert furthest(string_costs(given, 6), string_costs(made, 6)) < 1e-4
+
+
+@pytest.mark.parametrize("ring", ["tropical", "log", "probability"])
+def test_encoded_weights_end_where_weights_do_not(ring: str) -> None:
+    refused = 0
+    for seed in range(150):
+        given = random_fst(seed, states=5, arcs=10, labels=2, acceptor=True, semiring=ring)
+        try:
+            determinize(given, max_states=200)
+        except LimitError:
+            refused += 1
+        try:
+            made = determinize(given, encode_weights=True, max_states=2000)
+        except LimitError:  # even then, how many equal paths a string has may grow with its length
+            assert not given.semiring.is_idempotent
+            continue
+        keys = [(arc.source, arc.ilabel, arc.olabel, arc.weight) for arc in made.arcs()]
+        assert len(keys) == len(set(keys)) or not given.semiring.is_idempotent
+        assert furthest(string_costs(given, 5), string_costs(made, 5)) < 5 * DELTA
+    assert refused > 10
+
+
+def test_twins_that_differ_stop_at_the_limit() -> None:
+    arcs = [(0, 1, 1, 1, 1), (0, 1, 1, 1, 2), (1, 2, 2, 1, 1), (2, 2, 2, 2, 2)]
+    ends = [(1, 3, 3, 0, 3), (2, 4, 4, 0, 3)]
+    given = Fst.build([*arcs, *ends], [3], semiring="tropical")
+    before = given.weight.copy()
+    with pytest.raises(LimitError, match="twins property") as refused:
+        determinize(given, max_states=100)
+    assert "more than 100 states, from 4" in refused.value.needed
+    assert np.array_equal(given.weight, before)
+    lagging = Fst.build(
+        [(0, 1, 0, 0, 1), (0, 1, 0, 0, 2), (1, 2, 7, 0, 1), (2, 2, 8, 0, 2), *ends], [3]
+    )
+    with pytest.raises(LimitError, match="lags further and further"):
+        determinize(lagging)
+    assert determinize(given, encode_weights=True).num_states == 5
+
+
+def test_noise_in_the_weights_adds_no_states() -> None:
+    rounds = [0.1, 0.2, 0.3, 0.7]
+    arcs = [(0, 1, 1, 0.1, 1), (0, 1, 1, 0.3, 5)]
+    for branch in (0, 4):
+        for at, cost in enumerate(rounds):
+            here, there = 1 + branch + at, 1 + branch + (at + 1) % 4
+            noise = 3e-7 if branch else 0.0
+            arcs.append((here, 1, 1, cost + noise, there))
+    made = determinize(Fst.build(arcs, {1: 0.0, 6: 0.1}, semiring="tropical"), max_states=10_000)
+    assert (
+        made.num_states < 10_000
+    )  # a drift of 3e-7 a step would never come back to an exact residual
+
+
+def test_labels_that_no_arc_tells_apart_are_one_group() -> None:
+    label = np.array([5, 9, 5, 9, 7, 7], np.int32)
+    source = np.array([0, 0, 1, 1, 0, 1], np.int32)
+    target = np.array([1, 1, 2, 2, 1, 3], np.int32)
+    made = alphabet_of(label, source, target, np.zeros(6, np.int64))
+    assert made.labels.tolist() == [5, 7, 9]
+    assert made.group.tolist() == [0, 1, 0]
+    assert made.representatives.tolist() == [True, False, True, False, True, True]
+    offsets, labels, origin = made.expanded(np.array([0, 1, 3]), np.array([0, 1, 0], np.int32))
+    assert offsets.tolist() == [0, 2, 5]
+    assert labels.tolist() == [5, 9, 5, 7, 9]
+    assert origin.tolist() == [0, 0, 2, 1, 2]
+
+
+def test_high_labels_and_nothing_at_all() -> None:
+    high = 2**31 - 1
+    made = determinize(Fst.build([(0, high, high, 1, 1), (0, high, high, 2, 1)], [1]))
+    assert [(arc.ilabel, arc.nextstate) for arc in made.arcs()] == [(high, 1)]
+    assert determinize(Fst.empty()).num_states == 0
+    assert determinize(Fst.build([(0, 1, 1, 1, 1)], [])).num_states == 0
+    alone = determinize(Fst.build([], {0: 2.5}))
+    assert alone.finals == {0: 2.5}
+    zero = Fst.build([(0, 1, 1, 0.0, 1), (0, 1, 1, 0.5, 1)], [0, 1], semiring="probability")
+    assert [arc.weight for arc in determinize(zero).arcs()] == [0.5]

@@ -1,0 +1,144 @@
+"""Epsilon removal: OpenFST's machines, relations by brute force, and cycles solved exactly."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import pywrapfst
+from hypothesis import given
+from hypothesis import strategies as st
+from machines import path_costs, random_fst, relation
+from openfst import to_openfst
+from string_costs import string_costs
+
+from holdfast.automata import Fst
+from holdfast.automata.simplifying.epsilons.removing import rmepsilon
+from holdfast.automata.structure.connecting import connect, is_connected
+from holdfast.errors import InputError
+
+
+def has_epsilons(machine: Fst) -> bool:
+    return bool(((machine.ilabel == 0) & (machine.olabel == 0)).any())
+
+
+@pytest.mark.parametrize("ring", ["tropical", "log"])
+def test_as_openfst_does(ring: str) -> None:
+    checked = 0
+    for seed in range(300):
+        machine = connect(
+            random_fst(
+                seed,
+                states=4 + seed % 7,
+                arcs=14,
+                acceptor=seed % 3 == 0,
+                labels=2,
+                epsilons=0.5,
+                semiring=ring,
+            )
+        )
+        if not has_epsilons(machine):
+            assert rmepsilon(machine) is machine
+            continue
+        try:
+            made = rmepsilon(machine)
+        except InputError:
+            assert ring == "log"
+            continue
+        peer = to_openfst(machine)
+        peer.rmepsilon(delta=1e-6)
+        assert pywrapfst.isomorphic(to_openfst(made), peer, delta=1e-2), seed
+        assert not has_epsilons(made)
+        assert is_connected(made)
+        checked += 1
+    assert checked > 200
+
+
+@pytest.mark.parametrize("ring", ["tropical", "log"])
+def test_relations_of_acyclic_machines_stay(ring: str) -> None:
+    for seed in range(200):
+        machine = random_fst(seed, states=7, arcs=14, epsilons=0.7, acyclic=True, semiring=ring)
+        made = rmepsilon(machine)
+        assert not has_epsilons(made)
+        if ring == "log":
+            before, after = relation(machine), relation(made)
+        else:
+            before, after = (
+                {strings: min(costs) for strings, costs in path_costs(one).items()}
+                for one in (machine, made)
+            )
+        assert before.keys() == after.keys()
+        assert all(abs(cost - after[strings]) < 1e-4 for strings, cost in before.items())
+
+
+@given(st.integers(0, 10**6), st.sampled_from(["log64", "probability"]))
+def test_cycles_of_epsilons_are_solved_exactly(seed: int, ring: str) -> None:
+    """The weight of a string is start (E* A)^n E* final, with E* = (I - E)^-1, by NumPy."""
+    machine = connect(
+        random_fst(seed, states=6, arcs=18, labels=1, acceptor=True, epsilons=0.6, semiring=ring)
+    )
+    if ring == "log64":
+        machine = machine.with_(weight=machine.weight + 1)
+    if not machine.num_states:
+        return
+    ring_cost = machine.as_semiring("log64")
+    size = machine.num_states
+    moves = {label: np.zeros((size, size)) for label in (0, 1)}
+    for arc in ring_cost.arcs():
+        moves[arc.ilabel][arc.source, arc.nextstate] += math.exp(-arc.weight)
+    if abs(np.linalg.eigvals(moves[0])).max() >= 0.999:
+        return
+    closed = np.linalg.inv(np.eye(size) - moves[0])
+    vector, ends = closed[machine.start], np.exp(-ring_cost.final)
+    made = string_costs(rmepsilon(machine), 3)
+    for length in range(4):
+        expected = float(vector @ ends)
+        found = math.exp(-made.get(((1, 1),) * length, math.inf))
+        assert found == pytest.approx(expected, rel=1e-9, abs=1e-300)
+        vector = vector @ moves[1] @ closed
+
+
+def test_boolean_machines_accept_the_same_strings() -> None:
+    for seed in range(100):
+        machine = random_fst(seed, states=6, arcs=14, epsilons=0.5, semiring="boolean")
+        made = rmepsilon(machine)
+        before = {
+            tuple(pair for pair in string if pair != (0, 0)) for string in string_costs(machine, 4)
+        }
+        short = {string for string in before if len(string) <= 1}
+        after = set(string_costs(made, 4))
+        assert before <= after
+        assert short == {s for s in short if s in after}
+
+
+def test_sums_that_diverge_name_their_component() -> None:
+    negative = [(0, 1, 1, 1, 1), (1, 0, 0, -2, 2), (2, 0, 0, 1, 1), (2, 1, 1, 0, 3)]
+    with pytest.raises(InputError, match=r"sum diverges in component \{1, 2\}"):
+        rmepsilon(Fst.build(negative, [3], semiring="tropical"))
+    certain = [(0, 0, 0, 0.5, 0), (0, 0, 0, 0.5, 1), (1, 0, 0, 1.0, 0), (1, 1, 1, 0.1, 2)]
+    with pytest.raises(InputError, match=r"sum diverges in component \{0, 1\}"):
+        rmepsilon(Fst.build(certain, [2], semiring="probability"))
+    with pytest.raises(InputError, match=r"sum diverges in component \{0\}"):
+        rmepsilon(Fst.build([(0, 0, 0, 0.0, 0)], [0], semiring="log"))
+    # Where no path goes nothing diverges, and neither does a sum just below one.
+    aside = [*negative[1:3], (0, 1, 1, 1, 3), (1, 1, 1, 1, 3)]
+    assert rmepsilon(Fst.build(aside, [3], semiring="tropical")).num_arcs == 1
+    nearly = rmepsilon(Fst.build([(0, 0, 0, 1 - 2**-40, 0)], [0], semiring="probability"))
+    assert nearly.finals == pytest.approx({0: 2.0**40}, rel=1e-3)
+    free = rmepsilon(Fst.build([(0, 0, 0, 0.0, 0)], {0: 1.5}, semiring="tropical"))
+    assert free.finals == {0: 1.5}
+
+
+def test_rounding_is_no_negative_cycle() -> None:
+    arcs = [(0, 0, 0, 0.1, 1), (1, 0, 0, 0.2, 2), (2, 0, 0, -0.3, 0), (2, 1, 1, 1.0, 3)]
+    made = rmepsilon(Fst.build(arcs, [3], semiring="tropical"))
+    assert [arc.weight for arc in made.arcs()] == pytest.approx([1.3])
+
+
+def test_nothing_and_next_to_nothing() -> None:
+    assert rmepsilon(Fst.empty()).num_states == 0
+    assert rmepsilon(Fst.build([(0, 0, 0, 1.0, 1)], [])).num_states == 0
+    only = rmepsilon(Fst.build([(0, 0, 0, 1.0, 1)], {1: 0.5}))
+    assert only.finals == {0: 1.5}
+    assert only.num_arcs == 0
