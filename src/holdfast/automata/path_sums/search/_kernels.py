@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.automata._kernels import compiled
-from holdfast.automata.paths._kernels import heap_pop, heap_push
+from holdfast.automata.path_sums.relaxation._kernels import heap_pop, heap_push
 
 # How an advance ends.
 ENOUGH, EXHAUSTED, FULL = 0, 1, 2

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from holdfast.automata._kernels import compiled
-from holdfast.automata.paths._kernels import heap_pop, heap_push
-from holdfast.automata.paths.search._kernels import is_needed, item_of, regret_of, tie, trace
+from holdfast.automata.path_sums.relaxation._kernels import heap_pop, heap_push
+from holdfast.automata.path_sums.search._kernels import is_needed, item_of, regret_of, tie, trace
 
 # Columns of the elements.
 STATE, PARENT, ARC = 0, 1, 2

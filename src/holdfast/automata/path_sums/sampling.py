@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast.automata.fst import I64, Fst
-from holdfast.automata.paths.counting import (
+from holdfast.automata.path_sums.counting import (
     KEPT_TABLE_BYTES,
     Useful,
     bounded_length,
@@ -15,9 +15,9 @@ from holdfast.automata.paths.counting import (
     number_of,
     useful_part,
 )
-from holdfast.automata.paths.distances import F64, useful_sums
-from holdfast.automata.paths.enumeration import _kernels as kernels
-from holdfast.automata.paths.path import Path, paths_of
+from holdfast.automata.path_sums.distances import F64, useful_sums
+from holdfast.automata.path_sums.enumeration import _kernels as kernels
+from holdfast.automata.path_sums.path import Path, paths_of
 from holdfast.automata.semirings import LOG
 from holdfast.errors import InputError, LimitError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.automata.fst import I32, I64, Fst
-from holdfast.automata.paths.distances import F64, costs_of, least_costs
-from holdfast.automata.paths.search import _kernels as kernels
+from holdfast.automata.path_sums.distances import F64, costs_of, least_costs
+from holdfast.automata.path_sums.search import _kernels as kernels
 from holdfast.automata.structure.components import is_acyclic
 from holdfast.automata.structure.reachability import incoming
 

@@ -17,17 +17,16 @@ import numpy.typing as npt
 
 from holdfast.automata import _kernels as sorting
 from holdfast.automata.fst import I32, I64, Fst
-from holdfast.automata.paths import _kernels as kernels
-from holdfast.automata.paths.large_components import solve
-from holdfast.automata.semirings import BOOLEAN, LOG, PROBABILITY, TROPICAL
+from holdfast.automata.path_sums import _kernels as kernels
+from holdfast.automata.path_sums.systems import _kernels as systems
+from holdfast.automata.path_sums.systems.sparse_lu import solve
+from holdfast.automata.semirings import BOOLEAN, PROBABILITY, TROPICAL
 from holdfast.automata.structure.components import strong_components, topological_order
 from holdfast.automata.structure.reachability import Bools, accessible, coaccessible, incoming
 from holdfast.errors import InputError
 
 F64 = npt.NDArray[np.float64]
 
-DENSE = 256
-"""Components with more states are solved as sparse systems."""
 NAMED_STATES = 10
 
 
@@ -208,14 +207,12 @@ def _sum_cyclic(f: Fst, code: int, graph: _Graph, reverse: bool, low: F64, total
     at, solved = 0, False
     while True:
         status, at = kernels.sum_components(
-            code, *graph, component, order, bounds, low, total, at, solved, DENSE
+            code, *graph, component, order, bounds, low, total, at, solved
         )
-        if status == kernels.DONE:
+        if status == systems.SOLVED:
             return
         members = order[bounds[at] : bounds[at + 1]]
-        solved = status == kernels.LARGE and solve(
-            code == LOG, *graph, component, members, low, total
-        )
+        solved = status == systems.UNDECIDED and solve(code, *graph, component, members, low, total)
         if not solved:
             raise _divergence(members, code)
 

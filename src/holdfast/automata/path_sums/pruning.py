@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.automata.fst import Fst
-from holdfast.automata.paths.distances import F64, costs_of, least_costs
+from holdfast.automata.path_sums.distances import F64, costs_of, least_costs
 from holdfast.automata.structure.connecting import connect
 from holdfast.errors import InputError
 

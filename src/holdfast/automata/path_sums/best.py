@@ -14,10 +14,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from holdfast.automata.fst import I64, Fst
-from holdfast.automata.paths.distances import costs_of, least_costs
-from holdfast.automata.paths.path import Path, paths_of
-from holdfast.automata.paths.search.best_first import BestFirst, steps_to_go
-from holdfast.automata.paths.strings import _kernels as strings
+from holdfast.automata.path_sums.distances import costs_of, least_costs
+from holdfast.automata.path_sums.path import Path, paths_of
+from holdfast.automata.path_sums.search.best_first import BestFirst, steps_to_go
+from holdfast.automata.path_sums.strings import _kernels as strings
 from holdfast.errors import InputError
 
 FIRST_ASKED = 16

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata.fst import I32, I64, Fst
-from holdfast.automata.paths import _kernels as sums
-from holdfast.automata.paths.distances import NAMED_STATES, useful_states
-from holdfast.automata.paths.enumeration import _kernels as kernels
+from holdfast.automata.path_sums import _kernels as sums
+from holdfast.automata.path_sums.distances import NAMED_STATES, useful_states
+from holdfast.automata.path_sums.enumeration import _kernels as kernels
 from holdfast.automata.semirings import LOG
 from holdfast.automata.structure import _kernels as walks
 from holdfast.automata.structure.reachability import Bools

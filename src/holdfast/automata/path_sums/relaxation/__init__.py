@@ -1,0 +1,1 @@
+"""Least costs inside a component, and the heap of every search."""

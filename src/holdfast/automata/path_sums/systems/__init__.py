@@ -1,0 +1,1 @@
+"""Sums inside a strongly connected component as systems of linear equations."""
