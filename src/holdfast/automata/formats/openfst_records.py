@@ -148,8 +148,15 @@ def read_const(fields: Fields, ring: Semiring, states: int, arcs: int, is_aligne
 
 def _table(fields: Fields, row: np.dtype[np.void], count: int, what: str) -> npt.NDArray[np.void]:
     begin = fields.at
-    fields.skip(max(count, 0) * row.itemsize, f"{count:,} {what}")
-    return np.frombuffer(fields.data, row, max(count, 0), begin)
+    if count < 0:
+        raise fields.error(
+            f"the number of {what} is not known",
+            found=str(count),
+            expected="0 or more",
+            remedy="the file is damaged: make it again",
+        )
+    fields.skip(count * row.itemsize, f"{count:,} {what}")
+    return np.frombuffer(fields.data, row, count, begin)
 
 
 def _align(fields: Fields) -> None:

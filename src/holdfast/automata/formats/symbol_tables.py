@@ -14,6 +14,8 @@ from holdfast.errors import InputError
 
 MAGIC = 2125658996
 """The first number of a binary table."""
+_LEAST_BYTES = 12
+"""Of a symbol: two numbers, and no character."""
 
 
 def read_symbols(path: str | Path) -> SymbolTable:
@@ -107,10 +109,17 @@ def decode_symbols(fields: Fields) -> SymbolTable:
         )
     name = fields.text("the name of the symbol table")
     fields.number("int64", "the next free label")
+    at = fields.at
     size = fields.number("int64", "the number of symbols")
-    # A symbol takes at least 12 bytes: a damaged size is found before the loop.
-    fields.skip(12 * max(size, 0), f"{size:,} symbols")
-    fields.at -= 12 * max(size, 0)
+    most = (len(fields.data) - fields.at) // _LEAST_BYTES
+    if not 0 <= size <= most:
+        raise fields.error(
+            "the number of symbols makes no sense",
+            at,
+            found=f"{size:,}",
+            expected=f"at most {most:,} in the bytes that are left",
+            remedy="the file is truncated or damaged: copy or make it again",
+        )
     symbols: dict[int, str] = {}
     for _ in range(size):
         at = fields.at
