@@ -15,7 +15,7 @@ from holdfast.automata import Fst
 from holdfast.automata.composition.composing import compose
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.differentiable import TensorFst, compose_tensors, emissions
-from holdfast.automata.paths import distances
+from holdfast.automata.path_sums import distances
 from holdfast.errors import InputError, MissingExtraError
 
 FILTERS: tuple[FilterName, ...] = ("sequence", "alt_sequence", "match", "trivial")

@@ -26,7 +26,7 @@ from holdfast.automata.composition.composing import ArcMap, compose
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.gradients import forward_score, gathered
-from holdfast.automata.paths.best import paths
+from holdfast.automata.path_sums.best import paths
 from holdfast.automata.semirings import BOOLEAN, Semiring
 from holdfast.errors import InputError, MissingExtraError
 

@@ -19,7 +19,7 @@ from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import spsolve
 
 from holdfast.automata.fst import Fst
-from holdfast.automata.paths.distances import state_distances, without_zero_arcs
+from holdfast.automata.path_sums.distances import state_distances, without_zero_arcs
 from holdfast.automata.semirings import SEMIRINGS
 from holdfast.automata.structure.reachability import accessible, coaccessible
 from holdfast.errors import InputError, MissingExtraError

@@ -98,8 +98,11 @@ def compose(
     if device is not None:
         from holdfast.automata.composition.on_device import compose_on_device
 
-        machine, arc_map = compose_on_device(a, b, connect, filter, device)
-        return (machine, arc_map) if return_arc_map else machine
+        if return_arc_map:
+            return compose_on_device(
+                a, b, connect, filter, device, return_arc_map=True, max_states=max_states
+            )
+        return compose_on_device(a, b, connect, filter, device, max_states=max_states)
     found = explored(
         a,
         b,

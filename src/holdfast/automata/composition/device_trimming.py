@@ -90,15 +90,18 @@ def _followed_backwards(blocks: list[Block], reaches: Tensor) -> Tensor:
 
 
 def trimmed(blocks: list[Block], reaches: Tensor) -> list[Block]:
-    """The blocks without the states that are not marked in bool[V], the others numbered in their order."""
+    """The arcs between states that are marked in bool[V], which are numbered anew in their order.
+
+    The other states stay in the blocks, without arcs. The list given is emptied, to free its memory.
+    """
     number = reaches.cumsum(0, dtype=torch.int32) - 1
-    made, first = [], 0
-    for block in blocks:
-        states = reaches[block.first : block.first + len(block.ends)]
+    made = []
+    blocks.reverse()
+    while blocks:
+        block = blocks.pop()
         keep = reaches[block.source] & reaches.index_select(0, block.nextstate)
-        ends = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[block.ends][states]
+        ends = torch.nn.functional.pad(keep.cumsum(0), (1, 0))[block.ends]
         kept = torch.nonzero(keep).squeeze(1)
         nextstate = number.index_select(0, block.nextstate[kept])
-        made.append(Block(first, ends, block.arc_a[kept], block.arc_b[kept], nextstate))
-        first += len(ends)
+        made.append(Block(block.first, ends, block.arc_a[kept], block.arc_b[kept], nextstate))
     return made

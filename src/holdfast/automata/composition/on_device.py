@@ -9,7 +9,7 @@ graphs of thousands of thin levels are better composed on the CPU.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from holdfast.automata.composition import filters
 from holdfast.automata.composition.device_joins import Joins
@@ -17,7 +17,7 @@ from holdfast.automata.composition.device_numbering import Numbering
 from holdfast.automata.composition.device_trimming import Block, coaccessible, trimmed
 from holdfast.automata.fst import Fst
 from holdfast.automata.semirings import Semiring
-from holdfast.errors import LimitError, MissingExtraError
+from holdfast.errors import InputError, LimitError, MissingExtraError
 
 try:
     import torch
@@ -59,6 +59,28 @@ class DeviceComposition(NamedTuple):
     """[V] the state of B."""
 
 
+@overload
+def compose_on_device(
+    a: Fst,
+    b: Fst,
+    connect: bool = True,
+    filter: filters.FilterName = "auto",
+    device: str | torch.device = "cpu",
+    return_arc_map: Literal[False] = False,
+    *,
+    max_states: int | None = None,
+) -> Fst: ...
+@overload
+def compose_on_device(
+    a: Fst,
+    b: Fst,
+    connect: bool = True,
+    filter: filters.FilterName = "auto",
+    device: str | torch.device = "cpu",
+    *,
+    return_arc_map: Literal[True],
+    max_states: int | None = None,
+) -> tuple[Fst, ArcMap]: ...
 def compose_on_device(
     a: Fst,
     b: Fst,
@@ -81,13 +103,14 @@ def compose_on_device(
         max_states: more states than this are refused.
 
     Raises:
-        InputError: if the semirings or the inner symbol tables differ.
+        InputError: if the semirings or the inner symbol tables differ, or torch cannot use the device.
         LimitError: if there are more states than allowed, or the device's memory does not suffice.
         MissingExtraError: if torch is not installed.
     """
-    from holdfast.automata.composition.composing import ArcMap
+    from holdfast.automata.composition.composing import ArcMap, check_composable
 
-    made = composed_tensors(a, b, connect, filter, torch.device(device), max_states=max_states)
+    check_composable(a, b)
+    made = composed_tensors(a, b, connect, filter, _usable(device), max_states=max_states)
     machine = Fst.empty(a.semiring, a.isymbols, b.osymbols)
     if len(made.final):
         names = ("offsets", "ilabel", "olabel", "nextstate", "weight", "final")
@@ -155,6 +178,8 @@ class _Found(NamedTuple):
     """[V] by state number."""
     blocks: list[Block]
     """Of all states, in order."""
+    kept: Tensor | None = None
+    """bool[V] the states that are part of the result, if not all are."""
 
 
 def _search(
@@ -163,17 +188,19 @@ def _search(
     """All states that are reached from the start, breadth first, and their arcs."""
     numbering.number(start)
     keys, blocks, waiting, first = [start], [], [start], 0
+    states = step_states
     while waiting:
         level, waiting = torch.cat(waiting), []
         while len(level):
-            joined = joins.expand(level[:step_states], step_arcs)
+            joined = joins.expand(level[:states], step_arcs)
             if joined is None:
-                step_states = (min(step_states, len(level)) + 1) // 2
+                states = (min(states, len(level)) + 1) // 2
                 continue
             nextstate, new = numbering.number(joined.keys)
             blocks.append(Block(first, joined.ends, joined.arc_a, joined.arc_b, nextstate))
             first += len(joined.ends)
-            level = level[step_states:]
+            level = level[states:]
+            states = min(2 * states, step_states)
             if len(new):
                 keys.append(new)
                 waiting.append(new)
@@ -191,7 +218,7 @@ def _connected(found: _Found, joins: Joins, semiring: Semiring) -> _Found:
         return found
     if not bool(reaches[0]):
         return _Found(found.keys[:0], [])
-    return _Found(found.keys[reaches], trimmed(found.blocks, reaches))
+    return _Found(found.keys, trimmed(found.blocks, reaches), reaches)
 
 
 def _assembled(found: _Found, joins: Joins, semiring: Semiring) -> DeviceComposition:
@@ -203,14 +230,17 @@ def _assembled(found: _Found, joins: Joins, semiring: Semiring) -> DeviceComposi
     arc_b = torch.cat([none, *(block.arc_b for block in blocks)])
     nextstate = torch.cat([none, *(block.nextstate for block in blocks)])
     blocks.clear()
-    state_a, state_b, _ = joins.parts(found.keys)
+    keys = found.keys
+    if found.kept is not None:
+        counts, keys = counts[found.kept], keys[found.kept]
+    state_a, state_b, _ = joins.parts(keys)
     return DeviceComposition(
         offsets=torch.nn.functional.pad(counts.cumsum(0), (1, 0)),
         ilabel=a.other.index_select(0, arc_a),
         olabel=b.other.index_select(0, arc_b),
         nextstate=nextstate,
         weight=_times(a.weight.index_select(0, arc_a), b.weight.index_select(0, arc_b), semiring),
-        final=_finals(found.keys, joins, semiring),
+        final=_finals(keys, joins, semiring),
         arc_a=a.arc.index_select(0, arc_a),
         arc_b=b.arc.index_select(0, arc_b),
         state_a=state_a,
@@ -220,6 +250,21 @@ def _assembled(found: _Found, joins: Joins, semiring: Semiring) -> DeviceComposi
 
 def _times(x: Tensor, y: Tensor, semiring: Semiring) -> Tensor:
     return x + y if semiring.is_negative_log else x * y
+
+
+def _usable(device: str | torch.device) -> torch.device:
+    try:
+        return torch.empty(0, device=device).device
+    except (
+        RuntimeError,
+        AssertionError,
+    ) as error:  # the latter from a torch built for the CPU alone
+        raise InputError(
+            "torch cannot use this device",
+            found=str(device),
+            expected="a device such as cpu or cuda:0",
+            remedy=str(error).splitlines()[0],
+        ) from error
 
 
 def _refuse_unaddressable(a: Fst, b: Fst) -> None:
