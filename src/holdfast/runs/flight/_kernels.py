@@ -46,6 +46,9 @@ FIELDS = (
 """Of an entry, in the order of the columns that `columns` fills; the last five make the operation."""
 NUMBERS, STATE, GROUP, OPERATION = 7, 7, 8, 9
 _WHOLE = (1 << len(FIELDS)) - 1
+FRAMES = len(FIELDS)
+NAMES = (*FIELDS, b"frames")
+"""What is looked for in an entry; it may lack the last, its stack."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -208,8 +211,8 @@ def columns(
         data: bytes of the file.
         heap: what `scan` filled.
         start: where the entries are in it.
-        names: `FIELDS`, uint8 [fields, longest].
-        lengths: of each of them, int64 [fields].
+        names: `NAMES`, uint8 [names, longest].
+        lengths: of each of them, int64 [names].
         field_at: int16 [n + 1], -2 everywhere: which field the text at an offset names, as it is learnt.
         out: int64 [entries, 16], filled: the numbers of the first seven fields; offset and length of the
             state, of the group's name, of its description; a hash of the operation; whether it has a stack;
@@ -233,8 +236,11 @@ def columns(
                 field = _field(data, offset, heap[pair, 2], names, lengths)
                 field_at[offset] = field
             if field == -1:
-                if heap[pair, 2] == 6 and data[offset] == 0x66:  # "frames"
-                    out[row, 14] = heap[pair + 1, 2] > 0
+                continue
+            if field == FRAMES:
+                if heap[pair + 1, 0] != LIST:
+                    return -1
+                out[row, 14] = heap[pair + 1, 2] > 0
                 continue
             seen |= 1 << field
             kind, first, count = heap[pair + 1, 0], heap[pair + 1, 1], heap[pair + 1, 2]

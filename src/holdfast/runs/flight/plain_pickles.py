@@ -6,6 +6,7 @@ with any other (one that another program wrote, or a hostile one) is left to `re
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +21,10 @@ MOST_TOKENS = 100_000
 """That may become objects: all but the entries, and one entry of each operation."""
 SMALLEST = 1024
 
-_NAMES = np.zeros((len(k.FIELDS), max(map(len, k.FIELDS))), np.uint8)
-for _place, _name in enumerate(k.FIELDS):
+_NAMES = np.zeros((len(k.NAMES), max(map(len, k.NAMES))), np.uint8)
+for _place, _name in enumerate(k.NAMES):
     _NAMES[_place, : len(_name)] = np.frombuffer(_name, np.uint8)
-_LENGTHS = np.array([len(_name) for _name in k.FIELDS])
+_LENGTHS = np.array([len(_name) for _name in k.NAMES])
 
 
 class _IrregularError(Exception):
@@ -72,6 +73,8 @@ class _Tokens:
             return first
         if kind == k.BOOLEAN:
             return bool(first)
+        if kind == k.FLOAT:
+            return struct.unpack_from(">d", self.content, first)[0]
         if kind in (k.LIST, k.TUPLE):
             return [self.at(place) for place in range(first, first + count)]
         if kind == k.DICT:
