@@ -89,6 +89,12 @@ def test_heartbeats_without_progress_are_a_hang() -> None:
     assert "rank 2 behind" in hang.sentence
 
 
+def test_a_hang_that_falls_silent_does_not_come_back() -> None:
+    """Slow heartbeats: three of them are longer than what counts as silence."""
+    story = Story().begin().steps(1, 60).alive(300, every=30)
+    assert story.kinds(until=story.now + 300) == ["+hang", "-hang", "+silence"]
+
+
 def test_a_rank_that_was_killed_does_not_hang_until_it_is_silent() -> None:
     """The others notice and fail; the limits are those of a test of a few minutes."""
     story = Story(ranks=4).begin()

@@ -69,7 +69,8 @@ class Hang:
             rank
             for rank in run.living
             # Once begun, a hang does not end because heartbeats arrive in bursts, as over NFS.
-            if now_s - rank.seen_at <= (limits.silence_s if self._holds else _fresh_s(rank))
+            if now_s - rank.seen_at
+            <= (limits.silence_s if self._holds else min(_fresh_s(rank), limits.silence_s))
         ]
         assembling = run.first_at is None and len(run.ranks) < run.world_size
         if not heard or len(heard) < len(run.living) or assembling:
