@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import traceback
 import uuid
 import warnings
@@ -55,8 +56,7 @@ class Ranks:
     def kill(self) -> None:
         """kill -9 of all."""
         for process in self.processes:
-            if process.is_alive() and process.pid:
-                os.kill(process.pid, signal.SIGKILL)
+            process.kill()  # nothing, where it has ended meanwhile
         for process in self.processes:
             process.join()
 
@@ -64,11 +64,15 @@ class Ranks:
         """Wait until one has ended; whether one has."""
         return bool(connection.wait([each.sentinel for each in self.processes], timeout_s))
 
-    def results(self) -> list[Any]:
-        """What the case gave on each rank; all must have ended well."""
+    def codes(self) -> list[int | None]:
+        """How each one ended, waited for."""
         for process in self.processes:
             process.join(_LONGEST_S)
-        codes = [process.exitcode for process in self.processes]
+        return [process.exitcode for process in self.processes]
+
+    def results(self) -> list[Any]:
+        """What the case gave on each rank; all must have ended well."""
+        codes = self.codes()
         said = "".join(file.read_text() for file in sorted(self.folder.glob("*.txt")))
         assert codes == [0] * len(codes), f"{codes}\n{said}"
         return [
@@ -218,7 +222,9 @@ def train(
     training.take(state)
     found = digest(training.state())
     if note and rank == 0:
-        Path(note).write_text(json.dumps({"step": loaded or 0, "digest": found}))
+        whole = Path(f"{note}.new")  # a kill must not leave half of it
+        whole.write_text(json.dumps({"step": loaded or 0, "digest": found}))
+        whole.replace(note)
     calls = count_calls(checkpoints, killed_at if rank == killed_rank else None)
     for number in range((loaded or 0) + 1, steps + 1):
         training.step(number, rank)
@@ -231,11 +237,13 @@ def train(
 def count_calls(folder: str, killed_at: int | None) -> list[int]:
     """Count the calls that change what is in a folder, and die before one of them."""
     calls = [0]
+    counting = threading.Lock()  # the training and the save in the background both call
 
     def one() -> None:
-        if calls[0] == killed_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        calls[0] += 1
+        with counting:
+            if calls[0] == killed_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            calls[0] += 1
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         changes = event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")

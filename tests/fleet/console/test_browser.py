@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -10,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import Literal, cast
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 from logs import Attempt, Log
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from holdfast.console import duration
 from holdfast.fleet import Assumptions, expected_ettr
@@ -133,13 +134,14 @@ def test_the_drawer_opens_closes_and_has_an_address(page: Page) -> None:
     expect(drawer.get_by_role("heading", name="Is it a lemon?")).to_be_visible()
     expect(drawer).to_contain_text("jobs that exclude it")
     expect(drawer).to_contain_text("When was it out of service?")
-    assert urlsplit(page.url).path == "/nodes/node16"
+    expect(page).to_have_url(re.compile("/nodes/node16$"))
     page.keyboard.press("Escape")
     expect(drawer).to_be_hidden()
     expect(link).to_be_focused()
-    assert urlsplit(page.url).path == "/nodes"
+    expect(page).to_have_url(re.compile("/nodes$"))
     link.click()
     expect(drawer).to_be_visible()
+    expect(page).to_have_url(re.compile("/nodes/node16$"))
     page.reload()  # the address is that of the node's own page
     expect(page.get_by_role("heading", level=1)).to_have_text("node16")
 
@@ -158,18 +160,17 @@ def ettr_shown(page: Page) -> str:
     return page.locator("[data-out=ettr]").inner_text().replace("\u00a0", " ")
 
 
-def curve(page: Page) -> str:
-    """The curve as it is drawn."""
+def curve(page: Page) -> Locator:
+    """The curve; how it is drawn is in its attribute ``d``."""
     page.wait_for_function("document.querySelector('#explorer .plot').view")
-    lines = page.locator("#explorer .plot g.mark-line path")
-    return lines.nth(1).get_attribute("d") or ""
+    return page.locator("#explorer .plot g.mark-line path").nth(1)
 
 
 def test_a_slider_redraws_the_curve_and_the_address(page: Page) -> None:
     page.goto(
         "/ettr?nodes=1500&failures_per_1000_node_days=6.5&checkpoint=1h&write=5m&init=5m&queue=0s"
     )
-    drawn = curve(page)
+    drawn = curve(page).get_attribute("d") or ""
     expect(page.locator("[data-out=best_interval]")).to_have_text("35 min 10 s")
     slider = page.get_by_role("slider", name="A checkpoint write stops it for")
     slider.focus()
@@ -178,29 +179,31 @@ def test_a_slider_redraws_the_curve_and_the_address(page: Page) -> None:
     expect(field).not_to_have_value("5m")
     expect(page.locator("[data-out=best_interval]")).not_to_have_text("35 min 10 s")
     expect(slider).not_to_have_attribute("aria-valuetext", "5m")
+    write_shown = quote(field.input_value(), safe="").replace("%20", "[+]")
+    expect(page).to_have_url(re.compile(rf"[?&]write={write_shown}(&|$)"))
     query = {name: texts[0] for name, texts in parse_qs(urlsplit(page.url).query).items()}
     assert query["write"] == field.input_value() == slider.get_attribute("aria-valuetext")
-    assert curve(page) != drawn
+    expect(curve(page)).not_to_have_attribute("d", drawn)
     write = duration(query["write"])
     assert write < 300
     shown = ettr_shown(page)
     exact = expected_ettr(1500, 6.5e-3, 3600, init_s=300, write_s=write)
     assert shown == f"{100 * exact:.1f} %"
-    redrawn = curve(page)
+    redrawn = curve(page).get_attribute("d") or ""
     page.reload()  # what was shared shows the same
     expect(field).to_have_value(query["write"])
     assert ettr_shown(page) == shown
-    assert curve(page) == redrawn
+    expect(curve(page)).to_have_attribute("d", redrawn)
 
 
 def test_a_field_that_makes_no_sense_says_so_and_keeps_the_curve(page: Page) -> None:
     page.goto("/ettr?nodes=100")
-    drawn = curve(page)
+    drawn = curve(page).get_attribute("d") or ""
     nodes = page.get_by_role("textbox", name="Nodes of the job")
     with page.expect_response("**/ettr/curve?*"):
         nodes.fill("many")
     expect(page.get_by_role("alert")).to_contain_text("is no number")
-    assert curve(page) == drawn
+    expect(curve(page)).to_have_attribute("d", drawn)
     assert "nodes=100" in page.url
 
 
@@ -233,6 +236,7 @@ def test_a_phone_needs_no_sideways_scrolling(
 ) -> None:
     size = {"width": 390, "height": 844}
     context = browser.new_context(base_url=address, viewport=size, color_scheme=scheme)
+    context.set_default_timeout(PATIENCE_MS)
     tab = context.new_page()
     tab.goto(path)
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390

@@ -57,7 +57,7 @@ def test_from_nothing_to_metrics_with_a_token_and_ctrl_c(tmp_path: Path) -> None
     with console(*arguments, HOLDFAST_TOKEN=TOKEN) as (url, run):
         assert url.startswith("http://0.0.0.0:")
         url = url.replace("0.0.0.0", "127.0.0.1")
-        assert httpx.get(f"{url}metrics").status_code == 401
+        assert httpx.get(f"{url}metrics", timeout=PATIENCE_S).status_code == 401
         assert failures(metrics(url)) == 1
         write(spool / "sacct.psv", 2, 3)
         (spool / "stranger.txt").write_text("hello\n")

@@ -41,12 +41,19 @@ class Survivor:
             assert codes[rank] == -9, (codes, pair.said())
         return self.check()
 
-    def killed_after(self, seconds: float) -> int:
-        """Die at a moment that nobody chose."""
+    def killed_after(self, seconds: float, saves: int) -> int:
+        """Die at a moment that nobody chose, when so many further checkpoints are there."""
         with ranks.running(ranks.train, self.scratch, **self.arguments(steps=STEPS)) as pair:
+            while self.newest() < self.reached + saves:
+                assert not pair.first_end(0.01), pair.said()
             assert not pair.first_end(seconds), pair.said()
             pair.kill()
         return self.check()
+
+    def newest(self) -> int:
+        """The highest step whose checkpoint has its name, while a training goes on."""
+        names = [path.name for path in self.folder.glob("step-*")]
+        return max((int(name.removeprefix("step-")) for name in names), default=0)
 
     def check(self) -> int:
         """What the kill left, by its checksums; and what the training before it had loaded."""
@@ -112,8 +119,11 @@ def test_killed_at_random_moments(tmp_path: Path) -> None:
     survivor = Survivor(tmp_path)
     chance = random.Random(2)
     progress = set()
-    for _ in range(40):
-        progress.add(survivor.killed_after(chance.uniform(0.3, 1.5)))
+    for trial in range(40):
+        # While it starts, or soon after a save: how far it comes in a second is the machine's affair.
+        saves = trial % 2
+        seconds = chance.uniform(0.0, 0.2) if saves else chance.uniform(0.3, 1.5)
+        progress.add(survivor.killed_after(seconds, saves))
         if survivor.reached > STEPS - 150:
             break
     assert len(progress) > 5, "kills at different places"

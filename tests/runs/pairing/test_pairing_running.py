@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from simulated_pairs import names
@@ -70,15 +72,42 @@ def test_outcomes(command: str, outcome: str, code: int, tail: str | None, tmp_p
         assert row.output_tail == tail
 
 
-def test_a_hang_is_stopped_with_all_its_children(tmp_path: Path) -> None:
+LIMIT_S = 1800.0
+
+
+@pytest.fixture
+def limit_passes_when(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
+    """The time limit `LIMIT_S` is over once a file is there: on a slow machine no sooner, else no later."""
+    really_wait_for = asyncio.wait_for
+
+    def passes(file: Path) -> None:
+        async def wait_for(awaited: Any, timeout: float | None) -> Any:
+            if timeout != LIMIT_S:
+                return await really_wait_for(awaited, timeout)
+            task = asyncio.ensure_future(awaited)
+            while not (file.exists() or task.done()):
+                await asyncio.sleep(0.01)
+            return await really_wait_for(task, 0)
+
+        monkeypatch.setattr(asyncio, "wait_for", wait_for)
+
+    return passes
+
+
+def test_a_hang_is_stopped_with_all_its_children(
+    tmp_path: Path, limit_passes_when: Callable[[Path], None]
+) -> None:
     """Also a child that ignores SIGTERM."""
     path = tmp_path / "r.jsonl"
-    pids = tmp_path / "pids"
+    pids, fifo, hangs = tmp_path / "pids", tmp_path / "fifo", tmp_path / "hangs"
+    os.mkfifo(fifo)
     command = (
-        f"(trap '' TERM; sh -c 'echo $PPID >> {pids}; echo $$ >> {pids}; exec sleep 1000') & "
-        f"echo started; wait; : {{nodes}}"
+        f"(trap '' TERM; sh -c 'echo $PPID >> {pids}; echo $$ >> {pids}; "
+        f"echo up > {fifo}; exec sleep 1000') & "
+        f"read up < {fifo}; echo started; touch {hangs}; wait; : {{nodes}}"
     )
-    run_pairs(AB, command, path, timeout_s=3, grace_s=0.2)
+    limit_passes_when(hangs)
+    run_pairs(AB, command, path, timeout_s=LIMIT_S, grace_s=0.2)
     (row,) = read_results(path)
     assert (row.outcome, row.exit_code, row.timed_out) == ("timed_out", None, True)
     assert row.output_tail == "started\n"
@@ -87,12 +116,17 @@ def test_a_hang_is_stopped_with_all_its_children(tmp_path: Path) -> None:
     assert all(map(ends, written))
 
 
-def test_a_hang_is_asked_to_end_before_it_is_made_to(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    command = "trap 'echo farewell; exit 1' TERM; sleep 1000 & wait; : {nodes}"
-    run_pairs(AB, command, path, timeout_s=2, grace_s=60)
+def test_a_hang_is_asked_to_end_before_it_is_made_to(
+    tmp_path: Path, limit_passes_when: Callable[[Path], None]
+) -> None:
+    path, hangs = tmp_path / "r.jsonl", tmp_path / "hangs"
+    command = (
+        f"trap 'echo farewell; exit 1' TERM; echo up; touch {hangs}; sleep 1000 & wait; : {{nodes}}"
+    )
+    limit_passes_when(hangs)
+    run_pairs(AB, command, path, timeout_s=LIMIT_S, grace_s=120)
     (row,) = read_results(path)
-    assert (row.outcome, row.output_tail) == ("timed_out", "farewell\n")
+    assert (row.outcome, row.output_tail) == ("timed_out", "up\nfarewell\n")
 
 
 def test_a_child_left_behind_ends_with_its_test_and_holds_nothing_up(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from holdfast.errors import InputError
 from holdfast.runs import RunRecorder
 from holdfast.runs.recording.eventfile import EventFile
 from holdfast.runs.recording.identity import launch_of_process, lived_s, rank_of_process
+from holdfast.runs.recording.pulse import Pulse
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +156,8 @@ def test_how_it_ended(tmp_path: Path, error: BaseException, how: str, detail: st
     recorder = RunRecorder(tmp_path, "run")
     with pytest.raises(type(error)), recorder:
         raise error
-    assert (lines(recorder)[-1]["how"], lines(recorder)[-1]["detail"]) == (how, detail)
+    last = without_beats(recorder)[-1]
+    assert (last["how"], last["detail"]) == (how, detail)
 
 
 def test_closed_once_and_then_silent(tmp_path: Path) -> None:
@@ -164,7 +166,7 @@ def test_closed_once_and_then_silent(tmp_path: Path) -> None:
     recorder.close()
     with recorder.step(1):
         pass
-    assert [line["event"] for line in lines(recorder)] == ["start", "end"]
+    assert [line["event"] for line in without_beats(recorder)] == ["start", "end"]
 
 
 @pytest.mark.parametrize(
@@ -406,6 +408,13 @@ def test_a_training_loads_nothing_large(tmp_path: Path) -> None:
 # --- Beats and hangs -----------------------------------------------------------------------------
 
 
+@pytest.fixture
+def beats_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread beside the training does nothing; only the test calls `_beat`."""
+    monkeypatch.setattr(Pulse, "run", lambda pulse: None)
+
+
+@pytest.mark.usefixtures("beats_by_hand")
 def test_beats_only_while_nothing_else_happens(tmp_path: Path) -> None:
     with RunRecorder(tmp_path, "run", heartbeat_s=1000) as recorder:
         recorder._last_line_at -= 400
@@ -432,6 +441,7 @@ def test_the_thread_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert sum(line["event"] == "alive" for line in lines(recorder)) >= 3
 
 
+@pytest.mark.usefixtures("beats_by_hand")
 def test_one_flight_record_a_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     dumped: list[Path] = []
@@ -452,6 +462,7 @@ def test_one_flight_record_a_silence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert set(dumped) == {recorder.folder / "flight" / "torchrun-x-0-0" / "rank_3.json"}
 
 
+@pytest.mark.usefixtures("beats_by_hand")
 def test_the_heart_beats_while_a_dump_takes_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -469,6 +480,7 @@ def test_the_heart_beats_while_a_dump_takes_its_time(
     assert sum(line["event"] == "alive" for line in lines(recorder)) == 3
 
 
+@pytest.mark.usefixtures("beats_by_hand")
 def test_a_dump_that_fails_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -57,7 +58,7 @@ def run_to_end(body: str, folder: Path, signal_at: str | None = None) -> tuple[i
         if signal_at is not None:
             assert process.stdout.readline().decode().strip() == signal_at
             process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
     return process.returncode, errors.decode()
 
 
@@ -235,7 +236,10 @@ with RunRecorder(sys.argv[1], "run") as recorder:
 
 
 def test_handlers_and_descriptors_are_given_back(tmp_path: Path) -> None:
+    gc.collect()
     before = signal.getsignal(signal.SIGTERM), set(Path("/proc/self/fd").iterdir())
     RunRecorder(tmp_path, "run").close()
-    assert (signal.getsignal(signal.SIGTERM), set(Path("/proc/self/fd").iterdir())) == before
+    assert signal.getsignal(signal.SIGTERM) == before[0]
+    # What other tests left open may be closed meanwhile.
+    assert set(Path("/proc/self/fd").iterdir()) <= before[1]
     assert signal.set_wakeup_fd(-1) == -1

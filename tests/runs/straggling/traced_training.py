@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import os
-import socket
 from pathlib import Path
 
 import torch
@@ -25,10 +23,9 @@ WIDTH, BATCH = 256, 512
 def main() -> None:
     options = _arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    torch.multiprocessing.spawn(_train, (options, port), nprocs=options.ranks)
+    # On a port that the system chooses and that is held from then on.
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    torch.multiprocessing.spawn(_train, (options, store.port), nprocs=options.ranks)
 
 
 def _arguments() -> argparse.Namespace:
@@ -45,9 +42,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def _train(rank: int, options: argparse.Namespace, port: int) -> None:
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    dist.init_process_group(options.backend, rank=rank, world_size=options.ranks)
+    store = dist.TCPStore("127.0.0.1", port)
+    dist.init_process_group(options.backend, store=store, rank=rank, world_size=options.ranks)
     device = torch.device(options.device)
     model: torch.nn.Module = torch.nn.Sequential(
         torch.nn.Linear(WIDTH, WIDTH), torch.nn.GELU(), torch.nn.Linear(WIDTH, WIDTH)
