@@ -3,8 +3,8 @@
 A and b are not negative. Nothing is subtracted anywhere but A[k, k] from 1, so the entries of x are as
 exact, each for itself, as those of A and b allow. The sums converge exactly if the spectral radius of A
 is below 1, and every way of solving shows whether it is.
-Source: A. Berman, R. J. Plemmons, "Nonnegative matrices in the mathematical sciences", 1979, chapter 6 (then
-I - A is a nonsingular M-matrix) and chapter 2 (the bounds of Collatz and Wielandt).
+Source: A. Berman, R. J. Plemmons, "Nonnegative matrices in the mathematical sciences", 1979, chapter 6
+(I - A is then a nonsingular M-matrix) and chapter 2 (the bounds of Collatz and Wielandt).
 """
 
 from __future__ import annotations
@@ -227,8 +227,10 @@ def sweep(row: Any, column: Any, a: Any, b: Any) -> tuple[int, Any]:
         doubt = 0.0
         for i in range(size):
             if x[i] > 0.0:
-                doubt = max(doubt, (up[i] + down[i]) * (most - least) / x[i])
-        if doubt <= PRECISION:
+                more = up[i] + down[i]
+                doubt = max(doubt, more * (most - least) / (x[i] + more * least))
+        # Closer than the rounding of a ratio near 1 lets them come, the bounds never are.
+        if doubt <= max(PRECISION, 64 * EPSILON / (1.0 - highest)):
             for i in range(size):
                 x[i] += (up[i] + down[i]) * 0.5 * (most + least)
             return SOLVED, x
