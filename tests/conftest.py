@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 # The same examples on every machine, and no clock that decides whether a test passes.
 settings.register_profile("holdfast", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("holdfast")
+# Hypothesis would also draw numbers that stand in the modules loaded so far, so that what a test sees would
+# depend on the tests that its worker ran before. No setting says no; the pool of such numbers stays empty.
+assert hasattr(providers, "_get_local_constants")
+providers._get_local_constants = lambda: providers._local_constants
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
