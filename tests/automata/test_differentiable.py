@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -20,6 +21,15 @@ from holdfast.errors import InputError, MissingExtraError
 
 FILTERS: tuple[FilterName, ...] = ("sequence", "alt_sequence", "match", "trivial")
 INF = math.inf
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    # Threads that wait for each other's small parts are slow where others need the cores.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def weights(machine: Fst, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
@@ -45,7 +55,7 @@ def pair_with_paths(seed: int, semiring: str, acyclic: bool) -> tuple[Fst, Fst]:
 def test_gradients_of_composition_and_score_are_the_numeric_ones(
     name: FilterName, semiring: str
 ) -> None:
-    for seed in range(6):
+    for seed in range(4):
         # Costs of cycles are raised until their sums surely converge.
         a, b = pair_with_paths(seed, semiring, acyclic=seed % 2 == 0)
         if semiring == "log":
