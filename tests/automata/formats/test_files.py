@@ -103,3 +103,11 @@ def test_pipes_are_written_and_not_replaced(tmp_path: Path) -> None:
     reader.join()
     assert_same(read[0], random_fst(1))
     assert pipe.is_fifo()
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    Fst.empty("tropical").write(tmp_path / "f.txt")
+    assert_same(Fst.read(tmp_path / "f.txt", "tropical"), Fst.empty("tropical"))
+    (tmp_path / "f.fst").write_bytes(b"")
+    with pytest.raises(InputError, match="nothing in it"):
+        Fst.read(tmp_path / "f.fst")

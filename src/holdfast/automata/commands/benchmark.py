@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.automata.commands.streams import SemiringOption, read_machine
+from holdfast.automata.commands.streams import SemiringOption, read_two
 from holdfast.console import JsonOption, QuietOption, emit, remark, table
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
     from holdfast.automata.measuring import Measurement
 
@@ -47,7 +47,7 @@ def bench(
             expected="A and B, or none for a random pair",
         )
     if machines:
-        a, b = (read_machine(name, semiring) for name in machines)
+        a, b = read_two(machines[0], machines[1], semiring)
     else:
         a, b = (random_graph(states, degree, labels, seed + k, semiring) for k in (0, 1))
     most = threads or len(os.sched_getaffinity(0))
@@ -55,13 +55,16 @@ def bench(
     emit(measure_compose(a, b, range(1, most + 1), repeats), as_json, _measured)
 
 
-def _measured(found: Measurement) -> Table:
+def _measured(found: Measurement) -> Group:
+    from rich.console import Group
+    from rich.text import Text
+
     from holdfast.numbers import brief, counted, duration, percent
 
     size = f"{counted(found.states, 'state')}, {counted(found.arcs, 'arc')}"
     if found.bytes_per_arc:
         size += f", {brief(found.bytes_per_arc)} bytes an arc"
-    return table(
+    runs = table(
         {
             "threads": "right",
             "time": "right",
@@ -79,6 +82,6 @@ def _measured(found: Measurement) -> Table:
             )
             for run in found.runs
         ],
-        title=f"Composition: {size}",
-        caption=f"a copy writes {found.copy_bytes_per_s / 1e9:.1f} GB/s; medians of {found.repeats}",
     )
+    copied = f"a copy writes {found.copy_bytes_per_s / 1e9:.1f} GB/s; medians of {found.repeats}"
+    return Group(Text(f"Composition: {size}"), runs, Text(copied))

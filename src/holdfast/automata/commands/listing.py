@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from holdfast.automata.fst import Fst
-    from holdfast.automata.paths.path import Path
+    from holdfast.automata.path_sums.path import Path
 
 PathsOut = Annotated[
     str | None,
@@ -75,7 +75,7 @@ def shortestpath(
 
     Each with its cost, its input and its output, in symbols where the machine has tables.
     """
-    from holdfast.automata.paths.best import paths, shortest_path
+    from holdfast.automata import paths, shortest_path
 
     best = shortest_path(read_machine(machine, semiring), count, unique)
     wrote = None if out is None else write_machine(best, out, as_json, quiet)
@@ -91,7 +91,7 @@ def randgen(
         Literal["uniform", "weight"],
         typer.Option(
             "--weighting",
-            help="uniform: every way out of a state alike; weight: paths by their probability.",
+            help="uniform: every path alike; weight: by its probability, exp(-cost).",
         ),
     ] = "uniform",
     max_length: Annotated[

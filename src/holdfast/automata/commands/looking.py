@@ -13,6 +13,7 @@ from holdfast.automata.commands.streams import (
     MachineArgument,
     SemiringOption,
     read_machine,
+    read_two,
 )
 from holdfast.console import JsonOption, QuietOption, emit, remark, table
 
@@ -116,8 +117,7 @@ def equal(
         typer.Option(
             "--sense",
             help="exact: the same numbers of states and order of arcs; isomorphic: up to these; "
-            "equivalent: the same strings with the same weights (both deterministic and unweighted, "
-            "or made so).",
+            "equivalent: the same strings with the same weights.",
         ),
     ] = "exact",
     delta: Annotated[
@@ -134,7 +134,7 @@ def equal(
     """
     from holdfast.automata.comparing import first_difference
 
-    a, b = read_machine(first, semiring), read_machine(second, semiring)
+    a, b = read_two(first, second, semiring)
     if sense == "exact":
         difference = first_difference(a, b, delta, symbols=symbols)
         found = Comparison(difference is None, sense, difference)

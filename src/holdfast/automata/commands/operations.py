@@ -14,6 +14,7 @@ from holdfast.automata.commands.streams import (
     OutOption,
     SemiringOption,
     read_machine,
+    read_two,
     write_machine,
 )
 from holdfast.console import JsonOption, QuietOption, emit
@@ -90,7 +91,7 @@ def compose(
     """A, and then B: two machines composed."""
     from holdfast.automata.composition.composing import compose as run
 
-    a, b = read_machine(first, semiring), read_machine(second, semiring)
+    a, b = read_two(first, second, semiring)
     begin = time.perf_counter()
     made = run(
         a,
@@ -115,6 +116,10 @@ def determinize(
         bool,
         typer.Option("--encode-labels", help="Take pairs of labels as labels: any transducer."),
     ] = False,
+    encode_weights: Annotated[
+        bool,
+        typer.Option("--encode-weights", help="Take weights as part of labels: always finite."),
+    ] = False,
     semiring: SemiringOption = "tropical",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -128,7 +133,7 @@ def determinize(
 
     f = read_machine(machine, semiring)
     begin = time.perf_counter()
-    made = run(f, max_states, encode_labels)
+    made = run(f, max_states, encode_labels, encode_weights=encode_weights)
     _finish(made, time.perf_counter() - begin, out, as_json, quiet)
 
 

@@ -36,7 +36,6 @@ SemiringOption = Annotated[
         help="Of machines in text: tropical, log, log64, probability, boolean, or OpenFST's arc type.",
     ),
 ]
-SymbolsOption = str | None
 
 
 def read_bytes(source: str, what: str) -> tuple[bytes, str]:
@@ -53,6 +52,18 @@ def read_machine(source: str, semiring: str) -> Fst:
     from holdfast.automata.formats.files import decode
 
     return decode(*read_bytes(source, "a transducer"), semiring)
+
+
+def read_two(first: str, second: str, semiring: str) -> tuple[Fst, Fst]:
+    """Two machines, one of which standard input may hold."""
+    if first == second == STREAM:
+        raise InputError(
+            "standard input holds one machine",
+            found="- and -",
+            expected="one of the two in a file",
+            remedy="name a file, or use <(...) of the shell",
+        )
+    return read_machine(first, semiring), read_machine(second, semiring)
 
 
 def read_table(path: str | None) -> SymbolTable | None:

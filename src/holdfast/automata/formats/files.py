@@ -10,6 +10,7 @@ from holdfast.automata.formats.whole_files import read_whole, write_whole
 from holdfast.automata.fst import Fst
 from holdfast.automata.semirings import Semiring
 from holdfast.automata.symbols import SymbolTable
+from holdfast.errors import InputError
 
 TEXT_SUFFIX = ".txt"
 
@@ -50,9 +51,25 @@ def decode(
     acceptor: bool = False,
     renumber: bool = False,
 ) -> Fst:
-    """A machine from the bytes of a file; `name` is what messages call it."""
+    """A machine from the bytes of a file; `name` is what messages call it.
+
+    Nothing at all is the machine without states only where the name ends in `.txt`: elsewhere it is what a
+    failed command leaves.
+
+    Raises:
+        InputError: as `read`.
+    """
     from holdfast.automata.formats import openfst_binary
 
+    if not data and Path(name).suffix != TEXT_SUFFIX:
+        raise InputError(
+            "there is nothing in it",
+            path=name,
+            place="byte 0",
+            found="0 bytes",
+            expected="a transducer, binary or text",
+            remedy="see whether the command that should have written it failed",
+        )
     if openfst_binary.is_binary(data):
         return openfst_binary.decode(data, name)
     return parse(
