@@ -157,6 +157,16 @@ def test_ctc_is_torchs(batched: bool) -> None:
     torch.testing.assert_close(ours, expected)
 
 
+def test_emissions_are_costs_or_probabilities() -> None:
+    scores = torch.randn(4, 3, generator=torch.Generator().manual_seed(2), requires_grad=True)
+    totals = []
+    for semiring in ("log", "probability"):
+        score = emissions(scores, [3, 1, 2], semiring=semiring).forward_score()
+        totals.append(torch.cat([score[None], torch.autograd.grad(score, scores)[0].ravel()]))
+    torch.testing.assert_close(totals[0], totals[1])
+    torch.testing.assert_close(totals[0][0], scores.logsumexp(1).sum())
+
+
 def test_a_loop_sums_to_a_geometric_series() -> None:
     loop = Fst.build([(0, 1, 1, 0.5, 0)], {0: 0.25}, semiring="probability")
     machine = TensorFst(loop, *weights(loop))
@@ -265,8 +275,8 @@ def test_gradients_are_the_same_bytes_every_time() -> None:
         (lambda f: TensorFst(f, torch.tensor([-0.5])).shortest_path(), "negative"),
         (lambda f: TensorFst(f).compose(f.as_semiring("tropical")), "semirings"),
         (lambda f: compose_tensors([TensorFst(f)] * 2, [f] * 3), "2 and 3"),
-        (lambda _: emissions(torch.zeros(3)), "[steps, classes]"),
-        (lambda _: emissions(torch.zeros(3, 2), "probability"), "costs"),
+        (lambda _: emissions(torch.zeros(3)), "[T, L]"),
+        (lambda _: emissions(torch.tensor([[math.nan]])), "time 0, column 0"),
     ],
 )
 def test_what_cannot_be_is_refused(make: object, says: str) -> None:

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from holdfast.automata.algebra.strings import linear_emissions
 from holdfast.automata.composition.batches import compose_batch, paired
 from holdfast.automata.composition.composing import ArcMap, compose
 from holdfast.automata.composition.filters import FilterName
@@ -28,6 +29,7 @@ from holdfast.automata.fst import I64, Fst
 from holdfast.automata.gradients import forward_score, gathered
 from holdfast.automata.path_sums.best import paths
 from holdfast.automata.semirings import BOOLEAN, Semiring
+from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError, MissingExtraError
 
 try:
@@ -225,37 +227,28 @@ def compose_tensors(
     ]
 
 
-def emissions(log_probs: Tensor, semiring: str = "log") -> TensorFst:
-    """The acceptor of all strings of T labels, one class a step: T + 1 states, T * C arcs.
+def emissions(
+    log_probs: Tensor,
+    labels: Sequence[int] | None = None,
+    *,
+    symbols: SymbolTable | None = None,
+    semiring: str | Semiring = "log",
+) -> TensorFst:
+    """The acceptor of every string of T labels, weighted by a network: `linear_emissions` with gradients.
 
     Args:
-        log_probs: [T, C] scores; class c has label c + 1 and cost -log_probs[t, c] in step t.
-        semiring: one of costs.
+        log_probs: [T, C] natural logarithms, such as a log-softmax over C classes.
+        labels: [C] label of each class; 1 to C, if not given: class c is label c + 1, as 0 is epsilon.
+        symbols: names of the labels.
+        semiring: name or semiring.
 
     Raises:
-        InputError: if the tensor has not two dimensions, or the semiring is none of costs.
+        InputError: see `linear_emissions`.
     """
-    if log_probs.dim() != 2:
-        raise InputError(
-            "emissions are one score for every step and class",
-            found=f"a tensor of shape {list(log_probs.shape)}",
-            expected="[steps, classes]",
-        )
-    steps, classes = log_probs.shape
-    label = np.tile(np.arange(1, classes + 1, dtype=np.int32), steps)
-    empty = Fst.build([], {steps: 0.0}, states=steps + 1, semiring=semiring)
-    if not empty.semiring.is_negative_log:
-        raise InputError(
-            "emissions are costs", found=empty.semiring.name, expected="tropical, log or log64"
-        )
-    structure = empty.with_(
-        offsets=np.minimum(np.arange(steps + 2), steps) * np.int64(classes),
-        ilabel=label,
-        olabel=label,
-        nextstate=np.repeat(np.arange(1, steps + 1, dtype=np.int32), classes),
-        weight=np.zeros(steps * classes, empty.weight.dtype),
-    )
-    return TensorFst(structure, -log_probs.reshape(-1))
+    scores = log_probs.detach().to("cpu", torch.float64).numpy()
+    structure = linear_emissions(scores, labels, symbols=symbols, semiring=semiring)
+    flat = log_probs.reshape(-1)
+    return TensorFst(structure, -flat if structure.semiring.is_negative_log else flat.exp())
 
 
 def _weighted(machine: Fst, arcs: ArcMap, left: TensorFst, right: TensorFst) -> TensorFst:
