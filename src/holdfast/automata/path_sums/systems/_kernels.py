@@ -105,7 +105,7 @@ def system(
         for at in range(size):
             best[at] = low[members[at]]
             low[members[at]] = b[at]
-            b[at] = math.exp(best[at] - b[at])
+            b[at] = math.exp(best[at] - b[at]) if b[at] < np.inf else 0.0
     inner = 0
     for state in members:
         for arc in range(offsets[state], offsets[state + 1]):
@@ -124,7 +124,7 @@ def system(
             # Of states that only arcs of weight zero enter, nothing comes.
             if code != LOG:
                 a[inner] = weight[arc]
-            elif best[at] < np.inf:
+            elif best[at] < np.inf and weight[arc] < np.inf:
                 a[inner] = math.exp(best[to] - best[at] - weight[arc])
             else:
                 a[inner] = 0.0
