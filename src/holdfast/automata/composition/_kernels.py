@@ -1,4 +1,9 @@
-"""Compiled steps of composition: index, join, fill, number, trim."""
+"""Compiled steps of composition: index, join, write, number; then trimming.
+
+A state of the composition is a key, a << 32 | b << 2 | f. Its table is `dense`, with one place for every
+(a, b, f), or if that is empty, `slots`: open addressing within blocks of 4,096 slots, so that threads can
+own blocks.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +22,33 @@ from holdfast.automata.composition.filters import (
     MATCH,
     MOVES,
 )
+from holdfast.automata.semirings import LOG
 
 # Why `explore` came back.
-DONE, FULL_TABLE, FULL_ARCS, FULL_STATES = 0, 1, 2, 3
+DONE, WIDE, FULL_ARCS, FULL_STATES = 0, 1, 2, 3
 
-# A state of the composition as one number: a << 32 | b << 2 | f.
 F_BITS = 2
 A_SHIFT = 32
 B_MASK = (1 << (A_SHIFT - F_BITS)) - 1
 F_MASK = (1 << F_BITS) - 1
 
-# A batch of `explore`: small enough that its segments and keys stay in the cache.
-BATCH_STATES = 512
-BATCH_SEGMENTS = 2048
+# A batch is small enough for its segments, pairs and targets to stay in the cache.
+BATCH_STATES = 1024
+BATCH_SEGMENTS = 4096
+BATCH_ARCS = 4096
+STEP = 4  # pairs are written so many at a time
+
+BLOCK = 4096
+LINE = 16  # numbers in a cache line
+PENDING = -1  # in a dense table: claimed, but not numbered yet
+
 ONE = np.uint64(1)
+PAIR_F_BITS = np.uint32(F_BITS)
+PAIR_F_MASK = np.uint32(F_MASK)
 
 
-@intrinsic
-def set_bits(typing_context: Any, word: Any) -> Any:
-    """How many bits of a 64-bit word are set."""
+def _set_bits(typing_context: Any, word: Any) -> Any:
+    """How many bits of a 64-bit word are set: the processor's instruction, which Numba has no name for."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -43,47 +56,35 @@ def set_bits(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-@compiled
-def labels_seen(label: Any, size: int) -> Any:
-    """Which labels below `size` occur: bool[size]."""
-    seen = np.zeros(size, np.bool_)
-    for at in range(len(label)):
-        if label[at] < size:
-            seen[label[at]] = True
-    return seen
+set_bits: Any = intrinsic(_set_bits)
 
 
 @compiled
-def index(offsets: Any, bucket: Any, words: int) -> tuple[Any, Any, Any]:
-    """Masks, ranks and spans of a `Side`, from the bucket of each arc (-1: none), ascending in a state."""
+def index(
+    offsets: Any, epsilons: Any, label: Any, words: int, shift: int, span: Any
+) -> tuple[Any, Any, int]:
+    """Masks, ranks and spans of a `Side`, and how many spans, from labels that ascend in a state."""
     states = len(offsets) - 1
-    used = 0
-    for state in range(states):
-        last = -1
-        for arc in range(offsets[state], offsets[state + 1]):
-            if bucket[arc] >= 0 and bucket[arc] != last:
-                last = bucket[arc]
-                used += 1
     mask = np.zeros(states * words, np.uint64)
     rank = np.zeros(states * words, np.int32)
-    span = np.zeros((used, 2), np.int64)
     row = -1
     for state in range(states):
         last = -1
         word = -1
-        for arc in range(offsets[state], offsets[state + 1]):
-            if bucket[arc] < 0:
-                continue
-            if bucket[arc] != last:
-                last = bucket[arc]
+        for arc in range(offsets[state] + epsilons[state], offsets[state + 1]):
+            bucket = (label[arc] - 1) >> shift
+            if bucket >= words << 6:
+                break
+            if bucket != last:
+                last = bucket
                 row += 1
-                while word < last >> 6:
+                while word < bucket >> 6:
                     word += 1
                     rank[state * words + word] = row
-                mask[state * words + word] |= ONE << np.uint64(last & 63)
+                mask[state * words + word] |= ONE << np.uint64(bucket & 63)
                 span[row, 0] = arc
             span[row, 1] = arc + 1
-    return mask, rank, span
+    return mask, rank, row + 1
 
 
 @compiled
@@ -118,7 +119,7 @@ def join(
     offsets: Any,
     segments: Any,
 ) -> tuple[int, int]:
-    """What states `first` to `last` of the composition pair: (states done, segments).
+    """What states `first` to `last` of the composition pair: (states done, segments made).
 
     A segment says that arcs i:i + m of A pair with arcs j:j + n of B, and which state the filter takes:
     (i, j, m, n, f). `offsets[s + 1]` is set for the states done; it stops before a state whose segments
@@ -137,45 +138,45 @@ def join(
         if made + 3 + min(end_a - begin_a, end_b - begin_b) > len(segments):
             return state, made
         move = (((a.kind[left] * KINDS + b.kind[right]) << F_BITS) | (key & F_MASK)) * MOVES
+        epsilons_a, epsilons_b = a.epsilons[left], b.epsilons[right]
         arcs = 0
-        middle_a = begin_a + a.epsilons[left]
-        middle_b = begin_b + b.epsilons[right]
-        if middle_a > begin_a and moves[move + A_ALONE] >= 0:
+        if epsilons_a > 0 and moves[move + A_ALONE] >= 0:
             segments[made, 0] = begin_a
             segments[made, 1] = stay_b + right
-            segments[made, 2] = middle_a - begin_a
+            segments[made, 2] = epsilons_a
             segments[made, 3] = 1
             segments[made, 4] = moves[move + A_ALONE]
-            arcs += middle_a - begin_a
+            arcs += epsilons_a
             made += 1
-        if middle_b > begin_b:
-            if moves[move + B_ALONE] >= 0:
-                segments[made, 0] = stay_a + left
-                segments[made, 1] = begin_b
-                segments[made, 2] = 1
-                segments[made, 3] = middle_b - begin_b
-                segments[made, 4] = moves[move + B_ALONE]
-                arcs += middle_b - begin_b
-                made += 1
-            if middle_a > begin_a and moves[move + BOTH_EPSILON] >= 0:
-                segments[made, 0] = begin_a
-                segments[made, 1] = begin_b
-                segments[made, 2] = middle_a - begin_a
-                segments[made, 3] = middle_b - begin_b
-                segments[made, 4] = moves[move + BOTH_EPSILON]
-                arcs += (middle_a - begin_a) * (middle_b - begin_b)
-                made += 1
+        if epsilons_b > 0 and moves[move + B_ALONE] >= 0:
+            segments[made, 0] = stay_a + left
+            segments[made, 1] = begin_b
+            segments[made, 2] = 1
+            segments[made, 3] = epsilons_b
+            segments[made, 4] = moves[move + B_ALONE]
+            arcs += epsilons_b
+            made += 1
+        if epsilons_a > 0 and epsilons_b > 0 and moves[move + BOTH_EPSILON] >= 0:
+            segments[made, 0] = begin_a
+            segments[made, 1] = begin_b
+            segments[made, 2] = epsilons_a
+            segments[made, 3] = epsilons_b
+            segments[made, 4] = moves[move + BOTH_EPSILON]
+            arcs += np.int64(epsilons_a) * epsilons_b
+            made += 1
         f = moves[move + MATCH]
         for word in range(words if f >= 0 else 0):
             mask_a = a.mask[left * words + word]
             mask_b = b.mask[right * words + word]
+            rank_a = a.rank[left * words + word]
+            rank_b = b.rank[right * words + word]
             both = mask_a & mask_b
             while both:
                 rest = both & (both - ONE)
                 below = (both ^ rest) - ONE
                 both = rest
-                row_a = a.rank[left * words + word] + set_bits(mask_a & below)
-                row_b = b.rank[right * words + word] + set_bits(mask_b & below)
+                row_a = rank_a + set_bits(mask_a & below)
+                row_b = rank_b + set_bits(mask_b & below)
                 i, i_end = a.span[row_a, 0], a.span[row_a, 1]
                 j, j_end = b.span[row_b, 0], b.span[row_b, 1]
                 if exact:
@@ -184,7 +185,7 @@ def join(
                     segments[made, 2] = i_end - i
                     segments[made, 3] = j_end - j
                     segments[made, 4] = f
-                    arcs += (i_end - i) * (j_end - j)
+                    arcs += np.int64(i_end - i) * (j_end - j)
                     made += 1
                     continue
                 while i < i_end and j < j_end:
@@ -201,7 +202,7 @@ def join(
                         segments[made, 2] = next_i - i
                         segments[made, 3] = next_j - j
                         segments[made, 4] = f
-                        arcs += (next_i - i) * (next_j - j)
+                        arcs += np.int64(next_i - i) * (next_j - j)
                         made += 1
                         i, j = next_i, next_j
         offsets[state + 1] = offsets[state] + arcs
@@ -209,186 +210,393 @@ def join(
 
 
 @compiled
-def fill(
-    a: Any, b: Any, code: int, segments: Any, count: int, at: int, out: Any, targets: Any
-) -> None:
-    """Write the arcs of segments from position `at`, and the states they enter to `targets` from 0."""
-    mapped = len(out.from_a) > 0
-    slot = 0
-    for row in range(count):
-        i, j, m, n, f = (
-            segments[row, 0],
-            segments[row, 1],
-            segments[row, 2],
-            segments[row, 3],
-            segments[row, 4],
-        )
-        for left in range(i, i + m):
-            high = np.int64(a.nextstate[left]) << A_SHIFT | f
-            ilabel = a.outer[left]
-            weight = a.weight[left]
-            for right in range(j, j + n):
-                targets[slot] = high | np.int64(b.nextstate[right]) << F_BITS
-                out.ilabel[at] = ilabel
-                out.olabel[at] = b.outer[right]
-                out.weight[at] = times(code, weight, b.weight[right])
-                if mapped:
-                    out.from_a[at] = a.arc[left]
-                    out.from_b[at] = b.arc[right]
-                slot += 1
-                at += 1
+def some_arcs(segments: Any, row: int, count: int) -> tuple[int, int]:
+    """A batch of segments from `row` on: (the row behind it, its arcs)."""
+    arcs = 0
+    while row < count and arcs < BATCH_ARCS:
+        arcs += np.int64(segments[row, 2]) * segments[row, 3]
+        row += 1
+    return row, arcs
 
 
 @compiled
-def hashed(key: int) -> int:
+def pair(segments: Any, row: int, end: int, lefts: Any, rights: Any) -> None:
+    """Write out which arc of A (its position << 2 | f) pairs with which of B.
+
+    Most products are of one or two arcs; whole steps are written, past the end of a row, so that the
+    processor need not guess their lengths.
+    """
+    slot = 0
+    for at in range(row, end):
+        left = (segments[at, 0] << F_BITS) | segments[at, 4]
+        right = segments[at, 1]
+        width = segments[at, 3]
+        for _ in range(segments[at, 2]):
+            done = 0
+            while True:
+                for more in range(STEP):
+                    lefts[slot + done + more] = left
+                    rights[slot + done + more] = right + done + more
+                done += STEP
+                if done >= width:
+                    break
+            slot += width
+            left += 1 << F_BITS
+
+
+@compiled
+def write(
+    a: Any, b: Any, code: int, lefts: Any, rights: Any, count: int, at: int, out: Any, targets: Any
+) -> None:
+    """Write the arcs of pairs from position `at`, and the keys of the states that they enter."""
+    for slot in range(count):
+        out.ilabel[at + slot] = a.outer[lefts[slot] >> PAIR_F_BITS]
+    for slot in range(count):
+        out.olabel[at + slot] = b.outer[rights[slot]]
+    if code <= LOG:
+        for slot in range(count):
+            out.weight[at + slot] = a.weight[lefts[slot] >> PAIR_F_BITS] + b.weight[rights[slot]]
+    else:
+        for slot in range(count):
+            out.weight[at + slot] = a.weight[lefts[slot] >> PAIR_F_BITS] * b.weight[rights[slot]]
+    if len(out.from_a):
+        for slot in range(count):
+            out.from_a[at + slot] = a.arc[lefts[slot] >> PAIR_F_BITS]
+            out.from_b[at + slot] = b.arc[rights[slot]]
+    for slot in range(count):
+        targets[slot] = (
+            np.int64(a.nextstate[lefts[slot] >> PAIR_F_BITS]) << A_SHIFT
+            | np.int64(b.nextstate[rights[slot]]) << F_BITS
+            | np.int64(lefts[slot] & PAIR_F_MASK)
+        )
+
+
+@compiled
+def hashed(key: int) -> Any:
     """A 62-bit hash of a key."""
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    return np.int64((mixed ^ (mixed >> np.uint64(32))) & np.uint64(0x3FFFFFFFFFFFFFFF))
+    mixed = np.uint64(key)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return np.int64((mixed ^ (mixed >> np.uint64(32))) >> np.uint64(2))
+
+
+@compiled
+def place_of(table: Any, key: int) -> int:
+    """The place of a key in a dense table."""
+    pair = (key >> A_SHIFT) * table.states_b + ((key >> F_BITS) & B_MASK)
+    return pair * table.filters + (key & F_MASK)
+
+
+@compiled
+def slot_of(slots: Any, key: int) -> int:
+    """Where a key stands in a table of slots, or would."""
+    slot = hashed(key) & (len(slots) // 2 - 1)
+    block = slot & ~(BLOCK - 1)
+    while slots[2 * slot] != key and slots[2 * slot] >= 0:
+        slot = block | ((slot + 1) & (BLOCK - 1))
+    return slot
+
+
+@compiled
+def enter(table: Any, keys: Any, count: int) -> None:
+    """Put the first `count` keys and their numbers into an empty table."""
+    for state in range(count):
+        if len(table.dense):
+            table.dense[place_of(table, keys[state])] = state + 1
+        else:
+            slot = slot_of(table.slots, keys[state])
+            table.slots[2 * slot] = keys[state]
+            table.slots[2 * slot + 1] = state
 
 
 @compiled
 def number(
-    table: Any, targets: Any, count: int, keys: Any, known: int, limit: int, nextstate: Any, at: int
-) -> tuple[int, bool]:
-    """Number targets in order of first occurrence: (states known, whether all were numbered)."""
+    table: Any, targets: Any, count: int, keys: Any, known: int, limit: int, states: Any, at: int
+) -> int:
+    """Number targets in order of first occurrence, into states[at:]: how many states are known then.
+
+    Where that passes `limit`, the search must go back to before this batch; numbers given stay right.
+    """
     if len(table.dense):
+        if known + count > limit:
+            return number_few(table, targets, count, keys, known, limit, states, at)
         for slot in range(count):
             key = targets[slot]
-            a = key >> A_SHIFT
-            b = (key >> F_BITS) & B_MASK
-            place = (a * table.states_b + b) * table.filters + (key & F_MASK)
-            state = table.dense[place] - 1
-            if state < 0:
-                if known >= limit:
-                    return known, False
-                state = known
-                keys[known] = key
-                known += 1
-                table.dense[place] = known
-            nextstate[at + slot] = state
-        return known, True
-    wrap = len(table.slots) // 2 - 1
+            place = np.uint64(place_of(table, key))
+            state = table.dense[place]
+            # Without a branch, since nobody can guess it.
+            keys[known] = key
+            known += state == 0
+            state = np.int32(known) if state == 0 else state
+            table.dense[place] = state
+            states[at + slot] = state - 1
+        return known
     for slot in range(count):
         key = targets[slot]
-        place = hashed(key) & wrap
-        while table.slots[2 * place] != key and table.slots[2 * place] >= 0:
-            place = (place + 1) & wrap
-        if table.slots[2 * place] < 0:
+        at_key = slot_of(table.slots, key)
+        if table.slots[2 * at_key] < 0:
             if known >= limit:
-                return known, False
-            table.slots[2 * place] = key
-            table.slots[2 * place + 1] = known
+                return limit + 1
+            table.slots[2 * at_key] = key
+            table.slots[2 * at_key + 1] = known
             keys[known] = key
             known += 1
-        nextstate[at + slot] = table.slots[2 * place + 1]
-    return known, True
+        states[at + slot] = table.slots[2 * at_key + 1]
+    return known
+
+
+@compiled
+def number_few(
+    table: Any, targets: Any, count: int, keys: Any, known: int, limit: int, states: Any, at: int
+) -> int:
+    """`number` with a dense table when the limit is near."""
+    for slot in range(count):
+        place = place_of(table, targets[slot])
+        if table.dense[place] == 0:
+            if known >= limit:
+                return limit + 1
+            keys[known] = targets[slot]
+            known += 1
+            table.dense[place] = known
+        states[at + slot] = table.dense[place] - 1
+    return known
 
 
 @compiled
 def explore(
     a: Any,
     b: Any,
-    exact: bool,
-    moves: Any,
-    code: int,
+    plan: Any,
     table: Any,
     keys: Any,
     done: int,
     known: int,
+    wide: int,
     limit: int,
     arc_limit: int,
     offsets: Any,
     out: Any,
 ) -> tuple[int, int, int]:
-    """Expand states in order until none is left or a limit is met: (why, states done, states known)."""
-    most = 3
-    if len(a.inner) and len(b.inner):
-        most += min(np.diff(a.offsets).max(), np.diff(b.offsets).max())
-    segments = np.empty((max(most, BATCH_SEGMENTS), 5), a.span.dtype)
-    targets = np.empty(4 * BATCH_SEGMENTS, np.int64)
+    """Expand states in order, until none or at least `wide` wait or a limit is met.
+
+    Returns:
+        Why it came back; how many states were expanded; how many are known.
+    """
+    segments = np.empty((max(plan.longest, BATCH_SEGMENTS), 5), a.span.dtype)
+    lefts = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
+    rights = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
+    targets = np.empty(BATCH_ARCS, np.int64)
     while done < known:
+        if known - done >= wide:
+            return WIDE, done, known
         last = min(known, done + BATCH_STATES)
-        last, count = join(a, b, exact, moves, keys, done, last, offsets, segments)
-        begin, end = offsets[done], offsets[last]
-        if end > arc_limit:
+        last, count = join(a, b, plan.exact, plan.moves, keys, done, last, offsets, segments)
+        if offsets[last] > arc_limit:
             return FULL_ARCS, done, known
-        if end - begin > len(targets):
-            targets = np.empty(end - begin, np.int64)
-        fill(a, b, code, segments, count, begin, out, targets)
-        known, fitted = number(
-            table, targets, end - begin, keys, known, limit, out.nextstate, begin
-        )
-        if not fitted:
-            return FULL_STATES, done, known
+        row = 0
+        at = offsets[done]
+        while row < count:
+            end, arcs = some_arcs(segments, row, count)
+            if arcs > len(targets):
+                lefts = np.empty(arcs + STEP, plan.pairs.dtype)
+                rights = np.empty(arcs + STEP, plan.pairs.dtype)
+                targets = np.empty(arcs, np.int64)
+            pair(segments, row, end, lefts, rights)
+            write(a, b, plan.code, lefts, rights, arcs, at, out, targets)
+            found = number(table, targets, arcs, keys, known, limit, out.nextstate, at)
+            if found > limit:
+                return FULL_STATES, done, limit
+            known = found
+            row = end
+            at += arcs
         done = last
     return DONE, done, known
 
 
+# --- the same steps for one part of a wave, which threads work on together ---------------------------
+
+
 @compiled
-def final_weights(a: Any, b: Any, code: int, keys: Any, states: int, zero: float) -> Any:
-    """The final weight of each state, from those of the states that it is made of."""
-    final = np.empty(states, a.final.dtype)
-    for state in range(states):
+def join_part(
+    a: Any, b: Any, plan: Any, keys: Any, first: int, last: int, segments: Any
+) -> tuple[Any, int, Any]:
+    """`join` for all of these states: segments (a longer array if need be), their count, offsets from 0."""
+    offsets = np.zeros(last - first + 1, np.int64)
+    done = count = 0
+    while True:
+        done, made = join(
+            a,
+            b,
+            plan.exact,
+            plan.moves,
+            keys[first:last],
+            done,
+            last - first,
+            offsets,
+            segments[count:],
+        )
+        count += made
+        if done == last - first:
+            return segments, count, offsets
+        longer = np.empty((2 * len(segments) + plan.longest, 5), segments.dtype)
+        longer[:count] = segments[:count]
+        segments = longer
+
+
+@compiled
+def write_part(
+    a: Any, b: Any, plan: Any, table: Any, segments: Any, count: int, at: int, arcs: int, out: Any
+) -> Any:
+    """Write the arcs of segments from position `at`: the keys of states that are not in the table yet.
+
+    Arcs into those have nextstate -1; there is one key for each, in their order.
+    """
+    lefts = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
+    rights = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
+    targets = np.empty(BATCH_ARCS, np.int64)
+    unknown = np.empty(arcs + 1, np.int64)
+    new = row = 0
+    while row < count:
+        end, arcs = some_arcs(segments, row, count)
+        if arcs > len(targets):
+            lefts = np.empty(arcs + STEP, plan.pairs.dtype)
+            rights = np.empty(arcs + STEP, plan.pairs.dtype)
+            targets = np.empty(arcs, np.int64)
+        pair(segments, row, end, lefts, rights)
+        write(a, b, plan.code, lefts, rights, arcs, at, out, targets)
+        for slot in range(arcs):
+            state = state_of(table, targets[slot])
+            out.nextstate[at + slot] = state
+            unknown[new] = targets[slot]
+            new += state < 0
+        row = end
+        at += arcs
+    return unknown[:new]
+
+
+@compiled
+def state_of(table: Any, key: int) -> Any:
+    """The number of a state; -1 if it has none."""
+    if len(table.dense):
+        return np.int64(table.dense[np.uint64(place_of(table, key))]) - 1
+    slot = slot_of(table.slots, key)
+    return np.int64(-1) if table.slots[2 * slot] < 0 else table.slots[2 * slot + 1]
+
+
+@compiled
+def claim(table: Any, unknown: Any, owner: int, owners: int, first: Any) -> None:
+    """Enter the keys whose part of the table this owner has, and mark where each stands first."""
+    for at in range(len(unknown)):
+        key = unknown[at]
+        if len(table.dense):
+            place = place_of(table, key)
+            if (((place // LINE) & 0xFFFF) * owners) >> 16 != owner:
+                continue
+            first[at] = table.dense[place] == 0
+            table.dense[place] = PENDING
+        else:
+            block = (hashed(key) & (len(table.slots) // 2 - 1)) // BLOCK
+            if ((block & 0xFFFF) * owners) >> 16 != owner:
+                continue
+            slot = slot_of(table.slots, key)
+            first[at] = table.slots[2 * slot] < 0
+            table.slots[2 * slot] = key
+
+
+@compiled
+def settle(
+    table: Any, unknown: Any, first: Any, begin: int, end: int, keys: Any, known: int
+) -> None:
+    """Number the first occurrences in begin:end, from `known` on."""
+    for at in range(begin, end):
+        if first[at]:
+            key = unknown[at]
+            keys[known] = key
+            if len(table.dense):
+                table.dense[place_of(table, key)] = known + 1
+            else:
+                table.slots[2 * slot_of(table.slots, key) + 1] = known
+            known += 1
+
+
+@compiled
+def resolve(table: Any, unknown: Any, states: Any, begin: int, end: int) -> None:
+    """Fill in the states that `write_part` did not know."""
+    new = 0
+    for at in range(begin, end):
+        if states[at] < 0:
+            states[at] = state_of(table, unknown[new])
+            new += 1
+
+
+# --- trimming ----------------------------------------------------------------------------------------
+
+
+@compiled
+def final_weights(
+    a: Any, b: Any, code: int, zero: float, keys: Any, begin: int, end: int, final: Any, alive: Any
+) -> None:
+    """Final weights of states begin:end, from those that they are made of, and whether they are final."""
+    for state in range(begin, end):
         left = a.final[keys[state] >> A_SHIFT]
         right = b.final[(keys[state] >> F_BITS) & B_MASK]
         final[state] = zero
         if left != zero and right != zero:
             final[state] = times(code, left, right)
-    return final
+        alive[state] = final[state] != zero
 
 
 @compiled
-def sweep(offsets: Any, nextstate: Any, alive: Any) -> int:
-    """Mark states with an arc into a marked one, from the last state to the first: how many were."""
-    marked = 0
-    for state in range(len(alive) - 1, -1, -1):
+def sweep(offsets: Any, nextstate: Any, begin: int, end: int, alive: Any) -> None:
+    """Mark those of states begin:end, the last first, that have an arc into a marked state."""
+    for state in range(end - 1, begin - 1, -1):
         if alive[state]:
             continue
         for arc in range(offsets[state], offsets[state + 1]):
             if alive[nextstate[arc]]:
                 alive[state] = True
-                marked += 1
                 break
-    return marked
 
 
 @compiled
-def compact(offsets: Any, out: Any, alive: Any, renumbered: Any) -> int:
-    """Keep the arcs between marked states, moved down in place, states renumbered: how many are kept."""
-    mapped = len(out.from_a) > 0
-    kept = 0
-    states = 0
+def renumber(alive: Any) -> tuple[int, Any]:
+    """How many states are marked, and their new numbers, -1 for the others."""
+    number = np.empty(len(alive), np.int32)
+    count = 0
     for state in range(len(alive)):
-        begin, end = offsets[state], offsets[state + 1]
-        if not alive[state]:
-            continue
-        offsets[states] = kept
-        for arc in range(begin, end):
-            if alive[out.nextstate[arc]]:
-                out.ilabel[kept] = out.ilabel[arc]
-                out.olabel[kept] = out.olabel[arc]
-                out.weight[kept] = out.weight[arc]
-                out.nextstate[kept] = renumbered[out.nextstate[arc]]
-                if mapped:
-                    out.from_a[kept] = out.from_a[arc]
-                    out.from_b[kept] = out.from_b[arc]
-                kept += 1
-        states += 1
-    offsets[states] = kept
-    return kept
+        number[state] = count if alive[state] else -1
+        count += alive[state]
+    return count, number
 
 
 @compiled
-def rehashed(slots: Any) -> Any:
-    """The same table with twice the slots."""
-    wider = np.full(2 * len(slots), -1, np.int64)
-    wrap = len(slots) - 1
-    for old in range(0, len(slots), 2):
-        key = slots[old]
-        if key >= 0:
-            place = hashed(key) & wrap
-            while wider[2 * place] >= 0:
-                place = (place + 1) & wrap
-            wider[2 * place] = key
-            wider[2 * place + 1] = slots[old + 1]
-    return wider
+def compact(offsets: Any, out: Any, renumbered: Any, first: int, last: int, kept_to: Any) -> int:
+    """Keep the arcs between marked states of those that leave first:last, moved together in place.
+
+    kept_to[s + 1] is set to how many arcs the states up to s, new numbers, have kept; returns how many.
+    """
+    mapped = len(out.from_a) > 0
+    begin = offsets[first]
+    kept = begin
+    for state in range(first, last):
+        if renumbered[state] < 0:
+            continue
+        for arc in range(offsets[state], offsets[state + 1]):
+            target = renumbered[out.nextstate[arc]]
+            out.ilabel[kept] = out.ilabel[arc]
+            out.olabel[kept] = out.olabel[arc]
+            out.weight[kept] = out.weight[arc]
+            out.nextstate[kept] = target
+            if mapped:
+                out.from_a[kept] = out.from_a[arc]
+                out.from_b[kept] = out.from_b[arc]
+            kept += target >= 0
+        kept_to[renumbered[state] + 1] = kept - begin
+    return kept - begin
+
+
+@compiled
+def move_down(values: Any, source: int, target: int, count: int) -> None:
+    """Move values to a lower position in place; the two ranges may overlap."""
+    for at in range(count):
+        values[target + at] = values[source + at]

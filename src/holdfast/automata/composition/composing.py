@@ -16,9 +16,10 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
-from holdfast.automata.composition.exploring import Exploration, explored
+from holdfast.automata.composition.exploring import Search, Workers
 from holdfast.automata.composition.filters import FilterName
-from holdfast.automata.composition.trimming import trimmed
+from holdfast.automata.composition.memory import available_bytes
+from holdfast.automata.composition.trimming import Found, finished
 from holdfast.automata.fst import Fst
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError
@@ -103,17 +104,11 @@ def compose(
                 a, b, connect, filter, device, return_arc_map=True, max_states=max_states
             )
         return compose_on_device(a, b, connect, filter, device, max_states=max_states)
-    found = explored(
-        a,
-        b,
-        filter,
-        threads,
-        mapped=return_arc_map,
-        max_states=max_states,
-        memory_bytes=memory_bytes,
-    )
-    if connect:
-        found = trimmed(found, a.semiring.zero)
+    memory = available_bytes() if memory_bytes is None else memory_bytes
+    with Workers(threads) as workers:
+        search = Search(a, b, filter, mapped=return_arc_map, max_states=max_states, memory=memory)
+        search.run(workers)
+        found = finished(search, a.semiring.zero, connect, workers)
     machine = _machine(a, b, found)
     return (machine, ArcMap(found.arcs.from_a, found.arcs.from_b)) if return_arc_map else machine
 
@@ -136,6 +131,8 @@ def check_composable(a: Fst, b: Fst) -> None:
 
 
 def _check_symbols(left: SymbolTable, right: SymbolTable) -> None:
+    if left is right or left.symbols == right.symbols:
+        return
     for label, symbol in left:
         if right.symbols.get(label) != symbol:
             raise _different(label, repr(symbol), repr(right.symbols.get(label)))
@@ -154,15 +151,16 @@ def _different(label: int, left: str, right: str) -> InputError:
     )
 
 
-def _machine(a: Fst, b: Fst, found: Exploration) -> Fst:
-    if found.states == 0:
+def _machine(a: Fst, b: Fst, found: Found) -> Fst:
+    if not len(found.final):
         return Fst.empty(a.semiring, a.isymbols, b.osymbols)
+    arcs = found.arcs
     return Fst(
         found.offsets,
-        found.arcs.ilabel,
-        found.arcs.olabel,
-        found.arcs.nextstate,
-        found.arcs.weight,
+        arcs.ilabel,
+        arcs.olabel,
+        arcs.nextstate,
+        arcs.weight,
         found.final,
         0,
         a.semiring,

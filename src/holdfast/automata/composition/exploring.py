@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata.composition import _kernels as kernels
-from holdfast.automata.composition.filters import (
-    FilterName,
-    transitions,
-)
-from holdfast.automata.composition.matching import Side, sides
-from holdfast.automata.composition.memory import available_bytes, refuse_memory
+from holdfast.automata.composition.filters import FilterName
+from holdfast.automata.composition.matching import Side, planned
+from holdfast.automata.composition.memory import refuse_memory
+from holdfast.automata.composition.tables import first_table, wider_table
 from holdfast.automata.fst import I32, I64, Fst, Weights
 from holdfast.errors import LimitError
 
-# A table with a place for every pair of states is used up to this many bytes, and up to this share of
-# the memory allowed; beyond it, states are hashed.
-DENSE_BYTES = 2 << 30
-DENSE_SHARE = 8
-# A hash table is at most this full.
-LOAD = 0.5
-FIRST_SLOTS = 1 << 16
-# Keys hold a state of A, one of B and one of the filter in 64 bits.
-MOST_STATES = 1 << 30
+# Threads share the work where at least so many states wait; they take about so many arcs at a time,
+# in so many parts for each thread.
+WIDE_STATES = 8192
+WAVE_ARCS = 1 << 20
+PARTS = 4
+# Small compositions stay in small arrays.
+FIRST_ARCS = 1 << 14
+FIRST_STATES = 1 << 11
 
 
 class Arcs(NamedTuple):
-    """Arrays of arcs of the result, as long as there might be arcs; memory is taken as they are written."""
+    """Arrays of arcs of the result, with room for more; memory is taken as they are written."""
 
     ilabel: I32
     olabel: I32
@@ -40,97 +40,281 @@ class Arcs(NamedTuple):
     from_b: npt.NDArray[Any]
 
 
-class Table(NamedTuple):
-    """State of the composition -> its number: `dense`, or if that is empty, `slots`."""
+class Workers:
+    """Threads that work on parts of a range; one thread works without a pool."""
 
-    dense: I32
-    """[V of A * V of B * filter states] one more than the number; 0 if it has none."""
-    states_b: int
-    filters: int
-    slots: I64
-    """[slots * 2] key and number by turns, open addressing; key -1 where none is."""
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool:
+            self._pool.shutdown()
+
+    def each(self, work: Callable[..., Any], *given: Iterable[Any]) -> list[Any]:
+        """What `work` makes of each."""
+        return list((self._pool.map if self._pool else map)(work, *given))
+
+    def parts(self, begin: int, end: int) -> list[tuple[int, int]]:
+        """A range cut into parts of equal length."""
+        count = PARTS * self.threads if self._pool else 1
+        return list(pairwise(begin + (end - begin) * part // count for part in range(count + 1)))
 
 
-class Exploration(NamedTuple):
-    """What a search found."""
+class Search:
+    """A breadth-first search through the states of a composition.
 
-    states: int
-    offsets: I64
-    """[states + 1]"""
-    arcs: Arcs
-    final: Weights
-    """[states]"""
+    Attributes:
+        known: how many states have been found.
+        done: how many of them have been expanded.
+        keys: [known] what the states are made of, with room for more.
+        offsets: [done + 1] where the arcs of the expanded ones begin, with room for more.
+        arcs: their arcs, with room for more.
+    """
 
+    def __init__(
+        self,
+        a: Fst,
+        b: Fst,
+        filter: FilterName,
+        *,
+        mapped: bool,
+        max_states: int | None,
+        memory: int,
+    ) -> None:
+        self.left, self.right, self.plan = planned(a, b, filter, mapped)
+        self.max_states = max_states
+        self.memory = memory
+        self.places = a.num_states * b.num_states * self.plan.filters
+        self.table = first_table(b.num_states, self.plan.filters)
+        self.keys = np.empty(FIRST_STATES + 1, np.int64)
+        self.offsets = np.zeros(FIRST_STATES + 2, np.int64)
+        self.arcs = _room(FIRST_ARCS, self.left, self.right, mapped)
+        self.arc_bytes = sum(array[:1].nbytes for array in self.arcs)
+        # Key, offset, final weight, and while it is trimmed, a mark, a number, another offset less the key.
+        self.state_bytes = 21 + a.final.dtype.itemsize
+        self.done = self.known = 0
+        self._spare: list[npt.NDArray[Any]] = []
+        if a.num_states and b.num_states:
+            start = np.array([(a.start << kernels.A_SHIFT) | (b.start << kernels.F_BITS)])
+            none = np.empty(1, np.int32)
+            self.known = kernels.number(self.table, start, 1, self.keys, 0, 1, none, 0)
+            self._check_states(self.known)
 
-def explored(
-    a: Fst,
-    b: Fst,
-    filter: FilterName,
-    threads: int,
-    *,
-    mapped: bool,
-    max_states: int | None,
-    memory_bytes: int | None,
-    dense_bytes: int = DENSE_BYTES,
-) -> Exploration:
-    """All states of the composition that the start reaches, numbered breadth first, and their arcs."""
-    memory = available_bytes() if memory_bytes is None else memory_bytes
-    moves = transitions(filter)
-    left, right, buckets = sides(a, b, mapped)
-    pairs = a.num_states * b.num_states * moves.shape[2]
-    most_states = min(pairs, 2**31 - 1, memory // 16 + 1)
-    most_arcs = memory // 16 + 1
-    arcs = _room(most_arcs, left, right, mapped)
-    keys = np.empty(most_states + 1, np.int64)
-    offsets = np.empty(most_states + 2, np.int64)
-    table = _table(pairs, b.num_states, moves.shape[2], min(dense_bytes, memory // DENSE_SHARE))
-    offsets[0] = 0
-    flat = np.zeros((3, 3, 4, 4), np.int8)
-    flat[:, :, : moves.shape[2]] = moves
-    flat = flat.reshape(-1)
-    exact = buckets.shift == 0
-    code = a.semiring.code
-    done = known = 0
-    if a.num_states and b.num_states:
-        start = np.array([a.start << kernels.A_SHIFT | b.start << kernels.F_BITS], np.int64)
-        known, _ = kernels.number(table, start, 1, keys, 0, 1, np.empty(1, np.int32), 0)
-    while True:
-        limit = most_states if max_states is None else min(most_states, max_states)
-        if not len(table.dense):
-            limit = min(limit, int(LOAD * (len(table.slots) // 2)))
-        why, done, known = kernels.explore(
-            left,
-            right,
-            exact,
-            flat,
-            code,
-            table,
-            keys,
-            done,
-            known,
-            limit,
-            most_arcs,
-            offsets,
-            arcs,
+    def run(self, workers: Workers) -> None:
+        """Expand all states that the start reaches.
+
+        Raises:
+            LimitError: if that passes a limit.
+        """
+        wide = WIDE_STATES if workers.threads > 1 else 2**62
+        while self.done < self.known:
+            before = (self.done, self.known)
+            why = self._expand(wide)
+            if why == kernels.WIDE:
+                self._expand_wave(workers)
+            elif why != kernels.DONE:
+                self._make_room(why, stuck=before == (self.done, self.known))
+
+    def _expand(self, wide: int) -> int:
+        why, self.done, self.known = kernels.explore(
+            self.left,
+            self.right,
+            self.plan,
+            self.table,
+            self.keys,
+            self.done,
+            self.known,
+            wide,
+            self._state_limit(),
+            self._arc_limit(),
+            self.offsets,
+            self.arcs,
         )
-        if why == kernels.DONE:
-            break
-        if max_states is not None and known >= max_states:
+        return int(why)
+
+    # --- one wave, shared by threads ---------------------------------------------------------------
+
+    def _expand_wave(self, workers: Workers) -> None:
+        """Expand many states at once; the same arcs and numbers as one after the other."""
+        joined = self._join_wave(workers)
+        ends = list(accumulate((part.arcs for part in joined), initial=self._arcs_done))
+        if ends[-1] > self._arc_limit():
+            self._make_room(kernels.FULL_ARCS, stuck=True)
+            return
+        unknown = workers.each(self._write_part, joined, ends)
+        self._number_wave(workers, np.concatenate(unknown))
+        workers.each(
+            lambda keys, begin, end: kernels.resolve(
+                self.table, keys, self.arcs.nextstate, begin, end
+            ),
+            unknown,
+            ends[:-1],
+            ends[1:],
+        )
+        self.done = joined[-1].last
+
+    def _join_wave(self, workers: Workers) -> list[JoinedPart]:
+        """The next states in parts, as many as make about `WAVE_ARCS` arcs."""
+        arcs_a_state = max(self._arcs_done // max(self.done, 1), 1)
+        last = min(self.known, self.done + max(WAVE_ARCS // arcs_a_state, workers.threads))
+        parts = workers.parts(self.done, last)
+        while len(self._spare) < len(parts):
+            self._spare.append(np.empty((self.plan.longest, 5), self.left.span.dtype))
+        joined = workers.each(self._join_part, range(len(parts)), parts)
+        kept = joined[:1]
+        for part in joined[1:]:  # the guess may have been far too low
+            if sum(one.arcs for one in kept) > 4 * WAVE_ARCS:
+                break
+            kept.append(part)
+        return kept
+
+    def _join_part(self, at: int, part: tuple[int, int]) -> JoinedPart:
+        first, last = part
+        segments, count, offsets = kernels.join_part(
+            self.left, self.right, self.plan, self.keys, first, last, self._spare[at]
+        )
+        self._spare[at] = segments
+        return JoinedPart(first, last, segments, count, offsets)
+
+    def _write_part(self, part: JoinedPart, begin: int) -> I64:
+        self.offsets[part.first + 1 : part.last + 1] = begin + part.offsets[1:]
+        unknown: I64 = kernels.write_part(
+            self.left,
+            self.right,
+            self.plan,
+            self.table,
+            part.segments,
+            part.made,
+            begin,
+            part.arcs,
+            self.arcs,
+        )
+        return unknown
+
+    def _number_wave(self, workers: Workers, unknown: I64) -> None:
+        """Number the states that a wave has found, in order of first occurrence."""
+        self._make_room_for_states(self.known + len(unknown))
+        first = np.zeros(len(unknown), np.bool_)
+        workers.each(
+            lambda owner: kernels.claim(self.table, unknown, owner, workers.threads, first),
+            range(workers.threads),
+        )
+        parts = workers.parts(0, len(unknown))
+        new = [int(np.count_nonzero(first[begin:end])) for begin, end in parts]
+        self._check_states(self.known + sum(new))
+        workers.each(
+            lambda part, known: kernels.settle(
+                self.table, unknown, first, part[0], part[1], self.keys, known
+            ),
+            parts,
+            accumulate(new, initial=self.known),
+        )
+        self.known += sum(new)
+
+    # --- limits ------------------------------------------------------------------------------------
+
+    @property
+    def _arcs_done(self) -> int:
+        return int(self.offsets[self.done])
+
+    @property
+    def _used(self) -> int:
+        """Bytes taken by what has been found."""
+        arcs = self._arcs_done * self.arc_bytes
+        return arcs + self.known * self.state_bytes + self.table.nbytes
+
+    def _arc_limit(self) -> int:
+        # Arcs may take half of what is left, so that states can grow as well until the next look.
+        share = max(self.memory - self._used, 0) // 2 // self.arc_bytes
+        return min(len(self.arcs.ilabel), self._arcs_done + share)
+
+    def _state_limit(self) -> int:
+        share = max(self.memory - self._used, 0) // 2 // self.state_bytes
+        limit = min(len(self.keys) - 1, self.table.most_states, self.known + share)
+        return limit if self.max_states is None else min(limit, self.max_states)
+
+    def _make_room(self, why: int, stuck: bool) -> None:
+        """Let the search go on after it met a limit, if it may."""
+        room = len(self.arcs.ilabel)
+        if why == kernels.FULL_ARCS and self._arc_limit() == room and self._room_allowed > room:
+            longer: list[Any] = [
+                self._longer(array, self._room_allowed) if len(array) else array
+                for array in self.arcs
+            ]
+            self.arcs = Arcs(*longer)
+        elif why == kernels.FULL_STATES and self.known == self.max_states:
+            self._check_states(self.known + 1)
+        elif why == kernels.FULL_STATES and self.known >= min(
+            len(self.keys) - 1, self.table.most_states
+        ):
+            self._make_room_for_states(self.known + 1)
+        elif stuck:
+            raise self._refusal()
+
+    @property
+    def _room_allowed(self) -> int:
+        return self.memory // self.arc_bytes
+
+    def _make_room_for_states(self, wanted: int) -> None:
+        if wanted >= len(self.keys):
+            allowed = min(self.memory // self.state_bytes, self.places)
+            if wanted > max(allowed, self.known + 1):
+                allowed = wanted  # an estimate from above; what is found will be checked
+            self.keys = self._longer(self.keys, allowed + 1)
+            self.offsets = self._longer(self.offsets, allowed + 2)
+        if wanted > self.table.most_states:
+            self.table = wider_table(
+                self.table, self.places, self.keys, self.known, wanted, self.memory
+            )
+        if self._used > self.memory:
+            raise self._refusal()
+
+    def _longer(self, array: npt.NDArray[Any], wanted: int) -> npt.NDArray[Any]:
+        """A longer array; where the system does not lend what it may not get back, a bit longer."""
+        while True:
+            try:
+                made = np.empty(wanted, array.dtype)
+            except MemoryError:
+                if wanted <= 2 * len(array):
+                    raise self._refusal() from None
+                wanted = max(wanted // 2, 2 * len(array))
+                continue
+            made[: len(array)] = array
+            return made
+
+    def _check_states(self, count: int) -> None:
+        if self.max_states is not None and count > self.max_states:
             raise LimitError(
                 "the composition has too many states",
-                needed=f"more than {known} states",
-                allowed=f"{max_states} states",
-                remedy="raise max_states, compose lazily or with a beam",
+                needed=f"more than {self.max_states:,} states",
+                allowed=f"{self.max_states:,} states",
+                remedy="raise max_states, or compose with a beam or on demand",
             )
-        if why == kernels.FULL_STATES and known < most_states:
-            table = table._replace(slots=kernels.rehashed(table.slots))
-            continue
-        used = sum(array[:1].nbytes for array in arcs) * int(offsets[done]) + 20 * known
-        raise refuse_memory(used, memory, f"{known} states found, {done} of them expanded")
-    final = kernels.final_weights(left, right, code, keys, known, a.semiring.zero)
-    return Exploration(
-        known, offsets[: known + 1], Arcs(*(x[: offsets[known]] for x in arcs)), final
-    )
+
+    def _refusal(self) -> LimitError:
+        reached = f"{self.known:,} states found, {self.done:,} of them expanded"
+        return refuse_memory(max(self._used, self.memory), self.memory, reached)
+
+
+class JoinedPart(NamedTuple):
+    """What a part of the states of a wave pairs."""
+
+    first: int
+    last: int
+    segments: npt.NDArray[Any]
+    """[>= made, 5] see `_kernels.join`."""
+    made: int
+    offsets: I64
+    """[last - first + 1] from 0."""
+
+    @property
+    def arcs(self) -> int:
+        """How many arcs leave these states."""
+        return int(self.offsets[-1])
 
 
 def _room(count: int, left: Side, right: Side, mapped: bool) -> Arcs:
@@ -143,9 +327,3 @@ def _room(count: int, left: Side, right: Side, mapped: bool) -> Arcs:
         np.empty(maps, left.arc.dtype),
         np.empty(maps, right.arc.dtype),
     )
-
-
-def _table(pairs: int, states_b: int, filters: int, budget: int) -> Table:
-    if pairs * 4 <= budget:
-        return Table(np.zeros(pairs, np.int32), states_b, filters, np.empty(0, np.int64))
-    return Table(np.empty(0, np.int32), states_b, filters, np.full(2 * FIRST_SLOTS, -1, np.int64))

@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata.composition import _kernels as kernels
-from holdfast.automata.composition.filters import kinds
-from holdfast.automata.fst import I32, I64, Fst, SortedView, Weights
+from holdfast.automata.composition.filters import (
+    A_ALONE,
+    B_ALONE,
+    BLOCKED,
+    BOTH_EPSILON,
+    KINDS,
+    MATCH,
+    MOVES,
+    ONLY,
+    SOME,
+    FilterName,
+    kinds,
+    transitions,
+)
+from holdfast.automata.fst import I32, I64, Fst, Weights
+
+LabelSide = Literal["ilabel", "olabel"]
 
 WORD = 64
-# A table from label to bucket is used up to this many labels more than there are arcs.
-SPARE_LABELS = 1 << 22
+# Positions of arcs are held in 32 bits together with a state of the filter up to here.
+MOST_SMALL = 1 << 29
 
 
 class Buckets(NamedTuple):
-    """The labels that both machines have, spread in ascending order over the bits of a state's mask."""
+    """How labels are spread over the bits of a state's mask: label l is in bucket (l - 1) >> shift."""
 
-    labels: I32
-    """[K] the common labels but epsilon, ascending."""
     words: int
-    """Words of 64 bits in a state's mask."""
+    """Words of 64 bits in a mask."""
     shift: int
-    """Bucket = position in `labels` >> shift; 0 means that a bucket holds a single label."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether a bucket holds a single label."""
+        return self.shift == 0
 
 
 class Side(NamedTuple):
@@ -60,74 +78,135 @@ class Side(NamedTuple):
     """[buckets in use, 2] the first arc of a state in a bucket, and one past the last."""
 
 
+# What was prepared of a machine stays as long as the machine does: lexicons are composed again and again.
+_prepared: WeakKeyDictionary[Fst, dict[Any, Any]] = WeakKeyDictionary()
+
+
 def sides(a: Fst, b: Fst, mapped: bool) -> tuple[Side, Side, Buckets]:
-    """Both machines, prepared to be matched: A by its output labels, B by its input labels."""
-    left, right = a.by_olabel, b.by_ilabel
-    buckets = common_buckets(left.label, right.label)
-    return _side(a, left, buckets, mapped), _side(b, right, buckets, mapped), buckets
+    """Both machines, prepared to be matched: A by its output labels, B by its input labels.
+
+    Args:
+        a: A.
+        b: B.
+        mapped: whether the sides must know the positions of their arcs in the machines.
+    """
+    buckets = _buckets(min(_highest_label(a, "olabel"), _highest_label(b, "ilabel")))
+    small = all(machine.num_arcs + machine.num_states < MOST_SMALL for machine in (a, b))
+    position = np.int32 if small else np.int64
+    return (
+        _side(a, "olabel", buckets, position, mapped),
+        _side(b, "ilabel", buckets, position, mapped),
+        buckets,
+    )
 
 
-def common_buckets(left: I32, right: I32) -> Buckets:
-    """The labels that occur on both sides, and how masks hold them."""
-    labels = _common(left, right)
-    if len(labels) <= 2 * WORD:
-        return Buckets(labels, 1 if len(labels) <= WORD else 2, 0)
-    shift = 0
-    while (len(labels) - 1) >> shift >= WORD:
-        shift += 1
-    return Buckets(labels, 1, shift)
+class Plan(NamedTuple):
+    """What the steps of a composition must know beside its sides."""
+
+    exact: bool
+    """Whether a bucket holds a single label."""
+    moves: npt.NDArray[np.int8]
+    """[KINDS * KINDS * 4 * MOVES] the filter's transitions."""
+    code: int
+    """Of the semiring."""
+    longest: int
+    """How many segments one state can have."""
+    filters: int
+    """How many states of the filter can be reached."""
+    pairs: npt.NDArray[Any]
+    """Empty; of the type that holds the position of an arc and a state of the filter."""
 
 
-def _common(left: I32, right: I32) -> I32:
-    if not len(left) or not len(right):
-        return np.empty(0, np.int32)
-    size = min(int(left.max()), int(right.max())) + 1
-    if size > len(left) + len(right) + SPARE_LABELS:
-        common = np.intersect1d(left, right)
-        return common[common != 0]
-    seen = kernels.labels_seen(left, size)
-    seen &= kernels.labels_seen(right, size)
-    seen[0] = False
-    return np.flatnonzero(seen).astype(np.int32)
+def planned(a: Fst, b: Fst, filter: FilterName, mapped: bool) -> tuple[Side, Side, Plan]:
+    """Both machines, and how they are to be matched under a filter."""
+    left, right, buckets = sides(a, b, mapped)
+    table = transitions(filter)
+    moves = np.full((KINDS, KINDS, 1 << kernels.F_BITS, MOVES), BLOCKED, np.int8)
+    moves[:, :, : table.shape[2]] = table
+    plan = Plan(
+        buckets.exact,
+        moves.ravel(),
+        a.semiring.code,
+        3 + min(_most_arcs(a), _most_arcs(b)),
+        _filter_states(table, left, right),
+        np.empty(0, np.uint32 if left.span.dtype == np.int32 else np.uint64),
+    )
+    return left, right, plan
 
 
-def _side(machine: Fst, view: SortedView, buckets: Buckets, mapped: bool) -> Side:
-    bucket = _bucket_of_arcs(view.label, buckets)
-    small = machine.num_arcs < 2**31 - 1
-    mask, rank, span = kernels.index(machine.offsets, bucket, buckets.words)
+def _filter_states(table: npt.NDArray[np.int8], left: Side, right: Side) -> int:
+    """How many states of the filter these machines can reach."""
+    known_a = np.flatnonzero(np.bincount(left.kind, minlength=KINDS))
+    known_b = np.flatnonzero(np.bincount(right.kind, minlength=KINDS))
+    possible = [MATCH]
+    if SOME in known_a or ONLY in known_a:
+        possible.append(A_ALONE)
+    if SOME in known_b or ONLY in known_b:
+        possible.append(B_ALONE)
+    if len(possible) == 3:
+        possible.append(BOTH_EPSILON)
+    seen = 1
+    while True:
+        targets = table[np.ix_(known_a, known_b, np.arange(seen), np.array(possible))]
+        reached = max(seen, int(targets.max(initial=0)) + 1)
+        if reached == seen:
+            return seen
+        seen = reached
+
+
+def _buckets(highest: int) -> Buckets:
+    if highest <= 2 * WORD:
+        return Buckets(1 if highest <= WORD else 2, 0)
+    return Buckets(1, ((highest - 1) // WORD).bit_length())
+
+
+def _highest_label(machine: Fst, by: LabelSide) -> int:
+    known = _prepared.setdefault(machine, {})
+    if by not in known:
+        known[by] = int(getattr(machine, by).max(initial=0))
+    return int(known[by])
+
+
+def _most_arcs(machine: Fst) -> int:
+    """The most arcs that leave one state."""
+    known = _prepared.setdefault(machine, {})
+    if "degree" not in known:
+        known["degree"] = int(np.diff(machine.offsets).max(initial=0))
+    return int(known["degree"])
+
+
+def _side(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapped: bool) -> Side:
+    known = _prepared.setdefault(machine, {})
+    wanted = (by, buckets, position, mapped)
+    if wanted not in known:
+        known[wanted] = _prepare(machine, *wanted)
+    made: Side = known[wanted]
+    return made
+
+
+def _prepare(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapped: bool) -> Side:
+    view = machine.by_ilabel if by == "ilabel" else machine.by_olabel
+    span: npt.NDArray[Any] = np.empty((machine.num_arcs, 2), position)
+    mask, rank, used = kernels.index(
+        machine.offsets, view.epsilons, view.label, buckets.words, buckets.shift, span
+    )
     stays = np.arange(machine.num_states, dtype=np.int32)
     none = np.zeros(machine.num_states, np.int32)
-    position = np.int32 if small else np.int64
+    one = np.full(machine.num_states, machine.semiring.one, view.weight.dtype)
+    arc: npt.NDArray[Any] = np.empty(0, position)
+    if mapped:
+        arc = np.concatenate([view.arc, none - 1], dtype=position, casting="same_kind")
     return Side(
         view.label,
         np.concatenate([view.other, none]),
         np.concatenate([view.nextstate, stays]),
-        np.concatenate(
-            [view.weight, np.full(machine.num_states, machine.semiring.one, view.weight.dtype)]
-        ),
-        np.concatenate([view.arc.astype(position), none.astype(position) - 1])
-        if mapped
-        else np.empty(0, position),
+        np.concatenate([view.weight, one]),
+        arc,
         machine.offsets,
         view.epsilons,
         kinds(machine.offsets, view.epsilons, machine.final, machine.semiring.zero),
         machine.final,
         mask,
         rank,
-        span.astype(position),
+        span[:used],
     )
-
-
-def _bucket_of_arcs(label: I32, buckets: Buckets) -> I32:
-    """[E] the bucket of each arc, -1 for labels that cannot match."""
-    labels = buckets.labels
-    if not len(labels):
-        return np.full(len(label), -1, np.int32)
-    rank = np.arange(len(labels), dtype=np.int32) >> buckets.shift
-    highest = int(labels[-1])
-    if highest <= len(label) + SPARE_LABELS:
-        table = np.full(highest + 2, -1, np.int32)
-        table[labels] = rank
-        return table[np.minimum(label, highest + 1)]
-    found = np.minimum(np.searchsorted(labels, label), len(labels) - 1)
-    return np.where(labels[found] == label, rank[found], np.int32(-1))

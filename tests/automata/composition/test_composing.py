@@ -1,0 +1,212 @@
+"""`compose` against OpenFST, against the plain breadth-first search, and against paths joined by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import pywrapfst
+from machines import composed, path_costs, random_fst
+from openfst import from_openfst, to_openfst
+from plain_composition import compose_plainly, same_bytes
+
+from holdfast.automata import Fst, SymbolTable
+from holdfast.automata.composition import exploring, tables
+from holdfast.automata.composition.composing import compose
+from holdfast.errors import InputError, LimitError
+
+FILTERS = ("sequence", "alt_sequence", "match", "trivial", "null")
+
+
+def pairs_of_machines(count, **given):
+    for seed in range(count):
+        yield (
+            random_fst(seed, epsilons=0.3, **given),
+            random_fst(seed + 10_000, epsilons=0.3, **given),
+        )
+
+
+@pytest.mark.parametrize("filter", FILTERS)
+def test_states_and_arcs_are_as_many_as_in_openfst(filter):
+    isomorphic = 0
+    for a, b in pairs_of_machines(150):
+        wanted = pywrapfst.compose(
+            to_openfst(a).arcsort("olabel"),
+            to_openfst(b).arcsort("ilabel"),
+            compose_filter=filter,
+        )
+        found = compose(a, b, filter=filter)
+        assert (found.num_states, found.num_arcs) == (
+            wanted.num_states(),
+            from_openfst(wanted).num_arcs,
+        )
+        isomorphic += pywrapfst.isomorphic(to_openfst(found), wanted)
+    # OpenFST only decides it where no two arcs of a state are alike but in where they lead.
+    assert isomorphic > 100
+
+
+@pytest.mark.parametrize("filter", ["auto", "alt_sequence", "match"])
+def test_no_path_is_lost_and_none_is_doubled(filter):
+    for a, b in pairs_of_machines(150, acyclic=True, semiring="log"):
+        wanted = composed(a, b)
+        found = path_costs(compose(a, b, filter=filter))
+        assert {key: sorted(costs) for key, costs in found.items()} == {
+            key: sorted(costs) for key, costs in wanted.items()
+        }
+
+
+def test_the_trivial_filter_doubles_paths():
+    a = Fst.build([(0, 1, 0, 0.0, 1)], [1])
+    b = Fst.build([(0, 0, 2, 0.0, 1)], [1])
+    assert len(path_costs(compose(a, b))[(1,), (2,)]) == 1
+    assert len(path_costs(compose(a, b, filter="trivial"))[(1,), (2,)]) == 3
+
+
+@pytest.fixture(params=["usual", "dense", "hashed"])
+def small_steps(request, monkeypatch):
+    """Arrays, waves and tables so small that few states take every path."""
+    monkeypatch.setattr(exploring, "WIDE_STATES", 2)
+    monkeypatch.setattr(exploring, "WAVE_ARCS", 16)
+    monkeypatch.setattr(exploring, "FIRST_STATES", 3)
+    monkeypatch.setattr(exploring, "FIRST_ARCS", 5)
+    if request.param == "hashed":
+        monkeypatch.setattr(tables, "DENSE_BYTES", 0)
+    if request.param == "dense":
+        monkeypatch.setattr(
+            exploring, "first_table", lambda states, filters: first_dense(states, filters)
+        )
+
+
+def first_dense(states: int, filters: int) -> tables.Table:
+    return tables.Table(
+        np.zeros(20_000 * filters, np.int32), states, filters, np.empty(0, np.int64)
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_the_answer_is_that_of_the_plain_search_for_any_number_of_threads(small_steps, threads):
+    for turn, (states, labels) in enumerate([(6, 3), (6, 200), (40, 4), (40, 90), (40, 1000)]):
+        for seed in range(4):
+            given = {"states": states, "arcs": 3 * states, "labels": labels, "epsilons": 0.3}
+            a, b = random_fst(seed, **given), random_fst(seed + 100, **given)
+            # Fewer inner labels, so that many match.
+            fewer = [
+                np.where(x > 0, (x - 1) % 70 * (labels // 70 + 1) + 1, 0)
+                for x in (a.olabel, b.ilabel)
+            ]
+            a, b = (
+                a.with_(olabel=fewer[0].astype(np.int32)),
+                b.with_(ilabel=fewer[1].astype(np.int32)),
+            )
+            for connect in (True, False):
+                filter = FILTERS[(turn + seed) % 3]
+                wanted = compose_plainly(a, b, connect, filter)
+                found, arc_map = compose(a, b, connect, threads, filter=filter, return_arc_map=True)
+                assert same_bytes(wanted.machine, found)
+                assert arc_map.a.tolist() == wanted.arc_a
+                assert arc_map.b.tolist() == wanted.arc_b
+
+
+@pytest.mark.parametrize("semiring", ["tropical", "log", "log64", "probability", "boolean"])
+def test_an_arc_is_made_of_the_arcs_it_comes_from(semiring):
+    a = random_fst(1, states=8, arcs=40, semiring=semiring)
+    b = random_fst(2, states=8, arcs=40, semiring=semiring)
+    found, (from_a, from_b) = compose(a, b, return_arc_map=True)
+    assert found.num_arcs > 100
+    one = np.array(a.semiring.one, a.weight.dtype)
+
+    def taken(values, arcs, otherwise):
+        return np.where(arcs < 0, otherwise, values[arcs])
+
+    left, right = taken(a.weight, from_a, one), taken(b.weight, from_b, one)
+    product = left + right if a.semiring.is_negative_log else left * right
+    assert np.array_equal(found.weight, product)
+    assert np.array_equal(found.ilabel, taken(a.ilabel, from_a, 0))
+    assert np.array_equal(found.olabel, taken(b.olabel, from_b, 0))
+    assert np.array_equal(taken(a.olabel, from_a, 0), taken(b.ilabel, from_b, 0))
+
+
+def test_large_graphs_are_the_same_bytes_for_every_number_of_threads_and_table(monkeypatch):
+    a, b = random_graph(1, 300, 10, 20), random_graph(2, 300, 10, 20)
+    one = compose(a, b)
+    assert one.num_arcs > 300_000
+    for threads in (2, 3):
+        assert same_bytes(one, compose(a, b, threads=threads))
+    monkeypatch.setattr(tables, "DENSE_BYTES", 0)
+    for threads in (1, 2):
+        assert same_bytes(one, compose(a, b, threads=threads))
+
+
+def random_graph(seed: int, states: int, degree: int, labels: int) -> Fst:
+    """The benchmark's random graph: no epsilons, every state with as many arcs."""
+    chance = np.random.default_rng(seed)
+    arcs = states * degree
+    final = np.full(states, np.inf, np.float32)
+    final[::7] = 0
+    tropical = Fst.empty("tropical").semiring
+    return Fst(
+        np.arange(states + 1) * degree,
+        chance.integers(1, labels + 1, arcs, np.int32),
+        chance.integers(1, labels + 1, arcs, np.int32),
+        chance.integers(0, states, arcs, np.int32),
+        (chance.integers(1, 33, arcs) / 8).astype(np.float32),
+        final,
+        0,
+        tropical,
+    )
+
+
+def test_machines_that_are_hardly_any():
+    none, lonely = Fst.empty(), Fst.build([], [0])
+    dead, loop = Fst.build([], {}, states=1), Fst.build([(0, 0, 0, 1.0, 0)], [0])
+    for threads in (1, 2):
+        for a, b in ((none, none), (none, loop), (loop, none), (dead, loop), (loop, dead)):
+            found = compose(a, b, threads=threads)
+            assert (found.num_states, found.num_arcs, found.start) == (0, 0, -1)
+        assert compose(lonely, lonely, threads=threads).finals == {0: 0.0}
+        assert compose(lonely, loop, threads=threads).num_arcs == 1
+        assert compose(loop, loop, threads=threads).num_states == 2
+        assert compose(loop, loop, False, threads=threads).num_arcs == 3
+        assert compose(dead, loop, False, threads=threads).num_states == 1
+
+
+def test_symbols_and_semirings_must_agree():
+    words, phones = SymbolTable.of(["a", "b"]), SymbolTable.of(["a", "c"])
+    a = Fst.build([(0, 1, 1, 0.0, 1)], [1], isymbols=phones, osymbols=words)
+    b = Fst.build([(0, 1, 1, 0.0, 1)], [1], isymbols=words, osymbols=phones)
+    found = compose(a, b)
+    assert found.isymbols == phones
+    assert found.osymbols == phones
+    with pytest.raises(InputError, match=r"label 2(.|\n)*'b' in A, 'c' in B"):
+        compose(a, b.with_(isymbols=phones))
+    with pytest.raises(InputError, match="label 2"):
+        compose(a.with_(osymbols=SymbolTable.of(["a"])), b)
+    with pytest.raises(InputError, match="log and tropical"):
+        compose(a, b.as_semiring("tropical"))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_limits_are_kept(threads, monkeypatch):
+    monkeypatch.setattr(exploring, "WIDE_STATES", 50)
+    a, b = random_graph(1, 100, 10, 20), random_graph(2, 100, 10, 20)
+    whole = compose(a, b, False)
+    assert same_bytes(whole, compose(a, b, False, threads, max_states=whole.num_states))
+    with pytest.raises(LimitError, match="9,000 states"):
+        compose(a, b, threads=threads, max_states=9_000)
+    with pytest.raises(LimitError, match="allowed: 500 kB"):
+        compose(a, b, threads=threads, memory_bytes=500_000)
+    enough = int(2.5 * whole.nbytes)
+    assert same_bytes(whole, compose(a, b, False, threads, memory_bytes=enough))
+
+
+def test_a_huge_product_is_refused_before_it_is_written():
+    a = Fst.build([(0, 1, 1, 0.0, 0)] * 3000, [0])
+    with pytest.raises(LimitError, match="does not fit into memory"):
+        compose(a, a, memory_bytes=100_000_000)
+
+
+def test_few_states_of_a_huge_product_need_little_memory():
+    # 10^10 pairs of states, of which a line of 10^5 is reached.
+    count = 100_000
+    line = Fst.build([(s, 1, 1, 0.0, s + 1) for s in range(count)], [count])
+    found = compose(line, line, memory_bytes=20_000_000)
+    assert found.num_states == count + 1
