@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from holdfast.automata.composition.composing import ArcMap, compose
 from holdfast.automata.composition.filters import FilterName
+from holdfast.automata.composition.memory import available_bytes
 from holdfast.automata.fst import Fst
 from holdfast.errors import InputError
 
@@ -46,7 +47,8 @@ def compose_batch(
 ) -> list[Fst] | list[tuple[Fst, ArcMap]]:
     """Many compositions: each equal to `compose` of its two machines, whatever the number of threads.
 
-    What a machine that takes part in all of them needs (its arcs by label, its index) is made once.
+    What a machine that takes part in all of them needs (its arcs by label, its index) is made once. Each
+    composition runs on one thread.
 
     Args:
         a: the first machine of every composition, or one for each.
@@ -65,16 +67,21 @@ def compose_batch(
     """
     lefts, rights = paired(a, machines)
 
+    pairs = list(zip(lefts, rights, strict=True))
+    workers = max(1, min(threads, len(pairs) - 1))
+    memory = available_bytes() // workers
+
     def composed(pair: tuple[Fst, Fst]) -> Any:
         if return_arc_map:
-            return compose(*pair, connect, filter=filter, return_arc_map=True)
-        return compose(*pair, connect, filter=filter)
+            return compose(*pair, connect, filter=filter, return_arc_map=True, memory_bytes=memory)
+        return compose(*pair, connect, filter=filter, memory_bytes=memory)
 
-    pairs = list(zip(lefts, rights, strict=True))
-    if threads <= 1 or len(pairs) <= 1:
+    if workers == 1:
         return [composed(pair) for pair in pairs]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(composed, pairs))
+    # The first prepares what the others share, which would else be prepared by each thread.
+    first = composed(pairs[0])
+    with ThreadPoolExecutor(workers) as pool:
+        return [first, *pool.map(composed, pairs[1:])]
 
 
 def paired(a: Left | Sequence[Left], b: Right | Sequence[Right]) -> tuple[list[Left], list[Right]]:

@@ -1,0 +1,68 @@
+"""Batches: each composition is the one that its machines give alone, whatever the number of threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from machines import random_fst
+from plain_composition import compose_plainly, same_bytes
+
+from holdfast.automata import Fst
+from holdfast.automata.composition.batches import compose_batch
+from holdfast.automata.composition.composing import compose
+from holdfast.automata.composition.filters import FilterName
+from holdfast.errors import InputError, LimitError
+
+
+def machines(first: int, count: int) -> list[Fst]:
+    return [
+        random_fst(seed, states=3 + seed % 5, arcs=12, semiring="log")
+        for seed in range(first, first + count)
+    ]
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 100])
+@pytest.mark.parametrize("name", ["auto", "match", "trivial"])
+def test_a_batch_is_composed_one_by_one(threads: int, name: FilterName) -> None:
+    one, others = random_fst(7, states=20, arcs=70, semiring="log"), machines(100, 30)
+    for connect in (True, False):
+        left = compose_batch(one, others, connect, threads, filter=name)
+        right = compose_batch(others, one, connect, threads, filter=name)
+        both = compose_batch(others, others[::-1], connect, threads, filter=name)
+        for k, other in enumerate(others):
+            mirrored = others[-1 - k]
+            assert same_bytes(left[k], compose_plainly(one, other, connect, name).machine)
+            assert same_bytes(right[k], compose_plainly(other, one, connect, name).machine)
+            assert same_bytes(both[k], compose(other, mirrored, connect, filter=name))
+
+
+def test_where_the_arcs_come_from() -> None:
+    one, others = random_fst(7, states=20, arcs=70, semiring="log"), machines(200, 10)
+    made = compose_batch(one, others, threads=2, return_arc_map=True)
+    for other, (machine, arcs) in zip(others, made, strict=True):
+        expected, expected_arcs = compose(one, other, return_arc_map=True)
+        assert same_bytes(machine, expected)
+        assert np.array_equal(arcs.a, expected_arcs.a)
+        assert np.array_equal(arcs.b, expected_arcs.b)
+
+
+def test_nothing_and_one() -> None:
+    one = random_fst(1, semiring="log")
+    assert compose_batch(one, [], threads=2) == []
+    assert compose_batch([], one) == []
+    assert same_bytes(compose_batch(one, one)[0], compose(one, one))
+    assert same_bytes(compose_batch(one, [one], threads=2)[0], compose(one, one))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    one = random_fst(1, semiring="log")
+    with pytest.raises(InputError, match="2 and 3 machines"):
+        compose_batch([one] * 2, [one] * 3)
+    with pytest.raises(InputError, match="semirings"):
+        compose_batch(one, [one, one, one.as_semiring("tropical")], threads=2)
+
+
+def test_a_limit_is_told_from_the_thread_that_meets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.automata.composition.batches.available_bytes", lambda: 2)
+    with pytest.raises(LimitError):
+        compose_batch(random_fst(7, states=20, arcs=70, semiring="log"), machines(1, 5), threads=2)
