@@ -55,8 +55,14 @@ def paths(f: Fst, limit: int | None = None) -> Iterator[Path]:
         limit: end after so many paths.
 
     Raises:
-        InputError: if a cycle has a negative cost.
+        InputError: if a cycle has a negative cost, or the limit is negative.
     """
+    if limit is not None and limit < 0:
+        raise InputError("no number of paths", found=str(limit), expected="0 or more")
+    return _listed(f, limit)
+
+
+def _listed(f: Fst, limit: int | None) -> Iterator[Path]:
     search = BestFirst(f, limit or 0)
     left = limit
     asked = FIRST_ASKED
