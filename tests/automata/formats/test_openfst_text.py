@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from openfst import ARC_TYPES, from_openfst, to_openfst
 from same_machine import assert_same
 
 from holdfast.automata import SEMIRINGS, Fst, SymbolTable
+from holdfast.automata.formats import openfst_text, tokens
 from holdfast.automata.formats.openfst_text import parse, render
 from holdfast.errors import InputError
 
@@ -232,3 +234,18 @@ def test_large_gaps_between_states() -> None:
 def test_the_machine_without_states() -> None:
     assert render(Fst.empty()) == ""
     assert_same(parse(""), Fst.empty())
+
+
+def test_texts_are_read_and_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [render(machine(seed)) for seed in range(60)]
+    whole = [parse(text, "tropical") for text in texts]
+    for size in (1, 7, 50):
+        monkeypatch.setattr(openfst_text, "parts", partial(tokens.parts, size=size))
+        monkeypatch.setattr(openfst_text, "_PART", size)
+        for text, f in zip(texts, whole, strict=True):
+            assert_same(parse(text, "tropical"), f)
+            assert render(f) == render(parse(text, "tropical"))
+            assert_same(parse(render(f), "tropical"), f)
+        with pytest.raises(InputError) as caught:
+            parse("0 1 1 1\n\n\r\n0 1 1 1\n0 1 1\n")
+        assert caught.value.place == "line 5"

@@ -9,7 +9,11 @@ in which the text names them, which `renumber` does here.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.automata import _kernels as kernels
 from holdfast.automata.formats.columns import (
@@ -21,7 +25,7 @@ from holdfast.automata.formats.columns import (
     text_from,
     text_of,
 )
-from holdfast.automata.formats.tokens import I64, Lines, cut, labels_of
+from holdfast.automata.formats.tokens import I64, Lines, labels_of, parts
 from holdfast.automata.fst import I32, Fst, Weights
 from holdfast.automata.semirings import Semiring, semiring_of
 from holdfast.automata.symbols import SymbolTable
@@ -29,6 +33,8 @@ from holdfast.errors import InputError
 
 _GAPS = 1_000_000
 """States that a text may have without naming them, before it is taken for an error."""
+_PART = 200_000
+"""Arcs, or states, that are written at a time: lines take many times the room of a machine."""
 
 
 def parse(
@@ -60,37 +66,79 @@ def parse(
     ring = semiring_of(semiring)
     if acceptor and osymbols is None:
         osymbols = isymbols
-    lines = cut(text, path)
-    if not len(lines):
+    read = [_columns(lines, ring, isymbols, osymbols, acceptor) for lines in parts(text, path)]
+    if not read:
         return Fst.empty(ring, isymbols, osymbols)
+    columns = _Columns(*map(np.concatenate, zip(*read, strict=True)))
+    if renumber:
+        columns = _renumbered(columns)
+    return _machine(columns, ring, isymbols, osymbols, path)
+
+
+class _Columns(NamedTuple):
+    """The L lines of a text, A of them arcs."""
+
+    source: I64
+    """[L] the state that an arc leaves, or that is final."""
+    is_arc: npt.NDArray[np.bool_]
+    """[L]"""
+    weight: Weights
+    """[L]"""
+    nextstate: I32
+    """[A]"""
+    ilabel: I32
+    """[A]"""
+    olabel: I32
+    """[A]"""
+
+
+def _columns(
+    lines: Lines,
+    ring: Semiring,
+    isymbols: SymbolTable | None,
+    osymbols: SymbolTable | None,
+    acceptor: bool,
+) -> _Columns:
     labels = 1 if acceptor else 2
     _check_columns(lines, labels)
-    arcs, ends = np.flatnonzero(lines.columns > 2), np.flatnonzero(lines.columns <= 2)
-    source = lines.integers(np.arange(len(lines)), 0, "state")  # [L]
-    nextstate = lines.integers(arcs, 1, "state")
+    is_arc = lines.columns > 2
+    arcs, ends = np.flatnonzero(is_arc), np.flatnonzero(~is_arc)
+    weight = np.empty(len(lines), ring.dtype)
+    weight[arcs] = _weights(lines, arcs, 2 + labels, ring)
+    weight[ends] = _weights(lines, ends, 1, ring)
+    source = lines.integers(np.arange(len(lines)), 0, "state")
+    nextstate = lines.integers(arcs, 1, "state").astype(np.int32)
     ilabel = _labels(lines, arcs, 2, isymbols)
     olabel = ilabel if acceptor else _labels(lines, arcs, 3, osymbols)
-    if renumber:
-        source, nextstate = _renumbered(source, nextstate, arcs)
+    return _Columns(source, is_arc, weight, nextstate, ilabel, olabel)
+
+
+def _machine(
+    columns: _Columns,
+    ring: Semiring,
+    isymbols: SymbolTable | None,
+    osymbols: SymbolTable | None,
+    path: str | None,
+) -> Fst:
+    source, is_arc, weight, nextstate, ilabel, olabel = columns
     count = int(max(source.max(), nextstate.max(initial=0))) + 1
-    if count > _GAPS + 2 * len(lines):
+    if count > _GAPS + 2 * len(source):
         raise InputError(
             "most states between the lowest and the highest number do not occur",
             path=path,
-            found=f"{count:,} states in {len(lines):,} lines",
+            found=f"{count:,} states in {len(source):,} lines",
             expected="numbers of states without large gaps",
             remedy="number the states as they occur: renumber=True, or holdfast fst compile --renumber",
         )
     final = np.full(count, ring.zero, ring.dtype)
-    final[source[ends]] = _weights(lines, ends, 1, ring)
-    offsets, order = kernels.counting_order(source[arcs], count)
-    weight = _weights(lines, arcs, 2 + labels, ring)
+    final[source[~is_arc]] = weight[~is_arc]
+    offsets, order = kernels.counting_order(source[is_arc], count)
     return Fst(
         offsets,
-        ilabel[order].astype(np.int32),
-        olabel[order].astype(np.int32),
-        nextstate[order].astype(np.int32),
-        weight[order],
+        ilabel[order],
+        olabel[order],
+        nextstate[order],
+        weight[is_arc][order],
         final,
         int(source[0]),
         ring,
@@ -121,21 +169,37 @@ def render(f: Fst, acceptor: bool | None = None) -> str:
         )
     if not f.num_states:
         return ""
-    states, arcs = _start_first(f)
-    with_line = (f.final != f.semiring.zero) | (np.diff(f.offsets) == 0)
-    ends = states[with_line[states]]
-    columns = [
-        text_of(f.source[arcs]),
-        text_of(f.nextstate[arcs]),
-        _symbols(f.ilabel[arcs], f.isymbols),
-    ]
+    return "".join(_lines(f, first, last, bool(acceptor)) for first, last in _ranges(f))
+
+
+def _ranges(f: Fst) -> Iterator[tuple[int, int]]:
+    """Ranges of states in the order of the text, each with some `_PART` arcs."""
+    yield f.start, f.start + 1
+    for first, end in ((0, f.start), (f.start + 1, f.num_states)):
+        while first < end:
+            arcs = f.offsets[first] + _PART
+            last = min(max(int(np.searchsorted(f.offsets, arcs)), first + 1), first + _PART, end)
+            yield first, last
+            first = last
+
+
+def _lines(f: Fst, first: int, last: int, acceptor: bool) -> str:
+    """The lines of the states from `first` up to `last`."""
+    offsets = f.offsets[first : last + 1]
+    arcs = slice(offsets[0], offsets[-1])
+    columns = [text_of(f.source[arcs]), text_of(f.nextstate[arcs])]
+    columns.append(_symbols(f.ilabel[arcs], f.isymbols))
     if not acceptor:
         columns.append(_symbols(f.olabel[arcs], f.osymbols))
+    final = f.final[first:last]
+    ends = np.flatnonzero((final != f.semiring.zero) | (np.diff(offsets) == 0))
     arc_lines = lines_of([*columns, _weight_text(f.weight[arcs], f.semiring)], "\t")
-    end_lines = lines_of([text_of(ends), _weight_text(f.final[ends], f.semiring)], "\t")
+    end_lines = lines_of([text_of(ends + first), _weight_text(final[ends], f.semiring)], "\t")
     # Each state's own line follows its arcs.
-    after = np.cumsum(np.diff(f.offsets)[states])[with_line[states]]
-    order = np.argsort(np.concatenate((np.arange(len(arcs)) + 0.5, after)), kind="stable")
+    at_end = offsets[1:][ends] - offsets[0] + np.arange(len(ends))
+    is_end = np.zeros(len(arc_lines) + len(ends), bool)
+    is_end[at_end] = True
+    order = np.where(is_end, len(arc_lines) - 1 + np.cumsum(is_end), np.cumsum(~is_end) - 1)
     return text_from(merged(arc_lines, end_lines, order))
 
 
@@ -156,10 +220,10 @@ def _check_columns(lines: Lines, labels: int) -> None:
     )
 
 
-def _labels(lines: Lines, arcs: I64, at: int, symbols: SymbolTable | None) -> I64:
+def _labels(lines: Lines, arcs: I64, at: int, symbols: SymbolTable | None) -> I32:
     if symbols is None:
-        return lines.integers(arcs, at, "label")
-    return labels_of(lines, arcs, at, symbols.labels, symbols.name)
+        return lines.integers(arcs, at, "label").astype(np.int32)
+    return labels_of(lines, arcs, at, symbols.labels, symbols.name).astype(np.int32)
 
 
 def _weights(lines: Lines, chosen: I64, at: int, ring: Semiring) -> Weights:
@@ -180,23 +244,19 @@ def _weights(lines: Lines, chosen: I64, at: int, ring: Semiring) -> Weights:
     return made
 
 
-def _renumbered(source: I64, nextstate: I64, arcs: I64) -> tuple[I64, I64]:
+def _renumbered(columns: _Columns) -> _Columns:
     """The states numbered in the order in which the text names them."""
-    named = np.insert(source, arcs + 1, nextstate)
+    arcs = np.flatnonzero(columns.is_arc)
+    named = np.insert(columns.source, arcs + 1, columns.nextstate)
     states, first, number = np.unique(named, return_index=True, return_inverse=True)
     rank = np.empty(len(states), np.int64)
     rank[np.argsort(first)] = np.arange(len(states))
     made = rank[number]
     is_destination = np.zeros(len(named), bool)
     is_destination[arcs + 1 + np.arange(len(arcs))] = True
-    return made[~is_destination], made[is_destination]
-
-
-def _start_first(f: Fst) -> tuple[I64, I64]:
-    """The states and the arcs in the order of the text."""
-    first = np.arange(f.offsets[f.start], f.offsets[f.start + 1])
-    states = np.concatenate(([f.start], np.delete(np.arange(f.num_states), f.start)))
-    return states, np.concatenate((first, np.delete(np.arange(f.num_arcs), first)))
+    return columns._replace(
+        source=made[~is_destination], nextstate=made[is_destination].astype(np.int32)
+    )
 
 
 def _weight_text(weights: Weights, ring: Semiring) -> Strings:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,6 +14,9 @@ import pyarrow.compute as pc
 from holdfast.errors import InputError
 
 I64 = npt.NDArray[np.int64]
+PART = 1 << 22
+"""Characters of a text that are read at a time."""
+
 _Number = TypeVar("_Number", int, float)
 
 
@@ -93,8 +96,30 @@ class Lines:
         return InputError(problem, path=self.path, place=f"line {int(self.number[line])}", **facts)
 
 
-def cut(text: str, path: str | None = None) -> Lines:
-    """The lines of a text, cut at spaces and tabs; Windows line ends are accepted."""
+def parts(text: str, path: str | None = None, size: int = PART) -> Iterator[Lines]:
+    """The lines of a text, some `size` characters at a time: tokens take many times the room of text.
+
+    Parts without lines are left out.
+    """
+    begin = before = 0
+    while begin < len(text):
+        end = text.find("\n", begin + size) + 1 or len(text)
+        part = text[begin:end]
+        lines = cut(part, path, before)
+        if len(lines):
+            yield lines
+        before += part.count("\n")
+        begin = end
+
+
+def cut(text: str, path: str | None = None, before: int = 0) -> Lines:
+    """The lines of a text, cut at spaces and tabs; Windows line ends are accepted.
+
+    Args:
+        text: the lines.
+        path: the file, for messages.
+        before: how many lines of the file stand before these.
+    """
     data = np.frombuffer(text.replace("\r\n", " \n").encode(), np.uint8)
     ends_line = data == ord("\n")
     within = np.zeros(len(data) + 2, bool)
@@ -110,7 +135,7 @@ def cut(text: str, path: str | None = None) -> Lines:
     borders = np.concatenate(([0], borders, [len(begin)]))
     columns = np.diff(borders)
     number = np.flatnonzero(columns)
-    return Lines(tokens, borders[number], columns[number], number + 1, path)
+    return Lines(tokens, borders[number], columns[number], number + 1 + before, path)
 
 
 def as_text(data: bytes, name: str, what: str) -> str:
