@@ -17,10 +17,15 @@ import numpy.typing as npt
 from holdfast.automata.composition import frontiers
 from holdfast.automata.composition.composing import ArcMap, check_composable
 from holdfast.automata.composition.filters import FilterName
-from holdfast.automata.composition.matching import Side
-from holdfast.automata.composition.stepping import Steps, final_weights, key_parts, step_arcs, steps
-from holdfast.automata.fst import Fst, Weights
-from holdfast.automata.semirings import Semiring
+from holdfast.automata.composition.stepping import (
+    Steps,
+    final_weights,
+    key_parts,
+    step_arcs,
+    steps,
+    with_costs,
+)
+from holdfast.automata.fst import Fst
 from holdfast.automata.structure._kernels import coaccessible, kept_arcs
 from holdfast.automata.structure.components import strong_components
 from holdfast.errors import InputError, LimitError
@@ -99,12 +104,11 @@ def compose_pruned(
         nothing = Fst.empty(a.semiring, a.isymbols, b.osymbols)
         return (nothing, ArcMap(empty, empty)) if return_arc_map else nothing
     given = steps(a, b, filter)
-    costed = given._replace(a=_with_costs(given.a, a.semiring), b=_with_costs(given.b, a.semiring))
+    costed = with_costs(given, a, b)
     keys, offsets, at_a, at_b, nextstate = frontiers.kept_machine(
         costed.a,
         costed.b,
-        given.exact,
-        given.moves,
+        given.plan,
         *_searched(a, costed, beam, max_active, max_states),
     )
     arcs = step_arcs(given, at_a, at_b, a.semiring.is_negative_log)
@@ -138,8 +142,7 @@ def _searched(
     why, keys, kept, slots = frontiers.search(
         costed.a,
         costed.b,
-        costed.exact,
-        costed.moves,
+        costed.plan,
         costed.start,
         depth,
         turns,
@@ -162,20 +165,6 @@ def _searched(
             expected="cycles of epsilons whose weights cost 0 or more",
         )
     return keys, kept, slots
-
-
-def _with_costs(side: Side, ring: Semiring) -> Side:
-    """A side whose weights are costs, float64."""
-    return side._replace(weight=_costs(side.weight, ring), final=_costs(side.final, ring))
-
-
-def _costs(weights: Weights, ring: Semiring) -> npt.NDArray[np.float64]:
-    exact = weights.astype(np.float64)
-    if ring.is_negative_log:
-        return exact
-    with np.errstate(divide="ignore"):
-        made: npt.NDArray[np.float64] = -np.log(exact)
-    return made
 
 
 def _connected(f: Fst, arc_map: ArcMap) -> tuple[Fst, ArcMap]:

@@ -42,14 +42,6 @@ def depths(offsets: Any, nextstate: Any, start: int, component: Any, components:
 
 
 @compiled
-def longest_list(a: Any, b: Any) -> Any:
-    """How many segments a state can have."""
-    if len(a.inner) == 0 or len(b.inner) == 0:
-        return 3
-    return 3 + min(np.diff(a.offsets).max(), np.diff(b.offsets).max())
-
-
-@compiled
 def grown(values: Any, room: int) -> Any:
     """The same values with room for more."""
     larger = np.empty(room, values.dtype)
@@ -248,8 +240,7 @@ def prune(found: Any, fronts: Any, frontier: int, beam: float, most_active: int)
 def search(
     a: Any,
     b: Any,
-    exact: bool,
-    moves: Any,
+    plan: Any,
     start: int,
     depth: Any,
     turns: Any,
@@ -266,8 +257,7 @@ def search(
     Args:
         a: the side of A, with costs for weights, f64.
         b: the side of B, likewise.
-        exact: see `_kernels.join`.
-        moves: see `_kernels.join`.
+        plan: how they match.
         start: key of the start, which is always kept.
         depth: [V of A] the frontier that a state of A belongs to.
         turns: [V of A] whether the state has arcs within its frontier.
@@ -296,7 +286,7 @@ def search(
     )
     one = np.empty(1, np.int64)
     ends = np.zeros(2, np.int64)
-    segments = np.empty((longest_list(a, b), 5), a.span.dtype)
+    segments = np.empty((plan.longest, 5), a.span.dtype)
     queue = fronts.queue
     origin = depth[start >> A_SHIFT]
     found.cost[found_at(found, fronts, slot_of(found.slots, start), start, origin)] = 0.0
@@ -333,7 +323,7 @@ def search(
                         and b.epsilons[(one[0] >> F_BITS) & B_MASK] == 0
                     ):
                         continue
-                _, made = join(a, b, exact, moves, one, 0, 1, ends, segments)
+                _, made = join(a, b, plan.exact, plan.moves, one, 0, 1, ends, segments)
                 found = with_room(found, queue[COUNT], ends[1])
                 relax(a, b, segments, made, state, depth, frontier, forward, beam, found, fronts)
     return DONE, found.key[: queue[COUNT]], found.kept[: queue[COUNT]], found.slots
@@ -341,7 +331,7 @@ def search(
 
 @compiled
 def kept_machine(
-    a: Any, b: Any, exact: bool, moves: Any, key: Any, kept: Any, slots: Any
+    a: Any, b: Any, plan: Any, key: Any, kept: Any, slots: Any
 ) -> tuple[Any, Any, Any, Any, Any]:
     """The part of the composition that the kept states are, from the start, numbered breadth first.
 
@@ -359,14 +349,14 @@ def kept_machine(
     nextstate = np.empty(room, np.int32)
     one = np.empty(1, np.int64)
     ends = np.zeros(2, np.int64)
-    segments = np.empty((longest_list(a, b), 5), a.span.dtype)
+    segments = np.empty((plan.longest, 5), a.span.dtype)
     queue[0] = key[0]
     number[0] = 0
     known = 1
     done = arcs = 0
     while done < known:
         one[0] = queue[done]
-        _, made = join(a, b, exact, moves, one, 0, 1, ends, segments)
+        _, made = join(a, b, plan.exact, plan.moves, one, 0, 1, ends, segments)
         if arcs + ends[1] > room:
             room = max(2 * room, arcs + ends[1])
             at_a = grown(at_a, room)
@@ -394,12 +384,12 @@ def kept_machine(
 
 
 @compiled
-def steps_of(a: Any, b: Any, exact: bool, moves: Any, key: int) -> tuple[Any, Any, Any]:
+def steps_of(a: Any, b: Any, plan: Any, key: int) -> tuple[Any, Any, Any]:
     """The steps from one state: positions on side A i64[n], on side B i64[n], keys entered i64[n]."""
     one = np.full(1, key)
     ends = np.zeros(2, np.int64)
-    segments = np.empty((longest_list(a, b), 5), a.span.dtype)
-    _, made = join(a, b, exact, moves, one, 0, 1, ends, segments)
+    segments = np.empty((plan.longest, 5), a.span.dtype)
+    _, made = join(a, b, plan.exact, plan.moves, one, 0, 1, ends, segments)
     at_a = np.empty(ends[1], np.int64)
     at_b = np.empty(ends[1], np.int64)
     target = np.empty(ends[1], np.int64)

@@ -21,6 +21,7 @@ from holdfast.automata.composition.stepping import (
     key_parts,
     step_arcs,
     steps,
+    without_weights,
 )
 from holdfast.automata.fst import I32, NO_STATE, Arc, Fst
 from holdfast.errors import InputError, LimitError
@@ -75,15 +76,8 @@ class ComposedOnDemand:
         self.expanded = 0
         """How many times arcs of a state were made."""
         if not self._empty:
-            given = self._steps = steps(a, b, filter)
-            # Steps need no weights; without them there is one compiled form for all semirings.
-            none = np.empty(0, np.float64)
-            self._join = (
-                given.a._replace(weight=none, final=none),
-                given.b._replace(weight=none, final=none),
-                given.exact,
-                given.moves,
-            )
+            self._steps = steps(a, b, filter)
+            self._bare = without_weights(self._steps)
             self._numbered(self._steps.start)
 
     @property
@@ -140,8 +134,8 @@ class ComposedOnDemand:
         if state in self._cache:
             self._cache.move_to_end(state)
             return self._cache[state]
-        key = self._key(state)
-        at_a, at_b, target = frontiers.steps_of(*self._join, key)
+        key, bare = self._key(state), self._bare
+        at_a, at_b, target = frontiers.steps_of(bare.a, bare.b, bare.plan, key)
         nextstate = np.array([self._numbered(key) for key in target.tolist()], np.int32)
         made = Expansion(
             step_arcs(self._steps, at_a, at_b, self._a.semiring.is_negative_log), nextstate

@@ -8,11 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata.composition import _kernels as kernels
-from holdfast.automata.composition.filters import KINDS, MOVES, FilterName, transitions
-from holdfast.automata.composition.matching import Side, sides
+from holdfast.automata.composition.filters import FilterName
+from holdfast.automata.composition.matching import Plan, Side, planned
 from holdfast.automata.fst import I64, Fst, Weights
-
-FILTER_ROOM = 1 << kernels.F_BITS
+from holdfast.automata.path_sums.distances import F64, costs_of
 
 
 class Steps(NamedTuple):
@@ -24,21 +23,37 @@ class Steps(NamedTuple):
 
     a: Side
     b: Side
-    exact: bool
-    moves: npt.NDArray[np.int8]
-    """The filter's table, flat."""
+    plan: Plan
     start: int
     """The key of the start."""
 
 
 def steps(a: Fst, b: Fst, filter: FilterName) -> Steps:
     """Both machines, neither of them empty, prepared."""
-    left, right, buckets = sides(a, b, mapped=True)
-    table = transitions(filter)
-    moves = np.full((KINDS, KINDS, FILTER_ROOM, MOVES), -1, np.int8)
-    moves[:, :, : table.shape[2]] = table
+    left, right, plan = planned(a, b, filter, mapped=True)
     start = (a.start << kernels.A_SHIFT) | (b.start << kernels.F_BITS)
-    return Steps(left, right, buckets.shift == 0, moves.ravel(), start)
+    return Steps(left, right, plan, start)
+
+
+def with_costs(given: Steps, a: Fst, b: Fst) -> Steps:
+    """The same with costs, float64, for weights, whatever the semiring; final weights are left out."""
+    return given._replace(
+        a=_with_costs(given.a, costs_of(a)[0]), b=_with_costs(given.b, costs_of(b)[0])
+    )
+
+
+def without_weights(given: Steps) -> Steps:
+    """The same without weights, so that compiled code is that of one semiring."""
+    none = np.empty(0, np.float64)
+    return given._replace(
+        a=given.a._replace(weight=none, final=none), b=given.b._replace(weight=none, final=none)
+    )
+
+
+def _with_costs(side: Side, costs: F64) -> Side:
+    stays = np.zeros(len(side.outer) - len(costs))
+    cost = np.concatenate((costs[side.arc[: len(costs)]], stays))
+    return side._replace(weight=cost, final=stays[:0])
 
 
 def key_parts(key: int) -> tuple[int, int, int]:
