@@ -88,6 +88,19 @@ def test_large_machines_are_composed_as_on_the_cpu() -> None:
         assert same_bytes(compose(a, b, device="cpu"), expected)
 
 
+def test_numbers_that_need_64_bits() -> None:
+    # 3.6e9 pairs of states, of which few are found; labels up to the highest there is.
+    count, highest = 60_000, 2**31 - 1
+    star = Fst.build([(0, s, s, 0.5, s) for s in range(1, count)], range(count // 2, count))
+    wide = star.with_(
+        ilabel=highest - star.ilabel, olabel=highest - star.ilabel, nextstate=star.nextstate[::-1]
+    )
+    for a, b in ((star, star), (wide, wide), (star, wide)):
+        made = compose_on_device(a, b)
+        assert same_bytes(made, compose(a, b))
+        assert made.num_states == 0 if a is not b else count // 2 + 1
+
+
 def test_machines_with_nothing_in_them() -> None:
     empty, machine = Fst.empty(), random_fst(1, semiring="log")
     no_arcs = Fst.build([], [0])

@@ -240,7 +240,7 @@ def _groups(a: Fst, b: Fst, labels: int, device: torch.device) -> _Groups:
     key, begin, size = key[labelled], begin[labelled], size[labelled]
     states = torch.arange(count + 1, device=device, dtype=dtype)
     first = torch.searchsorted(key, states * labels)
-    key = torch.nn.functional.pad(key, (0, 1), value=torch.iinfo(dtype).max)
+    key = torch.cat([key, key.new_full((1,), torch.iinfo(dtype).max)])
     return _Groups(
         key,
         key % labels,
