@@ -237,9 +237,9 @@ def test_the_machine_without_states() -> None:
 
 
 def test_texts_are_read_and_written_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [render(machine(seed)) for seed in range(60)]
+    texts = [render(machine(seed)) for seed in range(0, 60, 5)]
     whole = [parse(text, "tropical") for text in texts]
-    for size in (1, 7, 50):
+    for size in (1, 30):
         monkeypatch.setattr(openfst_text, "parts", partial(tokens.parts, size=size))
         monkeypatch.setattr(openfst_text, "_PART", size)
         for text, f in zip(texts, whole, strict=True):
