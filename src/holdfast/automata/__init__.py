@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.automata.composition.beams import compose_pruned
     from holdfast.automata.composition.composing import ArcMap, compose
     from holdfast.automata.composition.on_demand import ComposedOnDemand
-    from holdfast.automata.differentiable import TensorFst
+    from holdfast.automata.differentiable import TensorFst, compose_tensors, emissions
     from holdfast.automata.drawing.pictures import draw
     from holdfast.automata.formats.k2_text import parse_k2, render_k2
     from holdfast.automata.formats.symbol_tables import read_symbols, write_symbols
@@ -71,12 +71,14 @@ _HOMES = {
     "compose": "composition.composing",
     "compose_batch": "composition.batches",
     "compose_pruned": "composition.beams",
+    "compose_tensors": "differentiable",
     "concat": "algebra.rational",
     "connect": "structure.connecting",
     "count_paths": "path_sums.counting",
     "determinize": "simplifying.subsets.determinizing",
     "difference": "algebra.sets",
     "draw": "drawing.pictures",
+    "emissions": "differentiable",
     "equivalent": "algebra.equality",
     "forward_score": "path_sums.distances",
     "intersect": "algebra.sets",
@@ -126,12 +128,14 @@ __all__ = [
     "compose",
     "compose_batch",
     "compose_pruned",
+    "compose_tensors",
     "concat",
     "connect",
     "count_paths",
     "determinize",
     "difference",
     "draw",
+    "emissions",
     "equivalent",
     "forward_score",
     "intersect",

@@ -358,12 +358,12 @@ class Fst:
 
 
 def _converted(weights: Weights, given: Semiring, wanted: Semiring) -> Weights:
+    changed: npt.NDArray[Any] = weights.astype(np.float64)
     if wanted.name == "boolean":
-        return (weights != given.zero).astype(wanted.dtype)
-    if given.is_negative_log == wanted.is_negative_log:
-        return weights.astype(wanted.dtype)
-    exact = weights.astype(np.float64)
-    with np.errstate(divide="ignore"):
-        changed = np.exp(-exact) if given.is_negative_log else -np.log(exact)
-    made: Weights = changed.astype(wanted.dtype)
-    return made
+        changed = weights != given.zero
+    elif given.is_negative_log and not wanted.is_negative_log:
+        changed = np.exp(-changed)
+    elif wanted.is_negative_log and not given.is_negative_log:
+        with np.errstate(divide="ignore"):
+            changed = -np.log(changed)
+    return np.asarray(changed, wanted.dtype)
