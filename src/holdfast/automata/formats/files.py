@@ -86,6 +86,9 @@ def decode(
 def write(f: Fst, path: str | Path) -> None:
     """Write a machine, whole or not at all: text if the name ends in `.txt`, else binary.
 
+    Binary files hold the symbol tables. Text holds symbols in place of labels, so `read` needs the tables
+    again; exchange them for None (`with_`) to write numbers.
+
     Raises:
         HoldfastError: if the file cannot be written.
     """

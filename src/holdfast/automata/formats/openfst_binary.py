@@ -109,7 +109,7 @@ def encode(f: Fst) -> bytes:
         packed("int64", f.num_arcs),
     ]
     parts += [encode_symbols(table) for table in (f.isymbols, f.osymbols) if table is not None]
-    return b"".join([*parts, vector_words(f).tobytes()])
+    return b"".join([*parts, vector_words(f).data])
 
 
 def _read_header(fields: Fields) -> _Header:

@@ -33,6 +33,7 @@ from holdfast.errors import InputError
 
 _GAPS = 1_000_000
 """States that a text may have without naming them, before it is taken for an error."""
+_TABLES = "symbols need a table: holdfast fst compile --isymbols FILE (isymbols=, osymbols=)"
 _PART = 200_000
 """Arcs, or states, that are written at a time: lines take many times the room of a machine."""
 
@@ -214,7 +215,7 @@ def _check_columns(lines: Lines, labels: int) -> None:
         "an arc or a final state has not the right columns",
         found=f"{lines.columns[bad]} columns",
         expected=f"source destination {names} [weight], or state [weight]",
-        remedy="--acceptor (acceptor=True) reads arcs with one label"
+        remedy="holdfast fst compile --acceptor (acceptor=True) reads arcs with one label"
         if labels == 2 and lines.columns[bad] == 3
         else "arcs of an acceptor have one label, others two",
     )
@@ -222,7 +223,7 @@ def _check_columns(lines: Lines, labels: int) -> None:
 
 def _labels(lines: Lines, arcs: I64, at: int, symbols: SymbolTable | None) -> I32:
     if symbols is None:
-        return lines.integers(arcs, at, "label").astype(np.int32)
+        return lines.integers(arcs, at, "label", remedy=_TABLES).astype(np.int32)
     return labels_of(lines, arcs, at, symbols.labels, symbols.name).astype(np.int32)
 
 

@@ -42,7 +42,9 @@ class Lines:
         """[len(lines)] the tokens of these lines in column `at`, from 0."""
         return self.tokens.take(pa.array(self.first[lines] + at))
 
-    def integers(self, lines: I64, at: int, what: str, low: int = 0) -> I64:
+    def integers(
+        self, lines: I64, at: int, what: str, low: int = 0, remedy: str | None = None
+    ) -> I64:
         """The whole numbers of a column.
 
         Raises:
@@ -58,6 +60,7 @@ class Lines:
                 f"column {at + 1} should hold a {what}",
                 found=repr(tokens[bad].as_py()),
                 expected=f"a whole number from {low} to {2**31 - 2}",
+                remedy=remedy,
             )
         return numbers
 
@@ -91,7 +94,7 @@ class Lines:
             )
         return numbers
 
-    def error(self, line: int | np.int64, problem: str, **facts: str) -> InputError:
+    def error(self, line: int | np.int64, problem: str, **facts: str | None) -> InputError:
         """An error in a line, which is counted as `first` counts them."""
         return InputError(problem, path=self.path, place=f"line {int(self.number[line])}", **facts)
 
