@@ -5,8 +5,8 @@ path of its own in the composition; a filter lets exactly one through, which the
 need and every other does. The states of a composition are (a, b, f), where f is the filter's memory.
 
 Names, states and transitions are those of OpenFST's filters, so trimmed compositions have as many states
-and arcs (Allauzen, Riley, Schalkwyk, Skut, Mohri, "OpenFst", 2007; Mohri, Pereira, Riley, "Weighted automata in
-text and speech processing", 1996, for the filter called match).
+and arcs (Allauzen, Riley, Schalkwyk, Skut, Mohri, "OpenFst", 2007; for the filter called match: Mohri,
+Pereira, Riley, "Weighted automata in text and speech processing", 1996).
 """
 
 from __future__ import annotations

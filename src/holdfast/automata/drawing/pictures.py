@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holdfast.automata.drawing.dot import to_dot
 from holdfast.automata.drawing.svg import to_svg
+from holdfast.automata.formats.whole_files import write_whole
 from holdfast.automata.fst import Fst
 from holdfast.errors import InputError
 
@@ -18,6 +19,7 @@ def draw(machine: Fst, path: str | Path) -> None:
     Raises:
         InputError: if the name ends in neither.
         LimitError: if the machine is too large for a picture that anybody could read (SVG only).
+        HoldfastError: if the file cannot be written.
     """
     target = Path(path)
     if target.suffix not in FORMATS:
@@ -27,4 +29,4 @@ def draw(machine: Fst, path: str | Path) -> None:
             found=repr(target.suffix),
             expected=f"a name that ends in {', '.join(FORMATS)}",
         )
-    target.write_text(FORMATS[target.suffix](machine), encoding="utf-8")
+    write_whole(target, FORMATS[target.suffix](machine).encode())
