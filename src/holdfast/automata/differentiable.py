@@ -24,6 +24,7 @@ import numpy as np
 from holdfast.automata.algebra.strings import linear_emissions
 from holdfast.automata.composition.batches import compose_batch, paired
 from holdfast.automata.composition.composing import ArcMap, compose
+from holdfast.automata.composition.device_transfers import sent
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.gradients import forward_score, gathered
@@ -79,24 +80,22 @@ class TensorFst:
             ("weight", weight, fst.num_arcs),
             ("final", final, fst.num_states),
         ):
-            _check(name, tensor, count, given[0] if given else None)
-        dtype = given[0].dtype if given else None
-        if len(given) == 2:
-            dtype = torch.promote_types(given[0].dtype, given[1].dtype)
-        device = given[0].device if given else None
+            if tensor is not None:
+                _check(name, tensor, count, given[0].device)
+        device = given[0].device if given else torch.device("cpu")
+        dtype = torch.promote_types(given[0].dtype, given[-1].dtype) if given else None
         self.structure = fst
         """States, labels and arcs; the weights in it are those that it was made with."""
-        self.weight: Tensor = torch.as_tensor(
-            np.array(fst.weight) if weight is None else weight, dtype=dtype, device=device
+        # Copies, so that an optimizer that changes the weights in place leaves the Fst as it is.
+        self.weight: Tensor = (
+            sent(np.array(fst.weight), device, dtype) if weight is None else weight.to(dtype)
         )
         """[E] weights of the arcs."""
-        constant = torch.as_tensor(np.array(fst.final), dtype=self.weight.dtype, device=device)
+        constant = sent(np.array(fst.final), device, self.weight.dtype)
         self.final: Tensor = constant
         """[V] final weights, the semiring's zero for states that are not final."""
         if final is not None:
-            self.final = torch.where(
-                constant != fst.semiring.zero, final.to(self.weight.dtype), constant
-            )
+            self.final = torch.where(constant != fst.semiring.zero, final.to(dtype), constant)
 
     @property
     def semiring(self) -> Semiring:
@@ -168,7 +167,7 @@ class TensorFst:
         best = next(paths(self._exactly(), limit=1), None)
         if best is None:
             return None
-        arcs = torch.tensor(best.arcs, dtype=torch.int64, device=self.weight.device)
+        arcs = sent(np.array(best.arcs, np.int64), self.weight.device)
         last = int(self.structure.nextstate[best.arcs[-1]]) if best.arcs else self.structure.start
         factors = torch.cat([gathered(self.weight, arcs, 0.0), self.final[last : last + 1]])
         weight = factors.sum() if self.semiring.is_negative_log else factors.prod()
@@ -183,8 +182,7 @@ class TensorFst:
     def _joined_by(self, other: TensorFst | Fst) -> TensorFst:
         if isinstance(other, TensorFst):
             return other
-        constant = torch.as_tensor(np.array(other.weight)).to(self.weight)
-        return TensorFst(other, constant)
+        return TensorFst(other, sent(other.weight, self.weight.device, self.weight.dtype))
 
 
 def compose_tensors(
@@ -259,16 +257,11 @@ def _weighted(machine: Fst, arcs: ArcMap, left: TensorFst, right: TensorFst) -> 
         (left, arcs.a, left.structure.start),
         (right, arcs.b, right.structure.start),
     ):
-        of_state = _states_of(machine, of_arc, side.structure, start)
-        device = side.weight.device
-        parts.append(
-            (
-                gathered(
-                    side.weight, torch.as_tensor(of_arc, dtype=torch.int64, device=device), ring.one
-                ),
-                gathered(side.final, torch.as_tensor(of_state, device=device), ring.zero),
-            )
+        arc, state = (
+            sent(index, side.weight.device, torch.int64)
+            for index in (of_arc, _states_of(machine, of_arc, side.structure, start))
         )
+        parts.append((gathered(side.weight, arc, ring.one), gathered(side.final, state, ring.zero)))
     (weight_a, final_a), (weight_b, final_b) = parts
     if ring.is_negative_log:
         return TensorFst(machine, weight_a + weight_b, final_a + final_b)
@@ -302,9 +295,7 @@ def _states_of(machine: Fst, of_arc: I64, side: Fst, start: int) -> I64:
     return known[above]
 
 
-def _check(name: str, tensor: Tensor | None, count: int, first: Tensor | None) -> None:
-    if tensor is None or first is None:
-        return
+def _check(name: str, tensor: Tensor, count: int, device: torch.device) -> None:
     if tuple(tensor.shape) != (count,):
         raise InputError(
             f"the tensor {name} does not fit the machine",
@@ -315,9 +306,9 @@ def _check(name: str, tensor: Tensor | None, count: int, first: Tensor | None) -
         raise InputError(
             f"the tensor {name} has no gradients", found=str(tensor.dtype), expected="a float dtype"
         )
-    if tensor.device != first.device:
+    if tensor.device != device:
         raise InputError(
             "weight and final are on different devices",
-            found=f"{first.device} and {tensor.device}",
+            found=f"{device} and {tensor.device}",
             expected="one device",
         )

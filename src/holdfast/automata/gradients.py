@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy.sparse import csc_array, eye_array
 from scipy.sparse.linalg import spsolve
 
+from holdfast.automata.composition.device_transfers import sent
 from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums.distances import state_distances, without_zero_arcs
 from holdfast.automata.semirings import SEMIRINGS
@@ -99,7 +100,7 @@ class _ForwardScore(torch.autograd.Function):  # type: ignore[misc]
         sums = _sums(structure, weight, final)
         ctx.save_for_backward(weight, final)
         ctx.structure, ctx.sums = structure, sums
-        return weight.new_tensor(-sums.total)
+        return weight.new_full((), -sums.total)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
@@ -244,4 +245,4 @@ def _array(values: Tensor) -> F64:
 
 
 def _like(tensor: Tensor, values: F64) -> Tensor:
-    return torch.from_numpy(values).to(tensor.device, tensor.dtype)
+    return sent(values, tensor.device, tensor.dtype)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.automata.composition import filters
+from holdfast.automata.composition.device_transfers import sent
 from holdfast.automata.fst import Fst, SortedView
 from holdfast.errors import MissingExtraError
 
@@ -200,13 +201,6 @@ class Joins:
         )
         cell = (kind_a * filters.KINDS + kind_b) * self.filter_states + memory
         return cell * filters.MOVES
-
-
-def sent(array: np.ndarray, device: torch.device) -> Tensor:
-    """An array as a tensor on the device; on the CPU it shares the memory where it may."""
-    if not array.flags.writeable:
-        array = array.copy()
-    return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
 
 def _side(machine: Fst, view: SortedView, device: torch.device) -> Side:
