@@ -167,3 +167,41 @@ def _has_inner_arc(offsets: Any, nextstate: Any, component: Any, members: Any) -
         return True
     state = members[0]
     return bool((nextstate[offsets[state] : offsets[state + 1]] == state).any())
+
+
+@compiled
+def within(
+    offsets: Any,
+    nextstate: Any,
+    weight: Any,
+    final: Any,
+    to: Any,
+    onward: Any,
+    limit: float,
+    rounding: float,
+) -> tuple[Any, Any]:
+    """Which arcs, bool[E], and final weights, bool[V], lie on a path that costs no more than the limit.
+
+    Args:
+        offsets: i64[V + 1].
+        nextstate: i32[E].
+        weight: f64[E], costs.
+        final: f64[V], costs.
+        to: f64[V], least costs from the start.
+        onward: f64[V], least costs to the finals.
+        limit: a cost.
+        rounding: by so much, relative to what is added up, sums may lie above the limit.
+    """
+    arcs = np.zeros(len(weight), np.bool_)
+    finals = np.zeros(len(final), np.bool_)
+    for state in range(len(final)):
+        if to[state] == np.inf:
+            continue
+        slack = limit + rounding * (abs(to[state]) + abs(final[state]))
+        finals[state] = final[state] < np.inf and to[state] + final[state] <= slack
+        for arc in range(offsets[state], offsets[state + 1]):
+            cost = weight[arc] + onward[nextstate[arc]]
+            if cost < np.inf:
+                size = abs(to[state]) + abs(weight[arc]) + abs(onward[nextstate[arc]])
+                arcs[arc] = to[state] + cost <= limit + rounding * size
+    return arcs, finals

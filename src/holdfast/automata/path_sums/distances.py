@@ -82,24 +82,24 @@ def useful_sums(f: Fst, code: int, weight: F64, final: F64, reverse: bool) -> F6
     Args:
         f: any machine; its own weights are not looked at.
         code: TROPICAL, LOG or PROBABILITY.
-        weight: [E] weights in that semiring, changed here.
+        weight: [E] weights in that semiring.
         final: [V] the same.
         reverse: sum from each state to the finals, instead of from the start to each state.
 
     Returns:
-        [V] the semiring's zero for states on no path from the start to a final state.
+        [V] without a meaning for states on no path from the start to a final state.
 
     Raises:
         InputError: if the sum diverges.
     """
-    zero = 0.0 if code == PROBABILITY else np.inf
-    useful = useful_states(f)
-    if not useful.all():
-        weight[~(useful[f.source] & useful[f.nextstate])] = zero
-        final[~useful] = zero
-    sums = _sums(f, code, weight, final, reverse)
-    sums[~useful] = zero
-    return sums
+    try:
+        return _sums(f, code, weight, final, reverse)
+    except InputError:  # perhaps on a cycle that no path takes
+        zero = 0.0 if code == PROBABILITY else np.inf
+        useful = useful_states(f)
+        on_paths = useful[f.source] & useful[f.nextstate]
+        weight, final = np.where(on_paths, weight, zero), np.where(useful, final, zero)
+        return _sums(f, code, weight, final, reverse)
 
 
 def useful_states(f: Fst) -> Bools:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.automata.fst import Fst
-from holdfast.automata.path_sums.distances import F64, costs_of, least_costs
+from holdfast.automata.path_sums import _kernels as kernels
+from holdfast.automata.path_sums.distances import costs_of, least_costs
 from holdfast.automata.structure.connecting import connect
 from holdfast.errors import InputError
 
@@ -38,13 +39,15 @@ def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:
     weight, final = costs_of(f)
     to, onward = least_costs(f), least_costs(f, reverse=True)
     limit = onward[f.start] + threshold
-    through = to + onward
-    kept_state = through < np.inf
-    if max_states is not None and kept_state.sum() > max_states:
-        kept_state[np.argsort(through, kind="stable")[max_states:]] = False
-    kept_arc = _within(to[f.source], weight, onward[f.nextstate], limit)
-    kept_arc &= kept_state[f.source] & kept_state[f.nextstate]
-    kept_final = _within(to, final, np.zeros(f.num_states), limit) & kept_state
+    kept_arc, kept_final = kernels.within(
+        f.offsets, f.nextstate, weight, final, to, onward, limit, ROUNDING
+    )
+    if max_states is not None and max_states < f.num_states:
+        worse = np.argsort(to + onward, kind="stable")[max_states:]
+        kept_state = np.ones(f.num_states, bool)
+        kept_state[worse] = False
+        kept_arc &= kept_state[f.source] & kept_state[f.nextstate]
+        kept_final &= kept_state
     if kept_arc.all() and kept_final.all():
         return connect(f)
     arc = np.flatnonzero(kept_arc)
@@ -58,16 +61,3 @@ def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:
             final=np.where(kept_final, f.final, f.semiring.zero).astype(f.semiring.dtype),
         )
     )
-
-
-def _within(
-    to: F64, weight: F64, onward: F64, limit: float
-) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Whether the sums of costs are finite and no more than the limit, give or take rounding."""
-    cost = to + weight + onward
-    with np.errstate(invalid="ignore"):
-        size = np.abs(to) + np.abs(weight) + np.abs(onward)
-        made: np.ndarray[tuple[int], np.dtype[np.bool_]] = (cost < np.inf) & (
-            cost - ROUNDING * size <= limit
-        )
-    return made

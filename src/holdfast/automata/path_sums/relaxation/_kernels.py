@@ -1,4 +1,4 @@
-"""Compiled search for least costs inside a strongly connected component, and a binary heap."""
+"""Compiled search for least costs inside a strongly connected component, and a heap."""
 
 from __future__ import annotations
 
@@ -136,10 +136,13 @@ def _has_cycle(parent: Any) -> bool:
 
 @compiled
 def heap_push(keys: Any, items: Any, count: int, key: float, item: int) -> None:
-    """Put an item into a binary heap of `count` items; the least key, then the least item, is on top."""
+    """Put an item into a heap of `count` items; the least key, then the least item, is on top.
+
+    Every entry has four below it, which lie together in memory.
+    """
     at = count
     while at:
-        above = (at - 1) >> 1
+        above = (at - 1) >> 2
         if keys[above] < key or (keys[above] == key and items[above] < item):
             break
         keys[at] = keys[above]
@@ -151,26 +154,24 @@ def heap_push(keys: Any, items: Any, count: int, key: float, item: int) -> None:
 
 @compiled
 def heap_pop(keys: Any, items: Any, count: int) -> tuple[float, int]:
-    """Take the first item out of a binary heap of `count` items."""
+    """Take the first item out of a heap of `count` items."""
     key, item = keys[0], items[0]
     count -= 1
     moved_key, moved = keys[count], items[count]
     at = 0
-    while True:
-        below = 2 * at + 1
-        if below >= count:
+    while 4 * at + 1 < count:
+        first = 4 * at + 1
+        least = first
+        for below in range(first + 1, min(first + 4, count)):
+            if keys[below] < keys[least] or (
+                keys[below] == keys[least] and items[below] < items[least]
+            ):
+                least = below
+        if moved_key < keys[least] or (moved_key == keys[least] and moved < items[least]):
             break
-        right = below + 1
-        if right < count and (
-            keys[right] < keys[below]
-            or (keys[right] == keys[below] and items[right] < items[below])
-        ):
-            below = right
-        if moved_key < keys[below] or (moved_key == keys[below] and moved < items[below]):
-            break
-        keys[at] = keys[below]
-        items[at] = items[below]
-        at = below
+        keys[at] = keys[least]
+        items[at] = items[least]
+        at = least
     keys[at] = moved_key
     items[at] = moved
     return key, item

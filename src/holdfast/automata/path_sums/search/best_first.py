@@ -82,8 +82,11 @@ class BestFirst:
 
 
 def steps_to_go(f: Fst, weight: F64, final: F64, ahead: F64) -> I32:
-    """[V] the fewest arcs of a best path to a final state; all 0, which will do, if there are no cycles."""
-    if is_acyclic(f):
+    """[V] the fewest arcs of a best path to a final state.
+
+    All 0 if no cycle is free: then every best path ends by itself.
+    """
+    if (weight > 0).all() or is_acyclic(f):
         return np.zeros(f.num_states, np.int32)
     entering = incoming(f)
     steps: I32 = kernels.steps_to_go(entering.offsets, f.source, entering.arc, weight, final, ahead)
