@@ -261,10 +261,13 @@ def test_labels_that_no_arc_tells_apart_are_one_group() -> None:
     assert made.labels.tolist() == [5, 7, 9]
     assert made.group.tolist() == [0, 1, 0]
     assert made.representatives.tolist() == [True, False, True, False, True, True]
-    offsets, labels, origin = made.expanded(np.array([0, 1, 3]), np.array([0, 1, 0], np.int32))
-    assert offsets.tolist() == [0, 2, 5]
-    assert labels.tolist() == [5, 9, 5, 7, 9]
-    assert origin.tolist() == [0, 0, 2, 1, 2]
+    entered, weight = np.array([4, 5, 6], np.int32), np.array([0.5, 1.5, 2.5])
+    arcs = made.expanded(np.array([0, 1, 3]), np.array([0, 1, 0], np.int32), entered, weight)
+    assert arcs.offsets.tolist() == [0, 2, 5]
+    assert arcs.label.tolist() == [5, 9, 5, 7, 9]
+    assert arcs.nextstate.tolist() == [4, 4, 6, 5, 6]
+    assert arcs.weight.tolist() == [0.5, 0.5, 2.5, 1.5, 2.5]
+    assert arcs.origin.tolist() == [0, 0, 2, 1, 2]
 
 
 def test_high_labels_and_nothing_at_all() -> None:

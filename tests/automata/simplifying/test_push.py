@@ -10,7 +10,7 @@ from openfst import to_openfst
 from string_costs import furthest, string_costs
 
 from holdfast.automata import Fst
-from holdfast.automata.paths.distances import shortest_distance
+from holdfast.automata.path_sums.distances import shortest_distance
 from holdfast.automata.simplifying.pushing import push
 from holdfast.automata.structure.connecting import connect
 from holdfast.errors import InputError

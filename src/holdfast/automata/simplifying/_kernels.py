@@ -29,6 +29,21 @@ def grown(array: Any, needed: int) -> Any:
 
 
 @compiled
+def sort_in_place(values: Any, count: int) -> None:
+    """Sort the first values, ascending; Numba's own sort costs microseconds before it begins."""
+    if count > 32:
+        values[:count].sort()
+        return
+    for begin in range(1, count):
+        at = begin
+        moved = values[at]
+        while at > 0 and values[at - 1] > moved:
+            values[at] = values[at - 1]
+            at -= 1
+        values[at] = moved
+
+
+@compiled
 def signatures(source: Any, label: Any, nextstate: Any, value: Any, labels: int) -> tuple[Any, Any]:
     """Two hashes u64[labels] of the set of arcs of each label, each arc as (source, nextstate, value).
 
@@ -68,12 +83,29 @@ def dense_labels(label: Any, highest: int) -> tuple[Any, Any]:
 
 @compiled
 def expand(
-    offsets: Any, group: Any, member_offsets: Any, members: Any, labels: int
-) -> tuple[Any, Any, Any]:
+    offsets: Any,
+    group: Any,
+    nextstate: Any,
+    weight: Any,
+    labels: Any,
+    group_of: Any,
+    member_offsets: Any,
+    members: Any,
+) -> tuple[Any, Any, Any, Any, Any]:
     """Arcs by group of labels become arcs by label, ascending in each state.
 
+    Args:
+        offsets: i64[V + 1].
+        group: i32[E], different in each state.
+        nextstate: i32[E].
+        weight: [E].
+        labels: [L] ascending.
+        group_of: i32[L].
+        member_offsets: i64[G + 1].
+        members: i64[L] places in `labels`, by group.
+
     Returns:
-        New offsets i64[V + 1]; for each new arc the place of its label, i32[*], and the arc that it was,
+        New offsets i64[V + 1]; of each new arc the label, the nextstate, the weight, and the arc it was,
         i64[*].
     """
     states = len(offsets) - 1
@@ -83,26 +115,35 @@ def expand(
         for arc in range(offsets[state], offsets[state + 1]):
             total += member_offsets[group[arc] + 1] - member_offsets[group[arc]]
         made[state + 1] = made[state] + total
-    label = np.empty(made[states], np.int32)
-    origin = np.empty(made[states], np.int64)
-    arc_of = np.full(labels, -1, np.int64)
+    arcs = made[states]
+    label = np.empty(arcs, labels.dtype)
+    entered = np.empty(arcs, np.int32)
+    carried = np.empty(arcs, weight.dtype)
+    origin = np.empty(arcs, np.int64)
+    arc_of = np.full(len(member_offsets) - 1, -1, np.int64)
+    places = np.empty(len(labels), np.int64)
     for state in range(states):
-        to = made[state]
         for arc in range(offsets[state], offsets[state + 1]):
-            for at in range(member_offsets[group[arc]], member_offsets[group[arc] + 1]):
-                arc_of[members[at]] = arc
-                label[to] = members[at]
+            arc_of[group[arc]] = arc
+        to = made[state]
+        count = made[state + 1] - to
+        few = 8 * count < len(labels)
+        if few:
+            listed = 0
+            for arc in range(offsets[state], offsets[state + 1]):
+                for at in range(member_offsets[group[arc]], member_offsets[group[arc] + 1]):
+                    places[listed] = members[at]
+                    listed += 1
+            sort_in_place(places, count)
+        for at in range(count if few else len(labels)):
+            place = places[at] if few else at
+            arc = arc_of[group_of[place]]
+            if arc >= 0:
+                label[to] = labels[place]
+                entered[to] = nextstate[arc]
+                carried[to] = weight[arc]
+                origin[to] = arc
                 to += 1
-        listed = label[made[state] : made[state + 1]]
-        if 8 * len(listed) < labels:
-            listed.sort()
-        else:
-            to = 0
-            for place in range(labels):
-                if arc_of[place] >= 0:
-                    listed[to] = place
-                    to += 1
-        for at in range(made[state], made[state + 1]):
-            origin[at] = arc_of[label[at]]
-            arc_of[label[at]] = -1
-    return made, label, origin
+        for arc in range(offsets[state], offsets[state + 1]):
+            arc_of[group[arc]] = -1
+    return made, label, entered, carried, origin

@@ -8,8 +8,23 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata import _kernels as sorting
-from holdfast.automata.fst import I32, I64
+from holdfast.automata.fst import I32, I64, Weights
 from holdfast.automata.simplifying import _kernels as kernels
+
+
+class Expanded(NamedTuple):
+    """Arcs by label."""
+
+    offsets: I64
+    """[V + 1]"""
+    label: npt.NDArray[np.integer]
+    """[E]"""
+    nextstate: I32
+    """[E]"""
+    weight: Weights
+    """[E]"""
+    origin: I64
+    """[E] the arc by group that each was."""
 
 
 class Alphabet(NamedTuple):
@@ -33,16 +48,28 @@ class Alphabet(NamedTuple):
         lowest[self.members[self.offsets[:-1]]] = True
         return lowest[self.place]
 
-    def expanded(self, offsets: I64, group: I32) -> tuple[I64, npt.NDArray[Any], I64]:
-        """Arcs by group become arcs by label, ascending in each state.
-
-        Returns:
-            The new offsets [V + 1], the labels [*] and the positions [*] of the arcs that they were.
-        """
-        made, place, origin = kernels.expand(
-            offsets, group, self.offsets, self.members, len(self.labels)
+    def expanded(self, offsets: I64, group: I32, nextstate: I32, weight: Weights) -> Expanded:
+        """Arcs by group become arcs by label, ascending in each state; each group once in a state."""
+        if len(self.members) == len(self.offsets) - 1:  # every label is a group of its own
+            return Expanded(
+                offsets,
+                self.labels[group],
+                nextstate,
+                weight,
+                np.arange(len(group), dtype=np.int64),
+            )
+        return Expanded(
+            *kernels.expand(
+                offsets,
+                group,
+                nextstate,
+                weight,
+                self.labels,
+                self.group,
+                self.offsets,
+                self.members,
+            )
         )
-        return made, self.labels[place], origin
 
 
 def alphabet_of(

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata.fst import Fst, Weights
-from holdfast.automata.paths import distances
-from holdfast.automata.paths.distances import F64
+from holdfast.automata.path_sums import distances
+from holdfast.automata.path_sums.distances import F64
 from holdfast.automata.semirings import LOG, TROPICAL, Semiring
 
 
@@ -34,7 +34,7 @@ def costs_of(f: Fst) -> Costs:
     return Costs(*distances.costs_of(f), TROPICAL if f.semiring.is_idempotent else LOG)
 
 
-def weights_of(costs: F64, semiring: Semiring) -> Weights:
+def weights_of(costs: Weights, semiring: Semiring) -> Weights:
     """Costs as weights of a semiring."""
     weights: npt.NDArray[Any] = costs
     if not semiring.is_negative_log:

@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast.automata.fst import Fst
-from holdfast.automata.paths.distances import F64, state_distances, without_zero_arcs
+from holdfast.automata.path_sums.distances import F64, state_distances, without_zero_arcs
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.structure.connecting import connect
 from holdfast.errors import InputError

@@ -9,7 +9,7 @@ import numpy as np
 
 from holdfast.automata._kernels import compiled, plus
 from holdfast.automata.semirings import TROPICAL
-from holdfast.automata.simplifying._kernels import grown, mixed
+from holdfast.automata.simplifying._kernels import grown, mixed, sort_in_place
 
 
 @compiled
@@ -126,7 +126,7 @@ def _closure(
     found = np.empty(count, np.int64)
     for at in range(count):
         found[at] = component[members[at]]
-    found.sort()
+    sort_in_place(found, count)
     for at in range(count):
         c = found[at]
         if at and c == found[at - 1]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from holdfast.automata import _kernels as sorting
 from holdfast.automata.fst import EPS, I64, Fst
-from holdfast.automata.paths.distances import without_zero_arcs
+from holdfast.automata.path_sums.distances import without_zero_arcs
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.simplifying.epsilons import _kernels as kernels
 from holdfast.automata.structure import _kernels as structure

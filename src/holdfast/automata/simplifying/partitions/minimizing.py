@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata.fst import I32, I64, Fst
-from holdfast.automata.paths.distances import F64, least_costs, without_zero_arcs
-from holdfast.automata.semirings import BOOLEAN
+from holdfast.automata.path_sums.distances import F64, least_costs, without_zero_arcs
 from holdfast.automata.simplifying.alphabets import alphabet_of
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.simplifying.partitions import _kernels as kernels
@@ -49,10 +48,16 @@ def minimize(f: Fst, *, delta: float = DELTA) -> Fst:
     if not f.num_states:
         return f
     source = f.source
-    potential = _potentials(f)
+    # Whatever sum is taken for pushing, it must only be the same for states that continue alike, and grow
+    # with the weights. A deterministic machine has one path for each string, so its least path will do in
+    # every semiring, and is free of the rounding of logarithms.
+    potential = np.zeros(f.num_states) if _is_unweighted(f) else least_costs(f, reverse=True)
     costs = costs_of(f)
     # As pushed towards the start: V(source)^-1 w V(nextstate), V(state)^-1 final.
-    symbols = _symbols(f, costs.arc + potential[f.nextstate] - potential[source], delta)
+    pushed = costs.arc
+    if potential.any():
+        pushed = pushed + potential[f.nextstate] - potential[source]
+    symbols = _symbols(f, pushed, delta)
     kind, kinds = _clustered(costs.final - potential, delta)
     kept = symbols.arc
     block = kernels.refine(
@@ -61,16 +66,9 @@ def minimize(f: Fst, *, delta: float = DELTA) -> Fst:
     return _quotient(f, block, potential, costs.arc)
 
 
-def _potentials(f: Fst) -> F64:
-    """[V] the least cost from each state to the finals, in every semiring.
-
-    Whatever sum is taken, it must only be the same for states that continue alike, and grow with the
-    weights. A deterministic machine has one path for each string, so its least path will do, and it is
-    free of the rounding of logarithms.
-    """
-    if f.semiring.code == BOOLEAN:
-        return np.zeros(f.num_states)
-    return least_costs(f, reverse=True)
+def _is_unweighted(f: Fst) -> bool:
+    one, zero = f.semiring.one, f.semiring.zero
+    return bool((f.weight == one).all() and ((f.final == one) | (f.final == zero)).all())
 
 
 class _Symbols(NamedTuple):
@@ -115,8 +113,8 @@ def _check_deterministic(f: Fst, place: I32, labels: int) -> None:
 
 def _clustered(values: F64, delta: float) -> tuple[I32, int]:
     """Numbers of values, the same for those that lie within delta; and how many there are."""
-    finite = values[values < np.inf]
-    if len(finite) == len(values) and (not len(values) or np.ptp(values) <= delta):
+    # Nothing is to be sorted where all lie close together. (Infinity less infinity is NaN: not close.)
+    if not len(values) or values.max() <= values.min() + delta < np.inf:
         return np.zeros(len(values), np.int32), min(1, len(values))
     number, count = kernels.clusters(values, np.argsort(values), delta)
     return number, int(count)

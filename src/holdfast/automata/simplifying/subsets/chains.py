@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.automata.fst import I32, Fst
-from holdfast.automata.simplifying.subsets import _kernels as kernels
+from holdfast.automata.simplifying.strings._kernels import spelled
 
 
 class Outputs(NamedTuple):
@@ -37,7 +37,7 @@ def spelled_out(f: Fst, outputs: Outputs) -> Fst:
     final = f.final.tolist()
     extra: list[tuple[int, int, int]] = []  # source, olabel, nextstate
     for arc in many.tolist():
-        labels = kernels.spelled(outputs.strings, outputs.arc[arc], 0)[1:].tolist()
+        labels = spelled(outputs.strings, outputs.arc[arc], 0)[1:].tolist()
         target = int(nextstate[arc])
         nextstate[arc] = len(final)
         for at, label in enumerate(labels):
@@ -47,7 +47,7 @@ def spelled_out(f: Fst, outputs: Outputs) -> Fst:
     for end in ends.tolist():
         weight, final[end] = final[end], f.semiring.zero
         state = end
-        for label in kernels.spelled(outputs.strings, outputs.final[end], 0).tolist():
+        for label in spelled(outputs.strings, outputs.final[end], 0).tolist():
             extra.append((state, label, len(final)))
             state = len(final)
             final.append(f.semiring.zero)

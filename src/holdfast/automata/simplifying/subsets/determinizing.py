@@ -11,12 +11,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.automata.fst import I32, I64, Fst
-from holdfast.automata.paths.distances import F64
+from holdfast.automata.fst import I32, Fst
+from holdfast.automata.path_sums.distances import F64
 from holdfast.automata.simplifying.alphabets import Alphabet, alphabet_of
 from holdfast.automata.simplifying.costs import Costs, costs_of, weights_of
+from holdfast.automata.simplifying.strings._kernels import LONGEST, spelled
 from holdfast.automata.simplifying.subsets import _kernels as kernels
 from holdfast.automata.simplifying.subsets.chains import Outputs, spelled_out
+from holdfast.automata.simplifying.subsets.constructing import Constructed, construct
+from holdfast.automata.simplifying.subsets.room import Machine
 from holdfast.automata.structure.connecting import connect
 from holdfast.errors import InputError, LimitError
 
@@ -65,20 +68,22 @@ def determinize(
     costs = costs_of(f)
     coded = _encoded(f, costs, encode_labels, encode_weights)
     made = _construct(coded, f, costs, max_states, delta)
-    offsets, label, origin = coded.alphabet.expanded(made.offsets, made.label)
-    cost = made.cost[origin] + coded.cost_of(label)
-    ilabel = coded.ilabel_of(label)
+    weight = made.cost if encode_weights else weights_of(made.cost, f.semiring)
+    arcs = coded.alphabet.expanded(made.offsets, made.label, made.nextstate, weight)
+    if encode_weights:
+        weight = weights_of(arcs.weight + coded.cost_of(arcs.label), f.semiring)
+    ilabel = coded.ilabel_of(arcs.label)
     result = f.with_(
-        offsets=offsets,
+        offsets=arcs.offsets,
         ilabel=ilabel,
-        olabel=ilabel if coded.owes else coded.olabel_of(label),
-        nextstate=made.nextstate[origin],
-        weight=weights_of(cost, f.semiring),
+        olabel=ilabel if coded.pairs is None else coded.olabel_of(arcs.label),
+        nextstate=arcs.nextstate,
+        weight=weight if encode_weights else arcs.weight,
         final=weights_of(made.final, f.semiring),
         start=0,
     )
     if coded.owes:
-        outputs = Outputs(made.strings, made.string[origin], made.final_string)
+        outputs = Outputs(made.strings, made.string[arcs.origin], made.final_string)
         return spelled_out(result, outputs)
     return result
 
@@ -106,19 +111,6 @@ class _Encoded(NamedTuple):
         return np.ascontiguousarray(self.pairs[label, 2]).view(np.float64)
 
 
-class _Constructed(NamedTuple):
-    """What the kernel gives."""
-
-    offsets: I64
-    label: I32
-    string: I32
-    nextstate: I32
-    cost: F64
-    final_string: I32
-    final: F64
-    strings: I32
-
-
 def _encoded(f: Fst, costs: Costs, encode_labels: bool, encode_weights: bool) -> _Encoded:
     label: npt.NDArray[np.integer] = f.ilabel
     owes = not (encode_labels or encode_weights or f.is_acceptor)
@@ -135,27 +127,21 @@ def _encoded(f: Fst, costs: Costs, encode_labels: bool, encode_weights: bool) ->
     return _Encoded(alphabet_of(label, f.source, f.nextstate, value), owes, pairs, arc)
 
 
-def _construct(
-    coded: _Encoded, f: Fst, costs: Costs, max_states: int, delta: float
-) -> _Constructed:
+def _construct(coded: _Encoded, f: Fst, costs: Costs, max_states: int, delta: float) -> Constructed:
     """Run the kernel over the labels that stand for their groups."""
     kept = np.flatnonzero(coded.alphabet.representatives & (coded.arc != np.inf))
     offsets = np.searchsorted(kept, f.offsets)
-    rc, *parts, clash = kernels.construct(
+    machine = Machine(
         offsets,
         coded.alphabet.group[coded.alphabet.place[kept]],
         f.olabel[kept] if coded.owes else np.empty(0, np.int32),
         f.nextstate[kept],
         coded.arc[kept],
         costs.final,
-        f.start,
-        len(coded.alphabet.offsets) - 1,
-        costs.code,
-        delta,
-        max_states,
     )
-    made = _Constructed(*parts)
-    if rc == kernels.TOO_MANY_STATES:
+    labels = len(coded.alphabet.offsets) - 1
+    made = construct(machine, f.start, labels, costs.code, delta, max_states)
+    if made.outcome == kernels.TOO_MANY_STATES:
         raise LimitError(
             "the deterministic machine has too many states",
             needed=f"more than {max_states:,} states, from {f.num_states:,}",
@@ -164,18 +150,18 @@ def _construct(
             "weights or outputs) has no finite deterministic form: encode_weights=True gives one, or prune "
             "it first. Else raise max_states. The input is untouched",
         )
-    if rc == kernels.LAGGING:
+    if made.outcome == kernels.LAGGING:
         raise LimitError(
             "the output of the deterministic machine lags further and further behind its input",
-            needed=f"more than {kernels.LONGEST:,} labels",
-            allowed=f"{kernels.LONGEST:,} labels",
+            needed=f"more than {LONGEST:,} labels",
+            allowed=f"{LONGEST:,} labels",
             remedy="two cycles have one input and outputs of different lengths (no twins property): "
             "encode_labels=True makes it deterministic in pairs of labels. The input is untouched",
         )
-    if rc == kernels.TWO_OUTPUTS:
+    if made.outcome == kernels.TWO_OUTPUTS:
         raise InputError(
             "the transducer gives two outputs for one input",
-            found=" and ".join(_spelling(f, made.strings, int(string)) for string in clash),
+            found=" and ".join(_spelling(f, made.strings, one) for one in made.conflict),
             expected="one output for each input (a functional transducer)",
             remedy="encode_labels=True makes it deterministic in pairs of labels",
         )
@@ -183,6 +169,6 @@ def _construct(
 
 
 def _spelling(f: Fst, strings: I32, string: int) -> str:
-    labels = kernels.spelled(strings, string, 0)
+    labels = spelled(strings, string, 0)
     names = [f.osymbols.symbol(int(one)) if f.osymbols else str(one) for one in labels]
     return f"...{' '.join(names)!r}"

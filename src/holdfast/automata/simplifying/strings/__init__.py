@@ -1,0 +1,1 @@
+"""Strings of labels as nodes of a tree, so that equal strings are equal numbers."""
