@@ -61,14 +61,12 @@ set_bits: Any = intrinsic(_set_bits)
 
 @compiled
 def index(
-    offsets: Any, epsilons: Any, label: Any, words: int, shift: int, span: Any
-) -> tuple[Any, Any, int]:
-    """Masks, ranks and spans of a `Side`, and how many spans, from labels that ascend in a state."""
-    states = len(offsets) - 1
-    mask = np.zeros(states * words, np.uint64)
-    rank = np.zeros(states * words, np.int32)
+    offsets: Any, epsilons: Any, label: Any, shift: int, mask: Any, rank: Any, span: Any
+) -> int:
+    """Set masks, ranks and spans of a `Side`, from labels that ascend in a state: how many spans."""
+    words = mask.shape[1]
     row = -1
-    for state in range(states):
+    for state in range(len(epsilons)):
         last = -1
         word = -1
         for arc in range(offsets[state] + epsilons[state], offsets[state + 1]):
@@ -80,11 +78,11 @@ def index(
                 row += 1
                 while word < bucket >> 6:
                     word += 1
-                    rank[state * words + word] = row
-                mask[state * words + word] |= ONE << np.uint64(bucket & 63)
+                    rank[state, word] = row
+                mask[state, bucket >> 6] |= ONE << np.uint64(bucket & 63)
                 span[row, 0] = arc
             span[row, 1] = arc + 1
-    return mask, rank, row + 1
+    return row + 1
 
 
 @compiled
@@ -108,6 +106,17 @@ def seek(label: Any, begin: int, end: int, wanted: int) -> int:
 
 
 @compiled
+def put(segments: Any, row: int, i: int, j: int, m: int, n: int, f: int) -> Any:
+    """Write a segment: how many arcs it makes."""
+    segments[row, 0] = i
+    segments[row, 1] = j
+    segments[row, 2] = m
+    segments[row, 3] = n
+    segments[row, 4] = f
+    return np.int64(m) * np.int64(n)
+
+
+@compiled
 def join(
     a: Any,
     b: Any,
@@ -125,7 +134,7 @@ def join(
     (i, j, m, n, f). `offsets[s + 1]` is set for the states done; it stops before a state whose segments
     might not fit.
     """
-    words = len(a.mask) // len(a.epsilons)
+    words = a.mask.shape[1]
     stay_a = len(a.inner)
     stay_b = len(b.inner)
     made = 0
@@ -137,76 +146,114 @@ def join(
         begin_b, end_b = b.offsets[right], b.offsets[right + 1]
         if made + 3 + min(end_a - begin_a, end_b - begin_b) > len(segments):
             return state, made
-        move = (((a.kind[left] * KINDS + b.kind[right]) << F_BITS) | (key & F_MASK)) * MOVES
         epsilons_a, epsilons_b = a.epsilons[left], b.epsilons[right]
+        move = (((a.kind[left] * KINDS + b.kind[right]) << F_BITS) | (key & F_MASK)) * MOVES
         arcs = 0
-        if epsilons_a > 0 and moves[move + A_ALONE] >= 0:
-            segments[made, 0] = begin_a
-            segments[made, 1] = stay_b + right
-            segments[made, 2] = epsilons_a
-            segments[made, 3] = 1
-            segments[made, 4] = moves[move + A_ALONE]
-            arcs += epsilons_a
+        if epsilons_a and moves[move + A_ALONE] >= 0:
+            f = moves[move + A_ALONE]
+            arcs += put(segments, made, begin_a, stay_b + right, epsilons_a, 1, f)
             made += 1
-        if epsilons_b > 0 and moves[move + B_ALONE] >= 0:
-            segments[made, 0] = stay_a + left
-            segments[made, 1] = begin_b
-            segments[made, 2] = 1
-            segments[made, 3] = epsilons_b
-            segments[made, 4] = moves[move + B_ALONE]
-            arcs += epsilons_b
+        if epsilons_b and moves[move + B_ALONE] >= 0:
+            f = moves[move + B_ALONE]
+            arcs += put(segments, made, stay_a + left, begin_b, 1, epsilons_b, f)
             made += 1
-        if epsilons_a > 0 and epsilons_b > 0 and moves[move + BOTH_EPSILON] >= 0:
-            segments[made, 0] = begin_a
-            segments[made, 1] = begin_b
-            segments[made, 2] = epsilons_a
-            segments[made, 3] = epsilons_b
-            segments[made, 4] = moves[move + BOTH_EPSILON]
-            arcs += np.int64(epsilons_a) * epsilons_b
+        if epsilons_a and epsilons_b and moves[move + BOTH_EPSILON] >= 0:
+            f = moves[move + BOTH_EPSILON]
+            arcs += put(segments, made, begin_a, begin_b, epsilons_a, epsilons_b, f)
             made += 1
         f = moves[move + MATCH]
-        for word in range(words if f >= 0 else 0):
-            mask_a = a.mask[left * words + word]
-            mask_b = b.mask[right * words + word]
-            rank_a = a.rank[left * words + word]
-            rank_b = b.rank[right * words + word]
-            both = mask_a & mask_b
-            while both:
-                rest = both & (both - ONE)
-                below = (both ^ rest) - ONE
-                both = rest
-                row_a = rank_a + set_bits(mask_a & below)
-                row_b = rank_b + set_bits(mask_b & below)
-                i, i_end = a.span[row_a, 0], a.span[row_a, 1]
-                j, j_end = b.span[row_b, 0], b.span[row_b, 1]
-                if exact:
-                    segments[made, 0] = i
-                    segments[made, 1] = j
-                    segments[made, 2] = i_end - i
-                    segments[made, 3] = j_end - j
-                    segments[made, 4] = f
-                    arcs += np.int64(i_end - i) * (j_end - j)
+        if f < 0:
+            pass
+        elif exact:
+            for word in range(words):
+                mask_a = a.mask[left, word]
+                mask_b = b.mask[right, word]
+                both = mask_a & mask_b
+                while both:
+                    rest = both & (both - ONE)
+                    below = (both ^ rest) - ONE
+                    both = rest
+                    row_a = a.rank[left, word] + set_bits(mask_a & below)
+                    row_b = b.rank[right, word] + set_bits(mask_b & below)
+                    i, m = a.span[row_a, 0], a.span[row_a, 1] - a.span[row_a, 0]
+                    j, n = b.span[row_b, 0], b.span[row_b, 1] - b.span[row_b, 0]
+                    arcs += put(segments, made, i, j, m, n, f)
                     made += 1
-                    continue
-                while i < i_end and j < j_end:
-                    x, y = a.inner[i], b.inner[j]
-                    if x < y:
-                        i = seek(a.inner, i + 1, i_end, y)
-                    elif y < x:
-                        j = seek(b.inner, j + 1, j_end, x)
-                    else:
-                        next_i = seek(a.inner, i + 1, i_end, x + 1)
-                        next_j = seek(b.inner, j + 1, j_end, x + 1)
-                        segments[made, 0] = i
-                        segments[made, 1] = j
-                        segments[made, 2] = next_i - i
-                        segments[made, 3] = next_j - j
-                        segments[made, 4] = f
-                        arcs += np.int64(next_i - i) * (next_j - j)
-                        made += 1
-                        i, j = next_i, next_j
+        elif a.mask[left, 0] & b.mask[right, 0]:
+            before = made
+            if a.row[left] >= 0 and (b.row[right] < 0 or end_b - begin_b <= end_a - begin_a):
+                made = look_up(
+                    a, a.row[left], b, begin_b + epsilons_b, end_b, f, False, segments, made
+                )
+            elif b.row[right] >= 0:
+                made = look_up(
+                    b, b.row[right], a, begin_a + epsilons_a, end_a, f, True, segments, made
+                )
+            else:
+                made = merge(a, left, b, right, f, segments, made)
+            for row in range(before, made):
+                arcs += np.int64(segments[row, 2]) * np.int64(segments[row, 3])
         offsets[state + 1] = offsets[state] + arcs
     return last, made
+
+
+@compiled
+def look_up(
+    crowded: Any,
+    row: int,
+    other: Any,
+    begin: int,
+    end: int,
+    f: int,
+    swapped: bool,
+    segments: Any,
+    made: int,
+) -> int:
+    """Join the arcs begin:end of one side with a state of the other that has a row by label."""
+    labels = crowded.first.shape[1] - 2
+    while begin < end and other.inner[begin] <= labels:
+        label = other.inner[begin]
+        behind = begin + 1
+        while behind < end and other.inner[behind] == label:
+            behind += 1
+        i, m = crowded.first[row, label], crowded.first[row, label + 1] - crowded.first[row, label]
+        if m > 0:
+            if swapped:
+                put(segments, made, begin, i, behind - begin, m, f)
+            else:
+                put(segments, made, i, begin, m, behind - begin, f)
+            made += 1
+        begin = behind
+    return made
+
+
+@compiled
+def merge(a: Any, left: int, b: Any, right: int, f: int, segments: Any, made: int) -> int:
+    """Join the arcs of two states bucket by bucket."""
+    mask_a = a.mask[left, 0]
+    mask_b = b.mask[right, 0]
+    both = mask_a & mask_b
+    while both:
+        rest = both & (both - ONE)
+        below = (both ^ rest) - ONE
+        both = rest
+        row_a = a.rank[left, 0] + set_bits(mask_a & below)
+        row_b = b.rank[right, 0] + set_bits(mask_b & below)
+        i, i_end = a.span[row_a, 0], a.span[row_a, 1]
+        j, j_end = b.span[row_b, 0], b.span[row_b, 1]
+        while i < i_end and j < j_end:
+            x, y = a.inner[i], b.inner[j]
+            if x < y:
+                i = seek(a.inner, i + 1, i_end, y)
+            elif y < x:
+                j = seek(b.inner, j + 1, j_end, x)
+            else:
+                next_i = seek(a.inner, i + 1, i_end, x + 1)
+                next_j = seek(b.inner, j + 1, j_end, x + 1)
+                put(segments, made, i, j, next_i - i, next_j - j, f)
+                made += 1
+                i, j = next_i, next_j
+    return made
 
 
 @compiled
@@ -226,18 +273,19 @@ def pair(segments: Any, row: int, end: int, lefts: Any, rights: Any) -> None:
     Most products are of one or two arcs; whole steps are written, past the end of a row, so that the
     processor need not guess their lengths.
     """
-    slot = 0
+    # Unsigned, so that Numba need not ask whether a position counts from the end.
+    slot = np.uint64(0)
     for at in range(row, end):
         left = (segments[at, 0] << F_BITS) | segments[at, 4]
         right = segments[at, 1]
-        width = segments[at, 3]
+        width = np.uint64(segments[at, 3])
         for _ in range(segments[at, 2]):
-            done = 0
+            done = np.uint64(0)
             while True:
                 for more in range(STEP):
-                    lefts[slot + done + more] = left
-                    rights[slot + done + more] = right + done + more
-                done += STEP
+                    lefts[slot + done + np.uint64(more)] = left
+                    rights[slot + done + np.uint64(more)] = right + np.int64(done) + more
+                done += np.uint64(STEP)
                 if done >= width:
                     break
             slot += width
@@ -571,28 +619,52 @@ def renumber(alive: Any) -> tuple[int, Any]:
 
 @compiled
 def compact(offsets: Any, out: Any, renumbered: Any, first: int, last: int, kept_to: Any) -> int:
-    """Keep the arcs between marked states of those that leave first:last, moved together in place.
+    """Keep the arcs into marked states of those that leave first:last, moved together in place.
 
+    No other arcs leave marked states for them, since what leads to a marked state is marked.
     kept_to[s + 1] is set to how many arcs the states up to s, new numbers, have kept; returns how many.
     """
-    mapped = len(out.from_a) > 0
-    begin = offsets[first]
+    begin, end = offsets[first], offsets[last]
+    keep = np.empty(BATCH_ARCS + 1, np.int64)
+    dropped = np.empty(BATCH_ARCS + 1, np.int64)
+    state = first
     kept = begin
-    for state in range(first, last):
-        if renumbered[state] < 0:
+    for here in range(begin, end, BATCH_ARCS):
+        behind = min(end, here + BATCH_ARCS)
+        keeping = dropping = 0
+        for arc in range(np.uint64(here), np.uint64(behind)):
+            target = renumbered[np.uint64(out.nextstate[arc])]
+            out.nextstate[arc] = target
+            keep[keeping] = arc
+            dropped[dropping] = arc
+            keeping += target >= 0
+            dropping += target < 0
+        gone = 0
+        while state < last and offsets[state + 1] <= behind:
+            while gone < dropping and dropped[gone] < offsets[state + 1]:
+                gone += 1
+            if renumbered[state] >= 0:
+                kept_to[renumbered[state] + 1] = kept - begin + offsets[state + 1] - here - gone
+            state += 1
+        if keeping == behind - kept:  # nothing is gone yet
+            kept = behind
             continue
-        for arc in range(offsets[state], offsets[state + 1]):
-            target = renumbered[out.nextstate[arc]]
-            out.ilabel[kept] = out.ilabel[arc]
-            out.olabel[kept] = out.olabel[arc]
-            out.weight[kept] = out.weight[arc]
-            out.nextstate[kept] = target
-            if mapped:
-                out.from_a[kept] = out.from_a[arc]
-                out.from_b[kept] = out.from_b[arc]
-            kept += target >= 0
-        kept_to[renumbered[state] + 1] = kept - begin
+        take(out.ilabel, keep, keeping, kept)
+        take(out.olabel, keep, keeping, kept)
+        take(out.nextstate, keep, keeping, kept)
+        take(out.weight, keep, keeping, kept)
+        if len(out.from_a):
+            take(out.from_a, keep, keeping, kept)
+            take(out.from_b, keep, keeping, kept)
+        kept += keeping
     return kept - begin
+
+
+@compiled
+def take(values: Any, places: Any, count: int, at: int) -> None:
+    """Move the values at ascending places down to `at`, in place."""
+    for slot in range(count):
+        values[at + slot] = values[np.uint64(places[slot])]
 
 
 @compiled

@@ -23,13 +23,15 @@ from holdfast.automata.composition.filters import (
     kinds,
     transitions,
 )
-from holdfast.automata.fst import I32, I64, Fst, Weights
+from holdfast.automata.fst import I32, I64, Fst, SortedView, Weights
 
 LabelSide = Literal["ilabel", "olabel"]
 
 WORD = 64
 # Positions of arcs are held in 32 bits together with a state of the filter up to here.
 MOST_SMALL = 1 << 29
+# A state with arcs for at least one in so many labels is indexed by label.
+CROWDED = 8
 
 
 class Buckets(NamedTuple):
@@ -71,11 +73,15 @@ class Side(NamedTuple):
     final: Weights
     """[V] final weights."""
     mask: npt.NDArray[np.uint64]
-    """[V * words] bit b is set if the state has arcs in bucket b."""
-    rank: I32
-    """[V * words] the row of `span` for the lowest bit of each word."""
+    """[V, words] bit b is set if the state has arcs in bucket b."""
+    rank: I64
+    """[V, words] the row of `span` for the lowest bit of each word."""
     span: npt.NDArray[Any]
     """[buckets in use, 2] the first arc of a state in a bucket, and one past the last."""
+    row: I32
+    """[V] the row of `first` of a state that has arcs for many of all labels, -1 for others."""
+    first: npt.NDArray[Any]
+    """[rows, labels + 2] where a state's arcs with a label, or with a higher one, begin."""
 
 
 # What was prepared of a machine stays as long as the machine does: lexicons are composed again and again.
@@ -186,27 +192,72 @@ def _side(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapped:
 
 def _prepare(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapped: bool) -> Side:
     view = machine.by_ilabel if by == "ilabel" else machine.by_olabel
+    states = _state_records(machine, view, buckets)
     span: npt.NDArray[Any] = np.empty((machine.num_arcs, 2), position)
-    mask, rank, used = kernels.index(
-        machine.offsets, view.epsilons, view.label, buckets.words, buckets.shift, span
-    )
-    stays = np.arange(machine.num_states, dtype=np.int32)
-    none = np.zeros(machine.num_states, np.int32)
-    one = np.full(machine.num_states, machine.semiring.one, view.weight.dtype)
+    offsets, epsilons, kind, mask, rank = states
+    used = kernels.index(offsets, epsilons, view.label, buckets.shift, mask, rank, span)
+    outer, nextstate, weight = _arc_records(machine, view)
     arc: npt.NDArray[Any] = np.empty(0, position)
     if mapped:
-        arc = np.concatenate([view.arc, none - 1], dtype=position, casting="same_kind")
+        arc = np.full(machine.num_arcs + machine.num_states, -1, position)
+        arc[: machine.num_arcs] = view.arc
     return Side(
         view.label,
-        np.concatenate([view.other, none]),
-        np.concatenate([view.nextstate, stays]),
-        np.concatenate([view.weight, one]),
+        outer,
+        nextstate,
+        weight,
         arc,
-        machine.offsets,
-        view.epsilons,
-        kinds(machine.offsets, view.epsilons, machine.final, machine.semiring.zero),
+        offsets,
+        epsilons,
+        kind,
         machine.final,
         mask,
         rank,
         span[:used],
+        *_rows(machine, view, buckets, position),
     )
+
+
+def _arc_records(machine: Fst, view: SortedView) -> tuple[I32, I32, Weights]:
+    """[E + V] outer labels, next states and weights as views of records: an arc is in one cache line."""
+    arcs = machine.num_arcs
+    record = np.zeros((arcs + machine.num_states, 4), np.int32)
+    weight = record[:, 2:].view(view.weight.dtype)[:, 0]
+    record[:arcs, 0] = view.other
+    record[:arcs, 1] = view.nextstate
+    record[arcs:, 1] = np.arange(machine.num_states)
+    weight[:arcs] = view.weight
+    weight[arcs:] = machine.semiring.one
+    return record[:, 0], record[:, 1], weight
+
+
+def _state_records(machine: Fst, view: SortedView, buckets: Buckets) -> tuple[Any, ...]:
+    """Offsets, epsilons, kinds, and room for masks and ranks, as views of records likewise."""
+    states, words = machine.num_states, buckets.words
+    record = np.zeros((states + 1, 2 + 2 * words), np.int64)
+    record[:, 0] = machine.offsets
+    epsilons = record[:states, 1:2].view(np.int32)[:, 0]
+    kind = record[:states, 1:2].view(np.int8)[:, 4]
+    epsilons[:] = view.epsilons
+    kind[:] = kinds(machine.offsets, view.epsilons, machine.final, machine.semiring.zero)
+    mask = record[:states, 2 : 2 + words].view(np.uint64)
+    rank = record[:states, 2 + words :]
+    return record[:, 0], epsilons, kind, mask, rank
+
+
+def _rows(
+    machine: Fst, view: SortedView, buckets: Buckets, position: type
+) -> tuple[I32, npt.NDArray[Any]]:
+    """An index by label of the states that have arcs for a good share of all labels."""
+    row = np.full(machine.num_states, -1, np.int32)
+    highest = 0 if buckets.exact else buckets.words * WORD << buckets.shift
+    labels = min(highest, int(view.label.max(initial=0)))
+    crowded = np.flatnonzero(np.diff(machine.offsets) * CROWDED >= max(labels, 1))
+    if buckets.exact:
+        crowded = crowded[:0]
+    row[crowded] = np.arange(len(crowded))
+    first: npt.NDArray[Any] = np.empty((len(crowded), labels + 2), position)
+    for place, state in enumerate(crowded.tolist()):
+        begin, end = machine.offsets[state : state + 2]
+        first[place] = begin + np.searchsorted(view.label[begin:end], np.arange(labels + 2))
+    return row, first
