@@ -54,14 +54,11 @@ def push_arcs(
     total: Any,
     state: int,
 ) -> None:
-    """Add a settled state's sum, times each arc, to the arc's target; arcs inside a component are left out.
-
-    `component` may be empty: then no arc is.
-    """
-    inside = component[state] if len(component) else -1
+    """Add a settled state's sum, times each arc that leaves its component, to the arc's target."""
+    inside = component[state]
     for arc in range(offsets[state], offsets[state + 1]):
         target = nextstate[arc]
-        if inside >= 0 and component[target] == inside:
+        if component[target] == inside:
             continue
         if code == PROBABILITY:
             total[target] += total[state] * weight[arc]
@@ -78,10 +75,20 @@ def sum_forward(
     code: int, offsets: Any, nextstate: Any, weight: Any, order: Any, low: Any, total: Any
 ) -> None:
     """Sums from the start in a machine without cycles: `low` and `total` hold the seeds, then the sums."""
-    everywhere = np.empty(0, np.int32)
     for state in order:
-        if settle(code, low, total, state):
-            push_arcs(code, offsets, nextstate, weight, everywhere, low, total, state)
+        if not settle(code, low, total, state):
+            continue
+        here = total[state] if code == PROBABILITY else low[state]
+        for arc in range(offsets[state], offsets[state + 1]):
+            target = nextstate[arc]
+            if code == PROBABILITY:
+                total[target] += here * weight[arc]
+                continue
+            cost = here + weight[arc]
+            if code == TROPICAL:
+                low[target] = min(low[target], cost)
+            elif cost != np.inf:
+                add_cost(low, total, target, cost)
 
 
 @compiled

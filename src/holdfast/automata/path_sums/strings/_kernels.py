@@ -10,7 +10,7 @@ from holdfast.automata._kernels import compiled
 from holdfast.automata.path_sums.relaxation._kernels import heap_pop, heap_push
 from holdfast.automata.path_sums.search._kernels import is_needed, item_of, regret_of, tie, trace
 
-# Columns of the elements.
+# Of the three numbers of an element.
 STATE, PARENT, ARC = 0, 1, 2
 
 
@@ -19,8 +19,9 @@ def grown(array: Any, size: int) -> Any:
     """The array with room for at least `size` entries."""
     if size <= len(array):
         return array
-    made = np.empty((max(size, 2 * len(array)), *array.shape[1:]), array.dtype)
-    made[: len(array)] = array
+    made = np.empty(max(size, 2 * len(array)), array.dtype)
+    for at in range(len(array)):
+        made[at] = array[at]
     return made
 
 
@@ -49,7 +50,7 @@ def close(
         first: of the elements.
         last: of the elements, plus one.
         count: how many elements there are in all; new ones are put behind them.
-        element: i64[C, 3], columns STATE, PARENT, ARC.
+        element: i64[3 C], a STATE, PARENT and ARC each.
         regret_at: f64[C].
         seen: bool[V], all false, before and after.
 
@@ -66,7 +67,7 @@ def close(
     while waiting:
         regret, at = heap_pop(keys, items, waiting)
         waiting -= 1
-        state: Any = element[at, STATE]
+        state: Any = element[STATE + 3 * at]
         if seen[state]:
             continue
         seen[state] = True
@@ -77,9 +78,9 @@ def close(
             cost = weight[arc] + ahead[nextstate[arc]]
             if label[arc] != 0 or cost == np.inf or seen[nextstate[arc]]:
                 continue
-            element, regret_at = grown(element, count + 1), grown(regret_at, count + 1)
-            element[count, STATE] = nextstate[arc]
-            element[count, PARENT], element[count, ARC] = at, arc
+            element, regret_at = grown(element, 3 * count + 3), grown(regret_at, count + 1)
+            element[STATE + 3 * count] = nextstate[arc]
+            element[PARENT + 3 * count], element[ARC + 3 * count] = at, arc
             regret_at[count] = regret + regret_of(cost, ahead[state])
             keys, items = grown(keys, waiting + 1), grown(items, waiting + 1)
             heap_push(keys, items, waiting, regret_at[count], count)
@@ -87,7 +88,7 @@ def close(
             count += 1
     closed = closed[:reached]
     for member in closed:
-        seen[element[member, STATE]] = False
+        seen[element[STATE + 3 * member]] = False
     return closed, count, element, regret_at
 
 
@@ -109,24 +110,33 @@ def leaving(
     """
     count = 0
     for at in closed:
-        count += offsets[element[at, STATE] + 1] - offsets[element[at, STATE]]
+        count += offsets[element[STATE + 3 * at] + 1] - offsets[element[STATE + 3 * at]]
     before = np.empty(count, np.int64)
     arcs = np.empty(count, np.int64)
     regrets = np.empty(count, np.float64)
-    keys = np.empty(count, np.int64)
+    keys = np.empty(count, np.float64)
+    items = np.empty(count, np.int64)
+    space = count  # of the positions within a target's items
     count = 0
     for at in closed:
-        state = element[at, STATE]
+        state = element[STATE + 3 * at]
         for arc in range(offsets[state], offsets[state + 1]):
             cost = weight[arc] + ahead[nextstate[arc]]
             if label[arc] == 0 or cost == np.inf:
                 continue
             before[count], arcs[count] = at, arc
             regrets[count] = regret_at[at] + regret_of(cost, ahead[state])
-            keys[count] = np.int64(label[arc]) * len(ahead) + nextstate[arc]
+            heap_push(keys, items, count, float(label[arc]), nextstate[arc] * space + count)
             count += 1
-    order = np.argsort(keys[:count], kind="mergesort")
-    return before[:count][order], arcs[:count][order], regrets[:count][order]
+    sorted_before = np.empty(count, np.int64)
+    sorted_arcs = np.empty(count, np.int64)
+    sorted_regrets = np.empty(count, np.float64)
+    for at in range(count):
+        _, item = heap_pop(keys, items, count - at)
+        sorted_before[at] = before[item % space]
+        sorted_arcs[at] = arcs[item % space]
+        sorted_regrets[at] = regrets[item % space]
+    return sorted_before, sorted_arcs, sorted_regrets
 
 
 @compiled
@@ -170,17 +180,16 @@ def best_strings(
     and its own regret is the least of these.
     """
     keys, ties = np.empty(64, np.float64), np.empty(64, np.int64)
-    span = np.empty(
-        (64, 2), np.int64
-    )  # an item's elements; of a whole string: -1 and its last element
-    element, regret_at = np.empty((64, 3), np.int64), np.empty(64, np.float64)
+    # The elements of an item; of a whole string: -1 and its last element.
+    first, last = np.empty(64, np.int64), np.empty(64, np.int64)
+    element, regret_at = np.empty(192, np.int64), np.empty(64, np.float64)
     seen = np.zeros(len(ahead), np.bool_)
     counters = np.zeros(4, np.int64)
     known, spare = np.empty(wanted, np.float64), np.empty(wanted, np.int64)
     found = np.empty(wanted, np.int64)
-    element[0, STATE], element[0, PARENT], element[0, ARC] = start, -1, -1
+    element[STATE + 3 * 0], element[PARENT + 3 * 0], element[ARC + 3 * 0] = start, -1, -1
     regret_at[0] = 0.0
-    span[0, 0], span[0, 1] = 0, 1
+    first[0], last[0] = 0, 1
     heap_push(keys, ties, 0, 0.0, tie(steps[start], 0))
     is_needed(known, spare, counters, 0.0)
     items = elements = waiting = 1
@@ -189,25 +198,25 @@ def best_strings(
         _, order = heap_pop(keys, ties, waiting)
         waiting -= 1
         item = item_of(order)
-        if span[item, 0] < 0:
-            found[strings] = span[item, 1]
+        if first[item] < 0:
+            found[strings] = last[item]
             strings += 1
             continue
         closed, elements, element, regret_at = close(
             offsets, nextstate, weight, label, ahead,
-            span[item, 0], span[item, 1], elements, element, regret_at, seen,
+            first[item], last[item], elements, element, regret_at, seen,
         )  # fmt: skip
         before, arcs, regrets = leaving(
             offsets, nextstate, weight, label, ahead, closed, element, regret_at
         )
         bounds, least, to_go = group_by_label(nextstate, label, steps, arcs, regrets)
-        ending, last = np.inf, -1
+        ending, end = np.inf, -1
         for at in closed:
-            state = element[at, STATE]
+            state = element[STATE + 3 * at]
             if final[state] < np.inf:
                 regret = regret_at[at] + regret_of(final[state], ahead[state])
                 if regret < ending:
-                    ending, last = regret, at
+                    ending, end = regret, at
         # One of the next prefixes carries on this one's string; only the others are new ones.
         heir = len(least)
         lowest, fewest = ending, -1
@@ -216,30 +225,37 @@ def best_strings(
                 lowest, fewest, heir = least[group], to_go[group], group
         keys = grown(keys, waiting + len(least) + 1)
         ties = grown(ties, waiting + len(least) + 1)
-        span = grown(span, items + len(least) + 1)
+        first = grown(first, items + len(least) + 1)
+        last = grown(last, items + len(least) + 1)
         for group in range(len(least) - 1, -1, -1):
             if group != heir and not is_needed(known, spare, counters, least[group]):
                 continue
-            span[items, 0] = elements
+            first[items] = elements
             for at in range(bounds[group], bounds[group + 1]):
                 target = nextstate[arcs[at]]
-                if elements > span[items, 0] and element[elements - 1, STATE] == target:
+                if elements > first[items] and element[STATE + 3 * (elements - 1)] == target:
                     if regrets[at] < regret_at[elements - 1]:
                         elements -= 1
                     else:
                         continue
-                element, regret_at = grown(element, elements + 1), grown(regret_at, elements + 1)
-                element[elements, STATE] = target
-                element[elements, PARENT], element[elements, ARC] = before[at], arcs[at]
+                element, regret_at = (
+                    grown(element, 3 * elements + 3),
+                    grown(regret_at, elements + 1),
+                )
+                element[STATE + 3 * elements] = target
+                element[PARENT + 3 * elements], element[ARC + 3 * elements] = before[at], arcs[at]
                 regret_at[elements] = regrets[at]
                 elements += 1
-            span[items, 1] = elements
+            last[items] = elements
             heap_push(keys, ties, waiting, least[group], tie(to_go[group] + 1, items))
             items += 1
             waiting += 1
-        if last >= 0 and (heir == len(least) or is_needed(known, spare, counters, ending)):
-            span[items, 0], span[items, 1] = -1, last
+        if end >= 0 and (heir == len(least) or is_needed(known, spare, counters, ending)):
+            first[items], last[items] = -1, end
             heap_push(keys, ties, waiting, ending, tie(0, items))
             items += 1
             waiting += 1
-    return trace(element[:, PARENT], element[:, ARC], found[:strings])
+    parent, arc_of = np.empty(elements, np.int64), np.empty(elements, np.int64)
+    for at in range(elements):
+        parent[at], arc_of[at] = element[PARENT + 3 * at], element[ARC + 3 * at]
+    return trace(parent, arc_of, found[:strings])

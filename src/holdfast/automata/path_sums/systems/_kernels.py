@@ -130,7 +130,11 @@ def system(
                 a[inner] = 0.0
             inner += 1
     row, order = counting_order(target, size)
-    return converges, best, row, source[order], a[order], b
+    column = np.empty(inner, np.int64)
+    values = np.empty(inner, np.float64)
+    for at in range(inner):
+        column[at], values[at] = source[order[at]], a[order[at]]
+    return converges, best, row, column, values, b
 
 
 @compiled
