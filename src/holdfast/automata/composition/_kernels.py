@@ -86,6 +86,26 @@ def index(
 
 
 @compiled
+def index_by_label(offsets: Any, label: Any, states: Any, first: Any) -> None:
+    """Where the arcs of these states begin whose label is not below each: first[row, label]."""
+    for row in range(len(states)):
+        arc, end = offsets[states[row]], offsets[states[row] + 1]
+        for wanted in range(first.shape[1]):
+            while arc < end and label[arc] < wanted:
+                arc += 1
+            first[row, wanted] = arc
+
+
+@compiled
+def gather(label: Any, target: Any, cost: Any, outer: Any, nextstate: Any, weight: Any) -> None:
+    """Copy three columns of arcs into their records in one pass."""
+    for arc in range(len(label)):
+        outer[arc] = label[arc]
+        nextstate[arc] = target[arc]
+        weight[arc] = cost[arc]
+
+
+@compiled
 def seek(label: Any, begin: int, end: int, wanted: int) -> int:
     """The first position in begin:end whose label is not below `wanted`; quick if it is near."""
     step = 1
@@ -148,7 +168,7 @@ def join(
             return state, made
         epsilons_a, epsilons_b = a.epsilons[left], b.epsilons[right]
         move = (((a.kind[left] * KINDS + b.kind[right]) << F_BITS) | (key & F_MASK)) * MOVES
-        arcs = 0
+        arcs: Any = 0
         if epsilons_a and moves[move + A_ALONE] >= 0:
             f = moves[move + A_ALONE]
             arcs += put(segments, made, begin_a, stay_b + right, epsilons_a, 1, f)
@@ -192,7 +212,7 @@ def join(
             else:
                 made = merge(a, left, b, right, f, segments, made)
             for row in range(before, made):
-                arcs += np.int64(segments[row, 2]) * np.int64(segments[row, 3])
+                arcs += np.int64(segments[row, 2] * np.int64(segments[row, 3]))
         offsets[state + 1] = offsets[state] + arcs
     return last, made
 

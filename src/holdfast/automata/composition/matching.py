@@ -30,8 +30,14 @@ LabelSide = Literal["ilabel", "olabel"]
 WORD = 64
 # Positions of arcs are held in 32 bits together with a state of the filter up to here.
 MOST_SMALL = 1 << 29
-# A state with arcs for at least one in so many labels is indexed by label.
-CROWDED = 8
+# With rows to spare no column of records has a single entry, which NumPy calls contiguous and Numba would
+# compile anew for.
+SPARE_ROWS = 2
+# A state with so many arcs, and arcs for at least one in so many labels, may be indexed by label; entries
+# are as many as there are arcs, or this.
+LEAST_CROWDED = 64
+CROWDED = 128
+ROW_ENTRIES = 1 << 20
 
 
 class Buckets(NamedTuple):
@@ -49,6 +55,8 @@ class Buckets(NamedTuple):
 
 class Side(NamedTuple):
     """One machine of a composition; E arcs and after them V arcs that stay, one a state.
+
+    What the steps read of an arc, and of a state, are columns of records, which may have rows to spare.
 
     An arc that stays is what a machine does while the other takes an epsilon alone: it has label 0 and
     weight one, and leads where it came from. So every move pairs a range of arcs of A with one of B.
@@ -142,8 +150,8 @@ def planned(a: Fst, b: Fst, filter: FilterName, mapped: bool) -> tuple[Side, Sid
 
 def _filter_states(table: npt.NDArray[np.int8], left: Side, right: Side) -> int:
     """How many states of the filter these machines can reach."""
-    known_a = np.flatnonzero(np.bincount(left.kind, minlength=KINDS))
-    known_b = np.flatnonzero(np.bincount(right.kind, minlength=KINDS))
+    known_a = np.flatnonzero(np.bincount(left.kind[: len(left.final)], minlength=KINDS))
+    known_b = np.flatnonzero(np.bincount(right.kind[: len(right.final)], minlength=KINDS))
     possible = [MATCH]
     if SOME in known_a or ONLY in known_a:
         possible.append(A_ALONE)
@@ -192,10 +200,11 @@ def _side(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapped:
 
 def _prepare(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapped: bool) -> Side:
     view = machine.by_ilabel if by == "ilabel" else machine.by_olabel
-    states = _state_records(machine, view, buckets)
+    offsets, epsilons, kind, mask, rank = _state_records(machine, view, buckets)
     span: npt.NDArray[Any] = np.empty((machine.num_arcs, 2), position)
-    offsets, epsilons, kind, mask, rank = states
-    used = kernels.index(offsets, epsilons, view.label, buckets.shift, mask, rank, span)
+    used = kernels.index(
+        machine.offsets, view.epsilons, view.label, buckets.shift, mask, rank, span
+    )
     outer, nextstate, weight = _arc_records(machine, view)
     arc: npt.NDArray[Any] = np.empty(0, position)
     if mapped:
@@ -221,43 +230,45 @@ def _prepare(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapp
 def _arc_records(machine: Fst, view: SortedView) -> tuple[I32, I32, Weights]:
     """[E + V] outer labels, next states and weights as views of records: an arc is in one cache line."""
     arcs = machine.num_arcs
-    record = np.zeros((arcs + machine.num_states, 4), np.int32)
+    record = np.empty((arcs + machine.num_states + SPARE_ROWS, 4), np.int32)
     weight = record[:, 2:].view(view.weight.dtype)[:, 0]
-    record[:arcs, 0] = view.other
-    record[:arcs, 1] = view.nextstate
-    record[arcs:, 1] = np.arange(machine.num_states)
-    weight[:arcs] = view.weight
+    outer, nextstate = record[:, 0], record[:, 1]
+    kernels.gather(view.other, view.nextstate, view.weight, outer, nextstate, weight)
+    outer[arcs:] = nextstate[arcs:] = 0
+    nextstate[arcs:-SPARE_ROWS] = np.arange(machine.num_states)
     weight[arcs:] = machine.semiring.one
-    return record[:, 0], record[:, 1], weight
+    return outer, nextstate, weight
 
 
 def _state_records(machine: Fst, view: SortedView, buckets: Buckets) -> tuple[Any, ...]:
     """Offsets, epsilons, kinds, and room for masks and ranks, as views of records likewise."""
     states, words = machine.num_states, buckets.words
-    record = np.zeros((states + 1, 2 + 2 * words), np.int64)
-    record[:, 0] = machine.offsets
-    epsilons = record[:states, 1:2].view(np.int32)[:, 0]
-    kind = record[:states, 1:2].view(np.int8)[:, 4]
-    epsilons[:] = view.epsilons
-    kind[:] = kinds(machine.offsets, view.epsilons, machine.final, machine.semiring.zero)
-    mask = record[:states, 2 : 2 + words].view(np.uint64)
-    rank = record[:states, 2 + words :]
+    record = np.zeros((states + SPARE_ROWS, 2 + 2 * words), np.int64)
+    record[: states + 1, 0] = machine.offsets
+    record[states + 1 :, 0] = machine.num_arcs
+    epsilons = record[:, 1:2].view(np.int32)[:, 0]
+    kind = record[:, 1:2].view(np.int8)[:, 4]
+    epsilons[:states] = view.epsilons
+    kind[:states] = kinds(machine.offsets, view.epsilons, machine.final, machine.semiring.zero)
+    mask = record[:, 2 : 2 + words].view(np.uint64)
+    rank = record[:, 2 + words :]
     return record[:, 0], epsilons, kind, mask, rank
 
 
 def _rows(
     machine: Fst, view: SortedView, buckets: Buckets, position: type
 ) -> tuple[I32, npt.NDArray[Any]]:
-    """An index by label of the states that have arcs for a good share of all labels."""
-    row = np.full(machine.num_states, -1, np.int32)
-    highest = 0 if buckets.exact else buckets.words * WORD << buckets.shift
-    labels = min(highest, int(view.label.max(initial=0)))
-    crowded = np.flatnonzero(np.diff(machine.offsets) * CROWDED >= max(labels, 1))
-    if buckets.exact:
-        crowded = crowded[:0]
+    """An index by label of the states with the most arcs, in as much memory as the arcs take."""
+    row = np.full(machine.num_states + SPARE_ROWS, -1, np.int32)
+    highest = min(buckets.words * WORD << buckets.shift, int(view.label.max(initial=0)))
+    width = highest + 2
+    degree = np.diff(machine.offsets)
+    crowded = np.flatnonzero(degree >= max(LEAST_CROWDED, highest // CROWDED))
+    if buckets.exact or not len(crowded):
+        return row, np.empty((0, width), position)
+    most = max(ROW_ENTRIES, machine.num_arcs) // width
+    crowded = crowded[np.argsort(-degree[crowded], kind="stable")[:most]]
     row[crowded] = np.arange(len(crowded))
-    first: npt.NDArray[Any] = np.empty((len(crowded), labels + 2), position)
-    for place, state in enumerate(crowded.tolist()):
-        begin, end = machine.offsets[state : state + 2]
-        first[place] = begin + np.searchsorted(view.label[begin:end], np.arange(labels + 2))
+    first: npt.NDArray[Any] = np.empty((len(crowded), width), position)
+    kernels.index_by_label(machine.offsets, view.label, crowded, first)
     return row, first
