@@ -189,6 +189,16 @@ def test_a_probability_of_zero_has_a_slope_and_an_infinite_cost_none() -> None:
     assert slope.tolist() == [-1.0, 0.0]
 
 
+def test_a_cycle_that_no_path_takes_does_not_count() -> None:
+    # State 2 turns forever, state 3 does and is not reached; both sums would diverge.
+    arcs = [(0, 1, 1, 1.0, 1), (0, 1, 1, 1.0, 2), (2, 1, 1, -1.0, 2), (3, 1, 1, -1.0, 3)]
+    machine = Fst.build([*arcs, (3, 1, 1, 1.0, 1)], [1])
+    weight, _ = weights(machine)
+    score = TensorFst(machine, weight).forward_score()
+    assert score.item() == -1
+    assert torch.autograd.grad(score, weight)[0].tolist() == [-1, 0, 0, 0, 0]
+
+
 def test_the_best_path_has_a_gradient_of_one_on_its_arcs() -> None:
     for seed in range(40):
         machine = random_fst(seed, acyclic=True)

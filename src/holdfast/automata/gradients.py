@@ -20,9 +20,8 @@ from scipy.sparse.linalg import spsolve
 
 from holdfast.automata.composition.device_transfers import sent
 from holdfast.automata.fst import Fst
-from holdfast.automata.path_sums.distances import state_distances, without_zero_arcs
-from holdfast.automata.semirings import SEMIRINGS
-from holdfast.automata.structure.reachability import accessible, coaccessible
+from holdfast.automata.path_sums.distances import useful_sums
+from holdfast.automata.semirings import LOG
 from holdfast.errors import InputError, MissingExtraError
 
 try:
@@ -117,7 +116,7 @@ class _Slopes(torch.autograd.Function):  # type: ignore[misc]
         ctx: Any, weight: Tensor, final: Tensor, structure: Fst, sums: _Sums
     ) -> tuple[Tensor, Tensor]:
         slopes = _slopes(structure, sums)
-        ctx.like, ctx.structure, ctx.sums, ctx.slopes = weight, structure, sums, slopes
+        ctx.structure, ctx.sums, ctx.slopes = structure, sums, slopes
         return _like(weight, slopes[0]), _like(weight, slopes[1])
 
     @staticmethod
@@ -126,7 +125,7 @@ class _Slopes(torch.autograd.Function):  # type: ignore[misc]
         curved = _curvature(
             ctx.structure, ctx.sums, ctx.slopes, _array(along_weight), _array(along_final)
         )
-        return _like(ctx.like, curved[0]), _like(ctx.like, curved[1]), None, None
+        return *(_like(along_weight, values) for values in curved), None, None
 
 
 class _Sums(NamedTuple):
@@ -162,28 +161,10 @@ def _sums(structure: Fst, weight: Tensor, final: Tensor) -> _Sums:
             arcs, finals = -np.log(arcs), -np.log(finals)
     if not structure.num_states:
         return _Sums(arcs, finals, np.zeros(0), np.zeros(0), np.inf)
-    machine = structure.with_(weight=arcs, final=finals, semiring=SEMIRINGS["log64"])
-    summed = _useful(machine) if structure.semiring.is_negative_log else without_zero_arcs(machine)
-    ahead, behind = state_distances(summed), state_distances(summed, reverse=True)
-    return _Sums(arcs, finals, ahead, behind, float(behind[structure.start]))
-
-
-def _useful(machine: Fst) -> Fst:
-    """The machine without arcs that are on no path, so that what is never taken cannot diverge.
-
-    (A probability that is zero has a slope too, if both its ends are on a path, so there arcs stay.)
-    """
-    open_arcs = without_zero_arcs(machine)
-    useful = accessible(open_arcs) & coaccessible(open_arcs)
-    if useful.all():
-        return open_arcs
-    dead = ~(useful[machine.source] & useful[machine.nextstate])
-    return without_zero_arcs(
-        machine.with_(
-            weight=np.where(dead, np.inf, machine.weight),
-            final=np.where(useful, machine.final, np.inf),
-        )
+    ahead, behind = (
+        useful_sums(structure, LOG, arcs, finals, reverse) for reverse in (False, True)
     )
+    return _Sums(arcs, finals, ahead, behind, float(behind[structure.start]))
 
 
 def _slopes(structure: Fst, sums: _Sums) -> tuple[F64, F64]:
