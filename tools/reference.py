@@ -1,8 +1,8 @@
-"""The pages of the documentation that are made from the code: commands, the store's tables, scenarios.
+"""The parts of the documentation that are made from the code: commands, the store, scenarios, a picture.
 
     python tools/reference.py
 
-rewrites `docs/cli.md`, `docs/store-format.md` and `docs/scenario.md`; a test fails when one is stale.
+rewrites them in `docs/`; a test fails when one is stale.
 """
 
 from __future__ import annotations
@@ -244,7 +244,37 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {"store-format.md": store_page, "cli.md": cli_page, "scenario.md": scenario_page}
+def lattice_picture() -> str:
+    """The lattice of `examples/transducers` as SVG."""
+    from holdfast.automata import Fst, compose
+    from holdfast.automata.drawing.svg import to_svg
+    from holdfast.automata.formats.symbol_tables import read_symbols
+
+    folder = DOCS.parent / "examples" / "transducers"
+    phones, words = (read_symbols(folder / f"{name}.txt") for name in ("phones", "words"))
+    heard, lexicon, grammar = (
+        Fst.from_text(
+            (folder / f"{name}.txt").read_text(encoding="utf-8"),
+            "tropical",
+            isymbols=left,
+            osymbols=right,
+            acceptor=name == "heard",
+        )
+        for name, left, right in (
+            ("heard", phones, phones),
+            ("lexicon", phones, words),
+            ("grammar", words, words),
+        )
+    )
+    return to_svg(compose(heard, compose(lexicon, grammar)))
+
+
+PAGES = {
+    "automata-lattice.svg": lattice_picture,
+    "cli.md": cli_page,
+    "scenario.md": scenario_page,
+    "store-format.md": store_page,
+}
 
 
 def main() -> None:
