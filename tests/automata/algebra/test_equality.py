@@ -252,14 +252,15 @@ def test_both_by_listing_strings() -> None:
         strings = sums(a)
         tree = trie([x for x, _ in strings], weights=list(strings.values()), semiring=semiring)
         assert equivalent(a, tree), seed
-        assert randequivalent(a, tree, 10, seed=seed), seed
+        sampled = seed % 4 == 0
+        assert not sampled or randequivalent(a, tree, 10, seed=seed), seed
         other = changed(a, seed)
         other = other.with_(olabel=other.ilabel)
         if not is_acyclic(other):
             continue
         same = close(strings, sums(other))
         assert equivalent(a, other) == same, seed
-        assert randequivalent(a, other, 100, seed=seed) == same, seed
+        assert not sampled or randequivalent(a, other, 50, seed=seed) == same, seed
         different += not same
     assert different > 50
 

@@ -13,6 +13,9 @@ from holdfast.automata.composition._kernels import A_SHIFT, B_MASK, F_BITS, hash
 DONE, TOO_MANY, DIVERGES = 0, 1, 2
 
 FIRST_ROOM = 1024
+# States that are joined at once.
+BATCH = 512
+BATCH_SEGMENTS = 2048
 NONE = -1
 
 
@@ -82,10 +85,10 @@ class Found(NamedTuple):
     """f64[room] of the best path from the start so far."""
     behind: Any
     """i64[room] the state found next in the same frontier."""
-    waiting: Any
-    """i64[room] the next state in the queue."""
-    rounds: Any
-    """i64[room] how often the state, n, has left the queue; -1 - n while it is in it."""
+    queue: Any
+    """i64[room] states of the frontier whose costs fell since they were expanded."""
+    queued: Any
+    """bool[room] whether a state is in the queue."""
     kept: Any
     """bool[room]"""
     slots: Any
@@ -101,11 +104,6 @@ class Frontiers(NamedTuple):
     """i64[frontiers] the last state."""
     best: Any
     """f64[frontiers] the lowest cost."""
-    queue: Any
-    """i64[3] first and last state of the queue, -1 if it is empty; how many states were found."""
-
-
-FIRST, LAST, COUNT = 0, 1, 2
 
 
 @compiled
@@ -121,119 +119,146 @@ def with_room(found: Any, count: int, wanted: int) -> Any:
         key,
         grown(found.cost, room),
         grown(found.behind, room),
-        grown(found.waiting, room),
-        grown(found.rounds, room),
+        grown(found.queue, room),
+        grown(found.queued, room),
         grown(found.kept, room),
         rehashed(key, count, room),
     )
 
 
 @compiled
-def enqueue(found: Any, queue: Any, state: int) -> None:
-    """Put a state at the end of the queue."""
-    found.waiting[state] = NONE
-    if queue[FIRST] == NONE:
-        queue[FIRST] = state
-    else:
-        found.waiting[queue[LAST]] = state
-    queue[LAST] = state
-
-
-@compiled
-def found_at(found: Any, fronts: Any, at: Any, target: Any, ahead: Any) -> Any:
-    """A new state, entered at a slot of the table and at the end of its frontier: its number."""
-    number = fronts.queue[COUNT]
-    fronts.queue[COUNT] += 1
-    found.slots[at] = target
-    found.slots[at + 1] = number
-    found.key[number] = target
-    found.behind[number] = NONE
-    found.rounds[number] = 0
-    found.kept[number] = False
-    if fronts.head[ahead] == NONE:
-        fronts.head[ahead] = number
-    else:
-        found.behind[fronts.tail[ahead]] = number
-    fronts.tail[ahead] = number
-    return number
-
-
-@compiled
-def relax(
+def expand(
     a: Any,
     b: Any,
-    segments: Any,
-    made: int,
-    state: int,
+    plan: Any,
+    found: Any,
+    fronts: Any,
+    count: int,
+    states: Any,
     depth: Any,
     frontier: int,
     forward: bool,
     beam: float,
-    found: Any,
-    fronts: Any,
-) -> None:
-    """Take the steps from a state that leave its frontier, or those that do not, and lower costs."""
-    for row in range(made):
-        for left in range(segments[row, 0], segments[row, 0] + segments[row, 2]):
-            target_a = np.int64(a.nextstate[left])
-            ahead = depth[target_a]
-            if (ahead != frontier) != forward:
-                continue
-            so_far = found.cost[state] + a.weight[left]
-            high = (target_a << A_SHIFT) | np.int64(segments[row, 4])
-            for right in range(segments[row, 1], segments[row, 1] + segments[row, 3]):
-                cost = so_far + b.weight[right]
-                if cost > fronts.best[ahead] + beam:
-                    continue
-                fronts.best[ahead] = min(fronts.best[ahead], cost)
-                target = high | (np.int64(b.nextstate[right]) << F_BITS)
-                at = slot_of(found.slots, target)
-                if found.slots[at] < 0:
-                    number = found_at(found, fronts, at, target, ahead)
-                else:
-                    number = found.slots[at + 1]
-                    if cost >= found.cost[number]:
+    scratch: Any,
+) -> tuple[Any, int, int]:
+    """Take the steps from some states of a frontier that leave it, or those that do not; lower costs.
+
+    Batches are joined at once: a call costs more than a state, since every array is counted.
+
+    Returns:
+        What is found now, how many states, and how many of the frontier are queued again.
+    """
+    keys, ends, segments = scratch
+    again = taken = 0
+    while taken < len(states):
+        batch = min(len(states) - taken, BATCH)
+        for at in range(batch):
+            keys[at] = found.key[states[taken + at]]
+        done, _ = join(a, b, plan.exact, plan.moves, keys, 0, batch, ends, segments)
+        found = with_room(found, count, ends[done])
+        key, cost, behind, queue, queued, kept, slots = found
+        head, tail, best = fronts
+        row = 0
+        for at in range(done):
+            state = states[taken + at]
+            left_over = ends[at + 1] - ends[at]
+            while left_over > 0:
+                first_a, first_b = segments[row, 0], segments[row, 1]
+                many_a, many_b = np.int64(segments[row, 2]), np.int64(segments[row, 3])
+                memory = np.int64(segments[row, 4])
+                left_over -= many_a * many_b
+                row += 1
+                for left in range(first_a, first_a + many_a):
+                    target_a = np.int64(a.nextstate[left])
+                    ahead = depth[target_a]
+                    if (ahead != frontier) != forward:
                         continue
-                found.cost[number] = cost
-                if not forward and found.rounds[number] >= 0:
-                    found.rounds[number] = -1 - found.rounds[number]
-                    enqueue(found, fronts.queue, number)
+                    so_far = cost[state] + a.weight[left]
+                    high = (target_a << A_SHIFT) | memory
+                    for right in range(first_b, first_b + many_b):
+                        total = so_far + b.weight[right]
+                        if total > best[ahead] + beam:
+                            continue
+                        best[ahead] = min(best[ahead], total)
+                        target = high | (np.int64(b.nextstate[right]) << F_BITS)
+                        slot = slot_of(slots, target)
+                        if slots[slot] < 0:
+                            number = count
+                            count += 1
+                            slots[slot] = target
+                            slots[slot + 1] = number
+                            key[number] = target
+                            behind[number] = NONE
+                            queued[number] = kept[number] = False
+                            if head[ahead] == NONE:
+                                head[ahead] = number
+                            else:
+                                behind[tail[ahead]] = number
+                            tail[ahead] = number
+                        else:
+                            number = slots[slot + 1]
+                            if total >= cost[number]:
+                                continue
+                        cost[number] = total
+                        if not forward and not queued[number]:
+                            queued[number] = True
+                            queue[again] = number
+                            again += 1
+        taken += done
+    return found, count, again
 
 
 @compiled
-def prune(found: Any, fronts: Any, frontier: int, beam: float, most_active: int) -> int:
-    """Mark what a settled frontier keeps, and queue it in order of discovery: how many states."""
-    worst = fronts.best[frontier] + beam
-    members = 0
-    state = fronts.head[frontier]
+def members(head: int, behind: Any) -> Any:
+    """The states of a frontier in order of discovery: i64[n]."""
+    count = 0
+    state = head
     while state != NONE:
-        members += found.cost[state] <= worst
-        state = found.behind[state]
-    costs = np.empty(members, np.float64)
-    members = 0
-    state = fronts.head[frontier]
-    while state != NONE:
-        if found.cost[state] <= worst:
-            costs[members] = found.cost[state]
-            members += 1
-        state = found.behind[state]
-    equals = members  # how many of cost `worst` may stay
-    if members > most_active:
+        count += 1
+        state = behind[state]
+    made = np.empty(count, np.int64)
+    state = head
+    for at in range(count):
+        made[at] = state
+        state = behind[state]
+    return made
+
+
+@compiled
+def promising(a: Any, b: Any, found: Any, states: Any, worst: float, turns: Any) -> Any:
+    """Those of the states that may lower costs in their own frontier: i64[n]."""
+    made = np.empty(len(states), np.int64)
+    count = 0
+    for state in states:
+        found.queued[state] = False
+        key = found.key[state]
+        stays = b.epsilons[(key >> F_BITS) & B_MASK] > 0 or turns[key >> A_SHIFT]
+        if stays and found.cost[state] <= worst:
+            made[count] = state
+            count += 1
+    return made[:count]
+
+
+@compiled
+def pruned(states: Any, cost: Any, kept: Any, worst: float, most_active: int) -> Any:
+    """The states of a settled frontier that are kept, marked as such, in the same order: i64[n]."""
+    costs = cost[states]
+    equals = (costs <= worst).sum()  # how many of cost `worst` may stay
+    if equals > most_active:
         worst = np.partition(costs, most_active - 1)[most_active - 1]
         equals = most_active - (costs < worst).sum()
-    keeping = 0
-    state = fronts.head[frontier]
-    while state != NONE:
-        keep = found.cost[state] <= worst
-        if keep and found.cost[state] == worst:
+    made = np.empty(len(states), np.int64)
+    count = 0
+    for state in states:
+        keep = cost[state] <= worst
+        if keep and cost[state] == worst:
             keep = equals > 0
             equals -= 1
         if keep or state == 0:
-            found.kept[state] = True
-            keeping += 1
-            enqueue(found, fronts.queue, state)
-        state = found.behind[state]
-    return keeping
+            kept[state] = True
+            made[count] = state
+            count += 1
+    return made[:count]
 
 
 @compiled
@@ -251,8 +276,8 @@ def search(
     """Which states of the composition a beam keeps.
 
     The frontiers are taken one after the other. In each, the costs of its states are settled along the
-    moves that stay in it (a queue, first in first out); then it is pruned; then what is kept is expanded
-    into the frontiers behind.
+    moves that stay in it (in rounds, as Bellman and Ford do); then it is pruned; then what is kept is
+    expanded into the frontiers behind.
 
     Args:
         a: the side of A, with costs for weights, f64.
@@ -266,67 +291,54 @@ def search(
         most_states: how many may be kept in all.
 
     Returns:
-        Why it ended; the keys of the states found [N], whether each is kept [N], and their table.
+        Why it ended; the keys of the states found [N], whether each is kept [N], and their table. If it
+        DIVERGES, the key is of a state whose cost still falls.
     """
     frontiers = depth.max() + 1
     fronts = Frontiers(
         np.full(frontiers, NONE, np.int64),
         np.full(frontiers, NONE, np.int64),
         np.full(frontiers, np.inf),
-        np.array([NONE, NONE, 0]),
     )
     found = Found(
+        np.full(FIRST_ROOM, start),
+        np.zeros(FIRST_ROOM, np.float64),
+        np.full(FIRST_ROOM, NONE, np.int64),
         np.empty(FIRST_ROOM, np.int64),
-        np.empty(FIRST_ROOM, np.float64),
-        np.empty(FIRST_ROOM, np.int64),
-        np.empty(FIRST_ROOM, np.int64),
-        np.empty(FIRST_ROOM, np.int64),
-        np.empty(FIRST_ROOM, np.bool_),
-        rehashed(np.empty(0, np.int64), 0, FIRST_ROOM),
+        np.zeros(FIRST_ROOM, np.bool_),
+        np.zeros(FIRST_ROOM, np.bool_),
+        rehashed(np.full(1, start), 1, FIRST_ROOM),
     )
-    one = np.empty(1, np.int64)
-    ends = np.zeros(2, np.int64)
-    segments = np.empty((plan.longest, 5), a.span.dtype)
-    queue = fronts.queue
     origin = depth[start >> A_SHIFT]
-    found.cost[found_at(found, fronts, slot_of(found.slots, start), start, origin)] = 0.0
+    fronts.head[origin] = fronts.tail[origin] = 0
     fronts.best[origin] = 0.0
-    keeping = 0
+    count, keeping = 1, 0
+    segments = np.empty((max(plan.longest, BATCH_SEGMENTS), 5), a.span.dtype)
+    scratch = (np.empty(BATCH, np.int64), np.zeros(BATCH + 1, np.int64), segments)
     for frontier in range(frontiers):
-        state = fronts.head[frontier]
-        while state != NONE:
-            found.rounds[state] = -1
-            enqueue(found, queue, state)
-            state = found.behind[state]
-        for forward in (False, True):
-            if forward:
-                keeping += prune(found, fronts, frontier, beam, most_active)
-                if keeping > most_states:
-                    return (
-                        TOO_MANY,
-                        found.key[: queue[COUNT]],
-                        found.kept[: queue[COUNT]],
-                        found.slots,
-                    )
-            while queue[FIRST] != NONE:
-                state = queue[FIRST]
-                queue[FIRST] = found.waiting[state]
-                one[0] = found.key[state]
-                if not forward:
-                    found.rounds[state] = -found.rounds[state]
-                    if found.rounds[state] > queue[COUNT] + 1:
-                        return DIVERGES, found.key[state : state + 1], found.kept[:0], found.slots
-                    if found.cost[state] > fronts.best[frontier] + beam:
-                        continue
-                    if (
-                        not turns[one[0] >> A_SHIFT]
-                        and b.epsilons[(one[0] >> F_BITS) & B_MASK] == 0
-                    ):
-                        continue
-                _, made = join(a, b, plan.exact, plan.moves, one, 0, 1, ends, segments)
-                found = with_room(found, queue[COUNT], ends[1])
-                relax(a, b, segments, made, state, depth, frontier, forward, beam, found, fronts)
-    return DONE, found.key[: queue[COUNT]], found.kept[: queue[COUNT]], found.slots
+        states = members(fronts.head[frontier], found.behind)
+        rounds = 0
+        while len(states):
+            worst = fronts.best[frontier] + beam
+            states = promising(a, b, found, states, worst, turns)
+            found, count, again = expand(
+                a, b, plan, found, fronts, count, states, depth, frontier, False, beam, scratch
+            )
+            rounds += 1
+            if again and rounds > count:  # a path would be longer than there are states
+                return DIVERGES, found.key[found.queue[:1]], found.kept[:0], found.slots
+            states = found.queue[:again].copy()
+        states = members(fronts.head[frontier], found.behind)
+        worst = fronts.best[frontier] + beam
+        states = pruned(states, found.cost, found.kept, worst, most_active)
+        keeping += len(states)
+        if keeping > most_states:
+            break
+        found, count, _ = expand(
+            a, b, plan, found, fronts, count, states, depth, frontier, True, beam, scratch
+        )
+    why = TOO_MANY if keeping > most_states else DONE
+    return why, found.key[:count], found.kept[:count], found.slots
 
 
 @compiled
@@ -342,44 +354,51 @@ def kept_machine(
     states = kept.sum()
     number = np.full(len(key), NONE, np.int64)
     queue = np.empty(states, np.int64)
-    offsets = np.zeros(states + 1, np.int64)
+    offsets = np.zeros(states + 1, np.int64)  # of the arcs kept
+    ends = np.zeros(states + 1, np.int64)  # of all arcs
     room = FIRST_ROOM
     at_a = np.empty(room, np.int64)
     at_b = np.empty(room, np.int64)
     nextstate = np.empty(room, np.int32)
-    one = np.empty(1, np.int64)
-    ends = np.zeros(2, np.int64)
-    segments = np.empty((plan.longest, 5), a.span.dtype)
+    segments = np.empty((max(plan.longest, BATCH_SEGMENTS), 5), a.span.dtype)
     queue[0] = key[0]
     number[0] = 0
     known = 1
     done = arcs = 0
     while done < known:
-        one[0] = queue[done]
-        _, made = join(a, b, plan.exact, plan.moves, one, 0, 1, ends, segments)
-        if arcs + ends[1] > room:
-            room = max(2 * room, arcs + ends[1])
+        last = min(known, done + BATCH)
+        last, _ = join(a, b, plan.exact, plan.moves, queue, done, last, ends, segments)
+        if arcs + ends[last] - ends[done] > room:
+            room = max(2 * room, arcs + ends[last] - ends[done])
             at_a = grown(at_a, room)
             at_b = grown(at_b, room)
             nextstate = grown(nextstate, room)
-        for row in range(made):
-            for left in range(segments[row, 0], segments[row, 0] + segments[row, 2]):
-                high = (np.int64(a.nextstate[left]) << A_SHIFT) | np.int64(segments[row, 4])
-                for right in range(segments[row, 1], segments[row, 1] + segments[row, 3]):
-                    at = slot_of(slots, high | (np.int64(b.nextstate[right]) << F_BITS))
-                    if slots[at] < 0 or not kept[slots[at + 1]]:
-                        continue
-                    target = slots[at + 1]
-                    if number[target] == NONE:
-                        number[target] = known
-                        queue[known] = key[target]
-                        known += 1
-                    at_a[arcs] = left
-                    at_b[arcs] = right
-                    nextstate[arcs] = number[target]
-                    arcs += 1
-        done += 1
-        offsets[done] = arcs
+        row = 0
+        while done < last:
+            left_over = ends[done + 1] - ends[done]
+            while left_over > 0:
+                first_a, first_b = segments[row, 0], segments[row, 1]
+                many_a, many_b = np.int64(segments[row, 2]), np.int64(segments[row, 3])
+                memory = np.int64(segments[row, 4])
+                left_over -= many_a * many_b
+                row += 1
+                for left in range(first_a, first_a + many_a):
+                    high = (np.int64(a.nextstate[left]) << A_SHIFT) | memory
+                    for right in range(first_b, first_b + many_b):
+                        slot = slot_of(slots, high | (np.int64(b.nextstate[right]) << F_BITS))
+                        if slots[slot] < 0 or not kept[slots[slot + 1]]:
+                            continue
+                        target = slots[slot + 1]
+                        if number[target] == NONE:
+                            number[target] = known
+                            queue[known] = key[target]
+                            known += 1
+                        at_a[arcs] = left
+                        at_b[arcs] = right
+                        nextstate[arcs] = number[target]
+                        arcs += 1
+            done += 1
+            offsets[done] = arcs
     return queue[:known], offsets[: known + 1], at_a[:arcs], at_b[:arcs], nextstate[:arcs]
 
 
