@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 
 import numpy as np
@@ -44,7 +45,7 @@ def test_acceptors_get_the_states_that_openfst_gives_them(ring: str) -> None:
         assert made.num_states == peer.num_states(), seed
         assert made.num_arcs == sum(peer.num_arcs(state) for state in peer.states()), seed
         assert is_deterministic(made)
-        assert furthest(string_costs(given, 7), string_costs(made, 7)) < 1e-4
+        assert furthest(string_costs(given, 5), string_costs(made, 5)) < 1e-4
         checked += made.num_states < given.num_states or made.num_arcs > given.num_arcs
     assert checked > 30
 
@@ -61,7 +62,7 @@ def test_cyclic_acceptors_that_can_be_determinized_agree_with_openfst() -> None:
         peer = pywrapfst.determinize(to_openfst(connect(given)), delta=DELTA)
         assert made.num_states == peer.num_states()
         assert pywrapfst.isomorphic(to_openfst(made), peer, delta=1e-4)
-        assert furthest(string_costs(given, 6), string_costs(made, 6)) < 1e-4
+        assert furthest(string_costs(given, 5), string_costs(made, 5)) < 1e-4
     assert 0 < refused < 50
 
 
@@ -79,13 +80,30 @@ def test_cyclic_sums_keep_what_strings_cost(ring: str) -> None:
     assert checked > 100
 
 
-@given(st.integers(0, 10**6), st.integers(1, 12))
+def with_classes(machine: Fst, seed: int) -> Fst:
+    """Every arc with a range of bytes for its label, as a class of characters makes them."""
+    chance = random.Random(seed)
+    arcs = []
+    for arc in machine.arcs():
+        first = chance.randrange(1, 250)
+        last = chance.choice([first, first + 5, 256])
+        arcs += [(arc.source, b, b, 1.0, arc.nextstate) for b in range(first, last + 1)]
+    return Fst.build(arcs, machine.finals, states=machine.num_states, semiring="boolean")
+
+
+@given(st.integers(0, 10**6), st.integers(0, 12))
 def test_boolean_machines_get_the_subsets_of_python_sets(seed: int, labels: int) -> None:
-    given = connect(
-        random_fst(
-            seed, states=8, arcs=20, labels=labels, acceptor=True, semiring="boolean", epsilons=0
-        )
+    size = 20 if labels else 9
+    given = random_fst(
+        seed,
+        states=8 if labels else 5,
+        arcs=size,
+        labels=labels or 1,
+        acceptor=True,
+        semiring="boolean",
+        epsilons=0,
     )
+    given = connect(given if labels else with_classes(given, seed))
     made = determinize(given)
     if not given.num_states:
         assert not made.num_states
@@ -199,7 +217,7 @@ def test_encoded_labels_determinize_any_transducer() -> None:
         given = random_fst(seed, states=6, arcs=12, labels=2, semiring="log", acyclic=True)
         made = determinize(given, encode_labels=True)
         assert is_deterministic(made, pairs=True)
-        assert furthest(string_costs(given, 6), string_costs(made, 6)) < 1e-4
+        assert furthest(string_costs(given, 5), string_costs(made, 5)) < 1e-4
 
 
 @pytest.mark.parametrize("ring", ["tropical", "log", "probability"])

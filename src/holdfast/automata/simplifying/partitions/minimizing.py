@@ -20,7 +20,8 @@ from holdfast.automata.simplifying.partitions import _kernels as kernels
 from holdfast.automata.structure.connecting import connect
 from holdfast.errors import InputError
 
-DELTA = 1 / 1024
+DELTA = 1e-4
+"""Far above the rounding of float32 costs, far below what a model can mean."""
 
 
 def minimize(f: Fst, *, delta: float = DELTA) -> Fst:
@@ -36,7 +37,7 @@ def minimize(f: Fst, *, delta: float = DELTA) -> Fst:
     Args:
         f: a machine without two arcs of one state with the same input label, or with the same pair of
             labels (from `determinize(encode_labels=True)`).
-        delta: pushed weights (costs) that differ by no more are equal.
+        delta: pushed weights that differ by no more are equal (costs; -log in the probability semiring).
 
     Returns:
         A connected machine; states keep the order of the first of each block.
