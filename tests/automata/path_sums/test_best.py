@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import pathlib
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ from machines import path_costs, random_fst
 from openfst import from_openfst, to_openfst
 from plain_paths import arc_paths
 
-from holdfast.automata import Fst, SymbolTable
+from holdfast.automata import SEMIRINGS, Fst, SymbolTable
 from holdfast.automata.path_sums.best import paths, shortest_path
-from holdfast.automata.path_sums.distances import shortest_distance
+from holdfast.automata.path_sums.distances import shortest_distance, state_distances
 from holdfast.automata.path_sums.path import Path
+from holdfast.automata.path_sums.pruning import prune
 from holdfast.errors import InputError
 
-SEMIRINGS = ["tropical", "log", "log64", "probability", "boolean"]
+NAMES = ["tropical", "log", "log64", "probability", "boolean"]
 
 
 def some_machine(seed: int) -> Fst:
@@ -120,6 +122,49 @@ def test_many_equal_paths_need_no_work_for_a_few() -> None:
     assert len(path_costs(shortest_path(f, 5, unique=True))) == 5
 
 
+@pytest.mark.parametrize("loop", [0.0, 1e-30, 1e-17])
+def test_cycles_that_cost_next_to_nothing_end(loop: float) -> None:
+    arcs = [(0, 1, 1, loop, 0), (0, 2, 2, 700.0, 1), (1, 3, 3, loop, 2), (2, 4, 4, loop, 1)]
+    f = Fst.build(arcs, {2: 300.0}, semiring="log64")
+    assert [path.weight for path in paths(f, 20)] == [1000.0] * 20
+    assert shortest_path(f).num_arcs == 2
+    assert len(path_costs(shortest_path(f, 20, unique=True))) == 20
+
+
+def test_few_strings_on_many_paths() -> None:
+    length = 12
+    arcs = [(s, 1, 1 + c, c / 4, s + 1) for s in range(length) for c in range(3)]
+    f = Fst.build([*arcs, (0, 2, 1, 40.0, length)], [length], semiring="tropical")
+    found = path_costs(shortest_path(f, 5, unique=True))
+    assert found == {((1,) * length, (1,) * length): [0.0], ((2,), (1,)): [40.0]}
+
+
+@pytest.mark.full
+def test_a_million_states_beside_openfst(tmp_path: pathlib.Path) -> None:
+    chance = np.random.default_rng(7)
+    states, degree = 1_000_000, 4
+    source = np.repeat(np.arange(states - 1), degree)
+    target = np.minimum(source + chance.integers(1, 200, len(source)), states - 1)
+    final = np.full(states, np.inf, np.float32)
+    final[-1] = 0.0
+    label = chance.integers(1, 1000, len(source), np.int32)
+    offsets = np.append(np.arange(states) * degree, len(source))
+    weight = (chance.integers(8, 64, len(source)) / 8).astype(np.float32)
+    ring = SEMIRINGS["tropical"]
+    f = Fst(offsets, label, label, target.astype(np.int32), weight, final, 0, ring)
+    f.write(tmp_path / "f.fst")
+    theirs = pywrapfst.Fst.read(str(tmp_path / "f.fst"))
+    for reverse in (False, True):
+        distances = pywrapfst.shortestdistance(theirs, reverse=reverse)
+        expected = [float(str(one).replace("Infinity", "inf")) for one in distances]
+        assert state_distances(f, reverse).tolist() == expected
+    for n in (1, 100):
+        best = from_openfst(pywrapfst.shortestpath(theirs, nshortest=n))
+        assert [path.weight for path in paths(best)] == [path.weight for path in paths(f, n)]
+    pruned, expected_pruned = prune(f, 2.0), pywrapfst.prune(theirs, weight=2.0)
+    assert pruned.num_states == expected_pruned.num_states()
+
+
 def test_negative_costs_are_fine_and_negative_cycles_are_named() -> None:
     arcs = [(0, 1, 1, -2.0, 1), (1, 2, 2, 1.0, 2), (0, 3, 3, -1.5, 2), (2, 4, 4, 0.5, 0)]
     f = Fst.build(arcs, [2], semiring="tropical")
@@ -131,7 +176,7 @@ def test_negative_costs_are_fine_and_negative_cycles_are_named() -> None:
     assert listed_costs(shortest_path(apart)) == [1.0]
 
 
-@pytest.mark.parametrize("semiring", SEMIRINGS)
+@pytest.mark.parametrize("semiring", NAMES)
 def test_paths_of_every_semiring(semiring: str) -> None:
     for seed in range(30):
         f = random_fst(seed, states=6, arcs=9, acyclic=True, semiring=semiring)
@@ -155,7 +200,7 @@ def test_paths_of_every_semiring(semiring: str) -> None:
 
 
 @pytest.mark.parametrize("unique", [False, True])
-@pytest.mark.parametrize("semiring", SEMIRINGS)
+@pytest.mark.parametrize("semiring", NAMES)
 def test_machines_with_few_paths_or_none(semiring: str, unique: bool) -> None:
     for f in (
         Fst.empty(semiring),

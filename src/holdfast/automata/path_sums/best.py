@@ -9,6 +9,7 @@ D. Eppstein, "Finding the k shortest paths", 1998, for the view of a path as its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -22,6 +23,10 @@ from holdfast.errors import InputError
 
 FIRST_ASKED = 16
 MOST_ASKED = 4096
+PATHS_A_STRING = 4
+"""So many paths are listed for each string that is wanted, to learn what the strings cost at most."""
+ROUNDING = 1e-9
+"""So much, relative to what is added up, does not decide about a path."""
 
 
 def shortest_path(f: Fst, n: int = 1, unique: bool = False) -> Fst:
@@ -84,10 +89,29 @@ def _best_strings(f: Fst, n: int) -> tuple[I64, I64]:
     if not f.num_states or ahead[f.start] == np.inf:
         return np.zeros(1, np.int64), np.zeros(0, np.int64)
     steps = steps_to_go(f, weight, final, ahead)
+    bound = _bound(f, n) - ahead[f.start]
     bounds, arcs = strings.best_strings(
-        f.offsets, f.nextstate, weight, final, f.ilabel, ahead, steps, f.start, n
+        f.offsets, f.nextstate, weight, final, f.ilabel, ahead, steps, f.start, n, bound
     )
     return bounds, arcs
+
+
+def _bound(f: Fst, n: int) -> float:
+    """A cost that none of the n best strings exceeds: the best paths have as many; inf if few have."""
+    asked = PATHS_A_STRING * n
+    search, in_costs = BestFirst(f, asked), f.as_semiring("log64")
+    seen: set[tuple[int, ...]] = set()
+    while asked > 0:
+        wanted = min(asked, n)
+        bounds, arcs = search.more(wanted)
+        for path in paths_of(in_costs, bounds, arcs) if len(bounds) > 1 else []:
+            seen.add(path.ilabels)
+            if len(seen) == n:
+                return path.weight + ROUNDING * (1 + abs(path.weight))
+        if len(bounds) <= wanted:
+            break
+        asked -= wanted
+    return math.inf
 
 
 def _chains(f: Fst, bounds: I64, arcs: I64) -> Fst:

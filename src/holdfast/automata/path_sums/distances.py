@@ -67,11 +67,11 @@ def state_distances(f: Fst, reverse: bool = False) -> F64:
 def least_costs(f: Fst, reverse: bool = False) -> F64:
     """The least cost of a path from the start to each state, or from each state to the finals: f64[V].
 
-    Weights of every semiring are read as costs (`costs_of`). Only what the start reaches counts, so that
-    a cycle that no path of the machine takes makes no difference; infinite where there is no path.
+    Weights of every semiring are read as costs (`costs_of`). A cycle on no path from the start to a final
+    state makes no difference; what states on no such path have is without a meaning.
 
     Raises:
-        InputError: if there is a cycle of negative cost on the way.
+        InputError: if there is a cycle of negative cost on such a path.
     """
     return useful_sums(f, TROPICAL, *costs_of(f), reverse)
 

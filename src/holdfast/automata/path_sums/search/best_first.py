@@ -12,6 +12,7 @@ from holdfast.automata.structure.reachability import incoming
 
 FIRST_ROOM = 1 << 10
 MOST_KNOWN = 1 << 20
+ROUNDING = 2.0**-48
 
 
 class BestFirst:
@@ -86,7 +87,9 @@ def steps_to_go(f: Fst, weight: F64, final: F64, ahead: F64) -> I32:
 
     All 0 if no cycle is free: then every best path ends by itself.
     """
-    if (weight > 0).all() or is_acyclic(f):
+    # A cost that rounding swallows beside what is ahead is as good as none.
+    swallowed = ROUNDING * np.abs(ahead[ahead < np.inf]).max(initial=0.0)
+    if (weight > swallowed).all() or is_acyclic(f):
         return np.zeros(f.num_states, np.int32)
     entering = incoming(f)
     steps: I32 = kernels.steps_to_go(entering.offsets, f.source, entering.arc, weight, final, ahead)

@@ -8,7 +8,14 @@ import numpy as np
 
 from holdfast.automata._kernels import compiled
 from holdfast.automata.path_sums.relaxation._kernels import heap_pop, heap_push
-from holdfast.automata.path_sums.search._kernels import is_needed, item_of, regret_of, tie, trace
+from holdfast.automata.path_sums.search._kernels import (
+    KNOWN,
+    is_needed,
+    item_of,
+    regret_of,
+    tie,
+    trace,
+)
 
 # Of the three numbers of an element.
 STATE, PARENT, ARC = 0, 1, 2
@@ -37,6 +44,7 @@ def close(
     count: int,
     element: Any,
     regret_at: Any,
+    limit: float,
     seen: Any,
 ) -> tuple[Any, int, Any, Any]:
     """Follow the epsilon arcs from the elements first:last, nearest first.
@@ -52,6 +60,7 @@ def close(
         count: how many elements there are in all; new ones are put behind them.
         element: i64[3 C], a STATE, PARENT and ARC each.
         regret_at: f64[C].
+        limit: elements of a greater regret are left out.
         seen: bool[V], all false, before and after.
 
     Returns:
@@ -76,12 +85,13 @@ def close(
         reached += 1
         for arc in range(offsets[state], offsets[state + 1]):
             cost = weight[arc] + ahead[nextstate[arc]]
-            if label[arc] != 0 or cost == np.inf or seen[nextstate[arc]]:
+            after = regret + regret_of(cost, ahead[state])
+            if label[arc] != 0 or seen[nextstate[arc]] or cost == np.inf or after > limit:
                 continue
             element, regret_at = grown(element, 3 * count + 3), grown(regret_at, count + 1)
             element[STATE + 3 * count] = nextstate[arc]
             element[PARENT + 3 * count], element[ARC + 3 * count] = at, arc
-            regret_at[count] = regret + regret_of(cost, ahead[state])
+            regret_at[count] = after
             keys, items = grown(keys, waiting + 1), grown(items, waiting + 1)
             heap_push(keys, items, waiting, regret_at[count], count)
             waiting += 1
@@ -102,8 +112,11 @@ def leaving(
     closed: Any,
     element: Any,
     regret_at: Any,
+    limit: float,
 ) -> tuple[Any, Any, Any]:
     """The arcs with a label that leave a closure, sorted by label, then target, then nearness.
+
+    Arcs after which the regret is above the limit are left out.
 
     Returns:
         The element that each comes from, i64[n], the arc, i64[n], and the regret after it, f64[n].
@@ -122,10 +135,10 @@ def leaving(
         state = element[STATE + 3 * at]
         for arc in range(offsets[state], offsets[state + 1]):
             cost = weight[arc] + ahead[nextstate[arc]]
-            if label[arc] == 0 or cost == np.inf:
+            after = regret_at[at] + regret_of(cost, ahead[state])
+            if label[arc] == 0 or cost == np.inf or after > limit:
                 continue
-            before[count], arcs[count] = at, arc
-            regrets[count] = regret_at[at] + regret_of(cost, ahead[state])
+            before[count], arcs[count], regrets[count] = at, arc, after
             heap_push(keys, items, count, float(label[arc]), nextstate[arc] * space + count)
             count += 1
     sorted_before = np.empty(count, np.int64)
@@ -173,11 +186,13 @@ def best_strings(
     steps: Any,
     start: int,
     wanted: int,
+    bound: float,
 ) -> tuple[Any, Any]:
     """The best path of each of the best strings of labels: bounds i64[n + 1] and arcs i64[*].
 
     A prefix is a string; it stands for all states it leads to with their least regrets (its elements),
-    and its own regret is the least of these.
+    and its own regret is the least of these. Elements whose regret is above `bound`, or above that of as
+    many strings as are wanted, are on no best path of a wanted string.
     """
     keys, ties = np.empty(64, np.float64), np.empty(64, np.int64)
     # The elements of an item; of a whole string: -1 and its last element.
@@ -202,12 +217,13 @@ def best_strings(
             found[strings] = last[item]
             strings += 1
             continue
+        limit = min(bound, -known[0]) if counters[KNOWN] == wanted else bound
         closed, elements, element, regret_at = close(
             offsets, nextstate, weight, label, ahead,
-            first[item], last[item], elements, element, regret_at, seen,
+            first[item], last[item], elements, element, regret_at, limit, seen,
         )  # fmt: skip
         before, arcs, regrets = leaving(
-            offsets, nextstate, weight, label, ahead, closed, element, regret_at
+            offsets, nextstate, weight, label, ahead, closed, element, regret_at, limit
         )
         bounds, least, to_go = group_by_label(nextstate, label, steps, arcs, regrets)
         ending, end = np.inf, -1
