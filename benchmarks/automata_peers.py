@@ -11,6 +11,7 @@ from typing import Any
 
 from holdfast.automata import Fst
 from holdfast.automata.composition.composing import compose
+from holdfast.automata.composition.matching import sides
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Peer:
     read: Callable[[Path], Any]
     """From OpenFST's binary format."""
     sort: Callable[[Any, Any], None]
-    """In place: A by output label, B by input label."""
+    """A by output label, B by input label; what is made is kept with the machines."""
     compose: Callable[[Any, Any], Any]
     """With the epsilon filter called sequence, and connected."""
     size: Callable[[Any], tuple[int, int]]
@@ -35,7 +36,8 @@ def ours(threads: int) -> Peer:
     """Holdfast itself, called like the others."""
 
     def sort(a: Fst, b: Fst) -> None:
-        _ = a.by_olabel, b.by_ilabel
+        # What is kept with a machine for all its compositions: sorted arcs, and an index of them.
+        sides(a, b, mapped=False)
 
     return Peer(
         f"holdfast, {threads} thread{'s' * (threads > 1)}",
