@@ -513,16 +513,25 @@ def join_part(
 
 @compiled
 def write_part(
-    a: Any, b: Any, plan: Any, table: Any, segments: Any, count: int, at: int, arcs: int, out: Any
-) -> Any:
-    """Write the arcs of segments from position `at`: the keys of states that are not in the table yet.
+    a: Any,
+    b: Any,
+    plan: Any,
+    table: Any,
+    segments: Any,
+    count: int,
+    at: int,
+    out: Any,
+    unknown: Any,
+    places: Any,
+) -> int:
+    """Write the arcs of segments from position `at`: how many enter states that the table does not know.
 
-    Arcs into those have nextstate -1; there is one key for each, in their order.
+    The keys of those go to `unknown`, the positions of the arcs to `places`; both have room for all arcs
+    and one more.
     """
     lefts = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
     rights = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
     targets = np.empty(BATCH_ARCS, np.int64)
-    unknown = np.empty(arcs + 1, np.int64)
     new = row = 0
     while row < count:
         end, arcs = some_arcs(segments, row, count)
@@ -532,14 +541,33 @@ def write_part(
             targets = np.empty(arcs, np.int64)
         pair(segments, row, end, lefts, rights)
         write(a, b, plan.code, lefts, rights, arcs, at, out, targets)
-        for slot in range(arcs):
-            state = state_of(table, targets[slot])
-            out.nextstate[at + slot] = state
-            unknown[new] = targets[slot]
-            new += state < 0
+        new = recall(table, targets, arcs, out.nextstate, at, unknown, places, new)
         row = end
         at += arcs
-    return unknown[:new]
+    return new
+
+
+@compiled
+def recall(
+    table: Any, targets: Any, count: int, states: Any, at: int, unknown: Any, places: Any, new: int
+) -> int:
+    """The numbers of targets that have one, into states[at:], and a list of those that have none."""
+    if len(table.dense):
+        for slot in range(count):
+            key = targets[slot]
+            state = table.dense[np.uint64(place_of(table, key))] - 1
+            states[at + slot] = state
+            unknown[new] = key
+            places[new] = at + slot
+            new += state < 0
+        return new
+    for slot in range(count):
+        state = state_of(table, targets[slot])
+        states[at + slot] = state
+        unknown[new] = targets[slot]
+        places[new] = at + slot
+        new += state < 0
+    return new
 
 
 @compiled
@@ -588,13 +616,10 @@ def settle(
 
 
 @compiled
-def resolve(table: Any, unknown: Any, states: Any, begin: int, end: int) -> None:
+def resolve(table: Any, unknown: Any, places: Any, states: Any) -> None:
     """Fill in the states that `write_part` did not know."""
-    new = 0
-    for at in range(begin, end):
-        if states[at] < 0:
-            states[at] = state_of(table, unknown[new])
-            new += 1
+    for at in range(len(unknown)):
+        states[places[at]] = state_of(table, unknown[at])
 
 
 # --- trimming ----------------------------------------------------------------------------------------

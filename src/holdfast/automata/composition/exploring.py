@@ -97,7 +97,7 @@ class Search:
         # Key, offset, final weight, and while it is trimmed, a mark, a number, another offset less the key.
         self.state_bytes = 21 + a.final.dtype.itemsize
         self.done = self.known = 0
-        self._spare: list[npt.NDArray[Any]] = []
+        self._spare: list[Spare] = []
         if a.num_states and b.num_states:
             start = np.array([(a.start << kernels.A_SHIFT) | (b.start << kernels.F_BITS)])
             none = np.empty(1, np.int32)
@@ -145,15 +145,10 @@ class Search:
         if ends[-1] > self._arc_limit():
             self._make_room(kernels.FULL_ARCS, stuck=True)
             return
-        unknown = workers.each(self._write_part, joined, ends)
-        self._number_wave(workers, np.concatenate(unknown))
+        unknown = workers.each(self._write_part, range(len(joined)), joined, ends)
+        self._number_wave(workers, np.concatenate([keys for keys, _ in unknown]))
         workers.each(
-            lambda keys, begin, end: kernels.resolve(
-                self.table, keys, self.arcs.nextstate, begin, end
-            ),
-            unknown,
-            ends[:-1],
-            ends[1:],
+            lambda part: kernels.resolve(self.table, part[0], part[1], self.arcs.nextstate), unknown
         )
         self.done = joined[-1].last
 
@@ -163,7 +158,8 @@ class Search:
         last = min(self.known, self.done + max(WAVE_ARCS // arcs_a_state, workers.threads))
         parts = workers.parts(self.done, last)
         while len(self._spare) < len(parts):
-            self._spare.append(np.empty((self.plan.longest, 5), self.left.span.dtype))
+            segments = np.empty((self.plan.longest, 5), self.left.span.dtype)
+            self._spare.append(Spare(segments, np.empty(0, np.int64), np.empty(0, np.int64)))
         joined = workers.each(self._join_part, range(len(parts)), parts)
         kept = joined[:1]
         for part in joined[1:]:  # the guess may have been far too low
@@ -175,14 +171,19 @@ class Search:
     def _join_part(self, at: int, part: tuple[int, int]) -> JoinedPart:
         first, last = part
         segments, count, offsets = kernels.join_part(
-            self.left, self.right, self.plan, self.keys, first, last, self._spare[at]
+            self.left, self.right, self.plan, self.keys, first, last, self._spare[at].segments
         )
-        self._spare[at] = segments
+        self._spare[at] = self._spare[at]._replace(segments=segments)
         return JoinedPart(first, last, segments, count, offsets)
 
-    def _write_part(self, part: JoinedPart, begin: int) -> I64:
+    def _write_part(self, at: int, part: JoinedPart, begin: int) -> tuple[I64, I64]:
+        """Write a part's arcs: the keys of states not known yet, and the arcs that enter them."""
         self.offsets[part.first + 1 : part.last + 1] = begin + part.offsets[1:]
-        unknown: I64 = kernels.write_part(
+        spare = self._spare[at]
+        if len(spare.unknown) <= part.arcs:
+            longer = np.empty((2, part.arcs + 1), np.int64)
+            spare = self._spare[at] = spare._replace(unknown=longer[0], places=longer[1])
+        count = kernels.write_part(
             self.left,
             self.right,
             self.plan,
@@ -190,10 +191,11 @@ class Search:
             part.segments,
             part.made,
             begin,
-            part.arcs,
             self.arcs,
+            spare.unknown,
+            spare.places,
         )
-        return unknown
+        return spare.unknown[:count], spare.places[:count]
 
     def _number_wave(self, workers: Workers, unknown: I64) -> None:
         """Number the states that a wave has found, in order of first occurrence."""
@@ -298,6 +300,14 @@ class Search:
     def _refusal(self) -> LimitError:
         reached = f"{self.known:,} states found, {self.done:,} of them expanded"
         return refuse_memory(max(self._used, self.memory), self.memory, reached)
+
+
+class Spare(NamedTuple):
+    """Arrays that the parts of one wave leave to those of the next: fresh memory is slow."""
+
+    segments: npt.NDArray[Any]
+    unknown: I64
+    places: I64
 
 
 class JoinedPart(NamedTuple):

@@ -13,6 +13,9 @@ from holdfast.automata.composition.exploring import Arcs, Search, Workers
 from holdfast.automata.fst import I64, Weights
 from holdfast.automata.structure import _kernels as structure
 
+# Sweeps that threads share; nearly nothing is left after them.
+SHARED_SWEEPS = 3
+
 
 class Found(NamedTuple):
     """States and arcs of a composition."""
@@ -62,7 +65,7 @@ def mark_coaccessible(found: Found, alive: npt.NDArray[np.bool_], workers: Worke
     """
     states = len(alive)
     nextstate = found.arcs.nextstate
-    if workers.threads > 1:
+    for _ in range(SHARED_SWEEPS if workers.threads > 1 else 0):
         workers.each(
             lambda part: kernels.sweep(found.offsets, nextstate, part[0], part[1], alive),
             workers.parts(0, states)[::-1],
