@@ -20,15 +20,18 @@ if TYPE_CHECKING:
     from holdfast.automata.algebra.sets import complement, difference, intersect
     from holdfast.automata.algebra.sides import arcsort, invert, project, reverse
     from holdfast.automata.algebra.strings import linear_emissions, string_fst, trie
+    from holdfast.automata.comparing import first_difference
     from holdfast.automata.composition.batches import compose_batch
     from holdfast.automata.composition.beams import compose_pruned
     from holdfast.automata.composition.composing import ArcMap, compose
     from holdfast.automata.composition.on_demand import ComposedOnDemand
+    from holdfast.automata.describing import describe
     from holdfast.automata.differentiable import TensorFst, compose_tensors, emissions
     from holdfast.automata.drawing.pictures import draw
     from holdfast.automata.formats.k2_text import parse_k2, render_k2
     from holdfast.automata.formats.symbol_tables import read_symbols, write_symbols
     from holdfast.automata.fst import Arc, Fst
+    from holdfast.automata.measuring import measure_compose
     from holdfast.automata.path_sums.best import paths, shortest_path
     from holdfast.automata.path_sums.counting import count_paths
     from holdfast.automata.path_sums.distances import (
@@ -75,11 +78,13 @@ _HOMES = {
     "concat": "algebra.rational",
     "connect": "structure.connecting",
     "count_paths": "path_sums.counting",
+    "describe": "describing",
     "determinize": "simplifying.subsets.determinizing",
     "difference": "algebra.sets",
     "draw": "drawing.pictures",
     "emissions": "differentiable",
     "equivalent": "algebra.equality",
+    "first_difference": "comparing",
     "forward_score": "path_sums.distances",
     "intersect": "algebra.sets",
     "invert": "algebra.sides",
@@ -87,6 +92,7 @@ _HOMES = {
     "is_connected": "structure.connecting",
     "isomorphic": "algebra.isomorphism",
     "linear_emissions": "algebra.strings",
+    "measure_compose": "measuring",
     "minimize": "simplifying.partitions.minimizing",
     "parse_k2": "formats.k2_text",
     "paths": "path_sums.best",
@@ -132,11 +138,13 @@ __all__ = [
     "concat",
     "connect",
     "count_paths",
+    "describe",
     "determinize",
     "difference",
     "draw",
     "emissions",
     "equivalent",
+    "first_difference",
     "forward_score",
     "intersect",
     "invert",
@@ -144,6 +152,7 @@ __all__ = [
     "is_connected",
     "isomorphic",
     "linear_emissions",
+    "measure_compose",
     "minimize",
     "parse_k2",
     "paths",
