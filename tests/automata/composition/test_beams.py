@@ -12,9 +12,12 @@ from plain_beams import depths, reachable, search
 from plain_composition import PlainComposition, compose_plainly, same_bytes
 
 from holdfast.automata import Fst
-from holdfast.automata.algebra.strings import linear_emissions
+from holdfast.automata.algebra.rational import closure
+from holdfast.automata.algebra.strings import linear_emissions, trie
 from holdfast.automata.composition.beams import compose_pruned
+from holdfast.automata.composition.composing import compose
 from holdfast.automata.composition.filters import FilterName
+from holdfast.automata.path_sums.distances import shortest_distance
 from holdfast.errors import InputError, LimitError
 
 FILTERS: tuple[FilterName, ...] = ("auto", "alt_sequence", "match", "trivial", "null")
@@ -141,6 +144,22 @@ def worst_deficit(
             for arc in arcs
             if arc.nextstate == state and cost[arc.source] + arc.weight == cost[state]
         )
+
+
+def test_a_random_lexicon_is_searched_with_a_small_part_of_its_states() -> None:
+    chance = np.random.default_rng(5)
+    sounds = [chance.integers(1, 21, chance.integers(2, 6)) for _ in range(60)]
+    lexicon = closure(trie(sounds, outputs=range(1, 61), semiring="tropical"))
+    said = np.concatenate([sounds[word] for word in (7, 21, 4, 33, 58, 12)])
+    scores = chance.normal(size=(len(said), 20))
+    scores[np.arange(len(said)), said - 1] += 4
+    a = linear_emissions(scores, semiring="tropical")
+    exact = compose(a, lexicon)
+    small = compose_pruned(a, lexicon, 6.0, max_active=20)
+    assert 0 < small.num_states < exact.num_states / 2
+    assert shortest_distance(small) == shortest_distance(exact)
+    wide = compose_pruned(a, lexicon, EVERYTHING)
+    assert same_bytes(wide, exact)
 
 
 def test_equal_states_are_kept_in_order_of_discovery() -> None:

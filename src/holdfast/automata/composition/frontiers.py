@@ -225,28 +225,60 @@ def members(head: int, behind: Any) -> Any:
 
 
 @compiled
-def promising(a: Any, b: Any, found: Any, states: Any, worst: float, turns: Any) -> Any:
-    """Those of the states that may lower costs in their own frontier: i64[n]."""
+def promising(
+    epsilons: Any, key: Any, cost: Any, queued: Any, states: Any, worst: float, turns: Any
+) -> Any:
+    """Those of the states that may lower costs in their own frontier: i64[n]. None is queued then."""
     made = np.empty(len(states), np.int64)
     count = 0
     for state in states:
-        found.queued[state] = False
-        key = found.key[state]
-        stays = b.epsilons[(key >> F_BITS) & B_MASK] > 0 or turns[key >> A_SHIFT]
-        if stays and found.cost[state] <= worst:
+        queued[state] = False
+        stays = epsilons[(key[state] >> F_BITS) & B_MASK] > 0 or turns[key[state] >> A_SHIFT]
+        if stays and cost[state] <= worst:
             made[count] = state
             count += 1
     return made[:count]
 
 
 @compiled
+def smallest(values: Any, rank: int) -> Any:
+    """The value that `rank` others precede; the order of the values changes (quickselect)."""
+    low, high = 0, len(values) - 1
+    while low < high:
+        pivot = values[(low + high) >> 1]
+        left, right = low, high
+        while left <= right:
+            while values[left] < pivot:
+                left += 1
+            while values[right] > pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if rank <= right:
+            high = right
+        elif rank >= left:
+            low = left
+        else:
+            break
+    return values[rank]
+
+
+@compiled
 def pruned(states: Any, cost: Any, kept: Any, worst: float, most_active: int) -> Any:
     """The states of a settled frontier that are kept, marked as such, in the same order: i64[n]."""
-    costs = cost[states]
-    equals = (costs <= worst).sum()  # how many of cost `worst` may stay
+    costs = np.empty(len(states), np.float64)
+    equals = 0  # how many of cost `worst` may stay
+    for state in states:
+        if cost[state] <= worst:
+            costs[equals] = cost[state]
+            equals += 1
     if equals > most_active:
-        worst = np.partition(costs, most_active - 1)[most_active - 1]
-        equals = most_active - (costs < worst).sum()
+        worst = smallest(costs[:equals], most_active - 1)
+        equals = most_active
+        for state in states:
+            equals -= cost[state] < worst
     made = np.empty(len(states), np.int64)
     count = 0
     for state in states:
@@ -318,27 +350,31 @@ def search(
     for frontier in range(frontiers):
         states = members(fronts.head[frontier], found.behind)
         rounds = 0
-        while len(states):
+        forward = len(states) == 0
+        while True:
             worst = fronts.best[frontier] + beam
-            states = promising(a, b, found, states, worst, turns)
+            if forward:
+                states = members(fronts.head[frontier], found.behind)
+                states = pruned(states, found.cost, found.kept, worst, most_active)
+                keeping += len(states)
+                if keeping > most_states:
+                    return TOO_MANY, found.key[:0], found.kept[:0], found.slots
+            else:
+                states = promising(
+                    b.epsilons, found.key, found.cost, found.queued, states, worst, turns
+                )
             found, count, again = expand(
-                a, b, plan, found, fronts, count, states, depth, frontier, False, beam, scratch
+                a, b, plan, found, fronts, count, states, depth, frontier, forward, beam, scratch
             )
+            if forward:
+                break
             rounds += 1
             if again and rounds > count:  # a path would be longer than there are states
-                return DIVERGES, found.key[found.queue[:1]], found.kept[:0], found.slots
+                state = found.queue[0]
+                return DIVERGES, found.key[state : state + 1], found.kept[:0], found.slots
             states = found.queue[:again].copy()
-        states = members(fronts.head[frontier], found.behind)
-        worst = fronts.best[frontier] + beam
-        states = pruned(states, found.cost, found.kept, worst, most_active)
-        keeping += len(states)
-        if keeping > most_states:
-            break
-        found, count, _ = expand(
-            a, b, plan, found, fronts, count, states, depth, frontier, True, beam, scratch
-        )
-    why = TOO_MANY if keeping > most_states else DONE
-    return why, found.key[:count], found.kept[:count], found.slots
+            forward = again == 0
+    return DONE, found.key[:count], found.kept[:count], found.slots
 
 
 @compiled
