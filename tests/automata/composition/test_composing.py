@@ -210,3 +210,26 @@ def test_few_states_of_a_huge_product_need_little_memory():
     line = Fst.build([(s, 1, 1, 0.0, s + 1) for s in range(count)], [count])
     found = compose(line, line, memory_bytes=20_000_000)
     assert found.num_states == count + 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_where_addresses_are_limited_arrays_grow_step_by_step(monkeypatch, threads):
+    a = random_fst(1, states=100, arcs=1500, labels=3)
+    b = random_fst(2, states=100, arcs=1500, labels=3)
+    whole = compose(a, b, False, return_arc_map=True)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (10**12, 10**12))
+    stepwise = compose(a, b, False, threads, return_arc_map=True)
+    assert same_bytes(whole[0], stepwise[0])
+    assert all((x == y).all() for x, y in zip(whole[1], stepwise[1], strict=True))
+
+
+def test_the_limit_of_addresses_limits_memory(monkeypatch):
+    monkeypatch.setattr("resource.getrlimit", lambda _: (1, 1))
+    with pytest.raises(LimitError, match="does not fit into memory"):
+        compose(random_fst(1, states=50, arcs=900), random_fst(2, states=50, arcs=900))
+
+
+def test_a_composition_needs_a_thread():
+    a = random_fst(1)
+    with pytest.raises(InputError, match="no number of threads"):
+        compose(a, a, threads=0)

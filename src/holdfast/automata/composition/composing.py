@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from holdfast.automata.composition.exploring import Search, Workers
 from holdfast.automata.composition.filters import FilterName
-from holdfast.automata.composition.memory import available_bytes
+from holdfast.automata.composition.memory import available_bytes, no_memory
 from holdfast.automata.composition.trimming import Found, finished
 from holdfast.automata.fst import Fst
 from holdfast.automata.symbols import SymbolTable
@@ -92,10 +92,12 @@ def compose(
         its arcs come from.
 
     Raises:
-        InputError: if the semirings or the symbols in between differ.
+        InputError: if the semirings or the symbols in between differ, or there are no threads.
         LimitError: if `max_states` or `memory_bytes` would be passed.
     """
     check_composable(a, b)
+    if threads < 1:
+        raise InputError("no number of threads", found=str(threads), expected="1 or more")
     if device is not None:
         from holdfast.automata.composition.on_device import compose_on_device
 
@@ -105,10 +107,15 @@ def compose(
             )
         return compose_on_device(a, b, connect, filter, device, max_states=max_states)
     memory = available_bytes() if memory_bytes is None else memory_bytes
-    with Workers(threads) as workers:
-        search = Search(a, b, filter, mapped=return_arc_map, max_states=max_states, memory=memory)
-        search.run(workers)
-        found = finished(search, a.semiring.zero, connect, workers)
+    try:
+        with Workers(threads) as workers:
+            search = Search(
+                a, b, filter, mapped=return_arc_map, max_states=max_states, memory=memory
+            )
+            search.run(workers)
+            found = finished(search, a.semiring.zero, connect, workers)
+    except MemoryError as error:
+        raise no_memory(error) from error
     machine = _machine(a, b, found)
     return (machine, ArcMap(found.arcs.from_a, found.arcs.from_b)) if return_arc_map else machine
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from holdfast.automata.composition import _kernels as kernels
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.matching import Side, planned
-from holdfast.automata.composition.memory import refuse_memory
+from holdfast.automata.composition.memory import left_of_addresses, refuse_memory
 from holdfast.automata.composition.tables import first_table, wider_table
 from holdfast.automata.fst import I32, I64, Fst, Weights
 from holdfast.errors import LimitError
@@ -88,6 +88,7 @@ class Search:
         self.left, self.right, self.plan = planned(a, b, filter, mapped)
         self.max_states = max_states
         self.memory = memory
+        self.limited = left_of_addresses() is not None
         self.places = a.num_states * b.num_states * self.plan.filters
         self.table = first_table(b.num_states, self.plan.filters)
         self.keys = np.empty(FIRST_STATES + 1, np.int64)
@@ -243,11 +244,7 @@ class Search:
         """Let the search go on after it met a limit, if it may."""
         room = len(self.arcs.ilabel)
         if why == kernels.FULL_ARCS and self._arc_limit() == room and self._room_allowed > room:
-            longer: list[Any] = [
-                self._longer(array, self._room_allowed) if len(array) else array
-                for array in self.arcs
-            ]
-            self.arcs = Arcs(*longer)
+            self.arcs = Arcs(*self._longer(self.arcs, room + 1, self._room_allowed))
         elif why == kernels.FULL_STATES and self.known == self.max_states:
             self._check_states(self.known + 1)
         elif why == kernels.FULL_STATES and self.known >= min(
@@ -266,8 +263,10 @@ class Search:
             allowed = min(self.memory // self.state_bytes, self.places)
             if wanted > max(allowed, self.known + 1):
                 allowed = wanted  # an estimate from above; what is found will be checked
-            self.keys = self._longer(self.keys, allowed + 1)
-            self.offsets = self._longer(self.offsets, allowed + 2)
+            # Offsets are one more than keys: one place of the keys is never used.
+            self.keys, self.offsets = self._longer(
+                (self.keys, self.offsets), wanted + 2, allowed + 2
+            )
         if wanted > self.table.most_states:
             self.table = wider_table(
                 self.table, self.places, self.keys, self.known, wanted, self.memory
@@ -275,17 +274,25 @@ class Search:
         if self._used > self.memory:
             raise self._refusal()
 
-    def _longer(self, array: npt.NDArray[Any], wanted: int) -> npt.NDArray[Any]:
-        """A longer array; where the system does not lend what it may not get back, a bit longer."""
+    def _longer(self, arrays: Sequence[Any], least: int, most: int) -> list[Any]:
+        """Longer arrays, all of one length; empty ones stay empty.
+
+        Room that is not written to costs nothing, unless addresses are limited or the system does not
+        lend what it may not get back: then the arrays grow step by step.
+        """
+        longest = max(map(len, arrays))
+        least = max(least, min(2 * longest, most))
+        length = least if self.limited else max(least, most)
         while True:
             try:
-                made = np.empty(wanted, array.dtype)
+                made = [np.empty(length, array.dtype) if len(array) else array for array in arrays]
             except MemoryError:
-                if wanted <= 2 * len(array):
+                if length <= least:
                     raise self._refusal() from None
-                wanted = max(wanted // 2, 2 * len(array))
+                length = max(length // 2, least)
                 continue
-            made[: len(array)] = array
+            for array, longer in zip(arrays, made, strict=True):
+                longer[: len(array)] = array
             return made
 
     def _check_states(self, count: int) -> None:

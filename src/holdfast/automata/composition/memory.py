@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 from holdfast.errors import LimitError
 
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
+_STATM = Path("/proc/self/statm")
 
 
 def available_bytes() -> int:
     """Bytes of memory that this process can still take, within its control group where there is one."""
     free = _machine_bytes()
+    addresses = left_of_addresses()
+    if addresses is not None:
+        free = min(free, addresses)
     for limit, used in (
         (_CGROUP / "memory.max", _CGROUP / "memory.current"),
         (
@@ -26,6 +31,18 @@ def available_bytes() -> int:
         except (OSError, ValueError):  # no such control group, or no limit in it
             continue
     return max(free, 0)
+
+
+def left_of_addresses() -> int | None:
+    """Bytes that the process may still map where `ulimit -v` bounds them; else None."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return None
+    try:
+        mapped = int(_STATM.read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        mapped = 0
+    return max(limit - mapped, 0)
 
 
 def _machine_bytes() -> int:
@@ -45,6 +62,16 @@ def refuse_memory(needed: int, allowed: int, reached: str) -> LimitError:
         needed=f"more than {readable(needed)} ({reached})",
         allowed=readable(allowed),
         remedy="raise memory_bytes, compose lazily or with a beam, or compose smaller machines",
+    )
+
+
+def no_memory(why: MemoryError) -> LimitError:
+    """The error for arrays that the system did not give."""
+    return LimitError(
+        "the composition does not fit into memory",
+        needed=str(why) or "more than there is",
+        allowed="what the system gives",
+        remedy="free memory, pass max_states, compose lazily or with a beam, or compose smaller machines",
     )
 
 
