@@ -7,7 +7,7 @@ own blocks.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
@@ -36,7 +36,7 @@ F_MASK = (1 << F_BITS) - 1
 BATCH_STATES = 1024
 BATCH_SEGMENTS = 4096
 BATCH_ARCS = 4096
-STEP = 4  # pairs are written so many at a time
+STEP = 2  # arcs are written so many at a time
 
 BLOCK = 4096
 LINE = 16  # numbers in a cache line
@@ -286,57 +286,95 @@ def some_arcs(segments: Any, row: int, count: int) -> tuple[int, int]:
     return row, arcs
 
 
-@compiled
-def pair(segments: Any, row: int, end: int, lefts: Any, rights: Any) -> None:
-    """Write out which arc of A (its position << 2 | f) pairs with which of B.
+class Batch(NamedTuple):
+    """Arcs on their way to the result."""
 
-    Most products are of one or two arcs; whole steps are written, past the end of a row, so that the
-    processor need not guess their lengths.
+    ilabel: Any
+    olabel: Any
+    weight: Any
+    targets: Any
+    """Keys of the states that they enter."""
+    from_a: Any
+    from_b: Any
+
+
+@compiled
+def room_for(arcs: int, out: Any) -> Any:
+    """A batch for so many arcs, and a step more."""
+    count = arcs + STEP
+    mapped = count if len(out.from_a) else 0
+    return Batch(
+        np.empty(count, np.int32),
+        np.empty(count, np.int32),
+        np.empty(count, out.weight.dtype),
+        np.empty(count, np.int64),
+        np.empty(mapped, out.from_a.dtype),
+        np.empty(mapped, out.from_b.dtype),
+    )
+
+
+@compiled
+def expand(a: Any, b: Any, code: int, segments: Any, row: int, end: int, batch: Any) -> None:
+    """Write out the arcs of segments, and the keys of the states that they enter, into a batch.
+
+    Most products are of one or two arcs: two at a time are written, if need be past the end of a row, so
+    that the processor need not guess. Positions are unsigned, so that Numba need not ask whether they count
+    from the end.
     """
-    # Unsigned, so that Numba need not ask whether a position counts from the end.
+    adds = code <= LOG
     slot = np.uint64(0)
-    for at in range(row, end):
-        left = (segments[at, 0] << F_BITS) | segments[at, 4]
-        right = segments[at, 1]
+    for at in range(np.uint64(row), np.uint64(end)):
+        left = np.uint64(segments[at, 0])
+        last = left + np.uint64(segments[at, 2])
+        begin = np.uint64(segments[at, 1])
         width = np.uint64(segments[at, 3])
-        for _ in range(segments[at, 2]):
-            done = np.uint64(0)
+        f = np.int64(segments[at, 4])
+        while True:  # no segment is empty
+            ilabel = a.outer[left]
+            weight = a.weight[left]
+            target = np.int64(a.nextstate[left]) << A_SHIFT | f
+            right = begin
+            stop = slot + width
             while True:
                 for more in range(STEP):
-                    lefts[slot + done + np.uint64(more)] = left
-                    rights[slot + done + np.uint64(more)] = right + np.int64(done) + more
-                done += np.uint64(STEP)
-                if done >= width:
+                    one = right + np.uint64(more)
+                    here = slot + np.uint64(more)
+                    batch.ilabel[here] = ilabel
+                    batch.olabel[here] = b.outer[one]
+                    factor = b.weight[one]
+                    batch.weight[here] = weight + factor if adds else weight * factor
+                    batch.targets[here] = target | np.int64(b.nextstate[one]) << F_BITS
+                right += np.uint64(STEP)
+                slot += np.uint64(STEP)
+                if slot >= stop:
                     break
-            slot += width
-            left += 1 << F_BITS
+            slot = stop
+            left += ONE
+            if left >= last:
+                break
 
 
 @compiled
-def write(
-    a: Any, b: Any, code: int, lefts: Any, rights: Any, count: int, at: int, out: Any, targets: Any
-) -> None:
-    """Write the arcs of pairs from position `at`, and the keys of the states that they enter."""
-    for slot in range(count):
-        out.ilabel[at + slot] = a.outer[lefts[slot] >> PAIR_F_BITS]
-    for slot in range(count):
-        out.olabel[at + slot] = b.outer[rights[slot]]
-    if code <= LOG:
-        for slot in range(count):
-            out.weight[at + slot] = a.weight[lefts[slot] >> PAIR_F_BITS] + b.weight[rights[slot]]
-    else:
-        for slot in range(count):
-            out.weight[at + slot] = a.weight[lefts[slot] >> PAIR_F_BITS] * b.weight[rights[slot]]
+def trace(a: Any, b: Any, segments: Any, row: int, end: int, batch: Any) -> None:
+    """Write down which arcs of A and of B the arcs of segments come from."""
+    slot = 0
+    for at in range(row, end):
+        for left in range(segments[at, 0], segments[at, 0] + segments[at, 2]):
+            for right in range(segments[at, 1], segments[at, 1] + segments[at, 3]):
+                batch.from_a[slot] = a.arc[left]
+                batch.from_b[slot] = b.arc[right]
+                slot += 1
+
+
+@compiled
+def copy(batch: Any, count: int, at: int, out: Any) -> None:
+    """Copy the arcs of a batch, all but the states that they enter, to position `at`."""
+    out.ilabel[at : at + count] = batch.ilabel[:count]
+    out.olabel[at : at + count] = batch.olabel[:count]
+    out.weight[at : at + count] = batch.weight[:count]
     if len(out.from_a):
-        for slot in range(count):
-            out.from_a[at + slot] = a.arc[lefts[slot] >> PAIR_F_BITS]
-            out.from_b[at + slot] = b.arc[rights[slot]]
-    for slot in range(count):
-        targets[slot] = (
-            np.int64(a.nextstate[lefts[slot] >> PAIR_F_BITS]) << A_SHIFT
-            | np.int64(b.nextstate[rights[slot]]) << F_BITS
-            | np.int64(lefts[slot] & PAIR_F_MASK)
-        )
+        out.from_a[at : at + count] = batch.from_a[:count]
+        out.from_b[at : at + count] = batch.from_b[:count]
 
 
 @compiled
@@ -451,9 +489,7 @@ def explore(
         Why it came back; how many states were expanded; how many are known.
     """
     segments = np.empty((max(plan.longest, BATCH_SEGMENTS), 5), a.span.dtype)
-    lefts = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
-    rights = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
-    targets = np.empty(BATCH_ARCS, np.int64)
+    batch = room_for(BATCH_ARCS, out)
     while done < known:
         if known - done >= wide:
             return WIDE, done, known
@@ -465,13 +501,13 @@ def explore(
         at = offsets[done]
         while row < count:
             end, arcs = some_arcs(segments, row, count)
-            if arcs > len(targets):
-                lefts = np.empty(arcs + STEP, plan.pairs.dtype)
-                rights = np.empty(arcs + STEP, plan.pairs.dtype)
-                targets = np.empty(arcs, np.int64)
-            pair(segments, row, end, lefts, rights)
-            write(a, b, plan.code, lefts, rights, arcs, at, out, targets)
-            found = number(table, targets, arcs, keys, known, limit, out.nextstate, at)
+            if arcs + STEP > len(batch.targets):
+                batch = room_for(arcs, out)
+            expand(a, b, plan.code, segments, row, end, batch)
+            if len(out.from_a):
+                trace(a, b, segments, row, end, batch)
+            copy(batch, arcs, at, out)
+            found = number(table, batch.targets, arcs, keys, known, limit, out.nextstate, at)
             if found > limit:
                 return FULL_STATES, done, limit
             known = found
@@ -529,19 +565,17 @@ def write_part(
     The keys of those go to `unknown`, the positions of the arcs to `places`; both have room for all arcs
     and one more.
     """
-    lefts = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
-    rights = np.empty(BATCH_ARCS + STEP, plan.pairs.dtype)
-    targets = np.empty(BATCH_ARCS, np.int64)
+    batch = room_for(BATCH_ARCS, out)
     new = row = 0
     while row < count:
         end, arcs = some_arcs(segments, row, count)
-        if arcs > len(targets):
-            lefts = np.empty(arcs + STEP, plan.pairs.dtype)
-            rights = np.empty(arcs + STEP, plan.pairs.dtype)
-            targets = np.empty(arcs, np.int64)
-        pair(segments, row, end, lefts, rights)
-        write(a, b, plan.code, lefts, rights, arcs, at, out, targets)
-        new = recall(table, targets, arcs, out.nextstate, at, unknown, places, new)
+        if arcs + STEP > len(batch.targets):
+            batch = room_for(arcs, out)
+        expand(a, b, plan.code, segments, row, end, batch)
+        if len(out.from_a):
+            trace(a, b, segments, row, end, batch)
+        copy(batch, arcs, at, out)
+        new = recall(table, batch.targets, arcs, out.nextstate, at, unknown, places, new)
         row = end
         at += arcs
     return new
@@ -640,18 +674,6 @@ def final_weights(
 
 
 @compiled
-def sweep(offsets: Any, nextstate: Any, begin: int, end: int, alive: Any) -> None:
-    """Mark those of states begin:end, the last first, that have an arc into a marked state."""
-    for state in range(end - 1, begin - 1, -1):
-        if alive[state]:
-            continue
-        for arc in range(offsets[state], offsets[state + 1]):
-            if alive[nextstate[arc]]:
-                alive[state] = True
-                break
-
-
-@compiled
 def renumber(alive: Any) -> tuple[int, Any]:
     """How many states are marked, and their new numbers, -1 for the others."""
     number = np.empty(len(alive), np.int32)
@@ -670,19 +692,16 @@ def compact(offsets: Any, out: Any, renumbered: Any, first: int, last: int, kept
     kept_to[s + 1] is set to how many arcs the states up to s, new numbers, have kept; returns how many.
     """
     begin, end = offsets[first], offsets[last]
-    keep = np.empty(BATCH_ARCS + 1, np.int64)
     dropped = np.empty(BATCH_ARCS + 1, np.int64)
     state = first
     kept = begin
     for here in range(begin, end, BATCH_ARCS):
         behind = min(end, here + BATCH_ARCS)
-        keeping = dropping = 0
+        dropping = 0
         for arc in range(np.uint64(here), np.uint64(behind)):
             target = renumbered[np.uint64(out.nextstate[arc])]
             out.nextstate[arc] = target
-            keep[keeping] = arc
             dropped[dropping] = arc
-            keeping += target >= 0
             dropping += target < 0
         gone = 0
         while state < last and offsets[state + 1] <= behind:
@@ -691,25 +710,29 @@ def compact(offsets: Any, out: Any, renumbered: Any, first: int, last: int, kept
             if renumbered[state] >= 0:
                 kept_to[renumbered[state] + 1] = kept - begin + offsets[state + 1] - here - gone
             state += 1
-        if keeping == behind - kept:  # nothing is gone yet
-            kept = behind
-            continue
-        take(out.ilabel, keep, keeping, kept)
-        take(out.olabel, keep, keeping, kept)
-        take(out.nextstate, keep, keeping, kept)
-        take(out.weight, keep, keeping, kept)
-        if len(out.from_a):
-            take(out.from_a, keep, keeping, kept)
-            take(out.from_b, keep, keeping, kept)
-        kept += keeping
+        dropped[dropping] = behind
+        if kept < here or dropping:
+            close(out.ilabel, dropped, dropping, here, kept)
+            close(out.olabel, dropped, dropping, here, kept)
+            close(out.nextstate, dropped, dropping, here, kept)
+            close(out.weight, dropped, dropping, here, kept)
+            if len(out.from_a):
+                close(out.from_a, dropped, dropping, here, kept)
+                close(out.from_b, dropped, dropping, here, kept)
+        kept += behind - here - dropping
     return kept - begin
 
 
 @compiled
-def take(values: Any, places: Any, count: int, at: int) -> None:
-    """Move the values at ascending places down to `at`, in place."""
-    for slot in range(count):
-        values[at + slot] = values[np.uint64(places[slot])]
+def close(values: Any, dropped: Any, count: int, here: int, at: int) -> None:
+    """Move the values from `here` to dropped[count], but for the dropped ones, down to `at`, in place."""
+    begin, to = np.uint64(here), np.uint64(at)
+    for gap in range(count + 1):
+        end = np.uint64(dropped[gap])
+        for place in range(begin, end):
+            values[to] = values[place]
+            to += np.uint64(1)
+        begin = end + np.uint64(1)
 
 
 @compiled

@@ -60,18 +60,23 @@ def finished(search: Search, zero: float, connect: bool, workers: Workers) -> Fo
 def mark_coaccessible(found: Found, alive: npt.NDArray[np.bool_], workers: Workers) -> None:
     """Mark also the states that reach a marked one.
 
-    Threads sweep parts from the last state to the first; whether one sees the marks of another may
-    change how many are left for the walk at the end, and nothing else.
+    Threads sweep parts of the states; whether one sees the marks of another may change how many are left
+    for the walk at the end, and nothing else.
     """
     states = len(alive)
-    nextstate = found.arcs.nextstate
-    for _ in range(SHARED_SWEEPS if workers.threads > 1 else 0):
-        workers.each(
-            lambda part: kernels.sweep(found.offsets, nextstate, part[0], part[1], alive),
-            workers.parts(0, states)[::-1],
-        )
-    arcs = int(found.offsets[states])
-    alive[:] = structure.coaccessible(found.offsets[: states + 1], nextstate[:arcs], alive)
+    offsets, nextstate = found.offsets[: states + 1], found.arcs.nextstate[: found.offsets[states]]
+    waiting = np.empty(states + 1, np.int32)
+    parts = workers.parts(0, states)[::-1]
+    rooms = [waiting] if len(parts) == 1 else [np.empty(e - b + 1, np.int32) for b, e in parts]
+    counts = workers.each(
+        lambda part, room: structure.mark_leading(offsets, nextstate, *part, alive, room),
+        parts,
+        rooms,
+    )
+    if len(parts) > 1:
+        left = [room[:count] for room, count in zip(rooms, counts, strict=True)]
+        waiting = np.concatenate([*left, waiting[:1]])
+    structure.mark_rest(offsets, nextstate, alive, waiting, sum(counts))
 
 
 def _compacted(found: Found, alive: npt.NDArray[np.bool_], workers: Workers) -> Found:

@@ -32,32 +32,90 @@ def accessible(offsets: Any, nextstate: Any, start: int) -> Any:
     return reached
 
 
+SWEPT = 256  # states whose arcs are looked at together
+MOST_LOOKS = 4  # at each arc, on average, before the rest is walked backwards
+
+
 @compiled
 def coaccessible(offsets: Any, nextstate: Any, is_final: Any) -> Any:
-    """Which states reach a final one: bool[V].
-
-    Most arcs of most machines lead to higher states, and most states reach a final one. So the states
-    are swept from the last to the first, and one is marked at its first arc into a marked one; only what
-    sweeps do not settle is walked along reversed arcs.
-    """
-    states = len(offsets) - 1
+    """Which states reach a final one: bool[V]."""
     marked = is_final.copy()
-    left = states - marked.sum()
-    while left:
-        before = left
-        for state in range(states - 1, -1, -1):
-            if marked[state]:
-                continue
-            for arc in range(offsets[state], offsets[state + 1]):
-                if marked[nextstate[arc]]:
-                    marked[state] = True
-                    left -= 1
-                    break
-        if (before - left) * 8 <= before:
-            break
-    if left and before != left:
-        _mark_backwards(offsets, nextstate, marked, left)
+    waiting = np.empty(len(marked) + 1, np.int32)
+    count = mark_leading(offsets, nextstate, 0, len(marked), marked, waiting)
+    mark_rest(offsets, nextstate, marked, waiting, count)
     return marked
+
+
+@compiled
+def mark_leading(
+    offsets: Any, nextstate: Any, begin: int, end: int, marked: Any, waiting: Any
+) -> int:
+    """Mark the states begin:end with an arc into a marked one, the last first; the others wait.
+
+    Most arcs of most machines lead to higher states, and most states reach a final one. There is no branch
+    that asks whether an arc does: nobody could guess it.
+
+    Args:
+        offsets: [V + 1] of the machine.
+        nextstate: [E] of the machine.
+        begin: the first state.
+        end: one past the last.
+        marked: [V] which states are marked.
+        waiting: [> end - begin] is set to those that are not, descending.
+
+    Returns:
+        How many wait.
+    """
+    hits = np.zeros(1, np.int32)
+    count = 0
+    while end > begin:
+        first = max(end - SWEPT, begin)
+        low = np.uint64(offsets[first])
+        arcs = np.uint64(offsets[end]) - low
+        if arcs + np.uint64(1) > len(hits):
+            hits = np.zeros(2 * arcs + np.uint64(1), np.int32)
+        seen = np.int32(0)
+        for arc in range(np.uint64(0), arcs):
+            seen += marked[np.uint64(nextstate[low + arc])]
+            hits[arc + np.uint64(1)] = seen
+        for state in range(end - 1, first - 1, -1):
+            before = hits[np.uint64(offsets[state]) - low]
+            leads = marked[state] | (hits[np.uint64(offsets[state + 1]) - low] != before)
+            marked[state] = leads
+            waiting[count] = state
+            count += not leads
+        end = first
+    return count
+
+
+@compiled
+def mark_rest(offsets: Any, nextstate: Any, marked: Any, waiting: Any, count: int) -> None:
+    """Mark those of the `count` waiting states that reach a marked one.
+
+    They are swept again and again, which is soon over but for machines made to defeat it: those are walked
+    along reversed arcs, so the work is linear.
+    """
+    looks = MOST_LOOKS * (len(nextstate) + len(marked))
+    while count:
+        left = 0
+        for at in range(count):
+            state = waiting[at]
+            leads = False
+            for arc in range(np.uint64(offsets[state]), np.uint64(offsets[state + 1])):
+                looks -= 1
+                if marked[np.uint64(nextstate[arc])]:
+                    leads = True
+                    break
+            marked[state] = leads
+            waiting[left] = state
+            left += not leads
+        if left == count:
+            return
+        count = left
+        looks -= count
+        if looks < 0:
+            _mark_backwards(offsets, nextstate, marked, count)
+            return
 
 
 @compiled
