@@ -32,7 +32,7 @@ A_SHIFT = 32
 B_MASK = (1 << (A_SHIFT - F_BITS)) - 1
 F_MASK = (1 << F_BITS) - 1
 
-# A batch is small enough for its segments, pairs and targets to stay in the cache.
+# A batch is small enough for its segments and arcs to stay in the cache.
 BATCH_STATES = 1024
 BATCH_SEGMENTS = 4096
 BATCH_ARCS = 4096
@@ -43,8 +43,6 @@ LINE = 16  # numbers in a cache line
 PENDING = -1  # in a dense table: claimed, but not numbered yet
 
 ONE = np.uint64(1)
-PAIR_F_BITS = np.uint32(F_BITS)
-PAIR_F_MASK = np.uint32(F_MASK)
 
 
 def _set_bits(typing_context: Any, word: Any) -> Any:

@@ -127,8 +127,6 @@ class Plan(NamedTuple):
     """How many segments one state can have."""
     filters: int
     """How many states of the filter can be reached."""
-    pairs: npt.NDArray[Any]
-    """Empty; of the type that holds the position of an arc and a state of the filter."""
 
 
 def planned(a: Fst, b: Fst, filter: FilterName, mapped: bool) -> tuple[Side, Side, Plan]:
@@ -143,7 +141,6 @@ def planned(a: Fst, b: Fst, filter: FilterName, mapped: bool) -> tuple[Side, Sid
         a.semiring.code,
         3 + min(_most_arcs(a), _most_arcs(b)),
         _filter_states(table, left, right),
-        np.empty(0, np.uint32 if left.span.dtype == np.int32 else np.uint64),
     )
     return left, right, plan
 

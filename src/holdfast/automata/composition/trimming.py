@@ -69,7 +69,9 @@ def mark_coaccessible(found: Found, alive: npt.NDArray[np.bool_], workers: Worke
     parts = workers.parts(0, states)[::-1]
     rooms = [waiting] if len(parts) == 1 else [np.empty(e - b + 1, np.int32) for b, e in parts]
     counts = workers.each(
-        lambda part, room: structure.mark_leading(offsets, nextstate, *part, alive, room),
+        lambda part, room: structure.mark_leading(
+            offsets, nextstate, part[0], part[1], alive, room
+        ),
         parts,
         rooms,
     )
