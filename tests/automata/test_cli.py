@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -363,3 +364,26 @@ def test_a_pipeline_of_processes() -> None:
     )
     assert done.stdout == "0\t1\tAY\tAY\n"
     assert done.stderr == ""
+
+
+def test_errors_of_an_operation_name_the_machines(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.fst", tmp_path / "second.fst"
+    Fst.from_text(TEXT, "tropical").write(first)
+    Fst.from_text(TEXT, "log").write(second)
+    with pytest.raises(InputError, match=f"{first} and {second}: the machines have different"):
+        called("compose", first, second)
+    both = Fst.build([(0, 1, 1, 0.0, 1), (0, 1, 2, 0.0, 1)], [1], semiring="tropical")
+    both.write(first)
+    with pytest.raises(InputError, match=f"{first}: the transducer gives two outputs"):
+        called("determinize", first)
+    names = tmp_path / "names.txt"
+    names.write_text("<eps>\t0\na\t1\n")
+    with pytest.raises(InputError, match=f"{first}: a label has no symbol"):
+        called("print", first, "--isymbols", names, "--osymbols", names)
+
+
+def test_packed_files_are_told_to_be_unpacked(tmp_path: Path) -> None:
+    packed = tmp_path / "a.fst.gz"
+    packed.write_bytes(gzip.compress(TEXT.encode()))
+    with pytest.raises(InputError, match="gunzip"):
+        called("info", packed)

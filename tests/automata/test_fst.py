@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,3 +129,21 @@ def test_symbols_are_found_both_ways() -> None:
     assert (table.label("no"), table.symbol(1), table.symbol(9), len(table)) == (2, "yes", "9", 3)
     with pytest.raises(InputError, match="answers"):
         table.label("maybe")
+
+
+@pytest.mark.parametrize(
+    ("arc", "problem"),
+    [
+        ((0, 2**32 + 1, 1, 0.0, 1), "no valid ilabel"),
+        ((0, 1, 1.5, 0.0, 1), "no valid olabel"),
+        ((0, 1, 1, 0.0, 2**33), "no valid nextstate"),
+        ((0.5, 1, 1, 0.0, 1), "no valid source"),
+        ((0, 1, 1), "five numbers"),
+        ((0, "a", 1, 0.0, 1), "five numbers"),
+        (None, "five numbers"),
+    ],
+)
+def test_what_is_no_arc_is_refused_by_its_place(arc: Any, problem: str) -> None:
+    with pytest.raises(InputError, match=problem) as caught:
+        Fst.build([(0, 1, 1, 0.0, 1), arc], [1])
+    assert (caught.value.place or "").startswith("arc 1")

@@ -113,10 +113,10 @@ class Fst:
         """
         ring = semiring_of(semiring)
         listed = list(arcs)
+        source, ilabel, olabel, weight, nextstate = _columns(listed)
         weights = finals if isinstance(finals, dict) else dict.fromkeys(finals, ring.one)
-        named = [start, *weights, *(int(part) for arc in listed for part in (arc[0], arc[4]))]
-        count = max(named) + 1 if states is None else states
-        source = np.array([arc[0] for arc in listed], np.int64)
+        highest = [int(column.max()) for column in (source, nextstate) if len(column)]
+        count = max([start, *weights, *highest]) + 1 if states is None else states
         if len(source) and (source.min() < 0 or source.max() >= count):
             raise InputError(
                 "an arc leaves a state that does not exist",
@@ -131,15 +131,14 @@ class Fst:
             )
         offsets, order = kernels.counting_order(source, count)
         final = np.full(count, ring.zero, ring.dtype)
-        for state, weight in weights.items():
-            final[state] = weight
-        column = [np.array([arc[k] for arc in listed]) for k in range(5)]
+        for state, last in weights.items():
+            final[state] = last
         return cls(
             offsets,
-            column[1][order].astype(np.int32),
-            column[2][order].astype(np.int32),
-            column[4][order].astype(np.int32),
-            column[3][order].astype(ring.dtype),
+            ilabel[order].astype(np.int32),
+            olabel[order].astype(np.int32),
+            nextstate[order].astype(np.int32),
+            weight[order].astype(ring.dtype),
             final,
             start,
             ring,
@@ -355,6 +354,48 @@ class Fst:
                     expected=f"a weight of the {self.semiring.name} semiring",
                 )
         return self
+
+
+def _is_arc(arc: Any) -> bool:
+    try:
+        return np.array(arc, np.float64).shape == (5,)
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _columns(arcs: list[Sequence[Any]]) -> list[npt.NDArray[Any]]:
+    """Sources, labels and next states as int64 that int32 holds, weights as float64.
+
+    Raises:
+        InputError: naming the arc that is none.
+    """
+    try:
+        table = np.array(arcs, np.float64).reshape(len(arcs), 5)
+    except (TypeError, ValueError, OverflowError):
+        at = next((at for at, arc in enumerate(arcs) if not _is_arc(arc)), 0)
+        raise InputError(
+            "an arc is five numbers",
+            place=f"arc {at} of those given",
+            found=repr(arcs[at]),
+            expected="(source, ilabel, olabel, weight, nextstate)",
+            remedy="look symbols up first: SymbolTable.label",
+        ) from None
+    columns: list[npt.NDArray[Any]] = []
+    for k, what in enumerate(("source", "ilabel", "olabel", "weight", "nextstate")):
+        column = table[:, k]
+        if what != "weight":
+            wrong = (column != np.floor(column)) | (np.abs(column) > np.iinfo(np.int32).max)
+            if wrong.any():
+                at = int(np.argmax(wrong))
+                raise InputError(
+                    f"an arc has no valid {what}",
+                    place=f"arc {at} of those given",
+                    found=str(arcs[at][k]),
+                    expected="a whole number from 0 to 2147483647",
+                )
+            column = column.astype(np.int64)
+        columns.append(column)
+    return columns
 
 
 def _converted(weights: Weights, given: Semiring, wanted: Semiring) -> Weights:

@@ -100,3 +100,10 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="3 columns"):
         linear_emissions(np.zeros((2, 3)), [1, 2])
     assert isinstance(trie([]), Fst)
+
+
+def test_each_string_has_an_output_and_a_weight() -> None:
+    with pytest.raises(InputError, match="1 outputs for 2 strings"):
+        trie([[1], [1, 2]], outputs=[1])
+    with pytest.raises(InputError, match="3 weights for 2 strings"):
+        trie([[1], [1, 2]], weights=[0.0, 1.0, 2.0])

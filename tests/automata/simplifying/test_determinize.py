@@ -14,7 +14,7 @@ from machines import path_costs, random_fst, relation
 from openfst import from_openfst, to_openfst
 from string_costs import furthest, string_costs
 
-from holdfast.automata import Fst
+from holdfast.automata import SEMIRINGS, Fst
 from holdfast.automata.simplifying.alphabets import alphabet_of
 from holdfast.automata.simplifying.subsets.determinizing import DELTA, determinize
 from holdfast.automata.structure.connecting import connect
@@ -298,3 +298,14 @@ def test_high_labels_and_nothing_at_all() -> None:
     assert alone.finals == {0: 2.5}
     zero = Fst.build([(0, 1, 1, 0.0, 1), (0, 1, 1, 0.5, 1)], [0, 1], semiring="probability")
     assert [arc.weight for arc in determinize(zero).arcs()] == [0.5]
+
+
+@pytest.mark.parametrize("ring", ["tropical", "log", "boolean", "probability"])
+def test_what_only_arcs_of_weight_zero_lead_to_is_left_out(ring: str) -> None:
+    zero, one = SEMIRINGS[ring].zero, SEMIRINGS[ring].one
+    blocked = Fst.build([(0, 1, 1, one, 1), (1, 2, 2, zero, 2)], [2], semiring=ring)
+    assert determinize(blocked).num_states == 0
+    partly = Fst.build(
+        [(0, 1, 1, one, 1), (0, 1, 1, one, 2), (1, 2, 2, zero, 2)], [2], semiring=ring
+    )
+    assert determinize(partly).num_states == 2

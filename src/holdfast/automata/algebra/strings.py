@@ -79,11 +79,19 @@ def trie(
         semiring: name or semiring.
 
     Raises:
-        InputError: if a symbol is not in the table, or a label is below 1.
+        InputError: if a symbol is not in the table, a label is below 1, or there are more or fewer outputs
+            or weights than strings.
     """
     ring = semiring_of(semiring)
     rows = [_labels(string, symbols) for string in strings]
     given = np.full(len(rows), ring.one) if weights is None else np.asarray(weights, np.float64)
+    for what, each in (("outputs", outputs), ("weights", weights)):
+        if each is not None and len(each) != len(rows):
+            raise InputError(
+                f"{what} for each of the strings",
+                found=f"{len(each)} {what} for {len(rows)} strings",
+                expected=f"{len(rows)} {what}",
+            )
     source, label, end = _tree(rows)
     states = len(label) + 1
     target = np.arange(1, states)

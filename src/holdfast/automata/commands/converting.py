@@ -13,6 +13,7 @@ from holdfast.automata.commands.streams import (
     MachineArgument,
     OutOption,
     SemiringOption,
+    about,
     read_bytes,
     read_machine,
     read_table,
@@ -156,14 +157,16 @@ def print_text(
         emit(Listed(f), as_json, str)
         return
     if form == "k2":
-        text = render_k2(f, False if acceptor else None)
+        with about(machine):
+            text = render_k2(f, False if acceptor else None)
     else:
         given = (
             (None, None)
             if numeric
             else (read_table(isymbols) or f.isymbols, read_table(osymbols) or f.osymbols)
         )
-        text = render(f.with_(isymbols=given[0], osymbols=given[1]), acceptor)
+        with about(machine):
+            text = render(f.with_(isymbols=given[0], osymbols=given[1]), acceptor)
     if out is None or out == STREAM:
         sys.stdout.write(text)
     else:

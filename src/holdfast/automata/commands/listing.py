@@ -11,6 +11,7 @@ from holdfast.automata.commands.streams import (
     STREAM,
     MachineArgument,
     SemiringOption,
+    about,
     read_machine,
     write_machine,
 )
@@ -77,7 +78,9 @@ def shortestpath(
     """
     from holdfast.automata import paths, shortest_path
 
-    best = shortest_path(read_machine(machine, semiring), count, unique)
+    f = read_machine(machine, semiring)
+    with about(machine):
+        best = shortest_path(f, count, unique)
     wrote = None if out is None else write_machine(best, out, as_json, quiet)
     if out != STREAM:
         emit(Listing(best, list(paths(best, limit=count)), wrote), as_json, _listed)
@@ -106,7 +109,8 @@ def randgen(
     from holdfast.automata import random_paths
 
     f = read_machine(machine, semiring)
-    drawn = random_paths(f, count, weighting=weighting, seed=seed, max_length=max_length)
+    with about(machine):
+        drawn = random_paths(f, count, weighting=weighting, seed=seed, max_length=max_length)
     wrote = None if out is None else write_machine(_machine(f, drawn), out, as_json, quiet)
     if out != STREAM:
         emit(Listing(f, drawn, wrote), as_json, _listed)

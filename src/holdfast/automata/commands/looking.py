@@ -12,6 +12,7 @@ from holdfast.automata.commands.streams import (
     STREAM,
     MachineArgument,
     SemiringOption,
+    about,
     read_machine,
     read_two,
 )
@@ -142,7 +143,8 @@ def equal(
         from holdfast.automata import equivalent, isomorphic
 
         same = isomorphic if sense == "isomorphic" else equivalent
-        found = Comparison(bool(same(a, b, delta=delta)), sense, None)
+        with about(first, second):
+            found = Comparison(bool(same(a, b, delta=delta)), sense, None)
     emit(found, as_json, _compared)
     if not found.equal:
         raise typer.Exit(NOT_THE_SAME)

@@ -13,6 +13,7 @@ from holdfast.automata.commands.streams import (
     MachineArgument,
     OutOption,
     SemiringOption,
+    about,
     read_machine,
     read_two,
     write_machine,
@@ -93,16 +94,17 @@ def compose(
 
     a, b = read_two(first, second, semiring)
     begin = time.perf_counter()
-    made = run(
-        a,
-        b,
-        connect,
-        threads,
-        filter=filter_name,
-        max_states=max_states,
-        memory_bytes=memory,
-        device=device,
-    )
+    with about(first, second):
+        made = run(
+            a,
+            b,
+            connect,
+            threads,
+            filter=filter_name,
+            max_states=max_states,
+            memory_bytes=memory,
+            device=device,
+        )
     _finish(made, time.perf_counter() - begin, out, as_json, quiet)
 
 
@@ -133,7 +135,8 @@ def determinize(
 
     f = read_machine(machine, semiring)
     begin = time.perf_counter()
-    made = run(f, max_states, encode_labels, encode_weights=encode_weights)
+    with about(machine):
+        made = run(f, max_states, encode_labels, encode_weights=encode_weights)
     _finish(made, time.perf_counter() - begin, out, as_json, quiet)
 
 
@@ -149,7 +152,8 @@ def minimize(
 
     f = read_machine(machine, semiring)
     begin = time.perf_counter()
-    made = run(f)
+    with about(machine):
+        made = run(f)
     _finish(made, time.perf_counter() - begin, out, as_json, quiet)
 
 
@@ -168,7 +172,8 @@ def rmepsilon(
 
     f = read_machine(machine, semiring)
     begin = time.perf_counter()
-    made = run(f)
+    with about(machine):
+        made = run(f)
     _finish(made, time.perf_counter() - begin, out, as_json, quiet)
 
 

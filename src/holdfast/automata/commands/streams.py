@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -64,6 +66,25 @@ def read_two(first: str, second: str, semiring: str) -> tuple[Fst, Fst]:
             remedy="name a file, or use <(...) of the shell",
         )
     return read_machine(first, semiring), read_machine(second, semiring)
+
+
+@contextmanager
+def about(*sources: str) -> Iterator[None]:
+    """Errors of what is done with machines name the files these were read from."""
+    try:
+        yield
+    except InputError as error:
+        if error.path:
+            raise
+        names = ("standard input" if source == STREAM else source for source in sources)
+        raise InputError(
+            error.problem,
+            path=" and ".join(names),
+            place=error.place,
+            found=error.found,
+            expected=error.expected,
+            remedy=error.remedy,
+        ) from error
 
 
 def read_table(path: str | None) -> SymbolTable | None:

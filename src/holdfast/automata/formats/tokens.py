@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from holdfast.errors import InputError
 
 I64 = npt.NDArray[np.int64]
+GZIP = b"\x1f\x8b"
 PART = 1 << 22
 """Characters of a text that are read at a time."""
 
@@ -161,7 +162,9 @@ def as_text(data: bytes, name: str, what: str) -> str:
         place=f"byte {at:,}",
         found=f"{data[at : at + 4].hex(' ')}, in a file that begins with {data[:4].hex(' ')}",
         expected=f"the first bytes of a binary {what}, or lines of UTF-8",
-        remedy="convert it with the tool that wrote it (fstconvert, fstprint, iconv)",
+        remedy="unpack it first: gunzip, or zcat FILE | holdfast fst ..."
+        if data[:2] == GZIP
+        else "convert it with the tool that wrote it (fstconvert, fstprint, iconv)",
     )
 
 

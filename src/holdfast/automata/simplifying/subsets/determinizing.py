@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata.fst import I32, Fst
-from holdfast.automata.path_sums.distances import F64
+from holdfast.automata.path_sums.distances import F64, without_zero_arcs
 from holdfast.automata.simplifying.alphabets import Alphabet, alphabet_of
 from holdfast.automata.simplifying.costs import Costs, costs_of, weights_of
 from holdfast.automata.simplifying.strings._kernels import LONGEST, spelled
@@ -62,7 +62,7 @@ def determinize(
             machine without the twins property has no finite result. The input is untouched.
         InputError: if one input has two outputs.
     """
-    f = connect(f)
+    f = connect(without_zero_arcs(f))
     if not f.num_states:
         return f
     costs = costs_of(f)
