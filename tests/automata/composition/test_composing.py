@@ -64,6 +64,7 @@ def test_the_trivial_filter_doubles_paths():
 @pytest.fixture(params=["usual", "dense", "hashed"])
 def small_steps(request, monkeypatch):
     """Arrays, waves and tables so small that few states take every path."""
+    monkeypatch.setattr(exploring, "WIDE_ARCS", 2)
     monkeypatch.setattr(exploring, "WIDE_STATES", 2)
     monkeypatch.setattr(exploring, "WAVE_ARCS", 16)
     monkeypatch.setattr(exploring, "FIRST_STATES", 3)
@@ -186,6 +187,7 @@ def test_symbols_and_semirings_must_agree():
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_limits_are_kept(threads, monkeypatch):
+    monkeypatch.setattr(exploring, "WIDE_ARCS", 50)
     monkeypatch.setattr(exploring, "WIDE_STATES", 50)
     a, b = random_graph(1, 100, 10, 20), random_graph(2, 100, 10, 20)
     whole = compose(a, b, False)

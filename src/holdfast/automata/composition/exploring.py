@@ -18,9 +18,10 @@ from holdfast.automata.composition.tables import first_table, wider_table
 from holdfast.automata.fst import I32, I64, Fst, Weights
 from holdfast.errors import LimitError
 
-# Threads share the work where at least so many states wait; they take about so many arcs at a time,
-# in so many parts for each thread.
-WIDE_STATES = 8192
+# Threads share a wave where about so many arcs wait to be found, or a range of at least so many states;
+# waves have about so many arcs, and everything is cut into so many parts for each thread.
+WIDE_ARCS = 1 << 15
+WIDE_STATES = 1 << 13
 WAVE_ARCS = 1 << 20
 PARTS = 4
 # Small compositions stay in small arrays.
@@ -56,11 +57,15 @@ class Workers:
 
     def each(self, work: Callable[..., Any], *given: Iterable[Any]) -> list[Any]:
         """What `work` makes of each."""
-        return list((self._pool.map if self._pool else map)(work, *given))
+        together = list(zip(*given, strict=False))
+        if self._pool and len(together) > 1:
+            return list(self._pool.map(lambda one: work(*one), together))
+        return [work(*one) for one in together]
 
-    def parts(self, begin: int, end: int) -> list[tuple[int, int]]:
-        """A range cut into parts of equal length."""
-        count = PARTS * self.threads if self._pool else 1
+    def parts(self, begin: int, end: int, least: int | None = None) -> list[tuple[int, int]]:
+        """A range cut into parts of equal length; one part, if it is shorter than `least`."""
+        wide = end - begin >= (WIDE_STATES if least is None else least)
+        count = PARTS * self.threads if self._pool and wide else 1
         return list(pairwise(begin + (end - begin) * part // count for part in range(count + 1)))
 
 
@@ -111,9 +116,9 @@ class Search:
         Raises:
             LimitError: if that passes a limit.
         """
-        wide = WIDE_STATES if workers.threads > 1 else 2**62
         while self.done < self.known:
             before = (self.done, self.known)
+            wide = max(WIDE_ARCS // self._arcs_a_state, 2) if workers.threads > 1 else 2**62
             why = self._expand(wide)
             if why == kernels.WIDE:
                 self._expand_wave(workers)
@@ -155,9 +160,8 @@ class Search:
 
     def _join_wave(self, workers: Workers) -> list[JoinedPart]:
         """The next states in parts, as many as make about `WAVE_ARCS` arcs."""
-        arcs_a_state = max(self._arcs_done // max(self.done, 1), 1)
-        last = min(self.known, self.done + max(WAVE_ARCS // arcs_a_state, workers.threads))
-        parts = workers.parts(self.done, last)
+        last = min(self.known, self.done + max(WAVE_ARCS // self._arcs_a_state, workers.threads))
+        parts = workers.parts(self.done, last, least=1)
         while len(self._spare) < len(parts):
             segments = np.empty((self.plan.longest, 5), self.left.span.dtype)
             self._spare.append(Spare(segments, np.empty(0, np.int64), np.empty(0, np.int64)))
@@ -202,9 +206,9 @@ class Search:
         """Number the states that a wave has found, in order of first occurrence."""
         self._make_room_for_states(self.known + len(unknown))
         first = np.zeros(len(unknown), np.bool_)
+        owners = workers.threads if len(unknown) >= WIDE_STATES else 1
         workers.each(
-            lambda owner: kernels.claim(self.table, unknown, owner, workers.threads, first),
-            range(workers.threads),
+            lambda owner: kernels.claim(self.table, unknown, owner, owners, first), range(owners)
         )
         parts = workers.parts(0, len(unknown))
         new = [int(np.count_nonzero(first[begin:end])) for begin, end in parts]
@@ -223,6 +227,11 @@ class Search:
     @property
     def _arcs_done(self) -> int:
         return int(self.offsets[self.done])
+
+    @property
+    def _arcs_a_state(self) -> int:
+        """How many arcs the expanded states have on average, at least one."""
+        return max(self._arcs_done // max(self.done, 1), 1)
 
     @property
     def _used(self) -> int:
