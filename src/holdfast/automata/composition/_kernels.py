@@ -1,8 +1,7 @@
 """Compiled steps of composition: index, join, write, number; then trimming.
 
 A state of the composition is a key, a << 32 | b << 2 | f. Its table is `dense`, with one place for every
-(a, b, f), or if that is empty, `slots`: open addressing within blocks of 4,096 slots, so that threads can
-own blocks.
+(a, b, f), or if that is empty, `slots`: open addressing.
 """
 
 from __future__ import annotations
@@ -37,10 +36,6 @@ BATCH_STATES = 1024
 BATCH_SEGMENTS = 4096
 BATCH_ARCS = 4096
 STEP = 2  # arcs are written so many at a time
-
-BLOCK = 4096
-LINE = 16  # numbers in a cache line
-PENDING = -1  # in a dense table: claimed, but not numbered yet
 
 ONE = np.uint64(1)
 
@@ -394,10 +389,10 @@ def place_of(table: Any, key: int) -> int:
 @compiled
 def slot_of(slots: Any, key: int) -> int:
     """Where a key stands in a table of slots, or would."""
-    slot = hashed(key) & (len(slots) // 2 - 1)
-    block = slot & ~(BLOCK - 1)
+    last = len(slots) // 2 - 1
+    slot = hashed(key) & last
     while slots[2 * slot] != key and slots[2 * slot] >= 0:
-        slot = block | ((slot + 1) & (BLOCK - 1))
+        slot = (slot + 1) & last
     return slot
 
 
@@ -594,64 +589,40 @@ def recall(
             new += state < 0
         return new
     for slot in range(count):
-        state = state_of(table, targets[slot])
-        states[at + slot] = state
+        at_key = slot_of(table.slots, targets[slot])
+        states[at + slot] = table.slots[2 * at_key + 1]
         unknown[new] = targets[slot]
         places[new] = at + slot
-        new += state < 0
+        new += table.slots[2 * at_key] < 0
     return new
 
 
 @compiled
-def state_of(table: Any, key: int) -> Any:
-    """The number of a state; -1 if it has none."""
-    if len(table.dense):
-        return np.int64(table.dense[np.uint64(place_of(table, key))]) - 1
-    slot = slot_of(table.slots, key)
-    return np.int64(-1) if table.slots[2 * slot] < 0 else table.slots[2 * slot + 1]
+def settle(table: Any, unknown: Any, places: Any, keys: Any, known: int, states: Any) -> int:
+    """Number the states that `write_part` did not know, in order of first occurrence.
 
-
-@compiled
-def claim(table: Any, unknown: Any, owner: int, owners: int, first: Any) -> None:
-    """Enter the keys whose part of the table this owner has, and mark where each stands first."""
+    Returns:
+        How many states are known then; `keys` must have room for all, and for one more.
+    """
     for at in range(len(unknown)):
         key = unknown[at]
         if len(table.dense):
-            place = place_of(table, key)
-            if (((place // LINE) & 0xFFFF) * owners) >> 16 != owner:
-                continue
-            first[at] = table.dense[place] == 0
-            table.dense[place] = PENDING
-        else:
-            block = (hashed(key) & (len(table.slots) // 2 - 1)) // BLOCK
-            if ((block & 0xFFFF) * owners) >> 16 != owner:
-                continue
-            slot = slot_of(table.slots, key)
-            first[at] = table.slots[2 * slot] < 0
-            table.slots[2 * slot] = key
-
-
-@compiled
-def settle(
-    table: Any, unknown: Any, first: Any, begin: int, end: int, keys: Any, known: int
-) -> None:
-    """Number the first occurrences in begin:end, from `known` on."""
-    for at in range(begin, end):
-        if first[at]:
-            key = unknown[at]
+            place = np.uint64(place_of(table, key))
+            state = table.dense[place]
             keys[known] = key
-            if len(table.dense):
-                table.dense[place_of(table, key)] = known + 1
-            else:
-                table.slots[2 * slot_of(table.slots, key) + 1] = known
-            known += 1
-
-
-@compiled
-def resolve(table: Any, unknown: Any, places: Any, states: Any) -> None:
-    """Fill in the states that `write_part` did not know."""
-    for at in range(len(unknown)):
-        states[places[at]] = state_of(table, unknown[at])
+            known += state == 0
+            state = np.int32(known) if state == 0 else state
+            table.dense[place] = state
+            states[places[at]] = state - 1
+        else:
+            slot = slot_of(table.slots, key)
+            if table.slots[2 * slot] < 0:
+                table.slots[2 * slot] = key
+                table.slots[2 * slot + 1] = known
+                keys[known] = key
+                known += 1
+            states[places[at]] = table.slots[2 * slot + 1]
+    return known
 
 
 # --- trimming ----------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from holdfast.errors import LimitError
 # waves have about so many arcs, and everything is cut into so many parts for each thread.
 WIDE_ARCS = 1 << 15
 WIDE_STATES = 1 << 13
-WAVE_ARCS = 1 << 20
-PARTS = 4
+WAVE_ARCS = 1 << 19
+PARTS = 2
 # Small compositions stay in small arrays.
 FIRST_ARCS = 1 << 14
 FIRST_STATES = 1 << 11
@@ -58,9 +58,13 @@ class Workers:
     def each(self, work: Callable[..., Any], *given: Iterable[Any]) -> list[Any]:
         """What `work` makes of each."""
         together = list(zip(*given, strict=False))
-        if self._pool and len(together) > 1:
-            return list(self._pool.map(lambda one: work(*one), together))
-        return [work(*one) for one in together]
+        if not self._pool or len(together) == 1:
+            return [work(*one) for one in together]
+        # Threads take what is far apart: those that write new pages side by side wait for each other.
+        apart = -(-len(together) // self.threads)
+        order = sorted(range(len(together)), key=lambda at: at % apart)
+        begun = {at: self._pool.submit(work, *together[at]) for at in order}
+        return [begun[at].result() for at in range(len(together))]
 
     def parts(self, begin: int, end: int, least: int | None = None) -> list[tuple[int, int]]:
         """A range cut into parts of equal length; one part, if it is shorter than `least`."""
@@ -152,10 +156,13 @@ class Search:
             self._make_room(kernels.FULL_ARCS, stuck=True)
             return
         unknown = workers.each(self._write_part, range(len(joined)), joined, ends)
-        self._number_wave(workers, np.concatenate([keys for keys, _ in unknown]))
-        workers.each(
-            lambda part: kernels.resolve(self.table, part[0], part[1], self.arcs.nextstate), unknown
-        )
+        # One thread numbers them: that takes it less than it takes several to agree.
+        self._make_room_for_states(self.known + sum(len(keys) for keys, _ in unknown))
+        for keys, places in unknown:
+            self.known = kernels.settle(
+                self.table, keys, places, self.keys, self.known, self.arcs.nextstate
+            )
+        self._check_states(self.known)
         self.done = joined[-1].last
 
     def _join_wave(self, workers: Workers) -> list[JoinedPart]:
@@ -201,26 +208,6 @@ class Search:
             spare.places,
         )
         return spare.unknown[:count], spare.places[:count]
-
-    def _number_wave(self, workers: Workers, unknown: I64) -> None:
-        """Number the states that a wave has found, in order of first occurrence."""
-        self._make_room_for_states(self.known + len(unknown))
-        first = np.zeros(len(unknown), np.bool_)
-        owners = workers.threads if len(unknown) >= WIDE_STATES else 1
-        workers.each(
-            lambda owner: kernels.claim(self.table, unknown, owner, owners, first), range(owners)
-        )
-        parts = workers.parts(0, len(unknown))
-        new = [int(np.count_nonzero(first[begin:end])) for begin, end in parts]
-        self._check_states(self.known + sum(new))
-        workers.each(
-            lambda part, known: kernels.settle(
-                self.table, unknown, first, part[0], part[1], self.keys, known
-            ),
-            parts,
-            accumulate(new, initial=self.known),
-        )
-        self.known += sum(new)
 
     # --- limits ------------------------------------------------------------------------------------
 

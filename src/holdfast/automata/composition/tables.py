@@ -15,6 +15,7 @@ DENSE_BYTES = 2 << 30
 DENSE_SHARE = 8
 SPARSEST = 64
 SMALL_PLACES = 1 << 18
+FIRST_SLOTS = 1 << 12
 
 
 class Table(NamedTuple):
@@ -40,7 +41,7 @@ class Table(NamedTuple):
 
 def first_table(states_b: int, filters: int) -> Table:
     """A small empty table."""
-    return Table(np.empty(0, np.int32), states_b, filters, _slots(kernels.BLOCK))
+    return Table(np.empty(0, np.int32), states_b, filters, _slots(FIRST_SLOTS))
 
 
 def wider_table(
