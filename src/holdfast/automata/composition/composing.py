@@ -4,7 +4,7 @@ The states of the result are those (a, b, f) that a breadth-first search from th
 memory of the epsilon filter; the arcs of a state stand in a fixed order: A alone, B alone, both epsilon,
 then the common labels ascending, the arcs of A before those of B. So the answer is one, bit for bit,
 whatever the number of threads. The search expands states in batches of three steps: `join` finds which
-arcs pair, `fill` writes the arcs, `number` gives the states they enter their numbers.
+arcs pair, `expand` writes them out, `number` gives the states they enter their numbers.
 
 Source: Sengupta, Pratap, Hannun, "Parallel composition of weighted finite-state transducers", 2021
 (arXiv:2110.02848); what differs is told in the documentation.
