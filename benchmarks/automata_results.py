@@ -101,7 +101,7 @@ def results(
         "title": "Composition of transducers",
         "script": "benchmarks/automata_compose.py",
         "input": (
-            "random graphs; a lexicon, a bigram grammar and emissions from Debian's pocketsphinx-en-us; "
+            "Random graphs; a lexicon, a bigram grammar and emissions from Debian's pocketsphinx-en-us; "
             "GPT-2's tokens and patterns over bytes; one edit and twenty strings"
         ),
         "comparisons": comparisons,

@@ -244,9 +244,9 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def lattice_picture() -> str:
-    """The lattice of `examples/transducers` as SVG."""
-    from holdfast.automata import Fst, compose
+def word_picture() -> str:
+    """What was said in `examples/transducers`, word by word, as SVG."""
+    from holdfast.automata import Fst, compose, determinize, minimize, project, rmepsilon
     from holdfast.automata.drawing.svg import to_svg
     from holdfast.automata.formats.symbol_tables import read_symbols
 
@@ -266,11 +266,12 @@ def lattice_picture() -> str:
             ("grammar", words, words),
         )
     )
-    return to_svg(compose(heard, compose(lexicon, grammar)))
+    lattice = compose(heard, compose(lexicon, grammar))
+    return to_svg(minimize(determinize(rmepsilon(project(lattice, "output")))))
 
 
 PAGES = {
-    "automata-lattice.svg": lattice_picture,
+    "automata-words.svg": word_picture,
     "cli.md": cli_page,
     "scenario.md": scenario_page,
     "store-format.md": store_page,
