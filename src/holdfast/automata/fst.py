@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata import _kernels as kernels
-from holdfast.automata.semirings import Semiring, semiring_of
+from holdfast.automata.semirings import Semiring, check_weights, semiring_of
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError, LimitError
 
@@ -341,18 +341,8 @@ class Fst:
                     found=str(int(values[at])),
                     expected="0 or more" if high is None else f"0 to {high - 1}",
                 )
-        for name, weights in (("arc", self.weight), ("final weight of state", self.final)):
-            wrong = np.isnan(weights) | np.isneginf(weights)
-            if not self.semiring.is_negative_log:
-                wrong |= weights < 0
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                raise InputError(
-                    "a weight that is none",
-                    place=f"{name} {at}",
-                    found=str(float(weights[at])),
-                    expected=f"a weight of the {self.semiring.name} semiring",
-                )
+        check_weights(self.weight, self.semiring, "arc")
+        check_weights(self.final, self.semiring, "final weight of state")
         return self
 
 

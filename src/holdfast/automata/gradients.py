@@ -21,8 +21,8 @@ from scipy.sparse.linalg import spsolve
 from holdfast.automata.composition.device_transfers import sent
 from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums.distances import useful_sums
-from holdfast.automata.semirings import LOG
-from holdfast.errors import InputError, MissingExtraError
+from holdfast.automata.semirings import LOG, check_weights
+from holdfast.errors import MissingExtraError
 
 try:
     import torch
@@ -144,18 +144,8 @@ class _Sums(NamedTuple):
 
 def _sums(structure: Fst, weight: Tensor, final: Tensor) -> _Sums:
     arcs, finals = _array(weight), _array(final)
-    for name, values in (("arc", arcs), ("final weight of state", finals)):
-        wrong = np.isnan(values) | np.isneginf(values)
-        if not structure.semiring.is_negative_log:
-            wrong |= values < 0
-        if wrong.any():
-            at = int(np.argmax(wrong))
-            raise InputError(
-                "a weight that is none",
-                place=f"{name} {at}",
-                found=str(float(values[at])),
-                expected=f"a weight of the {structure.semiring.name} semiring",
-            )
+    check_weights(arcs, structure.semiring, "arc")
+    check_weights(finals, structure.semiring, "final weight of state")
     if not structure.semiring.is_negative_log:
         with np.errstate(divide="ignore"):
             arcs, finals = -np.log(arcs), -np.log(finals)

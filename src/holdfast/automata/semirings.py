@@ -17,7 +17,7 @@ a weight, and -inf only one that a file may not hold.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -83,3 +83,27 @@ def semiring_of(name: str | Semiring) -> Semiring:
     raise InputError(
         "unknown semiring", found=repr(name), expected=f"one of {', '.join(SEMIRINGS)}"
     )
+
+
+def check_weights(weights: npt.NDArray[Any], semiring: Semiring, of: str) -> None:
+    """Refuse what is no weight.
+
+    Args:
+        weights: to be looked at.
+        semiring: whose weights they should be.
+        of: what they are of, for the message: ``"arc"``.
+
+    Raises:
+        InputError: naming the first that is NaN, -inf, or in a semiring of probabilities negative.
+    """
+    wrong = np.isnan(weights) | np.isneginf(weights)
+    if not semiring.is_negative_log:
+        wrong |= weights < 0
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            "a weight that is none",
+            place=f"{of} {at}",
+            found=str(float(weights[at])),
+            expected=f"a weight of the {semiring.name} semiring",
+        )

@@ -10,7 +10,7 @@ from openfst import from_openfst, to_openfst
 from plain_composition import compose_plainly, same_bytes
 
 from holdfast.automata import Fst, SymbolTable
-from holdfast.automata.composition import exploring, tables
+from holdfast.automata.composition import exploring, matching, tables
 from holdfast.automata.composition.composing import compose
 from holdfast.errors import InputError, LimitError
 
@@ -235,3 +235,20 @@ def test_a_composition_needs_a_thread():
     a = random_fst(1)
     with pytest.raises(InputError, match="no number of threads"):
         compose(a, a, threads=0)
+
+
+def test_machines_that_a_key_cannot_hold_are_refused(monkeypatch):
+    a = random_fst(1, states=5, arcs=20)
+    monkeypatch.setattr(matching, "MOST_STATES", 4)
+    with pytest.raises(LimitError, match="5 states"):
+        compose(a, a)
+
+
+def test_a_result_that_32_bits_cannot_number_is_refused(monkeypatch):
+    a = random_fst(1, states=5, arcs=40, epsilons=0)
+    whole = compose(a, a, connect=False)
+    monkeypatch.setattr(exploring, "MOST_RESULT", whole.num_states)
+    assert compose(a, a, connect=False).num_states == whole.num_states
+    monkeypatch.setattr(exploring, "MOST_RESULT", whole.num_states - 1)
+    with pytest.raises(LimitError, match="too many states"):
+        compose(a, a, connect=False)

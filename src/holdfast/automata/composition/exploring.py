@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata.composition import _kernels as kernels
+from holdfast.automata.composition import joining
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.matching import Side, planned
 from holdfast.automata.composition.memory import left_of_addresses, refuse_memory
@@ -27,6 +28,8 @@ PARTS = 2
 # Small compositions stay in small arrays.
 FIRST_ARCS = 1 << 14
 FIRST_STATES = 1 << 11
+# What 32 bits can number.
+MOST_RESULT = (1 << 31) - 2
 
 
 class Arcs(NamedTuple):
@@ -95,7 +98,7 @@ class Search:
         memory: int,
     ) -> None:
         self.left, self.right, self.plan = planned(a, b, filter, mapped)
-        self.max_states = max_states
+        self.max_states = MOST_RESULT if max_states is None else min(max_states, MOST_RESULT)
         self.memory = memory
         self.limited = left_of_addresses() is not None
         self.places = a.num_states * b.num_states * self.plan.filters
@@ -109,7 +112,7 @@ class Search:
         self.done = self.known = 0
         self._spare: list[Spare] = []
         if a.num_states and b.num_states:
-            start = np.array([(a.start << kernels.A_SHIFT) | (b.start << kernels.F_BITS)])
+            start = np.array([(a.start << joining.A_SHIFT) | (b.start << joining.F_BITS)])
             none = np.empty(1, np.int32)
             self.known = kernels.number(self.table, start, 1, self.keys, 0, 1, none, 0)
             self._check_states(self.known)
@@ -233,8 +236,7 @@ class Search:
 
     def _state_limit(self) -> int:
         share = max(self.memory - self._used, 0) // 2 // self.state_bytes
-        limit = min(len(self.keys) - 1, self.table.most_states, self.known + share)
-        return limit if self.max_states is None else min(limit, self.max_states)
+        return min(len(self.keys) - 1, self.table.most_states, self.known + share, self.max_states)
 
     def _make_room(self, why: int, stuck: bool) -> None:
         """Let the search go on after it met a limit, if it may."""
@@ -292,7 +294,7 @@ class Search:
             return made
 
     def _check_states(self, count: int) -> None:
-        if self.max_states is not None and count > self.max_states:
+        if count > self.max_states:
             raise LimitError(
                 "the composition has too many states",
                 needed=f"more than {self.max_states:,} states",
@@ -319,7 +321,7 @@ class JoinedPart(NamedTuple):
     first: int
     last: int
     segments: npt.NDArray[Any]
-    """[>= made, 5] see `_kernels.join`."""
+    """[>= made, 5] see `joining.join`."""
     made: int
     offsets: I64
     """[last - first + 1] from 0."""

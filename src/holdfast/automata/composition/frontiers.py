@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from holdfast.automata._kernels import compiled, counting_order
-from holdfast.automata.composition._kernels import A_SHIFT, B_MASK, F_BITS, hashed, join
+from holdfast.automata.composition._kernels import hashed
+from holdfast.automata.composition.joining import A_SHIFT, B_MASK, F_BITS, join
 
 # Why `search` came back.
 DONE, TOO_MANY, DIVERGES = 0, 1, 2

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.automata.composition import _kernels as kernels
+from holdfast.automata.composition import joining
 from holdfast.automata.composition.filters import (
     A_ALONE,
     B_ALONE,
@@ -24,12 +24,15 @@ from holdfast.automata.composition.filters import (
     transitions,
 )
 from holdfast.automata.fst import I32, I64, Fst, SortedView, Weights
+from holdfast.errors import LimitError
 
 LabelSide = Literal["ilabel", "olabel"]
 
 WORD = 64
 # Positions of arcs are held in 32 bits together with a state of the filter up to here.
 MOST_SMALL = 1 << 29
+# What a key has room for.
+MOST_STATES = joining.B_MASK + 1
 # With rows to spare no column of records has a single entry, which NumPy calls contiguous and Numba would
 # compile anew for.
 SPARE_ROWS = 2
@@ -130,10 +133,15 @@ class Plan(NamedTuple):
 
 
 def planned(a: Fst, b: Fst, filter: FilterName, mapped: bool) -> tuple[Side, Side, Plan]:
-    """Both machines, and how they are to be matched under a filter."""
+    """Both machines, and how they are to be matched under a filter.
+
+    Raises:
+        LimitError: if a machine has more states than a key can tell apart.
+    """
+    _check_size(a, b)
     left, right, buckets = sides(a, b, mapped)
     table = transitions(filter)
-    moves = np.full((KINDS, KINDS, 1 << kernels.F_BITS, MOVES), BLOCKED, np.int8)
+    moves = np.full((KINDS, KINDS, 1 << joining.F_BITS, MOVES), BLOCKED, np.int8)
     moves[:, :, : table.shape[2]] = table
     plan = Plan(
         buckets.exact,
@@ -199,7 +207,7 @@ def _prepare(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapp
     view = machine.by_ilabel if by == "ilabel" else machine.by_olabel
     offsets, epsilons, kind, mask, rank = _state_records(machine, view, buckets)
     span: npt.NDArray[Any] = np.empty((machine.num_arcs, 2), position)
-    used = kernels.index(
+    used = joining.index(
         machine.offsets, view.epsilons, view.label, buckets.shift, mask, rank, span
     )
     outer, nextstate, weight = _arc_records(machine, view)
@@ -230,7 +238,7 @@ def _arc_records(machine: Fst, view: SortedView) -> tuple[I32, I32, Weights]:
     record = np.empty((arcs + machine.num_states + SPARE_ROWS, 4), np.int32)
     weight = record[:, 2:].view(view.weight.dtype)[:, 0]
     outer, nextstate = record[:, 0], record[:, 1]
-    kernels.gather(view.other, view.nextstate, view.weight, outer, nextstate, weight)
+    joining.gather(view.other, view.nextstate, view.weight, outer, nextstate, weight)
     outer[arcs:] = nextstate[arcs:] = 0
     nextstate[arcs:-SPARE_ROWS] = np.arange(machine.num_states)
     weight[arcs:] = machine.semiring.one
@@ -267,5 +275,16 @@ def _rows(
     crowded = crowded[np.argsort(-degree[crowded], kind="stable")[:most]]
     row[crowded] = np.arange(len(crowded))
     first: npt.NDArray[Any] = np.empty((len(crowded), width), position)
-    kernels.index_by_label(machine.offsets, view.label, crowded, first)
+    joining.index_by_label(machine.offsets, view.label, crowded, first)
     return row, first
+
+
+def _check_size(a: Fst, b: Fst) -> None:
+    for machine in (a, b):
+        if machine.num_states > MOST_STATES:
+            raise LimitError(
+                "a machine has too many states to be composed",
+                needed=f"{machine.num_states:,} states",
+                allowed=f"{MOST_STATES:,} states",
+                remedy="compose smaller machines",
+            )

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.automata.composition import _kernels as kernels
+from holdfast.automata.composition import joining
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.matching import Plan, Side, planned
 from holdfast.automata.fst import I64, Fst, Weights
@@ -15,9 +15,9 @@ from holdfast.automata.path_sums.distances import F64, costs_of
 
 
 class Steps(NamedTuple):
-    """Two machines, prepared so that `_kernels.join` finds what any one state leads to.
+    """Two machines, prepared so that `joining.join` finds what any one state leads to.
 
-    A state of the composition is a key (see `_kernels.A_SHIFT`). A step pairs a position in the arcs of one
+    A state of the composition is a key (see `joining.A_SHIFT`). A step pairs a position in the arcs of one
     side with one of the other; positions from `num_arcs` on are the arcs of a machine that stays.
     """
 
@@ -31,7 +31,7 @@ class Steps(NamedTuple):
 def steps(a: Fst, b: Fst, filter: FilterName) -> Steps:
     """Both machines, neither of them empty, prepared."""
     left, right, plan = planned(a, b, filter, mapped=True)
-    start = (a.start << kernels.A_SHIFT) | (b.start << kernels.F_BITS)
+    start = (a.start << joining.A_SHIFT) | (b.start << joining.F_BITS)
     return Steps(left, right, plan, start)
 
 
@@ -59,9 +59,9 @@ def _with_costs(side: Side, costs: F64) -> Side:
 def key_parts(key: int) -> tuple[int, int, int]:
     """State of A, state of B, filter state."""
     return (
-        key >> kernels.A_SHIFT,
-        (key >> kernels.F_BITS) & kernels.B_MASK,
-        key & kernels.F_MASK,
+        key >> joining.A_SHIFT,
+        (key >> joining.F_BITS) & joining.B_MASK,
+        key & joining.F_MASK,
     )
 
 
@@ -91,8 +91,8 @@ def step_arcs(given: Steps, at_a: I64, at_b: I64, is_negative_log: bool) -> Step
 
 def final_weights(given: Steps, keys: I64, is_negative_log: bool) -> Weights:
     """The final weights of states."""
-    left = given.a.final[keys >> kernels.A_SHIFT]
-    right = given.b.final[(keys >> kernels.F_BITS) & kernels.B_MASK]
+    left = given.a.final[keys >> joining.A_SHIFT]
+    right = given.b.final[(keys >> joining.F_BITS) & joining.B_MASK]
     return _times(left, right, is_negative_log)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.automata.composition import _kernels as kernels
+from holdfast.automata.composition import compacting
 from holdfast.automata.composition.exploring import Arcs, Search, Workers
 from holdfast.automata.fst import I64, Weights
 from holdfast.automata.structure import _kernels as structure
@@ -34,7 +34,7 @@ def finished(search: Search, zero: float, connect: bool, workers: Workers) -> Fo
     final = np.empty(states, search.left.final.dtype)
     alive = np.empty(states, np.bool_)
     workers.each(
-        lambda part: kernels.final_weights(
+        lambda part: compacting.final_weights(
             search.left,
             search.right,
             search.plan.code,
@@ -86,11 +86,11 @@ def _compacted(found: Found, alive: npt.NDArray[np.bool_], workers: Workers) -> 
     states = len(alive)
     if states == 0 or not alive[0]:
         return Found(found.offsets, found.final[:0].copy(), found.arcs)
-    kept, renumbered = kernels.renumber(alive)
+    kept, renumbered = compacting.renumber(alive)
     offsets = np.zeros(kept + 1, np.int64)
     parts = workers.parts(0, states)
     counts = workers.each(
-        lambda part: kernels.compact(
+        lambda part: compacting.compact(
             found.offsets, found.arcs, renumbered, part[0], part[1], offsets
         ),
         parts,
@@ -116,7 +116,7 @@ def _join_parts(
             offsets[states + 1 : states + here + 1] += arcs
         if source != arcs:
             workers.each(
-                partial(kernels.move_down, source=source, target=arcs, count=count),
+                partial(compacting.move_down, source=source, target=arcs, count=count),
                 [array for array in found.arcs if len(array)],
             )
         arcs += count
