@@ -37,7 +37,7 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 
 bench: $(VENV)/.test ## side-by-side benchmarks; rewrites docs/benchmarks.md
 	for name in fleet_ingest_report fleet_simulate runs_recorder runs_hang runs_diagnose runs_checkpoints \
-	  automata_compose; do \
+	  automata_compose query_compile query_search; do \
 	  $(BIN)/python benchmarks/$$name.py; done
 	$(BIN)/python benchmarks/render.py
 
@@ -60,14 +60,14 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) -e '.[bench,console,logs,torch]' --group test --group docs
+	$(PIP) -e '.[bench,console,hf,logs,torch]' --group test --group docs
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.test
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(PIP) -e '.[bench,console,logs,spark,torch]'
+	$(PIP) -e '.[bench,console,hf,logs,spark,torch]'
 	touch $@
 
 # Spark needs Java, the console's browser tests need Chromium; without them, and without the right to

@@ -1,0 +1,4 @@
+"""Language models: their tokenizers and backends, and what is asked of them.
+
+from holdfast.lm import query as q
+"""

@@ -1,0 +1,1 @@
+"""Asking a language model with regular expressions: how probable, which texts, how many."""

@@ -1,0 +1,55 @@
+"""A question to a language model: which texts, after which prefix, by which rule of decoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Encodings = Literal["all", "canonical", "prefix-canonical"]
+Event = Literal["exact", "prefix"]
+
+
+@dataclass(frozen=True)
+class Query:
+    """The texts that match a regular expression, and how the model is to be read.
+
+    `regex` describes the whole text, the prefix included. With `prefix`, texts start with a string of that
+    language, which is given: probabilities are conditional on it, and several prefix strings are equally
+    likely.
+    """
+
+    regex: str
+    prefix: str | None = None
+    encodings: Encodings = "all"
+    """``all``: every token sequence that spells the text counts, and the prefix is given as text, however it is
+    encoded. ``prefix-canonical``: the prefix is given in the tokens that the tokenizer makes of it, all
+    sequences count after it. ``canonical``: only the sequence that the tokenizer makes of the whole text."""
+    top_k: int | None = None
+    """Tokens outside the k most probable (end of text included) have probability 0, chosen before the regex
+    masks any. This rule, `top_p` and `temperature` apply from the first token that starts after the prefix."""
+    top_p: float | None = None
+    temperature: float = 1.0
+    edits: int = 0
+    """Also texts within this many inserted, deleted or replaced characters (after the prefix)."""
+    exclude: str | None = None
+    """Texts that match this are left out."""
+    eos: bool = True
+    """True: the text, then its end (event ``exact``). False: what the model writes starts with a text of the
+    language, whatever follows (event ``prefix``)."""
+    ignore_case: bool = False
+    heal: bool = False
+    """Take the last token of the prefix back, so that a token may span its end and what follows (token
+    healing); `all` always allows it."""
+    max_tokens: int | None = None
+    """Longest token sequence; the mass beyond it counts in the upper bound only."""
+
+    @property
+    def event(self) -> Event:
+        """The event whose probability is meant."""
+        return "exact" if self.eos else "prefix"
+
+    def decoding(self) -> dict[str, Any]:
+        """The rule of decoding, where it departs from the model's own distribution."""
+        given = {"top_k": self.top_k, "top_p": self.top_p}
+        given = {name: value for name, value in given.items() if value is not None}
+        return given | ({"temperature": self.temperature} if self.temperature != 1 else {})

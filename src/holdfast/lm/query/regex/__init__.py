@@ -1,0 +1,1 @@
+"""Regular expressions as automata over bytes: the exact full-match language."""

@@ -1,0 +1,68 @@
+"""The tokenizer as queries see it: the bytes of every token, and the encoder that published it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+I32 = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Merges:
+    """The merges of a byte-pair encoder: what decides whether two tokens may stand side by side.
+
+    Encoding starts from base tokens (bytes, or characters) and applies, again and again, the adjacent pair
+    of lowest rank, the leftmost first among equal ranks.
+    """
+
+    left: I32
+    """[M] id of the left token of a merge."""
+    right: I32
+    """[M] id of the right token."""
+    merged: I32
+    """[M] id of the token that the pair becomes."""
+    rank: I32
+    """[M] order in which merges apply, the lowest first; merges may share a rank."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tokenizer:
+    """What a query needs to know of a tokenizer.
+
+    Text is bytes: a token may hold a part of a character. A token sequence spells the concatenation of its
+    pieces, less `lead` when it starts with it.
+    """
+
+    name: str
+    """Where it came from, such as ``gpt2:DIR``."""
+    pieces: tuple[bytes | None, ...]
+    """[V] the bytes of every id; None for control tokens and ids without bytes, never used by a query."""
+    encode: Callable[[bytes], list[int]]
+    """The published encoder: text in UTF-8 -> ids, without BOS and EOS."""
+    bos: int | None = None
+    eos: int | None = None
+    lead: bytes = b""
+    """What the decoder strips once from the start: ``b" "`` for SentencePiece's dummy prefix."""
+    kind: Literal["bpe", "unigram", "wordpiece", "words"] = "bpe"
+    merges: Merges | None = None
+    """Set for byte-pair encoders; without it, canonical encodings are told by encoding again."""
+    splitter: str | None = None
+    """Pattern that cuts a text into words before merging (leftmost match, first alternative, greedy), in the
+    syntax of the `regex` library; None when the text is encoded whole."""
+    spaced: Tokenizer | None = None
+    """The same ids with a space in front of every piece (and as `lead`): how a model of words is read when the
+    regular expression writes a space. Set where the files do not say which is meant (ARPA)."""
+
+    @property
+    def size(self) -> int:
+        """Number of ids."""
+        return len(self.pieces)
+
+    def spell(self, tokens: Sequence[int]) -> bytes:
+        """The text of a token sequence; control tokens spell nothing."""
+        return b"".join(self.pieces[token] or b"" for token in tokens).removeprefix(self.lead)
