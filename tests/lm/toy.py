@@ -115,8 +115,8 @@ def score(model: ToyModel, tokens: Sequence[int], eos: bool = True, after: Seque
     return total
 
 
-def by_text(model: ToyModel, regex: str, longest: int = 6, keep: Callable[[tuple[int, ...]], bool] = lambda _: True,
-            **options: float) -> dict[str, tuple[float, int]]:  # fmt: skip
+def by_text(model: ToyModel, regex: str, longest: int = 6,
+            keep: Callable[[tuple[int, ...]], bool] = lambda _: True, **options: float) -> dict[str, tuple[float, int]]:  # fmt: skip
     """text -> (probability of all its sequences, their number), for a finite regex of Python's `re`."""
     pattern = re.compile(regex)
 

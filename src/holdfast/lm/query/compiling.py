@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
-from holdfast.lm.query.queries import Query
+import numpy as np
+
+from holdfast.errors import InputError
+from holdfast.lm.query.canonical.automaton import canonical_automaton
+from holdfast.lm.query.queries import Encodings, Query
+from holdfast.lm.query.regex import operations as languages
 from holdfast.lm.query.regex.dfa import ByteDfa
-from holdfast.lm.query.tokens.automaton import TokenAutomaton
+from holdfast.lm.query.regex.language import compile_regex, writes_a_space
+from holdfast.lm.query.results import readable
+from holdfast.lm.query.tokens.automaton import I32, TokenAutomaton
+from holdfast.lm.query.tokens.lexicon import Lexicon
+from holdfast.lm.query.tokens.spelling import SpellingAutomaton
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
+
+MOST_PREFIXES = 10_000
+
+Purpose = Literal["event", "texts"]
+"""What automata are for: the query's event, or its texts themselves (search, counts)."""
+Check = Callable[[tuple[int, ...]], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,18 +36,19 @@ class Prompt:
     tokens: tuple[int, ...]
     """What the model is given, BOS left out."""
     given: bytes
-    """Bytes of the prefix that `tokens` do not spell (healing, or a prefix given as text): what follows must
-    spell them first. Probabilities are conditional on that event, and the decoding rule does not apply to a
-    token that starts among them."""
+    """Bytes of the prefix that `tokens` do not spell (healing, or a prefix given as text): what follows
+    must spell them first. Probabilities are conditional on that event, and the decoding rule does not
+    apply to a token that starts among them."""
     automaton: TokenAutomaton
-    """What may follow `tokens`: spells `given`, then the rest of the text. For the event ``prefix``, its final
-    states take everything, and are never left."""
+    """What may follow `tokens`: spells `given`, then the rest of the text. For the event ``prefix``, its
+    final states take everything, and are never left."""
     given_automaton: TokenAutomaton | None
     """Token sequences whose spelling starts with `given` (event ``prefix``); None when nothing is given."""
     share: float
     """Probability of this prefix string among all."""
-    accepts: Callable[[tuple[int, ...]], bool] | None = None
-    """A last check of a whole token sequence (after `tokens`): set where canonical is told by encoding again."""
+    accepts: Check | None = None
+    """A last check of a whole token sequence (after `tokens`): set where canonical is told by encoding
+    again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,16 +57,227 @@ class CompiledQuery:
 
     query: Query
     tokenizer: Tokenizer
+    """The tokenizer as this query reads it (`Tokenizer.spaced` where the regex writes a space)."""
     language: ByteDfa
     """The whole texts: prefix, edits and exclusion applied."""
     prompts: tuple[Prompt, ...]
 
 
-def compile_query(query: Query, tokenizer: Tokenizer) -> CompiledQuery:
+def compile_query(query: Query, tokenizer: Tokenizer, purpose: Purpose = "event") -> CompiledQuery:
     """The automata of a query.
 
+    Args:
+        query: the question.
+        tokenizer: that of the model which will be asked.
+        purpose: ``event`` for the query's event (mass, samples), ``texts`` for the texts themselves.
+
     Raises:
-        InputError: if the language is empty, the prefix has no or infinitely many strings, or no token sequence
-            spells a text.
+        InputError: if a setting makes no sense, the language is empty, the prefix has no or infinitely
+            many strings, or no token sequence spells a text.
     """
-    raise NotImplementedError
+    _check(query)
+    if tokenizer.spaced is not None and writes_a_space(query.regex):
+        tokenizer = tokenizer.spaced
+    rests = list(_after_prefixes(query))
+    wholes = [languages.concatenated(languages.literal(text), rest) for text, rest in rests]
+    language = wholes[0]
+    for whole in wholes[1:]:
+        language = languages.union(language, whole)
+    lexicon = Lexicon.of(tokenizer)
+    prompts = [
+        _prompt(query, tokenizer, lexicon, text, whole, purpose)
+        for (text, _), whole in zip(rests, wholes, strict=True)
+    ]
+    spelled = [prompt for prompt in prompts if prompt.automaton.start >= 0]
+    if not spelled:
+        raise InputError(
+            "no token sequence spells a text of the regular expression",
+            place=f"regex {query.regex!r}",
+            found=f"a vocabulary of {tokenizer.size:,} tokens ({tokenizer.name}) without bytes that it needs",
+            remedy="ask for texts that the vocabulary can spell, or, where the prefix ends inside a token, "
+            "take its last token back (heal)",
+        )
+    return CompiledQuery(query, tokenizer, language, tuple(prompts))
+
+
+def language_of(query: Query) -> ByteDfa:
+    """The whole texts of a query, without a tokenizer.
+
+    Raises:
+        InputError: as `compile_query`.
+    """
+    _check(query)
+    language: ByteDfa | None = None
+    for text, rest in _after_prefixes(query):
+        whole = languages.concatenated(languages.literal(text), rest)
+        language = whole if language is None else languages.union(language, whole)
+    assert language is not None  # _after_prefixes yields or raises
+    return language
+
+
+# --- The language --------------------------------------------------------------------------------
+
+
+def _after_prefixes(query: Query) -> Iterator[tuple[bytes, ByteDfa]]:
+    """(a string of the prefix, what may follow it), edits and exclusion applied; never empty."""
+    language = compile_regex(query.regex, ignore_case=query.ignore_case)
+    if language.is_empty:
+        raise InputError("no text matches the regular expression", place=f"regex {query.regex!r}")
+    excluded = None if query.exclude is None else compile_regex(query.exclude)
+    some = False
+    for text in _prefixes(query, language):
+        rest = languages.after(language, text)
+        if query.edits:
+            rest = languages.edited(rest, query.edits)
+        if excluded is not None:
+            rest = languages.difference(rest, languages.after(excluded, text))
+        if not rest.is_empty:
+            some = True
+            yield text, rest
+    if not some:
+        raise InputError(
+            "every text of the regular expression is excluded",
+            place=f"regex {query.regex!r}",
+            found=f"exclude {query.exclude!r}",
+        )
+
+
+def _prefixes(query: Query, language: ByteDfa) -> list[bytes]:
+    """The strings of the prefix with which a text of the language starts."""
+    if query.prefix is None:
+        return [b""]
+    starts = replace(language, final=np.ones(language.num_states, dtype=np.bool_))
+    allowed = compile_regex(query.prefix, ignore_case=query.ignore_case)
+    prefixes = languages.intersection(allowed, starts)
+    if prefixes.is_empty:
+        raise InputError(
+            "no text of the regular expression starts with the prefix",
+            place=f"prefix {query.prefix!r}",
+            expected=f"what texts of {query.regex!r} start with: the regex describes the whole text",
+        )
+    if not languages.is_finite(prefixes):
+        raise InputError(
+            "the prefix has infinitely many strings, which cannot be equally likely",
+            place=f"prefix {query.prefix!r}",
+            remedy="bound its repetitions: {0,3} in the place of *",
+        )
+    found = languages.strings(prefixes, MOST_PREFIXES + 1)
+    if len(found) > MOST_PREFIXES:
+        raise InputError(
+            f"the prefix has more than {MOST_PREFIXES:,} strings",
+            place=f"prefix {query.prefix!r}",
+            found=f"{languages.count_strings(prefixes):,} strings",
+            remedy="ask for fewer at a time",
+        )
+    return found
+
+
+# --- Tokens --------------------------------------------------------------------------------------
+
+
+def _prompt(
+    query: Query,
+    tokenizer: Tokenizer,
+    lexicon: Lexicon,
+    text: bytes,
+    whole: ByteDfa,
+    purpose: Purpose,
+) -> Prompt:
+    tokens, given = _given(query, tokenizer, text)
+    if purpose == "event" and query.event == "prefix":
+        whole = languages.followed_by_anything(whole)
+
+    def led(language: ByteDfa) -> ByteDfa:
+        """What token sequences spell from the start of a text; a prefix is read with its lead."""
+        if not text:
+            return languages.with_lead(language, tokenizer.lead)
+        return languages.concatenated(languages.literal(tokenizer.lead), language)
+
+    def follow(language: ByteDfa) -> tuple[TokenAutomaton, Check | None]:
+        """The automaton of what may follow `tokens`, for texts that start with `text`."""
+        if query.encodings != "canonical":
+            spelled = tokenizer.spell(tokens)
+            rest = languages.after(language, spelled)
+            return SpellingAutomaton(rest if tokens else led(rest), lexicon), None
+        automaton, check = canonical_automaton(led(language), tokenizer, lexicon)
+        if check is not None and purpose == "event" and query.event == "prefix":
+            raise InputError(
+                "canonical beginnings of a text cannot be told for this tokenizer",
+                place=tokenizer.name,
+                remedy="ask for whole texts (eos), or for all encodings",
+            )
+        return _started(automaton, tokens), check and (lambda path: check((*tokens, *path)))
+
+    automaton, accepts = follow(whole)
+    given_automaton = None
+    if given:
+        anything = languages.followed_by_anything(languages.literal(text))
+        given_automaton, _ = follow(anything)
+    return Prompt(text, tokens, given, automaton, given_automaton, 1.0, accepts)
+
+
+def _given(query: Query, tokenizer: Tokenizer, text: bytes) -> tuple[tuple[int, ...], bytes]:
+    """(tokens given to the model, bytes of the prefix that they leave to be spelled)."""
+    if not text:
+        return (), b""
+    if query.encodings == "all":  # no token of the prefix is settled
+        return (), tokenizer.lead + text
+    tokens = tuple(tokenizer.encode(text))
+    if tokenizer.spell(tokens) != text:
+        raise InputError(
+            "the tokenizer cannot spell the prefix",
+            place=f"prefix {readable(text)!r}",
+            found=f"{readable(tokenizer.spell(tokens))!r} after encoding and decoding",
+        )
+    if not query.heal:
+        return tokens, b""
+    return tokens[:-1], tokenizer.pieces[tokens[-1]] or b""
+
+
+@dataclass(frozen=True)
+class _Started:
+    """An automaton entered at another state."""
+
+    inner: TokenAutomaton
+    start: int
+
+    def arcs(self, state: int) -> tuple[I32, I32]:
+        return self.inner.arcs(state)
+
+    def is_final(self, state: int) -> bool:
+        return self.inner.is_final(state)
+
+
+def _started(automaton: TokenAutomaton, tokens: tuple[int, ...]) -> TokenAutomaton:
+    """The automaton after `tokens`; one without a start where they lead nowhere."""
+    state = automaton.start
+    for token in tokens:
+        if state < 0:
+            break
+        arcs, following = automaton.arcs(state)
+        place = int(np.searchsorted(arcs, token))
+        state = int(following[place]) if place < len(arcs) and arcs[place] == token else -1
+    return _Started(automaton, state) if tokens else automaton
+
+
+# --- Settings ------------------------------------------------------------------------------------
+
+
+def _check(query: Query) -> None:
+    """Refuse settings that make no sense."""
+    wrong: tuple[str, object, str] | None = None
+    if query.encodings not in get_args(Encodings):
+        wrong = ("encodings", query.encodings, " or ".join(get_args(Encodings)))
+    elif query.top_k is not None and query.top_k < 1:
+        wrong = ("top_k", query.top_k, "1 or more")
+    elif query.top_p is not None and not 0 < query.top_p <= 1:
+        wrong = ("top_p", query.top_p, "above 0, 1 at most")
+    elif not 0 < query.temperature < float("inf"):
+        wrong = ("temperature", query.temperature, "above 0 (the most probable text: search)")
+    elif query.edits < 0:
+        wrong = ("edits", query.edits, "0 or more")
+    elif query.max_tokens is not None and query.max_tokens < 1:
+        wrong = ("max_tokens", query.max_tokens, "1 or more")
+    if wrong is not None:
+        name, found, expected = wrong
+        raise InputError(f"{name} makes no sense", place=name, found=str(found), expected=expected)

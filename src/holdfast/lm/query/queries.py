@@ -20,13 +20,15 @@ class Query:
 
     regex: str
     prefix: str | None = None
-    encodings: Encodings = "all"
-    """``all``: every token sequence that spells the text counts, and the prefix is given as text, however it is
-    encoded. ``prefix-canonical``: the prefix is given in the tokens that the tokenizer makes of it, all
-    sequences count after it. ``canonical``: only the sequence that the tokenizer makes of the whole text."""
+    encodings: Encodings = "prefix-canonical"
+    """Which token sequences count. ``prefix-canonical``: the prefix is given in the tokens that the
+    tokenizer makes of it, and every sequence that spells what follows counts. ``all``: the prefix too
+    is only a text, however it is encoded (without a prefix the same). ``canonical``: only the sequence
+    that the tokenizer makes of the whole text."""
     top_k: int | None = None
-    """Tokens outside the k most probable (end of text included) have probability 0, chosen before the regex
-    masks any. This rule, `top_p` and `temperature` apply from the first token that starts after the prefix."""
+    """Tokens outside the k most probable (end of text included) have probability 0, chosen before the
+    regex masks any. This rule, `top_p` and `temperature` apply from the first token that starts after
+    the prefix."""
     top_p: float | None = None
     temperature: float = 1.0
     edits: int = 0
@@ -34,12 +36,12 @@ class Query:
     exclude: str | None = None
     """Texts that match this are left out."""
     eos: bool = True
-    """True: the text, then its end (event ``exact``). False: what the model writes starts with a text of the
-    language, whatever follows (event ``prefix``)."""
+    """True: the text, then its end (event ``exact``). False: what the model writes starts with a text
+    of the language, whatever follows (event ``prefix``)."""
     ignore_case: bool = False
     heal: bool = False
     """Take the last token of the prefix back, so that a token may span its end and what follows (token
-    healing); `all` always allows it."""
+    healing)."""
     max_tokens: int | None = None
     """Longest token sequence; the mass beyond it counts in the upper bound only."""
 

@@ -101,8 +101,8 @@ class Sample:
     logprob: float
     """Log probability of this token sequence under the model (given the prefix)."""
     log_weight: float
-    """logprob minus the log probability with which it was drawn: the mean of exp(log_weight) over samples is an
-    unbiased estimate of the mass; -inf for a sample that met a dead end."""
+    """logprob minus the log probability with which it was drawn: the mean of exp(log_weight) over samples
+    is an unbiased estimate of the mass; -inf for a sample that met a dead end."""
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,11 @@ class Tokenizer:
     merges: Merges | None = None
     """Set for byte-pair encoders; without it, canonical encodings are told by encoding again."""
     splitter: str | None = None
-    """Pattern that cuts a text into words before merging (leftmost match, first alternative, greedy), in the
-    syntax of the `regex` library; None when the text is encoded whole."""
+    """Pattern that cuts a text into words before merging (leftmost match, first alternative, greedy), in
+    the syntax of the `regex` library; None when the text is encoded whole."""
     spaced: Tokenizer | None = None
-    """The same ids with a space in front of every piece (and as `lead`): how a model of words is read when the
-    regular expression writes a space. Set where the files do not say which is meant (ARPA)."""
+    """The same ids with a space in front of every piece (and as `lead`): how a model of words is read when
+    the regular expression writes a space. Set where the files do not say which is meant (ARPA)."""
 
     @property
     def size(self) -> int:
