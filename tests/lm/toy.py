@@ -63,8 +63,12 @@ class ToyModel:
         return [NextToken(self.distribution(prefix)) for prefix in prefixes]
 
 
-def decoded(logprobs: np.ndarray, top_k: int | None = None, top_p: float | None = None,
-            temperature: float = 1.0) -> np.ndarray:  # fmt: skip
+def decoded(
+    logprobs: np.ndarray,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    temperature: float = 1.0,
+) -> np.ndarray:
     """Temperature, then top-k, then top-p, renormalised; ties go to the lower id."""
     scaled = logprobs / temperature
     chances = np.exp(scaled - np.logaddexp.reduce(scaled))
@@ -115,8 +119,13 @@ def score(model: ToyModel, tokens: Sequence[int], eos: bool = True, after: Seque
     return total
 
 
-def by_text(model: ToyModel, regex: str, longest: int = 6,
-            keep: Callable[[tuple[int, ...]], bool] = lambda _: True, **options: float) -> dict[str, tuple[float, int]]:  # fmt: skip
+def by_text(
+    model: ToyModel,
+    regex: str,
+    longest: int = 6,
+    keep: Callable[[tuple[int, ...]], bool] = lambda _: True,
+    **options: float,
+) -> dict[str, tuple[float, int]]:
     """text -> (probability of all its sequences, their number), for a finite regex of Python's `re`."""
     pattern = re.compile(regex)
 

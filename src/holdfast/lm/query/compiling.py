@@ -93,7 +93,7 @@ def compile_query(query: Query, tokenizer: Tokenizer, purpose: Purpose = "event"
         raise InputError(
             "no token sequence spells a text of the regular expression",
             place=f"regex {query.regex!r}",
-            found=f"a vocabulary of {tokenizer.size:,} tokens ({tokenizer.name}) without bytes that it needs",
+            found=f"the {tokenizer.size:,} tokens of {tokenizer.name}, without bytes that it needs",
             remedy="ask for texts that the vocabulary can spell, or, where the prefix ends inside a token, "
             "take its last token back (heal)",
         )
