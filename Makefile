@@ -35,7 +35,7 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.test ## side-by-side benchmarks; rewrites docs/benchmarks.md
+bench: $(VENV)/.peers ## side-by-side benchmarks; rewrites docs/benchmarks.md
 	for name in fleet_ingest_report fleet_simulate runs_recorder runs_hang runs_diagnose runs_checkpoints \
 	  automata_compose query_compile query_search; do \
 	  $(BIN)/python benchmarks/$$name.py; done
@@ -64,6 +64,10 @@ $(VENV)/.test: $(VENV)/.core
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.test
+	touch $@
+
+$(VENV)/.peers: $(VENV)/.test
+	$(PIP) -e '.[bench,console,hf,logs,peers,torch]'
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
