@@ -57,6 +57,8 @@ class Tokenizer:
     spaced: Tokenizer | None = None
     """The same ids with a space in front of every piece (and as `lead`): how a model of words is read when
     the regular expression writes a space. Set where the files do not say which is meant (ARPA)."""
+    remarks: tuple[str, ...] = ()
+    """What is unusual about the files and was accepted: gaps in the ids, bytes that several ids spell."""
 
     @property
     def size(self) -> int:
