@@ -71,7 +71,7 @@ $(VENV)/.peers: $(VENV)/.test
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(PIP) -e '.[bench,console,hf,logs,spark,torch]'
+	$(PIP) -e '.[bench,console,gguf,hf,logs,spark,torch]'
 	touch $@
 
 # Spark needs Java, the console's browser tests need Chromium; without them, and without the right to
