@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 
 from holdfast.automata.fst import EPS, Arc, Fst
@@ -22,6 +23,8 @@ class Bundle:
     lines: tuple[str, ...]
     """A label each, and how many more there are."""
     arcs: int
+    marked: tuple[bool, ...]
+    """Whether the arc of each line is one of those to be seen at once."""
 
 
 def arc_label(machine: Fst, arc: Arc) -> str:
@@ -42,8 +45,12 @@ def state_label(machine: Fst, state: int) -> str:
     return f"{state}/{final:.4g}"
 
 
-def bundles(machine: Fst) -> list[Bundle]:
+def bundles(machine: Fst, marked: Set[int] = frozenset()) -> list[Bundle]:
     """The arcs, those between the same two states together, in the order of the first.
+
+    Args:
+        machine: whose arcs.
+        marked: numbers of arcs to be seen at once; they stand first in their bundle.
 
     Raises:
         LimitError: if the machine is too large for a picture that anybody could read.
@@ -59,12 +66,19 @@ def bundles(machine: Fst) -> list[Bundle]:
                 allowed=f"{most:,} {what}",
                 remedy="draw a part of it, such as shortest_path(f, 5) or prune(f, 1.0)",
             )
-    together: dict[tuple[int, int], list[str]] = {}
-    for arc in machine.arcs():
-        together.setdefault((arc.source, arc.nextstate), []).append(arc_label(machine, arc))
+    together: dict[tuple[int, int], tuple[list[str], list[str]]] = {}
+    for number, arc in enumerate(machine.arcs()):
+        others, first = together.setdefault((arc.source, arc.nextstate), ([], []))
+        (first if number in marked else others).append(arc_label(machine, arc))
     return [
-        Bundle(source, target, _shortened(labels), len(labels))
-        for (source, target), labels in together.items()
+        Bundle(
+            source,
+            target,
+            lines := _shortened(first + others),
+            len(first + others),
+            tuple(place < len(first) for place in range(len(lines))),
+        )
+        for (source, target), (others, first) in together.items()
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from html import escape
 from itertools import pairwise
 
@@ -24,19 +25,24 @@ STYLE = """
 .state { fill: #ffffff; stroke: #0072b2; stroke-width: 1.6 } .start .state { stroke-width: 3 }
 text { font: 12px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #1a1f24;
   text-anchor: middle }
-.head { fill: #4a5560 }
+.head { fill: #4a5560 } .marked .line { stroke: #d55e00; stroke-width: 2.2 } text.mark { fill: #b34700 }
 @media (prefers-color-scheme: dark) { .paper { fill: #14181c } .line { stroke: #a4afba }
-  .state { fill: #14181c; stroke: #56b4e9 } text { fill: #e6ebf0 } .head { fill: #a4afba } }
+  .state { fill: #14181c; stroke: #56b4e9 } text { fill: #e6ebf0 } .head { fill: #a4afba }
+  .marked .line { stroke: #e69f00 } text.mark { fill: #e69f00 } }
 """
 
 
-def to_svg(machine: Fst) -> str:
+def to_svg(machine: Fst, marked: Set[int] = frozenset()) -> str:
     """The machine as an SVG picture: states from left to right, final states with two rings.
+
+    Args:
+        machine: what to draw.
+        marked: numbers of arcs to be drawn in another colour.
 
     Raises:
         LimitError: if the machine is too large for a picture that anybody could read.
     """
-    drawn = bundles(machine)
+    drawn = bundles(machine, marked)
     names = [state_label(machine, state) for state in range(machine.num_states)]
     layout = place(machine.num_states, machine.start, names, drawn)
     title = (
@@ -90,13 +96,16 @@ def _bundle(one: Bundle, route: Route, layout: Layout, names: list[str]) -> str:
             route.points, node_width(names[one.source]) / 2, node_width(names[one.target]) / 2
         )
     x, y = route.label
+    kinds = ("plain", "mark")
     lines = "".join(
-        f'<text x="{x:.1f}" y="{y - LINE * (len(one.lines) - 1 - place):.1f}">{escape(line)}</text>'
-        for place, line in enumerate(one.lines)
+        f'<text class="{kinds[mark]}" x="{x:.1f}" '
+        f'y="{y - LINE * (len(one.lines) - 1 - place):.1f}">{escape(line)}</text>'
+        for place, (line, mark) in enumerate(zip(one.lines, one.marked, strict=True))
     )
     tip = f"{one.source} to {one.target}: {counted(one.arcs, 'arc')}"
+    kind = ' class="marked"' if any(one.marked) else ""
     return (
-        f'<g><title>{escape(tip)}</title><path class="line" marker-end="url(#head)" d="{path}"/>'
+        f'<g{kind}><title>{escape(tip)}</title><path class="line" marker-end="url(#head)" d="{path}"/>'
         f"{lines}</g>"
     )
 
