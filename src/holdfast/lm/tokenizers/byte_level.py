@@ -75,7 +75,7 @@ def read_gpt2(folder: Path, name: str) -> Tokenizer:
 
 def _read_merges(path: Path, ids: Mapping[str, int], vocabulary_file: Path) -> Merges:
     """The merges of a file with one ``left right`` a line, the first to apply first."""
-    table = stand_ins()
+    written = {*stand_ins(), " "}
     rows: list[tuple[int, int, int]] = []
     seen: dict[tuple[int, int], int] = {}
     for line, text in enumerate(read_text(path).split("\n"), start=1):
@@ -92,7 +92,7 @@ def _read_merges(path: Path, ids: Mapping[str, int], vocabulary_file: Path) -> M
                 expected="two tokens with one space between them",
             )
         strange = next(
-            (character for character in text.strip() if character not in {*table, " "}), None
+            (character for character in text.rstrip("\r") if character not in written), None
         )
         if strange is not None:
             raise InputError(

@@ -7,17 +7,29 @@ from pathlib import Path
 
 from holdfast.errors import InputError
 from holdfast.lm.tokenizers.byte_level import read_gpt2
+from holdfast.lm.tokenizers.rank_files import read_ranks
+from holdfast.lm.tokenizers.sentence_pieces import read_sentencepiece
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
-_READERS: dict[str, tuple[str, Callable[[Path, str], Tokenizer]]] = {
-    "gpt2": ("gpt2:DIR with encoder.json and vocab.bpe", read_gpt2),
+_READERS: dict[str, tuple[str, Callable[[str, str], Tokenizer]]] = {
+    "gpt2": (
+        "gpt2:DIR with encoder.json and vocab.bpe",
+        lambda path, name: read_gpt2(Path(path), name),
+    ),
+    "tiktoken": ("tiktoken:FILE", read_ranks),
+    "sentencepiece": (
+        "sentencepiece:FILE",
+        lambda path, name: read_sentencepiece(Path(path), name),
+    ),
 }
 
 
 def load_tokenizer(name: str) -> Tokenizer:
     """The tokenizer that a name such as ``gpt2:DIR`` means.
 
-    Kinds: ``gpt2:DIR`` (encoder.json or vocab.json, and vocab.bpe or merges.txt).
+    Kinds: ``gpt2:DIR`` (encoder.json or vocab.json, and vocab.bpe or merges.txt); ``tiktoken:FILE`` (lines
+    of base64 and rank; the file's name says which encoding, or ``?pattern=...`` behind it gives the
+    splitter); ``sentencepiece:FILE``.
 
     Raises:
         InputError: if the kind is unknown, or a file is missing or damaged.
@@ -30,4 +42,4 @@ def load_tokenizer(name: str) -> Tokenizer:
             expected="one of " + ", ".join(form for form, _ in _READERS.values()),
         )
     _, read = _READERS[kind]
-    return read(Path(path), name)
+    return read(path, name)
