@@ -15,9 +15,10 @@ from holdfast.lm.models.protocol import NextToken
 from holdfast.lm.query.queries import Query
 
 F64 = npt.NDArray[np.float64]
-FIRST_GUESS = (
-    256  # tokens that a nucleus is looked for among; eight times as many until it is found
-)
+Decode = Callable[[NextToken], NextToken]
+
+FIRST_GUESS = 256
+"""Tokens among which a nucleus is looked for; eight times as many until it is found."""
 
 
 @dataclass(frozen=True)
