@@ -54,6 +54,19 @@ class Matches:
 
 
 @dataclass(frozen=True)
+class Progress:
+    """Where a search stands."""
+
+    evaluations: int
+    nodes: int
+    lower: float
+    """Probability of the texts found so far, or the lower bound of the mass."""
+    upper: float
+    found: tuple[Match, ...] = ()
+    """Proven matches, in order."""
+
+
+@dataclass(frozen=True)
 class MassStep:
     """Bounds after so many evaluations."""
 
@@ -123,6 +136,8 @@ class Samples:
     cost: Cost
     decoding: dict[str, Any] = field(default_factory=dict)
     stopped: str | None = None
+    notes: tuple[str, ...] = ()
+    """What to know of the estimate: dead ends, samples cut at a limit, tokens that the model does not list."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
@@ -135,6 +150,7 @@ class Samples:
             "samples": [vars(sample) for sample in self.drawn],
             "decoding": self.decoding,
             "stopped": self.stopped,
+            "notes": list(self.notes),
         }
 
 

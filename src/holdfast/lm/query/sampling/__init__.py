@@ -1,0 +1,1 @@
+"""Weighted samples of the texts of a query."""
