@@ -1,0 +1,1 @@
+"""Canonical encodings: automata over the token sequences that the tokenizer itself produces."""
