@@ -1,0 +1,538 @@
+"""RE2's syntax, with ``&`` and ``~``: from a pattern to its tree."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn
+
+from holdfast.errors import InputError
+from holdfast.lm.query.regex.characters import (
+    EVERYTHING,
+    LAST,
+    PERL,
+    POSIX,
+    Ranges,
+    folded_with,
+    negated,
+    normalised,
+    unicode_class,
+)
+from holdfast.lm.query.regex.syntax import (
+    EMPTY,
+    Assertion,
+    Choice,
+    Complement,
+    Join,
+    Meet,
+    Node,
+    Repeat,
+    Text,
+)
+
+LONGEST_REPETITION = 1000
+"""The largest count in braces, as in RE2."""
+DEEPEST_NESTING = 150
+"""Groups within groups."""
+
+_PLAIN = re.compile(r"[^\\.\[()*+?{|&~^$]+")
+_BRACES = re.compile(r"\{([0-9]+)(,([0-9]*))?\}")
+_FLAGS = re.compile(r"\(\?([imsU]*)(-[imsU]+)?([:)])")
+_NAME = re.compile(r"\(\?P?<([A-Za-z0-9_]+)>")
+_HEX = re.compile(r"x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]+)\})")
+_UNICODE = re.compile(r"([pP])(?:\{(\^?)([^}]*)\}|(.))")
+_POSIX = re.compile(r"\[:(\^?)(.*?):\]")
+_CONTROL = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
+_NOT_LINE_END = negated(((10, 10),))
+
+# What other dialects have and this one has not: how it begins, what it is, what to do instead.
+_FOREIGN_GROUPS = (
+    ("(?=", "look-ahead", "use `&` for what must match as well"),
+    ("(?!", "negative look-ahead", "use `&~(...)` for what must not match"),
+    ("(?<=", "look-behind", "write what stands before as part of the pattern"),
+    ("(?<!", "negative look-behind", "use `~(...)` for what must not stand before"),
+    (
+        "(?>",
+        "an atomic group",
+        "use (?:...): the whole language is meant, and nothing is tried in turn",
+    ),
+    (
+        "(?P=",
+        "a back-reference",
+        "list what it can be; no automaton remembers what a group matched",
+    ),
+    ("(?P>", "a call of a group", "write the group out"),
+    ("(?(", "a condition", "write both cases as alternatives"),
+    ("(?#", "a comment", "leave it out"),
+    ("(?|", "a branch reset", "use (?:...)"),
+    ("(?R", "recursion", "write the pattern out to the depth that is needed"),
+)
+_FOREIGN_ESCAPES = {
+    "C": ("a single byte", "use . for one character"),
+    "Z": ("an end of text before a line end", r"use \z, or \n?\z"),
+    "G": ("the end of the last match", "leave it out"),
+    "K": ("a reset of the match", "give what stands before as the prefix"),
+    "R": ("any line end", r"use (?:\r\n|\n|\r)"),
+    "X": ("a grapheme", r"use \P{M}\p{M}*"),
+    "k": ("a back-reference", "list what it can be; no automaton remembers what a group matched"),
+    "g": ("a back-reference", "list what it can be; no automaton remembers what a group matched"),
+    "h": ("a horizontal space", r"use [\t\p{Zs}]"),
+    "u": ("a code point", r"use \x{...}"),
+    "U": ("a code point", r"use \x{...}"),
+    "N": ("a named character", r"use \x{...}"),
+    "E": (r"the end of \Q", r"write \Q before it"),
+}
+
+
+@dataclass(frozen=True)
+class Syntax:
+    """A pattern, understood."""
+
+    tree: Node
+    sets: tuple[Ranges, ...]
+    """The sets of characters that its `Text` nodes name by number."""
+    assertions: frozenset[str]
+    """Kinds of assertions that occur."""
+
+
+def parse(pattern: str, ignore_case: bool = False) -> Syntax:
+    """The tree of a pattern.
+
+    Raises:
+        InputError: at the first character that is no syntax of RE2, or that no automaton can follow.
+    """
+    parser = _Parser(pattern, ignore_case)
+    tree = parser.choice(0)
+    if parser.at < len(pattern):
+        parser.refuse(
+            "a group is closed that was never opened",
+            parser.at,
+            remedy=r"write \) for the character",
+        )
+    return Syntax(tree, tuple(parser.numbers), frozenset(parser.assertions))
+
+
+class _Parser:
+    """Reads a pattern from the left; one method for each level of its grammar."""
+
+    def __init__(self, pattern: str, ignore_case: bool) -> None:
+        self.pattern = pattern
+        self.at = 0
+        self.fold = ignore_case
+        self.lines = False
+        self.dot_all = False
+        self.numbers: dict[Ranges, int] = {}
+        self.plain: dict[tuple[str, bool], int] = {}
+        self.assertions: set[str] = set()
+        if not pattern.isascii():
+            for place, char in enumerate(pattern):
+                if "\ud800" <= char <= "\udfff":
+                    self.refuse(
+                        "a surrogate is no character of a text", place, remedy="leave it out"
+                    )
+
+    def refuse(
+        self, problem: str, at: int, *, found: str | None = None, expected: str | None = None,
+        remedy: str | None = None,
+    ) -> NoReturn:  # fmt: skip
+        """Say what is wrong, and at which character of the pattern."""
+        if found is None:
+            found = self.pattern[at : at + 12]
+        raise InputError(
+            f"regular expression: {problem}",
+            place=f"character {at + 1}",
+            found=found.encode(errors="backslashreplace").decode() or "the end of the pattern",
+            expected=expected,
+            remedy=remedy,
+        )
+
+    def number(self, ranges: Ranges) -> int:
+        """The number of a set."""
+        return self.numbers.setdefault(ranges, len(self.numbers))
+
+    def character(self, char: str) -> int:
+        """The number of a literal character's set."""
+        key = (char, self.fold)
+        number = self.plain.get(key)
+        if number is None:
+            ranges: Ranges = ((ord(char), ord(char)),)
+            number = self.plain[key] = self.number(folded_with(ranges) if self.fold else ranges)
+        return number
+
+    def choice(self, depth: int) -> Node:
+        """Branches between ``|``, each of sequences between ``&``; up to a parenthesis or the end."""
+        branches: list[Node] = []
+        parts: list[Node] = []
+        while True:
+            parts.append(self.sequence(depth))
+            mark = self.pattern[self.at : self.at + 1]
+            if mark == "&":
+                self.at += 1
+                continue
+            branches.append(parts[0] if len(parts) == 1 else Meet(tuple(parts)))
+            if mark != "|":
+                return branches[0] if len(branches) == 1 else Choice(tuple(branches))
+            parts = []
+            self.at += 1
+
+    def sequence(self, depth: int) -> Node:
+        """Atoms with their repetitions, one after another."""
+        pattern = self.pattern
+        items: list[Node] = []
+        repeatable = False  # whether there is something that a repetition could follow
+        while self.at < len(pattern):
+            char = pattern[self.at]
+            if char in "|&)":
+                break
+            if char in "*+?" or (char == "{" and _BRACES.match(pattern, self.at)):
+                if not repeatable:
+                    self.refuse(
+                        "nothing stands before the repetition",
+                        self.at,
+                        remedy=f"write \\{char} for the character",
+                    )
+                items[-1] = self.repeated(items[-1])
+                repeatable = False
+                continue
+            run = _PLAIN.match(pattern, self.at)
+            if run:
+                text = run.group()
+                self.at = run.end()
+                numbers = tuple([self.character(char) for char in text])
+                # A repetition takes the last character alone.
+                if len(numbers) > 1 and pattern[self.at : self.at + 1] in ("*", "+", "?", "{"):
+                    items.append(Text(numbers[:-1]))
+                    numbers = numbers[-1:]
+                items.append(Text(numbers))
+                repeatable = True
+                continue
+            if pattern.startswith("\\Q", self.at):
+                quoted = self.quotation()
+                items += [Text((number,)) for number in quoted]
+                repeatable = repeatable or bool(quoted)
+                continue
+            flags = _FLAGS.match(pattern, self.at) if char == "(" else None
+            if flags and flags.group(3) == ")":
+                self.switch(flags)
+                self.at = flags.end()
+                repeatable = False
+                continue
+            items.append(self.atom(depth))
+            repeatable = True
+        return items[0] if len(items) == 1 else Join(tuple(items))
+
+    def quotation(self) -> list[int]:
+        r"""The characters of ``\Q...\E``."""
+        end = self.pattern.find("\\E", self.at + 2)
+        quoted = self.pattern[self.at + 2 : end if end >= 0 else len(self.pattern)]
+        self.at = end + 2 if end >= 0 else len(self.pattern)
+        return [self.character(char) for char in quoted]
+
+    def repeated(self, part: Node) -> Node:
+        """The part with the repetition that stands here."""
+        pattern, start = self.pattern, self.at
+        char = pattern[start]
+        if char == "{":
+            braces = _BRACES.match(pattern, start)
+            assert braces is not None
+            least = int(braces.group(1)[:9])
+            most: int | None = least
+            if braces.group(2):
+                most = int(braces.group(3)[:9]) if braces.group(3) else None
+            for count in (least, most or 0):
+                if count > LONGEST_REPETITION:
+                    self.refuse(
+                        "a repetition is too long",
+                        start,
+                        found=braces.group(),
+                        expected=f"counts up to {LONGEST_REPETITION:,}, as in RE2",
+                        remedy="repeat a group that repeats: (?:x{1000}){2}",
+                    )
+            if most is not None and most < least:
+                self.refuse(
+                    "a repetition ends before it begins",
+                    start,
+                    found=braces.group(),
+                    expected="{least,most}",
+                )
+            self.at = braces.end()
+        else:
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
+            self.at += 1
+        if pattern.startswith("?", self.at):
+            self.at += 1  # lazy: the same language
+        if pattern[self.at : self.at + 1] in ("*", "+", "?") or _BRACES.match(pattern, self.at):
+            possessive = pattern[self.at] == "+"
+            self.refuse(
+                "a possessive repetition" if possessive else "a repetition of a repetition",
+                start,
+                found=pattern[start : self.at + 1],
+                expected="one repetition",
+                remedy="leave the + out: nothing is tried in turn"
+                if possessive
+                else "put the first into a group: (?:x*)*",
+            )
+        return Repeat(part, least, most)
+
+    def switch(self, flags: re.Match[str]) -> None:
+        """Turn flags on and off."""
+        for letters, on in ((flags.group(1), True), ((flags.group(2) or ""), False)):
+            for letter in letters:
+                if letter == "i":
+                    self.fold = on
+                elif letter == "m":
+                    self.lines = on
+                elif letter == "s":
+                    self.dot_all = on
+
+    def atom(self, depth: int) -> Node:
+        """One character, class, assertion, group or complement."""
+        pattern, start = self.pattern, self.at
+        char = pattern[start]
+        if char == "(":
+            return self.group(depth)
+        if char == "[":
+            return Text((self.number(self.bracket()),))
+        if char == "\\":
+            return self.escape()
+        self.at += 1
+        if char == ".":
+            return Text((self.number(EVERYTHING if self.dot_all else _NOT_LINE_END),))
+        if char in "^$":
+            kind = "start" if char == "^" else "end"
+            return self.assertion(f"line {kind}" if self.lines else kind, start)
+        if char == "~":
+            if depth >= DEEPEST_NESTING:
+                self.too_deep(start)
+            if self.at == len(pattern) or pattern[self.at] in "|&)*+?":
+                self.refuse(
+                    "nothing stands after the complement",
+                    start,
+                    expected="a character, a class or a group after ~",
+                    remedy=r"write \~ for the character",
+                )
+            quoted = self.quotation() if pattern.startswith("\\Q", self.at) else None
+            if quoted is not None:
+                return Complement(Text(tuple(quoted)))
+            return Complement(self.operand(depth + 1))
+        return Text((self.character(char),))  # a brace that begins no repetition
+
+    def operand(self, depth: int) -> Node:
+        """The atom that a complement takes: of literal characters, one."""
+        char = self.pattern[self.at]
+        if char in "\\.[(^$~":
+            return self.atom(depth)
+        self.at += 1
+        return Text((self.character(char),))
+
+    def assertion(self, kind: str, start: int) -> Assertion:
+        """The empty text, where its surroundings are so."""
+        self.assertions.add(kind)
+        return Assertion(kind, start + 1)
+
+    def too_deep(self, start: int) -> NoReturn:
+        self.refuse(
+            "groups are nested too deeply",
+            start,
+            expected=f"at most {DEEPEST_NESTING} levels",
+            remedy="leave out groups that are not needed",
+        )
+
+    def group(self, depth: int) -> Node:
+        """A group, of whatever kind; its flags end with it."""
+        pattern, start = self.pattern, self.at
+        if depth >= DEEPEST_NESTING:
+            self.too_deep(start)
+        before = self.fold, self.lines, self.dot_all
+        flags, name = _FLAGS.match(pattern, start), _NAME.match(pattern, start)
+        if flags:
+            self.switch(flags)
+            self.at = flags.end()
+        elif name:
+            self.at = name.end()
+        elif pattern.startswith("(?", start):
+            for beginning, what, remedy in _FOREIGN_GROUPS:
+                if pattern.startswith(beginning, start):
+                    self.refuse(
+                        f"{what} is not regular syntax", start, found=beginning, remedy=remedy
+                    )
+            self.refuse(
+                "an unknown kind of group",
+                start,
+                expected="(?:...), (?P<name>...), (?<name>...) or flags of imsU",
+            )
+        else:
+            self.at = start + 1
+        inside = self.choice(depth + 1)
+        if self.at >= len(pattern):
+            self.refuse(
+                "a group is not closed",
+                start,
+                expected="a closing parenthesis",
+                remedy=r"write \( for the character",
+            )
+        self.at += 1
+        self.fold, self.lines, self.dot_all = before
+        return inside
+
+    def escape(self) -> Node:
+        """What a backslash outside of a class begins."""
+        start = self.at
+        letter = self.pattern[start + 1 : start + 2]
+        kinds = {"A": "start", "z": "end", "b": "word edge", "B": "no word edge"}
+        if letter in kinds and letter:
+            self.at += 2
+            return self.assertion(kinds[letter], start)
+        named = self.named_class()
+        if named is None:
+            code = self.code_point()
+            named = self.folded(((code, code),))
+        return Text((self.number(named),))
+
+    def folded(self, ranges: Ranges) -> Ranges:
+        return folded_with(ranges) if self.fold else ranges
+
+    def named_class(self) -> Ranges | None:
+        r"""A class such as ``\d`` or ``\p{Greek}``, if one stands here."""
+        pattern, start = self.pattern, self.at
+        letter = pattern[start + 1 : start + 2]
+        if letter and letter in "dswDSW":
+            self.at += 2
+            ranges = self.folded(PERL[letter.lower()])
+            return ranges if letter.islower() else negated(ranges)
+        if letter not in ("p", "P"):
+            return None
+        match = _UNICODE.match(pattern, start + 1)
+        found = None
+        if match:
+            name = match.group(3) if match.group(4) is None else match.group(4)
+            found = unicode_class(name)
+        if match is None or found is None:
+            self.refuse(
+                "an unknown class of characters",
+                start,
+                found=match.group() if match else None,
+                expected="a general category or a script of Unicode, as in \\pL, \\p{Lu} or \\p{Greek}",
+            )
+        self.at = match.end()
+        found = self.folded(found)
+        outside = (match.group(1) == "P") != bool(match.group(2))
+        return negated(found) if outside else found
+
+    def code_point(self) -> int:
+        """The character that an escape names."""
+        pattern, start = self.pattern, self.at
+        letter = pattern[start + 1 : start + 2]
+        if not letter:
+            self.refuse(
+                "the pattern ends in a backslash",
+                start,
+                expected="a character after it",
+                remedy=r"write \\ for the character",
+            )
+        if letter in _CONTROL:
+            self.at += 2
+            return _CONTROL[letter]
+        if letter == "x":
+            match = _HEX.match(pattern, start + 1)
+            if not match or int(match.group(1) or match.group(2), 16) > LAST:
+                self.refuse(
+                    "no code point",
+                    start,
+                    found=match and "\\" + match.group(),
+                    expected="two hexadecimal digits, or {...} up to 10FFFF",
+                )
+            self.at = match.end()
+            return int(match.group(1) or match.group(2), 16)
+        if letter in "01234567":
+            digits = re.compile("[0-7]{1,3}").match(pattern, start + 1)
+            assert digits is not None
+            if letter != "0" and len(digits.group()) == 1:
+                self.foreign(start, "a back-reference", _FOREIGN_ESCAPES["k"][1])
+            self.at = digits.end()
+            return int(digits.group(), 8)
+        if letter in "89":
+            self.foreign(start, "a back-reference", _FOREIGN_ESCAPES["k"][1])
+        if letter.isascii() and not letter.isalnum():
+            self.at += 2
+            return ord(letter)
+        if letter in _FOREIGN_ESCAPES:
+            self.foreign(start, *_FOREIGN_ESCAPES[letter])
+        return self.refuse(
+            "an unknown escape",
+            start,
+            found=pattern[start : start + 2],
+            expected="an escape of RE2",
+            remedy="leave the backslash out for the character itself",
+        )
+
+    def foreign(self, start: int, what: str, remedy: str) -> NoReturn:
+        """An escape of another dialect."""
+        found = self.pattern[start : start + 2]
+        self.refuse(f"{what} is not regular syntax", start, found=found, remedy=remedy)
+
+    def bracket(self) -> Ranges:
+        """A class in brackets."""
+        pattern, start = self.pattern, self.at
+        self.at += 1
+        outside = pattern.startswith("^", self.at)
+        self.at += outside
+        pairs: list[tuple[int, int]] = []
+        first = True
+        while first or not pattern.startswith("]", self.at):
+            if self.at >= len(pattern):
+                self.refuse(
+                    "a class is not closed",
+                    start,
+                    expected="a closing bracket",
+                    remedy=r"write \[ for the character",
+                )
+            first = False
+            posix = _POSIX.match(pattern, self.at)
+            if posix:
+                if posix.group(2) not in POSIX:
+                    self.refuse(
+                        "an unknown class of characters",
+                        self.at,
+                        found=posix.group(),
+                        expected=", ".join(POSIX),
+                    )
+                ranges = self.folded(POSIX[posix.group(2)])
+                pairs += negated(ranges) if posix.group(1) else ranges
+                self.at = posix.end()
+                continue
+            named = self.named_class() if pattern[self.at] == "\\" else None
+            if named is not None:
+                pairs += named
+                continue
+            place = self.at
+            low = high = self.member()
+            if pattern.startswith("-", self.at) and pattern[self.at + 1 : self.at + 2] not in (
+                "]",
+                "",
+            ):
+                self.at += 1
+                high = self.member()
+                if high < low:
+                    self.refuse(
+                        "a range ends before it begins",
+                        place,
+                        found=pattern[place : self.at],
+                        remedy=r"write \- for the character",
+                    )
+            pairs += self.folded(normalised([(low, high)]))
+        self.at += 1
+        ranges = normalised(pairs)
+        return negated(ranges) if outside else ranges
+
+    def member(self) -> int:
+        """One character of a class."""
+        if self.at >= len(self.pattern):
+            return 0  # the caller finds the class unclosed
+        if self.pattern[self.at] == "\\":
+            return self.code_point()
+        self.at += 1
+        return ord(self.pattern[self.at - 1])
+
+
+__all__ = ["DEEPEST_NESTING", "EMPTY", "LONGEST_REPETITION", "Syntax", "parse"]

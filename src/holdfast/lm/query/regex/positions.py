@@ -1,0 +1,184 @@
+"""From a tree to the places in it that read a character: which come first, last, and after which.
+
+The position automaton (V. Glushkov, 1961; R. McNaughton and H. Yamada, 1960) has no empty moves and one
+position for each character of the pattern. Sets of positions are whole numbers, bit p for position p. An
+assertion speaks of the gap between two characters; for gaps of one kind it is a constant, so each kind of
+gap has positions of its own, which differ in nothing but what may follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from holdfast.errors import LimitError
+from holdfast.lm.query.regex.dfa import DEAD
+from holdfast.lm.query.regex.subsets import CharacterDfa
+from holdfast.lm.query.regex.syntax import (
+    Assertion,
+    Choice,
+    Complement,
+    Join,
+    Meet,
+    Node,
+    Repeat,
+    Text,
+)
+
+MOST_POSITIONS = 1 << 16
+
+Fragment = tuple[bool, int, int]
+"""Of a part of the pattern: whether it matches the empty text, its first and its last positions."""
+
+
+class Positions:
+    """The positions of a tree, for one kind of gap."""
+
+    def __init__(
+        self,
+        tree: Node,
+        symbols_of: Sequence[int],
+        holds: Collection[str],
+        inner: Callable[[Meet | Complement], CharacterDfa],
+    ) -> None:
+        """Walk the tree.
+
+        Args:
+            tree: what is to be matched.
+            symbols_of: [sets] the symbols of each set, as bits.
+            holds: the assertions that are true of such a gap.
+            inner: the automaton of a part that is not made of positions.
+
+        Raises:
+            LimitError: if repetitions make too many positions.
+        """
+        self._symbols_of = symbols_of
+        self._holds = holds
+        self._inner = inner
+        self.follow: list[int] = []
+        """The positions that may come after each."""
+        self.readers: dict[int, int] = {}
+        """Symbols as bits -> the positions that read just these."""
+        self.empty, self.first, self.last = self._built(tree)
+
+    def reading(self, symbols: int) -> list[int]:
+        """[symbols] the positions that read each symbol."""
+        out = [0] * symbols
+        for read, positions in self.readers.items():
+            for symbol in bits(read):
+                out[symbol] |= positions
+        return out
+
+    def _position(self, symbols: int) -> int:
+        """A new position; its bit."""
+        if len(self.follow) >= MOST_POSITIONS:
+            raise LimitError(
+                "regular expression: its repetitions, written out, become too long",
+                needed=f"more than {MOST_POSITIONS:,} characters",
+                allowed=f"{MOST_POSITIONS:,} characters",
+                remedy="repeat less, or repeat one class of characters in place of a group",
+            )
+        bit = 1 << len(self.follow)
+        self.follow.append(0)
+        self.readers[symbols] = self.readers.get(symbols, 0) | bit
+        return bit
+
+    def _link(self, before: int, after: int) -> None:
+        """Let positions follow others."""
+        for position in bits(before):
+            self.follow[position] |= after
+
+    def _joined(self, left: Fragment, right: Fragment) -> Fragment:
+        empty, first, last = left
+        then_empty, then_first, then_last = right
+        if last and then_first:
+            self._link(last, then_first)
+        return (
+            empty and then_empty,
+            first | then_first if empty else first,
+            last | then_last if then_empty else then_last,
+        )
+
+    def _built(self, node: Node) -> Fragment:
+        if isinstance(node, Text):
+            first = last = 0
+            for number in node.sets:
+                bit = self._position(self._symbols_of[number])
+                if last:
+                    self.follow[-2] |= bit
+                else:
+                    first = bit
+                last = bit
+            return not node.sets, first, last
+        if isinstance(node, Join):
+            out: Fragment = (True, 0, 0)
+            for part in node.parts:
+                out = self._joined(out, self._built(part))
+            return out
+        if isinstance(node, Choice):
+            empty, first, last = False, 0, 0
+            for branch in node.branches:
+                also_empty, also_first, also_last = self._built(branch)
+                empty, first, last = empty or also_empty, first | also_first, last | also_last
+            return empty, first, last
+        if isinstance(node, Repeat):
+            return self._repeated(node)
+        if isinstance(node, Assertion):
+            return node.kind in self._holds, 0, 0
+        return self._embedded(self._inner(node))
+
+    def _repeated(self, node: Repeat) -> Fragment:
+        part, least, most = node
+        if most == 0:
+            return True, 0, 0
+        before = len(self.follow)
+        empty, first, last = self._built(part)
+        if len(self.follow) == before:  # nothing is read, however often
+            return empty or least == 0, 0, 0
+        if most is None:
+            self._link(last, first)
+            out: Fragment = (empty or least == 0, first, last)
+            for _ in range(least - 1):
+                out = self._joined(self._built(part), out)
+            return out
+        # Copies that may be missing are nested, x(x(x)?)?, so that each is followed by one other.
+        optional = most - least
+        out = (empty or optional > 0, first, last)
+        for copy in range(1, most):
+            empty, first, last = self._joined(self._built(part), out)
+            out = (empty or copy < optional, first, last)
+        return out
+
+    def _embedded(self, inner: CharacterDfa) -> Fragment:
+        """An automaton's moves as positions: one for each state and way into it."""
+        ways: dict[tuple[int, int], int] = {}
+        targets: list[int] = []
+        start = len(self.follow)
+        leaving: list[int] = []
+        for row in inner.table.tolist():
+            symbols_to: dict[int, int] = {}
+            for symbol, target in enumerate(row):
+                if target != DEAD:
+                    symbols_to[target] = symbols_to.get(target, 0) | 1 << symbol
+            out = 0
+            for way in symbols_to.items():
+                if way not in ways:
+                    ways[way] = self._position(way[1])
+                    targets.append(way[0])
+                out |= ways[way]
+            leaving.append(out)
+        last = 0
+        for at, target in enumerate(targets):
+            self.follow[start + at] = leaving[target]
+            if inner.final[target]:
+                last |= 1 << (start + at)
+        return (bool(inner.final[0]), leaving[0], last) if leaving else (False, 0, 0)
+
+
+def bits(number: int) -> list[int]:
+    """The places of a number's bits, ascending."""
+    out = []
+    while number:
+        low = number & -number
+        out.append(low.bit_length() - 1)
+        number ^= low
+    return out
