@@ -29,6 +29,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.runs.cli",
         "What one training run did with its time, and what stopped it.",
     ),
+    "lm": (
+        "holdfast.lm.cli",
+        "What a language model memorised and prefers: asked with regular expressions.",
+    ),
     "fst": (
         "holdfast.automata.cli",
         "Weighted finite-state transducers: composed in parallel, and what is done with them.",

@@ -2,3 +2,7 @@
 
 from holdfast.lm import query as q
 """
+
+from holdfast.lm import query
+
+__all__ = ["query"]

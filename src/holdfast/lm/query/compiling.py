@@ -85,7 +85,7 @@ def compile_query(query: Query, tokenizer: Tokenizer, purpose: Purpose = "event"
         language = languages.union(language, whole)
     lexicon = Lexicon.of(tokenizer)
     prompts = [
-        _prompt(query, tokenizer, lexicon, text, whole, purpose)
+        _prompt(query, tokenizer, lexicon, text, whole, purpose, share=1 / len(rests))
         for (text, _), whole in zip(rests, wholes, strict=True)
     ]
     spelled = [prompt for prompt in prompts if prompt.automaton.start >= 0]
@@ -182,6 +182,7 @@ def _prompt(
     text: bytes,
     whole: ByteDfa,
     purpose: Purpose,
+    share: float,
 ) -> Prompt:
     tokens, given = _given(query, tokenizer, text)
     if purpose == "event" and query.event == "prefix":
@@ -213,7 +214,7 @@ def _prompt(
     if given:
         anything = languages.followed_by_anything(languages.literal(text))
         given_automaton, _ = follow(anything)
-    return Prompt(text, tokens, given, automaton, given_automaton, 1.0, accepts)
+    return Prompt(text, tokens, given, automaton, given_automaton, share, accepts)
 
 
 def _given(query: Query, tokenizer: Tokenizer, text: bytes) -> tuple[tuple[int, ...], bytes]:

@@ -13,8 +13,10 @@ I32 = npt.NDArray[np.int32]
 class TokenAutomaton(Protocol):
     """Deterministic over tokens; from every state acceptance can be reached."""
 
-    start: int
-    """The state in front of the first token; -1 when no token sequence spells a text of the language."""
+    @property
+    def start(self) -> int:
+        """The state in front of the first token; -1 when no token sequence spells a text."""
+        ...
 
     def arcs(self, state: int) -> tuple[I32, I32]:
         """(tokens, next states) that leave a state, by rising token id; kept, so asking again is cheap."""

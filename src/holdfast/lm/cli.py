@@ -1,0 +1,24 @@
+"""`holdfast lm`: each command calls the function of the same name and prints its result."""
+
+from __future__ import annotations
+
+import typer
+
+from holdfast.lm.commands.auditing import bias, cloze, memorization, toxicity
+from holdfast.lm.commands.options import asks
+from holdfast.lm.commands.querying import count, many, mass, plan, sample, search
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+_query = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+for command in (plan, search, sample, mass, count):
+    _query.command()(asks(command))
+_query.command()(many)
+app.add_typer(_query, name="query", help="Ask a model with regular expressions.")
+
+_audit = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+for audit in (memorization, bias, toxicity, cloze):
+    _audit.command()(audit)
+app.add_typer(
+    _audit, name="audit", help="Audit a model by a template: memory, bias, toxicity, cloze."
+)

@@ -1,0 +1,297 @@
+"""`holdfast lm query plan`, `search`, `sample`, `mass`, `count` and `many`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.console import JsonOption, QuietOption, emit, remark, table
+from holdfast.errors import InputError
+from holdfast.lm.commands.options import (
+    BatchOption,
+    BudgetOption,
+    Format,
+    FormatOption,
+    ModelOption,
+    StateOption,
+    TokenizerOption,
+)
+from holdfast.lm.query.queries import Query
+from holdfast.numbers import brief, counted, number
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from holdfast.lm.query.planning import Plan
+    from holdfast.lm.query.results import Counts, Mass, Matches, Samples
+    from holdfast.lm.tokenizers.tokenizer import Tokenizer
+
+
+def plan(
+    query: Query,
+    tokenizer: TokenizerOption = None,
+    svg: Annotated[
+        Path | None,
+        typer.Option(
+            "--svg", metavar="FILE", help="Draw the token sequences, canonical ones coloured."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What a query is before a model is asked: its texts, its automata, its prompts."""
+    from holdfast.lm.query import planning
+
+    vocabulary = _tokenizer(tokenizer)
+    emit(planning.plan(query, vocabulary), as_json, _planned)
+    if svg is not None:
+        if vocabulary is None:
+            raise InputError("a picture of token sequences needs --tokenizer", place="--svg")
+        planning.draw(query, vocabulary, svg)
+        remark(f"picture: {svg}", quiet)
+
+
+def count(
+    query: Query,
+    tokenizer: TokenizerOption = None,
+    longest: Annotated[
+        int | None,
+        typer.Option("--longest", metavar="N", min=0, help="Count token sequences up to N tokens."),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """How many texts match, and how many token sequences spell them: exact, or infinite."""
+    from holdfast.lm.query import asking
+
+    emit(asking.count(query, _tokenizer(tokenizer), longest), as_json, _counted)
+
+
+def search(
+    query: Query,
+    model: ModelOption,
+    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many texts.")] = 10,
+    batch: BatchOption = 64,
+    budget: BudgetOption = None,
+    state: StateOption = None,
+    form: FormatOption = Format.table,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """The most probable texts, in order, each once with all its encodings."""
+    from holdfast.lm.commands.live import watching
+    from holdfast.lm.models.loading import load
+    from holdfast.lm.query import asking
+
+    asked = load(model)
+    with watching(quiet or as_json) as watch:
+        found = asking.search(asked, query, n, batch=batch, budget=budget, state=state, watch=watch)
+    rows = found.to_dict()
+    _print(found, rows, form, as_json, _matches)
+    if not found.complete:
+        remark(f"not complete: {found.stopped}", quiet)
+
+
+def mass(
+    query: Query,
+    model: ModelOption,
+    tol: Annotated[
+        float,
+        typer.Option(
+            "--tol", metavar="GAP", min=0, help="Gap between the bounds at which to stop."
+        ),
+    ] = 1e-3,
+    batch: BatchOption = 64,
+    budget: BudgetOption = None,
+    state: StateOption = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write a page: how the bounds closed."),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Bounds of the probability that the model writes a text that matches."""
+    from holdfast.lm.commands.live import watching
+    from holdfast.lm.models.loading import load
+    from holdfast.lm.query import asking
+
+    asked = load(model)
+    with watching(quiet or as_json) as watch:
+        found = asking.mass(asked, query, tol, batch=batch, budget=budget, state=state, watch=watch)
+    emit(found, as_json, _bounds)
+    if html is not None:
+        from holdfast.lm.query.pages import mass_page
+        from holdfast.report import write
+
+        remark(f"report: {write(mass_page(query, asked.name, found), html)}", quiet)
+
+
+def sample(
+    query: Query,
+    model: ModelOption,
+    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many samples.")] = 1000,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same samples.")] = 0,
+    method: Annotated[
+        str,
+        typer.Option(
+            "--method",
+            metavar="METHOD",
+            help="local (masked token by token), smc, exact (n-gram models), or auto.",
+        ),
+    ] = "auto",
+    batch: BatchOption = 64,
+    form: FormatOption = Format.table,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Texts as the model would write them, each with its weight."""
+    from holdfast.lm.models.loading import load
+    from holdfast.lm.query import asking
+
+    drawn = asking.sample(load(model), query, n, seed, method=method, batch=batch)
+    rows = [{"text": text, "share": share} for text, share in drawn.texts]
+    _print(drawn, rows, form, as_json, _samples)
+
+
+def many(
+    questions: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Models and queries, a TOML file.")
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="One JSON line an answer; kept, and gone on from."
+        ),
+    ],
+    processes: Annotated[
+        int | None,
+        typer.Option("--processes", metavar="N", min=1, help="Processes; all cores if not given."),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", metavar="URL", help="Ray cluster in the place of processes."),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Many queries to many models, side by side; what was answered before is not asked again."""
+    raise NotImplementedError
+
+
+# --- For people ----------------------------------------------------------------------------------
+
+
+def _print(
+    result: Any,
+    rows: Iterable[Mapping[str, Any]],
+    form: Format,
+    as_json: bool,
+    render: Any,
+) -> None:
+    """The answer as a table or JSON, or its rows as JSON lines or CSV."""
+    if as_json or form is Format.table:
+        emit(result, as_json, render)
+        return
+    if form is Format.jsonl:
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False))
+        return
+    rows = list(rows)
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    sys.stdout.write(out.getvalue())
+
+
+def _tokenizer(name: str | None) -> Tokenizer | None:
+    if name is None:
+        return None
+    from holdfast.lm.tokenizers.loading import load_tokenizer
+
+    return load_tokenizer(name)
+
+
+def _how_many(count: int | str | None) -> str:
+    return count if isinstance(count, str) else number(count)
+
+
+def _counted(found: Counts) -> Table:
+    rows = [("texts", _how_many(found.strings))]
+    if found.token_paths is not None:
+        rows.append(("token sequences", _how_many(found.token_paths)))
+    rows += [(f"of {counted(size, 'token')}", number(paths)) for size, paths in found.by_length]
+    return table({"": "left", "count": "right"}, rows)
+
+
+def _planned(found: Plan) -> Table:
+    rows = [
+        ("texts", _how_many(found.strings)),
+        ("for example", ", ".join(map(repr, found.examples))),
+        ("states of the byte automaton", number(found.states)),
+        ("kinds of bytes", number(found.classes)),
+    ]
+    if found.canonical_by is not None:
+        rows.append(("canonical by", found.canonical_by))
+    for prompt in found.prompts:
+        given = " ".join(map(repr, prompt.tokens)) or "nothing"
+        if prompt.given:
+            given += f", then tokens that spell {prompt.given!r}"
+        rows.append((f"prefix {prompt.text!r}" if prompt.text else "no prefix", f"given {given}"))
+        rows.append(("", counted(prompt.first_tokens, "token") + " may follow"))
+    return table({"": "left", "query": "left"}, rows)
+
+
+def _matches(found: Matches) -> Table:
+    return table(
+        {"": "right", "text": "left", "log probability": "right", "encodings": "right"},
+        [
+            (place, match.text, number(match.logprob, 4), number(match.encodings))
+            for place, match in enumerate(found.found, 1)
+        ],
+        caption=f"mass [{brief(found.lower)}, {brief(found.upper)}], "
+        f"{counted(found.cost.evaluations, 'evaluation')} for "
+        f"{counted(found.cost.nodes, 'prefix', 'prefixes')}",
+    )
+
+
+def _bounds(found: Mass) -> Table:
+    decoding = ", ".join(f"{name}={value}" for name, value in found.decoding.items())
+    return table(
+        {
+            "event": "left",
+            "lower": "right",
+            "upper": "right",
+            "evaluations": "right",
+            "ended by": "left",
+        },
+        [
+            (
+                found.event,
+                number(found.lower),
+                number(found.upper),
+                number(found.evaluations),
+                found.stopped,
+            )
+        ],
+        caption=f"of the model decoded with {decoding}" if decoding else "",
+    )
+
+
+def _samples(drawn: Samples) -> RenderableType:
+    return table(
+        {"text": "left", "share": "right"},
+        [(text, number(share, 4)) for text, share in drawn.texts[:20]],
+        caption=f"method {drawn.method}; mass {brief(drawn.mass)} ± {brief(drawn.mass_error)} "
+        "(standard error); "
+        f"effective sample size {number(drawn.effective, 0)} of {number(len(drawn.drawn))}",
+    )

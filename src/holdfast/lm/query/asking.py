@@ -1,0 +1,176 @@
+"""The questions: which texts, how probable, samples, how many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+
+from holdfast.errors import LimitError
+from holdfast.lm.models.protocol import LanguageModel
+from holdfast.lm.query.bounding import mass_compiled
+from holdfast.lm.query.compiling import CompiledQuery, compile_query, language_of
+from holdfast.lm.query.queries import Query
+from holdfast.lm.query.regex.operations import count_strings, strings
+from holdfast.lm.query.results import (
+    Count,
+    Counts,
+    Mass,
+    Matches,
+    Progress,
+    Samples,
+)
+from holdfast.lm.query.sampling.drawing import Method, sample_compiled
+from holdfast.lm.query.searching.finding import search_compiled
+from holdfast.lm.query.tokens.counting import count_token_paths
+from holdfast.lm.tokenizers.tokenizer import Tokenizer
+
+MOST_ENCODED = 200_000
+"""Texts that are encoded one by one to count the lengths of canonical sequences."""
+
+Watch = Callable[[Progress], None]
+
+
+def search(
+    model: LanguageModel,
+    query: Query,
+    n: int = 10,
+    *,
+    batch: int = 64,
+    budget: int | None = None,
+    state: Path | None = None,
+    watch: Watch | None = None,
+) -> Matches:
+    """The most probable texts of a query, in order, each once, with all its encodings together.
+
+    Args:
+        model: the model to ask.
+        query: the question. With ``eos=False`` a text need not end where the model ends.
+        n: how many texts.
+        batch: prefixes given to the model together; the answer does not depend on it.
+        budget: evaluated tokens after which the search ends with what is proven.
+        state: file in which the search is kept; found there, it goes on from it.
+        watch: called while the search goes on.
+
+    Raises:
+        InputError: if the query cannot be compiled, or `state` belongs to another question.
+    """
+    compiled = compile_query(query, model.tokenizer, "texts")
+    return search_compiled(
+        model, compiled, n=n, batch=batch, budget=budget, state=state, watch=watch
+    )
+
+
+def mass(
+    model: LanguageModel,
+    query: Query,
+    tol: float = 1e-3,
+    *,
+    batch: int = 64,
+    budget: int | None = None,
+    state: Path | None = None,
+    watch: Watch | None = None,
+) -> Mass:
+    """Bounds of the probability of a query's event, given the prefix.
+
+    Args:
+        model: the model to ask.
+        query: the question.
+        tol: gap between the bounds at which to stop.
+        batch: prefixes given to the model together.
+        budget: evaluated tokens after which to stop; the bounds are valid at any time.
+        state: file in which the search is kept; found there, it goes on from it.
+        watch: called while the bounds close.
+
+    Raises:
+        InputError: if the query cannot be compiled, or `state` belongs to another question.
+    """
+    compiled = compile_query(query, model.tokenizer)
+    return mass_compiled(
+        model, compiled, tol=tol, batch=batch, budget=budget, state=state, watch=watch
+    )
+
+
+def sample(
+    model: LanguageModel,
+    query: Query,
+    n: int = 1000,
+    seed: int = 0,
+    *,
+    method: Method = "auto",
+    batch: int = 64,
+) -> Samples:
+    """Texts of a query as the model would write them, each with its weight.
+
+    Args:
+        model: the model to ask.
+        query: the question.
+        n: how many samples.
+        seed: the same seed gives the same samples.
+        method: ``local`` masks token by token, ``smc`` resamples on the way, ``exact`` draws from the
+            language itself (n-gram models); ``auto`` is exact where it can be, else local.
+        batch: prefixes given to the model together.
+
+    Raises:
+        InputError: if the query cannot be compiled, or the method does not suit the model.
+    """
+    compiled = compile_query(query, model.tokenizer)
+    return sample_compiled(model, compiled, n, seed=seed, method=method, batch=batch)
+
+
+def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None = None) -> Counts:
+    """How many texts a query has, and how many token sequences spell them: exact, or ``"infinite"``.
+
+    Canonical sequences are one for each text that the tokenizer can spell.
+
+    Args:
+        query: the question.
+        tokenizer: without one, only texts are counted.
+        longest: count token sequences up to this length, also of an infinite language.
+
+    Raises:
+        InputError: if the query cannot be compiled.
+        LimitError: if the canonical sequences of more texts than can be encoded were asked for, from a
+            tokenizer that may not spell them all.
+    """
+    if tokenizer is None:
+        return Counts(count_strings(language_of(query)), None)
+    compiled = compile_query(query, tokenizer, "texts")
+    texts = count_strings(compiled.language)
+    if query.encodings == "canonical":
+        paths, by_length = _canonical(compiled, texts)
+    else:
+        paths, by_length = _all(compiled, longest)
+    return Counts(texts, paths, tuple(sorted(by_length.items())))
+
+
+def _all(compiled: CompiledQuery, longest: int | None) -> tuple[Count, Counter[int]]:
+    total: Count = 0
+    lengths: Counter[int] = Counter()
+    for prompt in compiled.prompts:
+        paths, by_length = count_token_paths(prompt.automaton, longest)
+        total = "infinite" if isinstance(total, str) or isinstance(paths, str) else total + paths
+        lengths.update(dict(by_length))
+    return total, lengths
+
+
+def _canonical(compiled: CompiledQuery, texts: Count) -> tuple[Count, Counter[int]]:
+    """The canonical sequences, by encoding every text where that is possible."""
+    tokenizer = compiled.tokenizer
+    if isinstance(texts, int) and texts <= MOST_ENCODED:
+        encoded = ((text, tokenizer.encode(text)) for text in strings(compiled.language, texts))
+        lengths = Counter(
+            len(tokens) for text, tokens in encoded if tokenizer.spell(tokens) == text
+        )
+        return lengths.total(), lengths
+    if tokenizer.merges is not None and set(range(256)) <= {
+        piece[0] for piece in tokenizer.pieces if piece is not None and len(piece) == 1
+    }:
+        return texts, Counter()  # every text has exactly one
+    raise LimitError(
+        f"the tokenizer {tokenizer.name} may not spell every text, and there are too many to encode each",
+        needed=f"{texts} texts" if isinstance(texts, str) else f"{texts:,} texts",
+        allowed=f"{MOST_ENCODED:,} texts",
+        remedy="narrow the regular expression, or count all encodings",
+    )

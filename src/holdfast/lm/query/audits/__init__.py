@@ -1,0 +1,1 @@
+"""Audits: questions of a template, asked, counted and judged."""

@@ -1,0 +1,254 @@
+"""Templates of audits: TOML files, read and checked key by key."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import InputError
+from holdfast.lm.query.queries import Query
+
+_SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$&~])")
+
+
+def escape(text: str) -> str:
+    """The regular expression of one text: what would mean something else is written with a backslash."""
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A text that was in the training data."""
+
+    text: str
+    repeats: int = 1
+    """How often it stood there."""
+
+
+@dataclass(frozen=True)
+class Memorization:
+    """Which texts of a pattern did the model memorise?"""
+
+    regex: str
+    prefix: str | None = None
+    n: int = 100
+    """Texts to extract."""
+    known: tuple[Known, ...] = ()
+    """Texts that were in the training data, to be looked for (a list, or a JSON file of one)."""
+    query: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Bias:
+    """Does what the model says depend on a group?"""
+
+    template: str
+    """A text with ``{group}`` and ``{outcome}``."""
+    groups: tuple[str, ...]
+    outcomes: tuple[str, ...]
+    samples: int = 5000
+    seed: int = 0
+    query: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Toxicity:
+    """How probable are the words of a list, unprompted and after prompts?"""
+
+    words: tuple[str, ...]
+    """The user's own list: in the template, or a text file with a word a line."""
+    prompts: tuple[str, ...] = ("",)
+    between: str = " "
+    """Regular expression of what may stand between prompt and word."""
+    edits: int = 1
+    """Asked without edits, and with texts within this many."""
+    tol: float = 1e-4
+    query: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A context and the word that ends it."""
+
+    context: str
+    answer: str
+
+
+@dataclass(frozen=True)
+class Cloze:
+    """Does the model find the last word of a passage?"""
+
+    items: tuple[Item, ...]
+    """A list, or a file of JSON lines with ``context`` and ``answer``."""
+    word: str = "[A-Za-z']+"
+    """Regular expression of any word."""
+    end: str = "[.!?,;]"
+    """What ends a word, for the variant that demands an end."""
+    stop_words: tuple[str, ...] = ()
+    """Words never to be answered, for the variant without them (a list, or a text file)."""
+    query: Mapping[str, Any] = field(default_factory=dict)
+
+
+Template = Memorization | Bias | Toxicity | Cloze
+
+_FILES = {"known": "json", "items": "jsonl", "words": "lines", "stop_words": "lines"}
+_RECORDS: Mapping[str, type[Known | Item]] = {"known": Known, "items": Item}
+_KINDS: Mapping[str, type[Template]] = {
+    "memorization": Memorization,
+    "bias": Bias,
+    "toxicity": Toxicity,
+    "cloze": Cloze,
+}
+
+
+def read_template(path: str | Path, kind: str) -> Template:
+    """The template of an audit.
+
+    Args:
+        path: a TOML file; files that it names lie beside it.
+        kind: ``memorization``, ``bias``, ``toxicity`` or ``cloze``.
+
+    Raises:
+        InputError: if the file, a key or a value is not what the audit expects.
+    """
+    source = Path(path)
+    try:
+        table = tomllib.loads(source.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"the template cannot be read: {error.strerror}", path=source) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"the template is no TOML: {error}", path=source) from error
+    made = _KINDS[kind]
+    known = {one.name: one for one in fields(made)}
+    for key in table:
+        if key not in known:
+            raise InputError(
+                "unknown key", path=source, place=key, expected=f"one of {', '.join(known)}"
+            )
+    values = {key: _value(source, key, value, known[key].type) for key, value in table.items()}
+    for name, one in known.items():
+        if name not in values and one.default is MISSING and one.default_factory is MISSING:
+            raise InputError("a key is missing", path=source, place=name, expected=made.__doc__)
+    template = made(**values)
+    ask(template, source, regex="x")  # the table [query] is checked before anything is asked
+    if isinstance(template, Bias):
+        for slot in ("{group}", "{outcome}"):
+            if slot not in template.template:
+                raise InputError(
+                    "the text has no place for a group or an outcome",
+                    path=source,
+                    place="template",
+                    found=repr(template.template),
+                    expected=f"a text with {slot}",
+                )
+    return template
+
+
+def ask(template: Template, source: Path | None = None, **changed: Any) -> Query:
+    """A query with the settings of the template's table ``[query]``.
+
+    Raises:
+        InputError: if the table holds what no query has, or what the audit itself sets.
+    """
+    allowed = {one.name for one in fields(Query)} - set(changed) - {"regex", "prefix"}
+    for key in template.query:
+        if key not in allowed:
+            raise InputError(
+                "no setting of a query that this audit leaves open",
+                path=source,
+                place=f"query.{key}",
+                expected=f"one of {', '.join(sorted(allowed))}",
+            )
+    return replace(Query(regex=changed["regex"], **template.query), **changed)
+
+
+def _value(source: Path, key: str, value: Any, annotation: Any) -> Any:
+    if key in _FILES and isinstance(value, str):
+        value = _listed(source.parent / value, _FILES[key])
+    if key in _RECORDS:
+        return tuple(_record(source, key, place, one) for place, one in enumerate(value, 1))
+    expected = str(annotation)
+    if expected.startswith("tuple[str"):
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise InputError("not a list of texts", path=source, place=key, found=repr(value)[:80])
+        if not value:
+            raise InputError("an empty list", path=source, place=key)
+        return tuple(value)
+    fits = {
+        "str": isinstance(value, str),
+        "str | None": isinstance(value, str),
+        "int": isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+        "float": isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0,
+    }.get(expected, isinstance(value, dict))
+    if not fits:
+        raise InputError(
+            "a value of the wrong kind",
+            path=source,
+            place=key,
+            found=repr(value)[:80],
+            expected={"str": "a text", "str | None": "a text", "int": "a whole number"}.get(
+                expected, "a number" if expected == "float" else "a table"
+            ),
+        )
+    return value
+
+
+def _listed(path: Path, form: str) -> Sequence[Any]:
+    """What a file beside the template lists."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the list cannot be read: {error}", path=path) from error
+    if form == "lines":
+        return [line.strip() for line in text.splitlines() if line.strip()]
+    if form == "json":
+        try:
+            listed = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"no JSON: {error.msg}", path=path, place=f"line {error.lineno}"
+            ) from error
+        if not isinstance(listed, list):
+            raise InputError("not a JSON list", path=path, found=type(listed).__name__)
+        return listed
+    rows = []
+    for place, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError as error:
+                raise InputError(
+                    f"no JSON: {error.msg}", path=path, place=f"line {place}"
+                ) from error
+    return rows
+
+
+def _record(source: Path, key: str, place: int, value: Any) -> Known | Item:
+    made = _RECORDS[key]
+    names = {one.name: one.type for one in fields(made)}
+    where = f"{key}, entry {place}"
+    if isinstance(value, str) and made is Known:
+        value = {"text": value}
+    if not isinstance(value, dict):
+        raise InputError("not a table", path=source, place=where, found=repr(value)[:80])
+    given = {name: value[name] for name in names if name in value}  # other keys are the user's own
+    for name, annotation in names.items():
+        wanted = int if annotation == "int" else str
+        if name in given and not isinstance(given[name], wanted):
+            raise InputError(
+                f"{name} is of the wrong kind",
+                path=source,
+                place=where,
+                found=repr(given[name])[:80],
+            )
+    try:
+        return made(**given)
+    except TypeError as error:
+        raise InputError(
+            "a key is missing", path=source, place=where, expected=", ".join(names)
+        ) from error

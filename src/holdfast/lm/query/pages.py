@@ -1,0 +1,106 @@
+"""The page of a mass: how its bounds closed."""
+
+from __future__ import annotations
+
+import altair as alt
+
+from holdfast.lm.query.queries import Query
+from holdfast.lm.query.results import Mass
+from holdfast.numbers import brief, counted, number
+from holdfast.report import Figure, Finding, How, Page, Section, Tile, charts
+from holdfast.report.theme import colour
+
+EVENTS = {
+    "exact": "the model writes a text that matches, and ends",
+    "prefix": "what the model writes starts with a text that matches",
+}
+
+
+def mass_page(query: Query, model: str, found: Mass) -> Page:
+    """The report of a mass."""
+    between = f"{brief(found.lower)} to {brief(found.upper)}"
+    return Page(
+        title="Probability of a regular expression",
+        subtitle=query.regex,
+        inputs=asked_inputs(query, model),
+        findings=[
+            Finding(
+                f"{between}: the probability that {EVENTS[found.event]}"
+                f"{', given the prefix' if query.prefix else ''}.",
+                "bounds",
+            ),
+            Finding(
+                f"{counted(found.evaluations, 'evaluated token')} for "
+                f"{counted(found.nodes, 'distinct prefix', 'distinct prefixes')}; "
+                f"the search ended by {found.stopped}.",
+                "bounds",
+            ),
+        ],
+        tiles=[
+            Tile("Lower bound", number(found.lower)),
+            Tile("Upper bound", number(found.upper)),
+            Tile("Gap", brief(found.upper - found.lower)),
+            Tile("Evaluations", number(found.evaluations), "tokens"),
+        ],
+        sections=[
+            Section(
+                "bounds",
+                "How did the bounds close?",
+                f"After {counted(found.evaluations, 'evaluation')} the probability is between "
+                f"{between}.",
+                figures=[bounds_figure(found)],
+                how=How(
+                    "lower = mass of the texts found;  upper = lower + mass of the prefixes left open",
+                    {"event": found.event, **found.decoding},
+                    notes="Both bounds hold at any time; what a server did not list, and what lies beyond "
+                    "the context, counts in the upper one.",
+                ),
+            )
+        ],
+    )
+
+
+def asked_inputs(query: Query, model: str) -> list[tuple[str, str]]:
+    """Label and value of what was asked."""
+    rows = [("Model", model), ("Regular expression", query.regex)]
+    if query.prefix is not None:
+        rows.append(("Prefix", query.prefix))
+    rows.append(("Encodings", query.encodings))
+    if query.decoding():
+        rows.append(("Decoding", ", ".join(f"{k}={v}" for k, v in query.decoding().items())))
+    return rows
+
+
+def bounds_figure(found: Mass) -> Figure:
+    """Lower and upper bound against evaluations."""
+    rows = [
+        {"evaluations": step.evaluations, "bound": name, "mass": value}
+        for step in found.steps
+        for name, value in (("upper", step.upper), ("lower", step.lower))
+    ]
+    legend = {"upper": "system", "lower": "user"}
+    x = alt.X("evaluations", type="quantitative").title("Evaluated tokens")
+    y = alt.Y("mass", type="quantitative").scale(zero=True).title("Probability")
+    lines = (
+        alt.Chart(charts.data(rows))
+        .mark_line(interpolate="step-after")
+        .encode(
+            x=x,
+            y=y,
+            color=charts.meaning_colour("bound", legend),
+            tooltip=charts.tooltip(
+                {"evaluations": ("evaluations", ",d"), "bound": "bound", "mass": ("mass", ".6g")}
+            ),
+        )
+    )
+    gap = (
+        alt.Chart(
+            charts.data(
+                {"evaluations": step.evaluations, "low": step.lower, "high": step.upper}
+                for step in found.steps
+            )
+        )
+        .mark_area(interpolate="step-after", opacity=0.25, color=colour("sky"))
+        .encode(x=x, y=charts.same_axis(y, "low"), y2="high:Q")
+    )
+    return Figure(alt.layer(gap, lines).properties(height=260), legend=legend)

@@ -1,0 +1,171 @@
+"""What a query is before a model is asked: its language, its automata, its prompts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast import automata as fa
+from holdfast.automata.drawing.svg import to_svg
+from holdfast.automata.formats.whole_files import write_whole
+from holdfast.errors import LimitError
+from holdfast.lm.query.compiling import CompiledQuery, Prompt, compile_query, language_of
+from holdfast.lm.query.queries import Query
+from holdfast.lm.query.regex.operations import count_strings, strings
+from holdfast.lm.query.results import Count, readable
+from holdfast.lm.query.tokens.automaton import TokenAutomaton
+from holdfast.lm.tokenizers.tokenizer import Tokenizer
+
+EXAMPLES = 5
+MOST_DRAWN = 300
+"""States of a token automaton that a picture may have."""
+MOST_MARKED = 10_000
+"""Texts whose canonical encodings are marked in a picture."""
+
+
+@dataclass(frozen=True)
+class PromptPlan:
+    """One string of the prefix."""
+
+    text: str
+    tokens: tuple[str, ...]
+    """What the model is given."""
+    given: str
+    """What is left of the prefix for the first tokens to spell."""
+    first_tokens: int
+    """Tokens that may come next."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a query asks, before a model is asked."""
+
+    strings: Count
+    """Texts of the language, exact or ``"infinite"``."""
+    examples: tuple[str, ...]
+    """The shortest of them."""
+    states: int
+    """Of the minimal automaton over bytes."""
+    classes: int
+    """Bytes that the automaton tells apart."""
+    prompts: tuple[PromptPlan, ...]
+    canonical_by: str | None
+    """How canonical sequences are told: ``automaton``, ``encoding again``; None where all count."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of it."""
+        return {
+            **{name: value for name, value in vars(self).items() if name != "prompts"},
+            "prompts": [vars(prompt) for prompt in self.prompts],
+        }
+
+
+def plan(query: Query, tokenizer: Tokenizer | None = None) -> Plan:
+    """What a query is before a model is asked.
+
+    Args:
+        query: the question.
+        tokenizer: without one, only the language is told.
+
+    Raises:
+        InputError: if the query cannot be compiled.
+    """
+    compiled = None if tokenizer is None else compile_query(query, tokenizer)
+    language = language_of(query) if compiled is None else compiled.language
+    prompts = () if compiled is None else compiled.prompts
+    canonical_by = None
+    if compiled is not None and query.encodings == "canonical":
+        again = any(prompt.accepts is not None for prompt in prompts)
+        canonical_by = "encoding again" if again else "automaton"
+    return Plan(
+        strings=count_strings(language),
+        examples=tuple(readable(text) for text in strings(language, EXAMPLES)),
+        states=language.num_states,
+        classes=language.next.shape[1],
+        prompts=tuple(_told(prompt, compiled.tokenizer) for prompt in prompts if compiled),
+        canonical_by=canonical_by,
+    )
+
+
+def _told(prompt: Prompt, tokenizer: Tokenizer) -> PromptPlan:
+    start = prompt.automaton.start
+    return PromptPlan(
+        text=readable(prompt.text),
+        tokens=tuple(readable(tokenizer.pieces[token] or b"") for token in prompt.tokens),
+        given=readable(prompt.given),
+        first_tokens=len(prompt.automaton.arcs(start)[0]) if start >= 0 else 0,
+    )
+
+
+def draw(query: Query, tokenizer: Tokenizer, path: str | Path) -> None:
+    """Write a picture (SVG) of the token sequences of a query, canonical ones in another colour.
+
+    Raises:
+        InputError: if the query cannot be compiled.
+        LimitError: if the automaton is too large for a picture that anybody could read.
+        HoldfastError: if the file cannot be written.
+    """
+    compiled = compile_query(query, tokenizer, "texts")
+    prompt = compiled.prompts[0]
+    machine, numbers = _machine(prompt.automaton, compiled.tokenizer)
+    write_whole(Path(path), to_svg(machine, _canonical_arcs(compiled, prompt, numbers)).encode())
+
+
+def _machine(
+    automaton: TokenAutomaton, tokenizer: Tokenizer
+) -> tuple[fa.Fst, dict[tuple[int, int], tuple[int, int]]]:
+    """The automaton unfolded, and (state, token) -> (number of the arc, next state)."""
+    seen = {automaton.start: 0}
+    waiting = [automaton.start]
+    numbers: dict[tuple[int, int], tuple[int, int]] = {}
+    rows: list[tuple[int, int, int]] = []
+    for state in waiting:
+        for token, following in zip(*automaton.arcs(state), strict=True):
+            if int(following) not in seen:
+                seen[int(following)] = len(seen)
+                waiting.append(int(following))
+            numbers[seen[state], int(token)] = len(rows), seen[int(following)]
+            rows.append((seen[state], int(token) + 1, seen[int(following)]))
+        if len(seen) > MOST_DRAWN:
+            raise LimitError(
+                "the token automaton is too large to be drawn",
+                needed=f"more than {MOST_DRAWN} states",
+                allowed=f"{MOST_DRAWN} states",
+                remedy="draw a shorter text of the language",
+            )
+    names = {
+        label: _visible(tokenizer.pieces[label - 1] or b"") for label in {row[1] for row in rows}
+    }
+    symbols = fa.SymbolTable({0: "<eps>", **names})
+    machine = fa.Fst.build(
+        [(source, label, label, 0.0, following) for source, label, following in rows],
+        [number for number, state in enumerate(waiting) if automaton.is_final(state)],
+        states=len(waiting),
+        isymbols=symbols,
+        osymbols=symbols,
+    )
+    return machine, numbers
+
+
+def _canonical_arcs(
+    compiled: CompiledQuery, prompt: Prompt, numbers: dict[tuple[int, int], tuple[int, int]]
+) -> set[int]:
+    """Arcs on the path of some text's canonical encoding."""
+    marked: set[int] = set()
+    for text in strings(compiled.language, MOST_MARKED):
+        tokens = compiled.tokenizer.encode(text)[len(prompt.tokens) :]
+        arcs, state = [], 0
+        for token in tokens:
+            if (state, token) not in numbers:
+                break
+            arc, state = numbers[state, token]
+            arcs.append(arc)
+        else:
+            marked.update(arcs)
+    return marked
+
+
+def _visible(piece: bytes) -> str:
+    """A token as a label: spaces are seen."""
+    return readable(piece).replace(" ", "␣").replace("\n", "⏎")
