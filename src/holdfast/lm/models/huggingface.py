@@ -1,0 +1,350 @@
+"""A causal language model of Hugging Face, from a local folder."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from holdfast.errors import InputError, LimitError, MissingExtraError
+from holdfast.lm.models.caching import Answers
+from holdfast.lm.models.protocol import F64, Cost, ModelStopped, NextToken, Prefix
+from holdfast.lm.models.tree_attention import BUDGET_BYTES, PrefixTree
+from holdfast.lm.tokenizers.loading import load_tokenizer
+from holdfast.lm.tokenizers.tokenizer import Tokenizer
+
+STARTS_WITH_EOS = frozenset({"gpt2", "gpt_neo", "gptj", "gpt_neox", "gpt_bigcode", "codegen"})
+"""Families whose texts were trained one after the other, each behind the end of the one before."""
+_LOGITS = 1 << 25
+_CHECK_LOGPROB = {"float32": 1e-3, "float64": 1e-6}
+
+
+class HuggingFaceModel:
+    """A transformer that computes every prefix once: see `PrefixTree`.
+
+    A batch of prefixes is one forward pass over the tokens that are new. Models whose attention cannot be
+    told which tokens to see (sliding windows, ALiBi, recurrent layers) are evaluated without a cache, whole
+    prefix by whole prefix; `remarks` says so. The configuration decides, and a small computation that is
+    done both ways when the model is opened.
+
+    Log-probabilities are a log-softmax in float64 of the model's logits. Logits beyond the tokenizer (a
+    padded vocabulary) are tokens without bytes that keep their probability; tokens without a logit have
+    none.
+
+    Args:
+        path: a folder with ``config.json``, ``model.safetensors`` and, if no tokenizer is given,
+            ``tokenizer.json``. Nothing is fetched, and no code from the folder is run.
+        device: where to compute, such as ``cpu`` or ``cuda``.
+        dtype: such as ``float32`` or ``bfloat16``; None is float32 on a processor, else as in the files.
+        bos: token in front of every text; None asks the tokenizer, then the configuration, then takes the
+            end of text for families in `STARTS_WITH_EOS`; -1 is none.
+        batch: most new tokens in one forward pass; None by the size of the vocabulary, at most 256.
+        cache_bytes: memory for keys and values.
+        tokenizer: instead of the one in the folder.
+
+    Raises:
+        InputError: if the folder holds no model that can be read.
+        MissingExtraError: if transformers or torch is not installed.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        device: str = "cpu",
+        dtype: str | None = None,
+        bos: int | None = None,
+        batch: int | None = None,
+        cache_bytes: int = BUDGET_BYTES,
+        tokenizer: Tokenizer | None = None,
+    ) -> None:
+        self.name = f"hf:{path}"
+        self.cost = Cost()
+        self.model = _open(Path(path), device, dtype)
+        config = self.model.config.get_text_config()
+        self.width = int(self.model.get_output_embeddings().weight.shape[0])
+        told = tokenizer or load_tokenizer(f"hf:{path}")
+        remarks: list[str] = []
+        self.bos = _begin(bos, told, config)
+        self.tokenizer = _matched(told, self.width, self.bos, config, remarks)
+        longest = getattr(config, "max_position_embeddings", None)
+        self.context: int | None = None
+        if isinstance(longest, int) and longest > 0:
+            self.context = longest - (self.bos is not None)
+        self.batch = batch or max(1, min(256, _LOGITS // self.width))
+        self._keep_arguments = "logits_to_keep" in inspect.signature(self.model.forward).parameters
+        self._answers = Answers()
+        self._asked: set[Prefix] = set()
+        self._tree: PrefixTree | None = None
+        reason = self._objection(config)
+        if reason is None:
+            self._tree = PrefixTree(self.model, self.bos, cache_bytes)
+        else:
+            remarks.append(f"without a cache of keys and values: {reason}")
+        self.remarks = tuple(remarks)
+
+    def logprobs(self, prefixes: Sequence[Prefix]) -> list[NextToken]:
+        """The distribution after each prefix, in order.
+
+        Raises:
+            InputError: for an empty prefix, if the model has no token to begin with.
+            LimitError: for a prefix longer than `context`.
+            ModelStopped: if memory runs out.
+        """
+        begin = time.perf_counter()
+        known: dict[Prefix, NextToken] = {}
+        unknown: list[Prefix] = []
+        for prefix in dict.fromkeys(prefixes):
+            self._check(prefix)
+            answer = self._answers.get(prefix)
+            if answer is None:
+                unknown.append(prefix)
+            else:
+                known[prefix] = answer
+        before = len(self._asked)
+        self._asked.update(prefixes)
+        self.cost.nodes += len(self._asked) - before
+        try:
+            self._evaluate(sorted(unknown), known)
+        finally:
+            self.cost.seconds += time.perf_counter() - begin
+        return [known[prefix] for prefix in prefixes]
+
+    def _evaluate(self, unknown: Sequence[Prefix], known: dict[Prefix, NextToken]) -> None:
+        import torch
+
+        def keep(prefix: Prefix, logprobs: F64) -> None:
+            known[prefix] = answer = NextToken(logprobs)
+            self._answers.keep(prefix, answer)
+
+        try:
+            with torch.inference_mode():
+                if self._tree is None:
+                    self._one_by_one(unknown, keep)
+                else:
+                    self._as_tree(self._tree, unknown, keep)
+        except torch.OutOfMemoryError as error:
+            raise ModelStopped(
+                f"the device's memory is full: {str(error).splitlines()[0]}"
+            ) from error
+
+    def _as_tree(
+        self, tree: PrefixTree, unknown: Sequence[Prefix], keep: Callable[[Prefix, F64], None]
+    ) -> None:
+        for start in range(0, len(unknown), self.batch):
+            wanted = set(unknown[start : start + self.batch])
+            rows = tree.missing(sorted(wanted))
+            for first in range(0, len(rows), self.batch):
+                part = rows[first : first + self.batch]
+                places = [place for place, prefix in enumerate(part) if prefix in wanted]
+                logits = tree.forward(part, places or [0])
+                self.cost.calls += 1
+                self.cost.evaluations += len(part)
+                for place, values in zip(places, self._distributions(logits), strict=False):
+                    keep(part[place], values)
+
+    def _one_by_one(self, unknown: Sequence[Prefix], keep: Callable[[Prefix, F64], None]) -> None:
+        """Without a cache; prefixes of one length together, so that nothing is padded."""
+        by_length: dict[int, list[Prefix]] = {}
+        for prefix in unknown:
+            by_length.setdefault(len(prefix), []).append(prefix)
+        for length, same in by_length.items():
+            size = max(1, self.batch * 8 // (length + 1))
+            for start in range(0, len(same), size):
+                part = same[start : start + size]
+                logits = self._plain(part)
+                self.cost.calls += 1
+                self.cost.evaluations += len(part) * (length + (self.bos is not None))
+                for prefix, values in zip(part, self._distributions(logits), strict=True):
+                    keep(prefix, values)
+
+    def _plain(self, prefixes: Sequence[Prefix]) -> Any:
+        """[N, width] logits after prefixes of one length, each evaluated whole."""
+        import torch
+
+        first = () if self.bos is None else (self.bos,)
+        tokens = torch.tensor([[*first, *prefix] for prefix in prefixes], device=self.model.device)
+        options = {"logits_to_keep": 1} if self._keep_arguments else {}
+        return self.model(input_ids=tokens, use_cache=False, **options).logits[:, -1]
+
+    def _distributions(self, logits: Any) -> list[F64]:
+        """[N, width] logits -> N arrays [V], in float64: bounds need sums that are 1 to the last digits."""
+        import torch
+
+        if logits.device.type == "mps":  # has no float64
+            logits = logits.cpu()
+        values = torch.log_softmax(logits.double(), -1).cpu().numpy()
+        if np.isnan(values).any():
+            raise InputError(
+                "the model's logits are not numbers",
+                path=self.name,
+                remedy="compute with more digits: ?dtype=float32",
+            )
+        missing = self.tokenizer.size - self.width
+        rows = []
+        for row in values:
+            whole = np.concatenate([row, np.full(missing, -np.inf)])  # a copy of its own
+            whole.flags.writeable = False
+            rows.append(whole)
+        return rows
+
+    def _check(self, prefix: Prefix) -> None:
+        if not prefix and self.bos is None:
+            raise InputError(
+                "the model has no token that begins a text",
+                path=self.name,
+                remedy="name one after the folder (?bos=ID), or give the query a prefix",
+            )
+        if self.context is not None and len(prefix) > self.context:
+            raise LimitError(
+                "a prefix is longer than the model's context",
+                needed=f"{len(prefix):,} tokens",
+                allowed=f"{self.context:,}",
+                remedy="set max_tokens; the mass beyond it counts in the upper bound",
+            )
+
+    def _objection(self, config: Any) -> str | None:
+        """Why keys and values cannot be kept by prefix; None if they can."""
+        import torch
+
+        if not self._keep_arguments:
+            return "its forward pass takes no logits_to_keep"
+        kinds = [
+            *(getattr(config, "layer_types", None) or ()),
+            *(getattr(config, "attention_layers", None) or ()),
+        ]
+        if any(kind not in ("full_attention", "global", "attention") for kind in kinds):
+            return f"layers of {', '.join(sorted(set(kinds)))}"
+        if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+            return f"a sliding window of {config.sliding_window} tokens"
+        one, two, three = (place % self.width for place in (1, 2, 3))
+        first: list[Prefix] = [(one,)] if self.bos is None else [(), (one,)]
+        second: list[Prefix] = [(one, two), (one, two, one), (one, three), (one, three, two)]
+        tree = PrefixTree(self.model, self.bos)
+        try:
+            with torch.inference_mode():
+                tree.missing(first)
+                tree.forward(first, [0])
+                tree.missing(second)
+                logits = tree.forward(second, range(len(second)))
+                plain = torch.cat([self._plain([prefix]) for prefix in second])
+                gap = (logits.float().log_softmax(-1) - plain.float().log_softmax(-1)).abs().max()
+        except (
+            Exception
+        ) as error:  # whatever a model of any family does with a mask that it does not know
+            return f"its forward pass refuses a mask of ancestors ({type(error).__name__})"
+        allowed = _CHECK_LOGPROB.get(str(self.model.dtype).removeprefix("torch."), 0.1)
+        if not float(gap) <= allowed:
+            return "its attention does not follow a mask of ancestors"
+        return None
+
+
+def open_huggingface(place: str) -> HuggingFaceModel:
+    """Open ``FOLDER``, with options after it: ``?device=cuda&dtype=bfloat16&bos=1&batch=64&cache_mb=1024``.
+
+    Raises:
+        InputError: if an option or the folder is not understood.
+        MissingExtraError: if transformers or torch is not installed.
+    """
+    from holdfast.lm.models.naming import at_least, split_options
+
+    readers: dict[str, Callable[[str], Any]] = {
+        "device": str,
+        "dtype": str,
+        "bos": lambda text: -1 if text == "none" else at_least(0)(text),
+        "batch": at_least(1),
+        "cache_mb": at_least(0),
+    }
+    path, options = split_options(place, readers)
+    if "cache_mb" in options:
+        options["cache_bytes"] = options.pop("cache_mb") << 20
+    return HuggingFaceModel(path, **options)
+
+
+def _open(path: Path, device: str, dtype: str | None) -> Any:
+    try:
+        import torch
+        import transformers
+    except ImportError as error:
+        raise MissingExtraError(error.name or "transformers", "hf") from error
+    if not (path / "config.json").is_file():
+        raise InputError(
+            "there is no model in this folder",
+            path=path,
+            expected="config.json and model.safetensors",
+            remedy="give a local folder; nothing is fetched from a hub",
+        )
+    kind = dtype or ("float32" if device.startswith("cpu") else "auto")
+    if kind != "auto" and not isinstance(getattr(torch, kind, None), torch.dtype):
+        raise InputError("unknown dtype", found=kind, expected="float32, bfloat16, float16")
+    logging = transformers.utils.logging
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            str(path), local_files_only=True, use_safetensors=True, dtype=kind
+        )
+        return model.to(device).eval().requires_grad_(False)
+    except (OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
+        raise InputError(
+            "this model cannot be opened",
+            path=path,
+            found=str(error).strip().splitlines()[0]
+            if str(error).strip()
+            else type(error).__name__,
+            expected="a causal language model of transformers, in safetensors files",
+            remedy="save it again with save_pretrained, or check the device",
+        ) from error
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _begin(bos: int | None, tokenizer: Tokenizer, config: Any) -> int | None:
+    if bos is not None:
+        return None if bos < 0 else bos
+    if tokenizer.bos is not None:
+        return tokenizer.bos
+    told = getattr(config, "bos_token_id", None)
+    if isinstance(told, int):
+        return told
+    return _end(tokenizer, config) if config.model_type in STARTS_WITH_EOS else None
+
+
+def _end(tokenizer: Tokenizer, config: Any) -> int | None:
+    if tokenizer.eos is not None:
+        return tokenizer.eos
+    told = getattr(config, "eos_token_id", None)
+    if isinstance(told, list):  # chat models: the first ends a text
+        told = told[0] if told else None
+    return told if isinstance(told, int) else None
+
+
+def _matched(
+    tokenizer: Tokenizer, width: int, bos: int | None, config: Any, remarks: list[str]
+) -> Tokenizer:
+    """The tokenizer with an id for every logit, and with the model's BOS and EOS."""
+    eos = _end(tokenizer, config)
+    for name, token in (("bos", bos), ("eos", eos)):
+        if token is not None and not token < width:
+            raise InputError(
+                f"the {name} token has no embedding",
+                found=str(token),
+                expected=f"an id below {width:,}",
+            )
+    padding = width - tokenizer.size
+    if padding < 0:
+        remarks.append(
+            f"the tokenizer has {tokenizer.size:,} tokens, the model {width:,} logits: the last "
+            f"{-padding:,} tokens are never produced"
+        )
+    elif padding:
+        remarks.append(
+            f"the last {padding:,} logits belong to no token; they keep their probability"
+        )
+    pieces = (*tokenizer.pieces, *[None] * max(padding, 0))
+    return replace(tokenizer, pieces=pieces, bos=bos, eos=eos)
