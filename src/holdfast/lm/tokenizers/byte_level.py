@@ -9,6 +9,7 @@ import numpy as np
 
 from holdfast.errors import InputError
 from holdfast.lm.tokenizers import splitting_patterns
+from holdfast.lm.tokenizers.merging import merged, pair_table, results_tell_merges
 from holdfast.lm.tokenizers.reading import (
     find_file,
     pieces_in_order,
@@ -50,10 +51,10 @@ def read_gpt2(folder: Path, name: str) -> Tokenizer:
     merges = _read_merges(merges_file, ids, vocabulary_file)
 
     table = stand_ins()
-    merged = set(merges.merged.tolist())
+    made = set(merges.merged.tolist())
     spelled: dict[int, bytes | None] = {}
     for token, number in ids.items():
-        ordinary = token in table or number in merged
+        ordinary = token in table or number in made
         spelled[number] = bytes(table[character] for character in token) if ordinary else None
     pieces, remarks = pieces_in_order(spelled)
     bases = {table[token]: number for token, number in ids.items() if token in table}
@@ -140,7 +141,7 @@ def byte_pair_encoder(
     splitter: str,
     name: str,
 ) -> Callable[[bytes], list[int]]:
-    """The encoder of byte-level merges, run by tiktoken.
+    """The encoder of byte-level merges, run by tiktoken where its rule is the same.
 
     tiktoken knows merges by what they make, in order; so the tokens get ranks of their own here (bytes,
     then merges in order), and the ids come back through a table.
@@ -148,10 +149,12 @@ def byte_pair_encoder(
     Args:
         pieces: [V] the bytes of every id.
         bases: byte -> id of the token that stands for it.
-        merges: every merge makes a token of its own.
+        merges: the merges, the first to apply first.
         splitter: the pattern that cuts a text into words.
         name: the tokenizer's, for errors.
     """
+    if not results_tell_merges(merges):
+        return _plain_encoder(bases, merges, splitter, name)
     import tiktoken
 
     ranks = {bytes([byte]): byte for byte in range(256)}
@@ -168,12 +171,37 @@ def byte_pair_encoder(
     def encode(text: bytes) -> list[int]:
         tokens: list[int] = table[encoding.encode_ordinary(text.decode())].tolist()
         if -1 in tokens:
-            raise InputError(
-                "this text holds a byte for which the tokenizer has no token",
-                path=name,
-                found=repr(text[:60]),
-                expected="bytes that are in the vocabulary",
-            )
+            raise _no_token(text, name)
         return tokens
 
     return encode
+
+
+def _plain_encoder(
+    bases: Mapping[int, int], merges: Merges, splitter: str, name: str
+) -> Callable[[bytes], list[int]]:
+    """The same for merges that their results do not tell; slower."""
+    import regex
+
+    words = regex.compile(splitter)
+    pairs = pair_table(merges)
+
+    def encode(text: bytes) -> list[int]:
+        if not all(byte in bases for byte in text):
+            raise _no_token(text, name)
+        return [
+            token
+            for word in words.findall(text.decode())
+            for token in merged([bases[byte] for byte in word.encode()], pairs)
+        ]
+
+    return encode
+
+
+def _no_token(text: bytes, name: str) -> InputError:
+    return InputError(
+        "this text holds a byte for which the tokenizer has no token",
+        path=name,
+        found=repr(text[:60]),
+        expected="bytes that are in the vocabulary",
+    )

@@ -58,17 +58,17 @@ class Tokenizer:
     """The same ids with a space in front of every piece (and as `lead`): how a model of words is read when
     the regular expression writes a space. Set where the files do not say which is meant (ARPA)."""
     whole_words: bool = False
-    """A word, as cut by `splitter`, that is itself a token becomes that token before any merge: the rule of
-    tiktoken, and `ignore_merges` of Hugging Face. It matters for tokens that merges do not reach; cl100k has
-    none."""
+    """A word, as cut by `splitter`, that is itself a token becomes that token before any merge: the rule
+    of tiktoken, and `ignore_merges` of Hugging Face. It matters for tokens that merges do not reach; cl100k
+    has none."""
     byte_fallback: tuple[int, ...] = ()
     """[256] id of every byte's own token where characters without a token fall back to bytes
-    (SentencePiece); such a token never merges, and canonically it never spells a character that has a token.
-    Empty elsewhere."""
+    (SentencePiece); such a token never merges, and canonically it never spells a character that has a
+    token. Empty elsewhere."""
     normalizes: bool = False
-    """The encoder changes some texts before it cuts them (Unicode normal forms, lower case, spaces), so that
-    what it returns may spell another text; then there are no `merges`, and canonical encodings are told by
-    encoding again and comparing."""
+    """The encoder changes some texts before it cuts them (Unicode normal forms, lower case, spaces), so
+    that what it returns may spell another text; then there are no `merges`, and canonical encodings are
+    told by encoding again and comparing."""
     remarks: tuple[str, ...] = ()
     """What is unusual about the files and was accepted: gaps in the ids, bytes that several ids spell."""
 
