@@ -35,7 +35,7 @@ def compile_regex(pattern: str, *, ignore_case: bool = False) -> ByteDfa:
     The syntax is RE2's (https://github.com/google/re2/wiki/Syntax), and beside it ``&``, which binds looser
     than joining and tighter than ``|``, for texts that match both sides, and ``~`` for the texts that the
     atom after it does not match (of all texts; it binds tighter than a repetition). Lazy repetitions match
-    the same texts as greedy ones. ``^`` and ``$`` are the edges of the whole text, or of lines under ``(?m)``.
+    the same texts as greedy ones. ``^`` and ``$`` are the edges of the whole text, under ``(?m)`` of lines.
 
     Raises:
         InputError: if it is no such pattern; the message has the place of the character.

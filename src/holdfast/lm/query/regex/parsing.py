@@ -42,6 +42,7 @@ _NAME = re.compile(r"\(\?P?<([A-Za-z0-9_]+)>")
 _HEX = re.compile(r"x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]+)\})")
 _UNICODE = re.compile(r"([pP])(?:\{(\^?)([^}]*)\}|(.))")
 _POSIX = re.compile(r"\[:(\^?)(.*?):\]")
+_SPACE = ord(" ")
 _CONTROL = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 _NOT_LINE_END = negated(((10, 10),))
 
@@ -93,6 +94,8 @@ class Syntax:
     """The sets of characters that its `Text` nodes name by number."""
     assertions: frozenset[str]
     """Kinds of assertions that occur."""
+    names_space: bool
+    """Whether the space is named, outside of complements and negated classes."""
 
 
 def parse(pattern: str, ignore_case: bool = False) -> Syntax:
@@ -109,7 +112,7 @@ def parse(pattern: str, ignore_case: bool = False) -> Syntax:
             parser.at,
             remedy=r"write \) for the character",
         )
-    return Syntax(tree, tuple(parser.numbers), frozenset(parser.assertions))
+    return Syntax(tree, tuple(parser.numbers), frozenset(parser.assertions), parser.names_space)
 
 
 class _Parser:
@@ -124,6 +127,8 @@ class _Parser:
         self.numbers: dict[Ranges, int] = {}
         self.plain: dict[tuple[str, bool], int] = {}
         self.assertions: set[str] = set()
+        self.negations = 0  # complements around what is read
+        self.names_space = False
         if not pattern.isascii():
             for place, char in enumerate(pattern):
                 if "\ud800" <= char <= "\udfff":
@@ -150,8 +155,15 @@ class _Parser:
         """The number of a set."""
         return self.numbers.setdefault(ranges, len(self.numbers))
 
+    def note(self, low: int, high: int) -> None:
+        """Remember that a character, or a range, was named by its ends."""
+        if _SPACE in (low, high) and not self.negations:
+            self.names_space = True
+
     def character(self, char: str) -> int:
         """The number of a literal character's set."""
+        if char == " ":
+            self.note(_SPACE, _SPACE)
         key = (char, self.fold)
         number = self.plain.get(key)
         if number is None:
@@ -311,10 +323,13 @@ class _Parser:
                     expected="a character, a class or a group after ~",
                     remedy=r"write \~ for the character",
                 )
-            quoted = self.quotation() if pattern.startswith("\\Q", self.at) else None
-            if quoted is not None:
-                return Complement(Text(tuple(quoted)))
-            return Complement(self.operand(depth + 1))
+            self.negations += 1
+            if pattern.startswith("\\Q", self.at):
+                part: Node = Text(tuple(self.quotation()))
+            else:
+                part = self.operand(depth + 1)
+            self.negations -= 1
+            return Complement(part)
         return Text((self.character(char),))  # a brace that begins no repetition
 
     def operand(self, depth: int) -> Node:
@@ -386,6 +401,7 @@ class _Parser:
         named = self.named_class()
         if named is None:
             code = self.code_point()
+            self.note(code, code)
             named = self.folded(((code, code),))
         return Text((self.number(named),))
 
@@ -520,6 +536,8 @@ class _Parser:
                         found=pattern[place : self.at],
                         remedy=r"write \- for the character",
                     )
+            if not outside:
+                self.note(low, high)
             pairs += self.folded(normalised([(low, high)]))
         self.at += 1
         ranges = normalised(pairs)

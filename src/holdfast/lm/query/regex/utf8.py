@@ -1,8 +1,8 @@
-"""Characters as UTF-8 bytes: from an automaton over symbols to one over bytes, and back.
+"""Characters as UTF-8 bytes: from an automaton over symbols to one over bytes.
 
 A text's characters follow one another, so states between characters and states within one never match the
-same texts. The bytes of a minimal automaton over characters are therefore minimal too, once equal remainders
-of characters are merged; this is done from the last byte to the first, over all states at once.
+same texts. The bytes of a minimal automaton over characters are therefore minimal too, once equal rests of
+characters are merged; this is done from the last byte to the first, over all states at once.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from holdfast.lm.query.regex.canonical_form import canonical
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.subsets import CharacterDfa, check_room
 
-# Code points of two, three and four bytes, and the lead byte to which what is left of them is added.
-_LENGTHS = ((0x80, 0x7FF, 0xC0), (0x800, 0xFFFF, 0xE0), (0x10000, 0x10FFFF, 0xF0))
+LENGTHS = ((0x80, 0x7FF, 0xC0), (0x800, 0xFFFF, 0xE0), (0x10000, 0x10FFFF, 0xF0))
+"""Code points of two, three and four bytes, and the lead byte to which their first bits are added."""
 
 Nodes = dict[tuple[tuple[int, int, int], ...], int]
 """Distinct tables of a continuation byte's six bits -> their numbers; values are nodes a level below."""
@@ -62,7 +62,7 @@ def encoded(characters: CharacterDfa, runs: Runs) -> ByteDfa:
         return canonical(classes, first, characters.final)
 
     levels: tuple[Nodes, Nodes, Nodes] = ({}, {}, {})
-    leads = [_lifted(live, *bounds, levels[: size + 1]) for size, bounds in enumerate(_LENGTHS)]
+    leads = [_lifted(live, *bounds, levels[: size + 1]) for size, bounds in enumerate(LENGTHS)]
     edges = sorted(
         {
             edge
