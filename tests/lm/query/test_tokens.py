@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+import regex
 import toy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import LimitError
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
+from holdfast.lm.query.regex.language import compile_regex
 from holdfast.lm.query.tokens import spelling
 from holdfast.lm.query.tokens.lexicon import LONGEST_PIECE, Lexicon
 from holdfast.lm.query.tokens.spelling import SpellingAutomaton, absorbing, index
@@ -80,6 +82,19 @@ def listed(automaton: TokenIndex | SpellingAutomaton, state: int) -> dict[int, i
     assert tokens.dtype == follows.dtype == np.int32
     assert (np.diff(tokens) > 0).all()
     return dict(zip(tokens.tolist(), follows.tolist(), strict=True))
+
+
+def accepted(automaton: SpellingAutomaton, longest: int) -> set[tuple[int, ...]]:
+    """The token sequences up to a length."""
+    found: set[tuple[int, ...]] = set()
+    waiting: list[tuple[tuple[int, ...], int]] = [((), automaton.start)]
+    while waiting:
+        tokens, state = waiting.pop()
+        if automaton.is_final(state):
+            found.add(tokens)
+        if len(tokens) < longest:
+            waiting += [((*tokens, t), end) for t, end in listed(automaton, state).items()]
+    return found
 
 
 def bits(mask: np.ndarray) -> list[int]:
@@ -161,15 +176,37 @@ def test_sequences_of_tokens_are_those_whose_text_is_accepted() -> None:
         tokens
         for tokens, _ in toy.spellings(dfa.accepts, 6, lambda text: dfa.step(0, text) != DEAD)
     }
-    found, waiting = set(), [((), automaton.start)]
-    while waiting:
-        tokens, state = waiting.pop()
-        if automaton.is_final(state):
-            found.add(tokens)
-        if len(tokens) < 6:
-            waiting += [((*tokens, t), end) for t, end in listed(automaton, state).items()]
+    found = accepted(automaton, 6)
     assert found == expected
     assert len(found) > 1000
+
+
+patterns = st.recursive(
+    st.sampled_from(["a", "b", "c", "12", "[ab1]", "(é)", "x", "-", " ", "ab"]),
+    lambda inner: (
+        st.builds("{}{}".format, inner, inner)
+        | st.builds("({}|{})".format, inner, inner)
+        | st.builds("({}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{0,3}"]))
+    ),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=60)
+@given(patterns)
+def test_random_regular_expressions(pattern: str) -> None:
+    """Token sequences up to length 4, against the `regex` library, which also tells what may go on."""
+    oracle = regex.compile(pattern.encode())
+    expected = {
+        tokens
+        for tokens, _ in toy.spellings(
+            lambda text: oracle.fullmatch(text) is not None,
+            4,
+            lambda text: oracle.fullmatch(text, partial=True) is not None,
+        )
+    }
+    automaton = SpellingAutomaton(compile_regex(pattern), Lexicon.of(toy.TOKENIZER))
+    assert accepted(automaton, 4) == expected
 
 
 def test_absorbing_acceptance_is_not_unfolded() -> None:
