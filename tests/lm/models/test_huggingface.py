@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import cache
 from itertools import product
@@ -13,6 +14,7 @@ import pytest
 
 from holdfast.errors import InputError, LimitError
 from holdfast.lm.models.huggingface import HuggingFaceModel, open_huggingface
+from holdfast.lm.models.loading import load
 from holdfast.lm.models.protocol import Prefix
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
@@ -242,3 +244,26 @@ def test_half_precision_still_sums_to_one(folders: Any) -> None:
     assert model.remarks == ()
     for answer in model.logprobs(PREFIXES):
         assert abs(np.exp(answer.logprobs).sum() - 1) < 1e-14
+
+
+def test_a_folder_with_its_tokenizer(folders: Any, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, pre_tokenizers
+
+    characters = ["<|endoftext|>", *map(chr, range(97, 97 + SIZE - 2)), "ab"]
+    vocabulary = {piece: token for token, piece in enumerate(characters)}
+    library = Library(models.BPE(vocab=vocabulary, merges=[("a", "b")]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens(["<|endoftext|>"])
+    folder = tmp_path / "model"
+    shutil.copytree(folders("gpt2"), folder)
+    library.save(str(folder / "tokenizer.json"))
+    model = load(f"hf:{folder}?batch=8&dtype=float32&cache_mb=1")
+    assert isinstance(model, HuggingFaceModel)
+    assert (model.tokenizer.bos, model.tokenizer.eos, model.batch) == (0, 0, 8)
+    assert model.tokenizer.encode(b"cab") == [3, SIZE - 1]
+    assert model.tokenizer.spell([3, SIZE - 1]) == b"cab"
+    np.testing.assert_allclose(
+        model.logprobs([(3,)])[0].logprobs, plain(folders("gpt2"), (3,)), atol=1e-5
+    )

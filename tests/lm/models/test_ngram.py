@@ -281,6 +281,6 @@ def test_names(tmp_path: Path) -> None:
     assert load(f"ngram:{path}?pieces").tokenizer.spaced is None
     with pytest.raises(InputError, match="unknown option"):
         load(f"ngram:{path}?wrods")
-    for name in ("ngram:", "arpa", "xyz:model"):
+    for name in ("ngram:", "arpa", "xyz:model", "hf:/no/such/folder"):
         with pytest.raises(InputError, match="model"):
             load(name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from holdfast.lm.models.protocol import Cost, LanguageModel, ModelStopped, NextToken, Prefix
-from holdfast.lm.tokenizers.tokenizer import Tokenizer
+from holdfast.lm.models.protocol import LanguageModel, ModelStopped, NextToken, Prefix
 
 BUDGET_BYTES = 64 << 20
 _ENTRY_BYTES = 400  # a key, an answer and their places, beside the numbers
@@ -53,22 +52,11 @@ class Cached:
     def __init__(self, model: LanguageModel, budget_bytes: int = BUDGET_BYTES) -> None:
         self.model = model
         self.name = model.name
+        self.tokenizer = model.tokenizer
+        self.context: int | None = model.context
+        self.cost = model.cost
+        self.remarks: tuple[str, ...] = tuple(getattr(model, "remarks", ()))
         self.answers = Answers(budget_bytes)
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Of the model behind it."""
-        return self.model.tokenizer
-
-    @property
-    def context(self) -> int | None:
-        """Of the model behind it."""
-        return self.model.context
-
-    @property
-    def cost(self) -> Cost:
-        """Of the model behind it."""
-        return self.model.cost
 
     def logprobs(self, prefixes: Sequence[Prefix]) -> list[NextToken]:
         """The distribution after each prefix; only those not known are asked, each once.

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from holdfast.errors import InputError
+from holdfast.lm.models.caching import Cached
 from holdfast.lm.models.protocol import LanguageModel
 
-_FORMS = "ngram:FILE.arpa"
+_FORMS = "ngram:FILE.arpa, hf:FOLDER, gguf:FILE.gguf, openai:URL#MODEL"
 
 
 def load(name: str) -> LanguageModel:
     """Open a model.
 
     Args:
-        name: ``ngram:FILE`` (ARPA; ``?words``, ``?pieces``, ``?normalise``).
+        name: ``ngram:FILE`` (ARPA; ``?words``, ``?pieces``, ``?normalise``), ``hf:FOLDER`` (``?device=``,
+            ``?dtype=``, ``?bos=``, ``?batch=``, ``?cache_mb=``), ``gguf:FILE`` (llama.cpp), or
+            ``openai:URL#MODEL`` (a server that speaks OpenAI's protocol and tells log-probabilities).
+            Answers of the last two are remembered (`Cached`); the others do that themselves.
 
     Raises:
         InputError: if the name or what it points to is not understood.
+        MissingExtraError: if the library behind it is not installed.
     """
     kind, colon, place = name.partition(":")
     if not colon or not place:
@@ -25,4 +30,16 @@ def load(name: str) -> LanguageModel:
         from holdfast.lm.models.ngram import open_ngram
 
         return open_ngram(place)
+    if kind == "hf":
+        from holdfast.lm.models.huggingface import open_huggingface
+
+        return open_huggingface(place)
+    if kind == "gguf":
+        from holdfast.lm.models.llama_cpp import open_gguf
+
+        return Cached(open_gguf(name))
+    if kind == "openai":
+        from holdfast.lm.models.endpoint import open_endpoint
+
+        return Cached(open_endpoint(name))
     raise InputError("unknown kind of model", found=kind, expected=_FORMS)
