@@ -6,20 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
-from holdfast.errors import InputError
-from holdfast.lm.query.regex.characters import (
-    EVERYTHING,
-    LAST,
-    PERL,
-    POSIX,
-    Ranges,
-    folded_with,
-    negated,
-    normalised,
-    unicode_class,
-)
+from holdfast.lm.query.regex.character_reader import CharacterReader
+from holdfast.lm.query.regex.characters import EVERYTHING, Ranges, negated
 from holdfast.lm.query.regex.syntax import (
-    EMPTY,
     Assertion,
     Choice,
     Complement,
@@ -39,14 +28,9 @@ _PLAIN = re.compile(r"[^\\.\[()*+?{|&~^$]+")
 _BRACES = re.compile(r"\{([0-9]+)(,([0-9]*))?\}")
 _FLAGS = re.compile(r"\(\?([imsU]*)(-[imsU]+)?([:)])")
 _NAME = re.compile(r"\(\?P?<([A-Za-z0-9_]+)>")
-_HEX = re.compile(r"x(?:([0-9A-Fa-f]{2})|\{([0-9A-Fa-f]+)\})")
-_UNICODE = re.compile(r"([pP])(?:\{(\^?)([^}]*)\}|(.))")
-_POSIX = re.compile(r"\[:(\^?)(.*?):\]")
-_SPACE = ord(" ")
-_CONTROL = {"a": 7, "f": 12, "t": 9, "n": 10, "r": 13, "v": 11}
 _NOT_LINE_END = negated(((10, 10),))
 
-# What other dialects have and this one has not: how it begins, what it is, what to do instead.
+# What other dialects have and this one has not: how it begins, what it is, and what to do instead.
 _FOREIGN_GROUPS = (
     ("(?=", "look-ahead", "use `&` for what must match as well"),
     ("(?!", "negative look-ahead", "use `&~(...)` for what must not match"),
@@ -68,21 +52,6 @@ _FOREIGN_GROUPS = (
     ("(?|", "a branch reset", "use (?:...)"),
     ("(?R", "recursion", "write the pattern out to the depth that is needed"),
 )
-_FOREIGN_ESCAPES = {
-    "C": ("a single byte", "use . for one character"),
-    "Z": ("an end of text before a line end", r"use \z, or \n?\z"),
-    "G": ("the end of the last match", "leave it out"),
-    "K": ("a reset of the match", "give what stands before as the prefix"),
-    "R": ("any line end", r"use (?:\r\n|\n|\r)"),
-    "X": ("a grapheme", r"use \P{M}\p{M}*"),
-    "k": ("a back-reference", "list what it can be; no automaton remembers what a group matched"),
-    "g": ("a back-reference", "list what it can be; no automaton remembers what a group matched"),
-    "h": ("a horizontal space", r"use [\t\p{Zs}]"),
-    "u": ("a code point", r"use \x{...}"),
-    "U": ("a code point", r"use \x{...}"),
-    "N": ("a named character", r"use \x{...}"),
-    "E": (r"the end of \Q", r"write \Q before it"),
-}
 
 
 @dataclass(frozen=True)
@@ -115,61 +84,16 @@ def parse(pattern: str, ignore_case: bool = False) -> Syntax:
     return Syntax(tree, tuple(parser.numbers), frozenset(parser.assertions), parser.names_space)
 
 
-class _Parser:
-    """Reads a pattern from the left; one method for each level of its grammar."""
+class _Parser(CharacterReader):
+    """One method for each level of the grammar."""
 
     def __init__(self, pattern: str, ignore_case: bool) -> None:
-        self.pattern = pattern
-        self.at = 0
-        self.fold = ignore_case
+        super().__init__(pattern, ignore_case)
         self.lines = False
+        """Whether ^ and $ are the edges of lines."""
         self.dot_all = False
-        self.numbers: dict[Ranges, int] = {}
-        self.plain: dict[tuple[str, bool], int] = {}
+        """Whether . takes line ends."""
         self.assertions: set[str] = set()
-        self.negations = 0  # complements around what is read
-        self.names_space = False
-        if not pattern.isascii():
-            for place, char in enumerate(pattern):
-                if "\ud800" <= char <= "\udfff":
-                    self.refuse(
-                        "a surrogate is no character of a text", place, remedy="leave it out"
-                    )
-
-    def refuse(
-        self, problem: str, at: int, *, found: str | None = None, expected: str | None = None,
-        remedy: str | None = None,
-    ) -> NoReturn:  # fmt: skip
-        """Say what is wrong, and at which character of the pattern."""
-        if found is None:
-            found = self.pattern[at : at + 12]
-        raise InputError(
-            f"regular expression: {problem}",
-            place=f"character {at + 1}",
-            found=found.encode(errors="backslashreplace").decode() or "the end of the pattern",
-            expected=expected,
-            remedy=remedy,
-        )
-
-    def number(self, ranges: Ranges) -> int:
-        """The number of a set."""
-        return self.numbers.setdefault(ranges, len(self.numbers))
-
-    def note(self, low: int, high: int) -> None:
-        """Remember that a character, or a range, was named by its ends."""
-        if _SPACE in (low, high) and not self.negations:
-            self.names_space = True
-
-    def character(self, char: str) -> int:
-        """The number of a literal character's set."""
-        if char == " ":
-            self.note(_SPACE, _SPACE)
-        key = (char, self.fold)
-        number = self.plain.get(key)
-        if number is None:
-            ranges: Ranges = ((ord(char), ord(char)),)
-            number = self.plain[key] = self.number(folded_with(ranges) if self.fold else ranges)
-        return number
 
     def choice(self, depth: int) -> Node:
         """Branches between ``|``, each of sequences between ``&``; up to a parenthesis or the end."""
@@ -404,153 +328,3 @@ class _Parser:
             self.note(code, code)
             named = self.folded(((code, code),))
         return Text((self.number(named),))
-
-    def folded(self, ranges: Ranges) -> Ranges:
-        return folded_with(ranges) if self.fold else ranges
-
-    def named_class(self) -> Ranges | None:
-        r"""A class such as ``\d`` or ``\p{Greek}``, if one stands here."""
-        pattern, start = self.pattern, self.at
-        letter = pattern[start + 1 : start + 2]
-        if letter and letter in "dswDSW":
-            self.at += 2
-            ranges = self.folded(PERL[letter.lower()])
-            return ranges if letter.islower() else negated(ranges)
-        if letter not in ("p", "P"):
-            return None
-        match = _UNICODE.match(pattern, start + 1)
-        found = None
-        if match:
-            name = match.group(3) if match.group(4) is None else match.group(4)
-            found = unicode_class(name)
-        if match is None or found is None:
-            self.refuse(
-                "an unknown class of characters",
-                start,
-                found=match.group() if match else None,
-                expected="a general category or a script of Unicode, as in \\pL, \\p{Lu} or \\p{Greek}",
-            )
-        self.at = match.end()
-        found = self.folded(found)
-        outside = (match.group(1) == "P") != bool(match.group(2))
-        return negated(found) if outside else found
-
-    def code_point(self) -> int:
-        """The character that an escape names."""
-        pattern, start = self.pattern, self.at
-        letter = pattern[start + 1 : start + 2]
-        if not letter:
-            self.refuse(
-                "the pattern ends in a backslash",
-                start,
-                expected="a character after it",
-                remedy=r"write \\ for the character",
-            )
-        if letter in _CONTROL:
-            self.at += 2
-            return _CONTROL[letter]
-        if letter == "x":
-            match = _HEX.match(pattern, start + 1)
-            if not match or int(match.group(1) or match.group(2), 16) > LAST:
-                self.refuse(
-                    "no code point",
-                    start,
-                    found=match and "\\" + match.group(),
-                    expected="two hexadecimal digits, or {...} up to 10FFFF",
-                )
-            self.at = match.end()
-            return int(match.group(1) or match.group(2), 16)
-        if letter in "01234567":
-            digits = re.compile("[0-7]{1,3}").match(pattern, start + 1)
-            assert digits is not None
-            if letter != "0" and len(digits.group()) == 1:
-                self.foreign(start, "a back-reference", _FOREIGN_ESCAPES["k"][1])
-            self.at = digits.end()
-            return int(digits.group(), 8)
-        if letter in "89":
-            self.foreign(start, "a back-reference", _FOREIGN_ESCAPES["k"][1])
-        if letter.isascii() and not letter.isalnum():
-            self.at += 2
-            return ord(letter)
-        if letter in _FOREIGN_ESCAPES:
-            self.foreign(start, *_FOREIGN_ESCAPES[letter])
-        return self.refuse(
-            "an unknown escape",
-            start,
-            found=pattern[start : start + 2],
-            expected="an escape of RE2",
-            remedy="leave the backslash out for the character itself",
-        )
-
-    def foreign(self, start: int, what: str, remedy: str) -> NoReturn:
-        """An escape of another dialect."""
-        found = self.pattern[start : start + 2]
-        self.refuse(f"{what} is not regular syntax", start, found=found, remedy=remedy)
-
-    def bracket(self) -> Ranges:
-        """A class in brackets."""
-        pattern, start = self.pattern, self.at
-        self.at += 1
-        outside = pattern.startswith("^", self.at)
-        self.at += outside
-        pairs: list[tuple[int, int]] = []
-        first = True
-        while first or not pattern.startswith("]", self.at):
-            if self.at >= len(pattern):
-                self.refuse(
-                    "a class is not closed",
-                    start,
-                    expected="a closing bracket",
-                    remedy=r"write \[ for the character",
-                )
-            first = False
-            posix = _POSIX.match(pattern, self.at)
-            if posix:
-                if posix.group(2) not in POSIX:
-                    self.refuse(
-                        "an unknown class of characters",
-                        self.at,
-                        found=posix.group(),
-                        expected=", ".join(POSIX),
-                    )
-                ranges = self.folded(POSIX[posix.group(2)])
-                pairs += negated(ranges) if posix.group(1) else ranges
-                self.at = posix.end()
-                continue
-            named = self.named_class() if pattern[self.at] == "\\" else None
-            if named is not None:
-                pairs += named
-                continue
-            place = self.at
-            low = high = self.member()
-            if pattern.startswith("-", self.at) and pattern[self.at + 1 : self.at + 2] not in (
-                "]",
-                "",
-            ):
-                self.at += 1
-                high = self.member()
-                if high < low:
-                    self.refuse(
-                        "a range ends before it begins",
-                        place,
-                        found=pattern[place : self.at],
-                        remedy=r"write \- for the character",
-                    )
-            if not outside:
-                self.note(low, high)
-            pairs += self.folded(normalised([(low, high)]))
-        self.at += 1
-        ranges = normalised(pairs)
-        return negated(ranges) if outside else ranges
-
-    def member(self) -> int:
-        """One character of a class."""
-        if self.at >= len(self.pattern):
-            return 0  # the caller finds the class unclosed
-        if self.pattern[self.at] == "\\":
-            return self.code_point()
-        self.at += 1
-        return ord(self.pattern[self.at - 1])
-
-
-__all__ = ["DEEPEST_NESTING", "EMPTY", "LONGEST_REPETITION", "Syntax", "parse"]

@@ -29,7 +29,7 @@ class CharacterDfa:
 
     def minimal(self) -> CharacterDfa:
         """The smallest automaton of the same language, its states numbered breadth-first."""
-        return CharacterDfa(*kernels.minimal(self.table, self.final))
+        return CharacterDfa(*kernels.minimal(self.table, self.final, False))
 
     def complement(self) -> CharacterDfa:
         """The texts that this one does not accept."""

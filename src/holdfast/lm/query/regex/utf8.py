@@ -59,7 +59,7 @@ def encoded(characters: CharacterDfa, runs: Runs) -> ByteDfa:
     first = np.full((states, symbols + 1), DEAD, np.int32)
     first[:, :symbols] = characters.table[:, kept]
     if not live or live[-1][1] < 128:
-        return canonical(classes, first, characters.final)
+        return canonical(classes, first, characters.final, parted=True)
 
     levels: tuple[Nodes, Nodes, Nodes] = ({}, {}, {})
     leads = [_lifted(live, *bounds, levels[: size + 1]) for size, bounds in enumerate(LENGTHS)]
@@ -109,7 +109,7 @@ def encoded(characters: CharacterDfa, runs: Runs) -> ByteDfa:
     table[:states, start + len(edges) + 1 :] = np.hstack(leading)
     final = np.zeros(total, np.bool_)
     final[:states] = characters.final
-    return canonical(classes, table, final)
+    return canonical(classes, table, final, parted=True)
 
 
 def _lifted(runs: Runs, low: int, high: int, lead: int, levels: tuple[Nodes, ...]) -> Runs:
