@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import textwrap
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -136,7 +137,7 @@ class Requests:
         try:
             told = json.loads(response.content)
         except ValueError:
-            told = response.text[:300]
+            told = response.text
         while isinstance(told, dict) and isinstance(told.get("error"), dict | str):
             told = told["error"]
         if isinstance(told, dict):
@@ -145,7 +146,9 @@ class Requests:
         else:
             message, code = told, ""
         text = message if isinstance(message, str) else json.dumps(message)
-        return text.replace(self._key, "***") if self._key else text, code
+        if self._key:
+            text = text.replace(self._key, "***")
+        return textwrap.shorten(text, 300), code
 
 
 def _retry_after(value: str | None) -> float | None:
