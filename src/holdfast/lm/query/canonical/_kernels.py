@@ -206,3 +206,142 @@ def merging(
         consumed = np.int64(key[inner])
         highest = np.int64(top_right[inner])
         inner = right[inner]
+
+
+@compiled
+def product(
+    classes: Any,
+    following: Any,
+    final: Any,
+    other_classes: Any,
+    other: Any,
+    mark: Any,
+    other_final: Any,
+) -> Any:
+    """The pairs of states that an automaton and a marked language come to together.
+
+    Given:
+        classes i64[C], other_classes i64[C]: for each common class of bytes, its class in either automaton.
+        following i32[n, ...], final bool[n]: the automaton; marks leave it where it is.
+        other i32[m, ...], mark i32[m], other_final bool[m]: the marked language.
+
+    Returns:
+        left, right i32[P]: the states of a pair, the start first. table i32[P, C + 1]: the pair after a
+        byte and, in the last column, after a mark; -1 if none is alive. alive bool[P]: whether
+        acceptance can be reached.
+    """
+    columns = len(classes)
+    room = 256
+    left, right = np.zeros(room, np.int32), np.zeros(room, np.int32)
+    table = np.full((room, columns + 1), -1, np.int32)
+    slots = np.full(4 * room, -1, np.int64)
+    size = 1
+    slots[_slot(0, 0, len(slots))] = 0
+    done = 0
+    while done < size:
+        for column in range(columns + 1):
+            if column < columns:
+                to = following[left[done], classes[column]]
+                other_to = other[right[done], other_classes[column]]
+            else:
+                to = left[done]
+                other_to = mark[right[done]]
+            if to < 0 or other_to < 0:
+                continue
+            slot = _slot(to, other_to, len(slots))
+            while slots[slot] >= 0 and (left[slots[slot]] != to or right[slots[slot]] != other_to):
+                slot = (slot + 1) % len(slots)
+            if slots[slot] < 0:
+                if size == room:
+                    room *= 2
+                    more = np.zeros(room, np.int32)
+                    more[:size] = left
+                    left = more
+                    more = np.zeros(room, np.int32)
+                    more[:size] = right
+                    right = more
+                    rows = np.full((room, columns + 1), -1, np.int32)
+                    rows[:size] = table
+                    table = rows
+                    slots = np.full(4 * room, -1, np.int64)
+                    for pair in range(size):
+                        slot = _slot(left[pair], right[pair], len(slots))
+                        while slots[slot] >= 0:
+                            slot = (slot + 1) % len(slots)
+                        slots[slot] = pair
+                    slot = _slot(to, other_to, len(slots))
+                    while slots[slot] >= 0:
+                        slot = (slot + 1) % len(slots)
+                left[size], right[size] = to, other_to
+                slots[slot] = size
+                size += 1
+            table[done, column] = slots[slot]
+        done += 1
+    # Backwards from acceptance, along arcs sorted by where they lead.
+    begins = np.zeros(size + 1, np.int64)
+    for pair in range(size):
+        for column in range(columns + 1):
+            if table[pair, column] >= 0:
+                begins[table[pair, column] + 1] += 1
+    for pair in range(size):
+        begins[pair + 1] += begins[pair]
+    sources = np.empty(begins[size], np.int32)
+    fill = begins[:-1].copy()
+    for pair in range(size):
+        for column in range(columns + 1):
+            to = table[pair, column]
+            if to >= 0:
+                sources[fill[to]] = pair
+                fill[to] += 1
+    alive = np.zeros(size, np.bool_)
+    waiting = np.empty(size, np.int32)
+    depth = 0
+    for pair in range(size):
+        if final[left[pair]] and other_final[right[pair]]:
+            alive[pair] = True
+            waiting[depth] = pair
+            depth += 1
+    while depth:
+        depth -= 1
+        pair = waiting[depth]
+        for k in range(begins[pair], begins[pair + 1]):
+            if not alive[sources[k]]:
+                alive[sources[k]] = True
+                waiting[depth] = sources[k]
+                depth += 1
+    for pair in range(size):
+        for column in range(columns + 1):
+            if table[pair, column] >= 0 and not alive[table[pair, column]]:
+                table[pair, column] = -1
+    return left[:size].copy(), right[:size].copy(), table[:size].copy(), alive
+
+
+@compiled
+def _slot(left: Any, right: Any, size: Any) -> Any:
+    mixed = np.uint64(left) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(right)
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+    return np.int64((mixed ^ (mixed >> np.uint64(32))) % np.uint64(size))
+
+
+@compiled
+def number_keys(keys: Any, slots: Any, kept: Any, count: Any, numbers: Any) -> Any:
+    """Number every key, one met before as before; returns how many are numbered then.
+
+    Given:
+        keys i64[K].
+        slots i64[power of two, above 2 * (count + K)]: a table of numbers, -1 where free.
+        kept i64[count + K or more]: the keys by number; `count` of them are known.
+
+    Filled:
+        numbers i32[K].
+    """
+    for k in range(len(keys)):
+        slot = _slot(keys[k] >> 20, keys[k] & 0xFFFFF, len(slots))
+        while slots[slot] >= 0 and kept[slots[slot]] != keys[k]:
+            slot = (slot + 1) % len(slots)
+        if slots[slot] < 0:
+            slots[slot] = count
+            kept[count] = keys[k]
+            count += 1
+        numbers[k] = slots[slot]
+    return count
