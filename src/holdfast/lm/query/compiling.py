@@ -13,7 +13,7 @@ from holdfast.lm.query.canonical.automaton import canonical_automaton
 from holdfast.lm.query.queries import Encodings, Query
 from holdfast.lm.query.regex import operations as languages
 from holdfast.lm.query.regex.dfa import ByteDfa
-from holdfast.lm.query.regex.language import compile_regex, writes_a_space
+from holdfast.lm.query.regex.language import compile_regex
 from holdfast.lm.query.results import readable
 from holdfast.lm.query.tokens.automaton import I32, TokenAutomaton
 from holdfast.lm.query.tokens.lexicon import Lexicon
@@ -76,7 +76,7 @@ def compile_query(query: Query, tokenizer: Tokenizer, purpose: Purpose = "event"
             many strings, or no token sequence spells a text.
     """
     _check(query)
-    if tokenizer.spaced is not None and writes_a_space(query.regex):
+    if tokenizer.spaced is not None and languages.writes_a_space(query.regex):
         tokenizer = tokenizer.spaced
     rests = list(_after_prefixes(query))
     wholes = [languages.concatenated(languages.literal(text), rest) for text, rest in rests]
