@@ -22,6 +22,7 @@ from holdfast.lm.models.protocol import F64, LanguageModel, NextToken
 from holdfast.lm.query.compiling import CompiledQuery, Prompt
 from holdfast.lm.query.decoding import Rule, decode
 from holdfast.lm.query.queries import Event
+from holdfast.lm.query.results import readable
 from holdfast.lm.query.tokens.automaton import TokenAutomaton
 
 MOST_ARCS = 5_000_000
@@ -106,6 +107,27 @@ def exact_distances(model: LanguageModel, compiled: CompiledQuery) -> tuple[Exac
     return tuple(_of_prompt(model, compiled, prompt) for prompt in compiled.prompts)
 
 
+def exact_log_given(model: LanguageModel, compiled: CompiledQuery, prompt: Prompt) -> float:
+    """Log of the probability that what a model of finitely many contexts writes starts with what is given.
+
+    Raises:
+        InputError: if it is 0.
+        LimitError: as `exact_mass`.
+    """
+    if prompt.given_automaton is None:
+        return 0.0
+    # By the model's own distribution: the rule of decoding starts after what is given.
+    given = _Product(model, compiled, prompt, prompt.given_automaton, "prefix", decoded=False)
+    log_given = _log_onward(given.lattice)[1]
+    if log_given == -math.inf:
+        raise InputError(
+            "the model gives the prefix probability 0",
+            place=f"prefix {readable(prompt.text)!r}",
+            remedy="nothing can be said of what follows it: leave the prefix out, or choose another",
+        )
+    return log_given
+
+
 def _of_prompt(model: LanguageModel, compiled: CompiledQuery, prompt: Prompt) -> ExactDistances:
     if prompt.accepts is not None:
         raise InputError(
@@ -113,17 +135,7 @@ def _of_prompt(model: LanguageModel, compiled: CompiledQuery, prompt: Prompt) ->
             found=f"{compiled.tokenizer.name}, whose canonical encodings are told by encoding again",
             remedy="ask for all encodings, or bound the mass by search",
         )
-    log_given = 0.0
-    if prompt.given_automaton is not None and prompt.automaton.start >= 0:
-        # A model's own distribution: the rule of decoding starts after what is given.
-        given = _Product(model, compiled, prompt, prompt.given_automaton, "prefix", decoded=False)
-        log_given = _log_onward(given.lattice)[1]
-        if log_given == -math.inf:
-            raise InputError(
-                "the model gives the prefix probability 0",
-                place=f"prefix {prompt.text.decode(errors='backslashreplace')!r}",
-                remedy="nothing can be said of what follows it: leave the prefix out, or choose another",
-            )
+    log_given = exact_log_given(model, compiled, prompt) if prompt.automaton.start >= 0 else 0.0
     event = compiled.query.event
     lattice = _Product(model, compiled, prompt, prompt.automaton, event, decoded=True).lattice
     return ExactDistances(lattice, _log_onward(lattice)[0], log_given, prompt.share)

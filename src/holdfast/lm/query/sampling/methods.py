@@ -173,7 +173,7 @@ def _step_by_step(
     shares = np.array([prompt.share for prompt in compiled.prompts])
     prompts = rng.choice(len(shares), n, p=shares / shares.sum())
     islands = islands_of(n) if resampled else np.arange(n)
-    log_given, notes = log_given_of(model, compiled)
+    log_given, notes = log_given_of(model, compiled, batch)
     crowd, stopped = Crowd.at_prompts(walk, prompts, log_given), None
     try:
         while crowd.is_open().any():
