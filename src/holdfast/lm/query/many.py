@@ -1,0 +1,210 @@
+"""Many queries of many models: each pair a task of its own, its answer kept in a file once it is there.
+
+The file holds a JSON object a line: ``name``, ``model``, ``ask``, ``options`` and ``query`` (where it
+departs from the defaults) say what was asked; ``answer`` is the result, or ``error`` what went wrong. A
+pair that is in the file with an answer is not asked again. One that failed is, and one whose query, options
+or model changed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.errors import HoldfastError, InputError
+from holdfast.fanout import fan_out
+from holdfast.lm.models.protocol import LanguageModel
+from holdfast.lm.query.queries import Query
+from holdfast.progress import track
+
+Ask = Literal["mass", "search", "count"]
+OPTIONS: Mapping[Ask, frozenset[str]] = {
+    "mass": frozenset({"tol", "batch", "budget"}),
+    "search": frozenset({"n", "batch", "budget"}),
+    "count": frozenset({"longest"}),
+}
+"""What may be set for each question."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One query of one model."""
+
+    name: str
+    """Of the query."""
+    model: str
+    """As `load` takes it."""
+    query: Query
+    ask: Ask
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of it: what a record says of the question."""
+        changed = {
+            one.name: getattr(self.query, one.name)
+            for one in fields(Query)
+            if one.name == "regex" or getattr(self.query, one.name) != one.default
+        }
+        return {
+            "name": self.name,
+            "model": self.model,
+            "ask": self.ask,
+            "options": dict(self.options),
+            "query": changed,
+        }
+
+
+def ask_many(
+    models: Sequence[str],
+    queries: Mapping[str, Query],
+    ask: Ask = "mass",
+    options: Mapping[str, Any] | None = None,
+    *,
+    processes: int | None = None,
+    ray: str | None = None,
+    out: Path | None = None,
+) -> list[dict[str, Any]]:
+    """Ask every query of every model.
+
+    Args:
+        models: names of models, as `load` takes them.
+        queries: queries by name.
+        ask: what is asked of each: its mass, its most probable texts, or how many texts it has.
+        options: of the question: see `OPTIONS`.
+        processes: of this machine; None: one for each processor. Each loads the models that it is given.
+        ray: the address of a Ray cluster in place of processes, where the models have the same names.
+        out: file of records that is written as answers arrive; what it holds already is not asked again.
+
+    Returns:
+        A record for each pair: models in the order given, and for each the queries. A pair that failed has
+        ``error`` in place of ``answer``; the others are asked all the same. Only ``evaluations`` may depend
+        on processes: a model that is asked twice remembers.
+
+    Raises:
+        InputError: if an option is not known, or `out` holds something else.
+        MissingExtraError: if Ray is asked for and not installed.
+    """
+    options = options or {}
+    for option in options:
+        if option not in OPTIONS[ask]:
+            raise InputError(
+                f"an option that {ask} does not have",
+                found=option,
+                expected=", ".join(sorted(OPTIONS[ask])),
+            )
+    pairs = [
+        Pair(name, model, query, ask, options)
+        for model in models
+        for name, query in queries.items()
+    ]
+    known = _kept(out) if out is not None else {}
+    missing = [pair for pair in pairs if _key(pair.to_dict()) not in known]
+    with track(f"asking {len(models)} models", len(missing), "questions") as bar:
+        for _, record in fan_out(missing, answered, processes=processes, ray=ray):
+            if _interrupted(record):
+                raise KeyboardInterrupt
+            known[_key(record)] = record
+            if out is not None:
+                _append(out, record)
+            bar.advance(1)
+    return [known[_key(pair.to_dict())] for pair in pairs]
+
+
+def answered(pair: Pair) -> dict[str, Any]:
+    """The record of one pair."""
+    record = pair.to_dict()
+    try:
+        record["answer"] = _answer(_opened(pair.model), pair)
+    except HoldfastError as error:
+        record["error"] = str(error)
+    except Exception as error:  # a bug in one answer must not cost the others
+        record["error"] = f"{type(error).__name__}: {error}"
+    return record
+
+
+def _answer(model: LanguageModel, pair: Pair) -> dict[str, Any]:
+    from holdfast.lm.query import asking
+
+    if pair.ask == "count":
+        return asking.count(pair.query, model.tokenizer, **pair.options).to_dict()
+    if pair.ask == "mass":
+        return asking.mass(model, pair.query, **pair.options).to_dict()
+    found = asking.search(model, pair.query, **pair.options)
+    return {
+        "matches": found.to_dict(),
+        "complete": found.complete,
+        "lower": found.lower,
+        "upper": found.upper,
+        "evaluations": found.cost.evaluations,
+        "stopped": found.stopped,
+        "decoding": found.decoding,
+    }
+
+
+_last: dict[str, LanguageModel] = {}
+"""The model that this process asked last: the pairs of a model follow each other."""
+
+
+def _opened(name: str) -> LanguageModel:
+    from holdfast.lm.models.loading import load
+
+    if name not in _last:
+        _last.clear()
+        _last[name] = load(name)
+    return _last[name]
+
+
+def _interrupted(record: Mapping[str, Any]) -> bool:
+    """Whether the answer was cut short by the user: it is no answer, and the user wants to end."""
+    return (record.get("answer") or {}).get("stopped") == "interrupted"
+
+
+# --- The file ------------------------------------------------------------------------------------
+
+
+def _key(record: Mapping[str, Any]) -> str:
+    """What must be equal for an answer to stand."""
+    asked = {name: record.get(name) for name in ("name", "model", "ask", "options", "query")}
+    return json.dumps(asked, sort_keys=True)
+
+
+def _kept(path: Path) -> dict[str, dict[str, Any]]:
+    """The records with an answer; what an interruption left of a last line is cut off."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    whole = content.rfind(b"\n") + 1
+    found = dict(_records(path, content[:whole]))
+    if whole < len(content):
+        os.truncate(path, whole)
+    return found
+
+
+def _records(path: Path, content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            record = None
+        if not isinstance(record, dict) or not {"model", "query", "ask"} <= set(record):
+            raise InputError(
+                "this is no record of an answer",
+                path=path,
+                place=f"line {number}",
+                found=repr(line[:60]),
+                remedy="write the answers to a file of their own",
+            )
+        if "answer" in record:
+            yield _key(record), record
+
+
+def _append(path: Path, record: Mapping[str, Any]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
