@@ -35,8 +35,10 @@ class Switches:
     context: int = 1000
     """Prompt and completion together."""
     key: str = ""
+    after: int = 0
+    """So many requests are answered first."""
     faults: int = 0
-    """So many requests meet the fault."""
+    """So many requests, then, meet the fault."""
     fault: str = ""
     """A status, or ``hang``, ``drop`` (in the middle of the answer), ``garbage``, ``die``."""
     retry_after: str = ""
@@ -93,8 +95,9 @@ class Handler(BaseHTTPRequestHandler):
         with server.lock:
             server.requests.append(body | {"authorization": self.headers.get("Authorization")})
             switches = server.switches
-            faulty = switches.faults > 0
+            faulty = switches.after == 0 and switches.faults > 0
             switches.faults -= faulty
+            switches.after -= switches.after > 0
         if faulty:
             self.fail(switches)
         elif not self.refused():

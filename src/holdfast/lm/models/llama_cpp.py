@@ -125,7 +125,8 @@ class LlamaCpp:
         self._most = int(llama_cpp.llama_n_batch(self._context))
         self._batch = llama_cpp.llama_batch_init(self._most, 0, self._sequences)
         self._memory = llama_cpp.llama_get_memory(self._context)
-        self.context: int = cells - (self._bos is not None)
+        self._longest_prefix = cells - (self._bos is not None)
+        self.context: int | None = self._longest_prefix
         self._held: OrderedDict[int, Prefix] = OrderedDict.fromkeys(range(self._sequences), ())
         """What each sequence of the cache holds, BOS included; the one used longest ago first."""
 
@@ -161,7 +162,9 @@ class LlamaCpp:
         first = () if self._bos is None else (self._bos,)
         found: dict[Prefix, NextToken] = {}
         wanted = [
-            first + prefix for prefix in dict.fromkeys(prefixes) if len(prefix) <= self.context
+            first + prefix
+            for prefix in dict.fromkeys(prefixes)
+            if len(prefix) <= self._longest_prefix
         ]
         if () in wanted:
             raise InputError(
