@@ -128,7 +128,7 @@ class CharacterReader:
             self.refuse(
                 "an unknown class of characters",
                 start,
-                found=match.group() if match else None,
+                found="\\" + match.group() if match else None,
                 expected="a general category or a script of Unicode, as in \\pL, \\p{Lu} or \\p{Greek}",
             )
         self.at = match.end()

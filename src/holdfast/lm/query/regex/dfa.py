@@ -14,7 +14,8 @@ DEAD = -1
 class ByteDfa:
     """A deterministic automaton over bytes: trimmed (every state leads to acceptance) and minimal.
 
-    State 0 is the start; an automaton without states has the empty language.
+    State 0 is the start; an automaton without states has the empty language. States are numbered breadth
+    first by class, classes by their lowest byte, so that equal languages have equal arrays.
     """
 
     classes: npt.NDArray[np.uint8]
@@ -33,6 +34,14 @@ class ByteDfa:
     def is_empty(self) -> bool:
         """Whether no string belongs to the language."""
         return self.num_states == 0
+
+    def same_language(self, other: ByteDfa) -> bool:
+        """Whether both have the same strings: of what this package makes, the arrays are then equal."""
+        return (
+            np.array_equal(self.classes, other.classes)
+            and np.array_equal(self.next, other.next)
+            and np.array_equal(self.final, other.final)
+        )
 
     def step(self, state: int, text: bytes) -> int:
         """The state after `text`, or -1."""
