@@ -21,7 +21,7 @@ from holdfast.lm.query.results import (
     Progress,
     Samples,
 )
-from holdfast.lm.query.sampling.drawing import Method, sample_compiled
+from holdfast.lm.query.sampling.methods import Method, sample_compiled
 from holdfast.lm.query.searching.finding import search_compiled
 from holdfast.lm.query.tokens.counting import count_token_paths
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
@@ -127,7 +127,8 @@ def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None 
     Args:
         query: the question.
         tokenizer: without one, only texts are counted.
-        longest: count token sequences up to this length, also of an infinite language.
+        longest: tell the token sequences of each length up to this one too, also of an infinite
+            language.
 
     Raises:
         InputError: if the query cannot be compiled.
@@ -142,7 +143,10 @@ def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None 
         paths, by_length = _canonical(compiled, texts)
     else:
         paths, by_length = _all(compiled, longest)
-    return Counts(texts, paths, tuple(sorted(by_length.items())))
+    if longest is None:
+        return Counts(texts, paths)
+    lengths = ((size, paths) for size, paths in sorted(by_length.items()) if size <= longest)
+    return Counts(texts, paths, tuple(lengths))
 
 
 def _all(compiled: CompiledQuery, longest: int | None) -> tuple[Count, Counter[int]]:

@@ -166,12 +166,13 @@ class Counts:
     token_paths: Count | None
     """None without a tokenizer."""
     by_length: tuple[tuple[int, int], ...] = ()
-    """(tokens, token sequences of that length), up to the longest or the length asked for."""
+    """(tokens, token sequences of that length), up to the length asked for; empty if none was."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {
-            "strings": self.strings,
-            "token_paths": self.token_paths,
-            "by_length": [{"tokens": size, "token_paths": paths} for size, paths in self.by_length],
-        }
+        told: dict[str, Any] = {"strings": self.strings, "token_paths": self.token_paths}
+        if self.by_length:
+            told["by_length"] = [
+                {"tokens": size, "token_paths": paths} for size, paths in self.by_length
+            ]
+        return told
