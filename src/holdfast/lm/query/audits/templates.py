@@ -39,7 +39,8 @@ class Memorization:
     n: int = 100
     """Texts to extract."""
     known: tuple[Known, ...] = ()
-    """Texts that were in the training data, to be looked for (a list, or a JSON file of one)."""
+    """Texts that were in the training data, to be looked for: a list, or a JSON file that holds one
+    (itself, or as ``canaries``). Those that the pattern cannot match are left out."""
     query: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -213,8 +214,12 @@ def _listed(path: Path, form: str) -> Sequence[Any]:
             raise InputError(
                 f"no JSON: {error.msg}", path=path, place=f"line {error.lineno}"
             ) from error
+        if isinstance(listed, dict):
+            listed = listed.get("canaries")
         if not isinstance(listed, list):
-            raise InputError("not a JSON list", path=path, found=type(listed).__name__)
+            raise InputError(
+                "not a JSON list", path=path, expected="a list, or a list under the key canaries"
+            )
         return listed
     rows = []
     for place, line in enumerate(text.splitlines(), 1):
