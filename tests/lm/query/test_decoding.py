@@ -64,6 +64,16 @@ def test_short_list_is_exact_or_refused(rule: Rule, seed: int, number: int):
         np.testing.assert_allclose(got.logprobs, toy.decoded(full, **vars(rule)), atol=1e-9)
 
 
+def test_listed_tokens_below_the_ranked_ones_decide_nothing():
+    short = listing(toy.ToyModel(1).distribution(()), 10)
+    unsure = NextToken(short.logprobs, short.rest, ranked=3)
+    assert decode(unsure, Rule(top_k=3)).rest == 0
+    for rule in (Rule(top_k=4), Rule(top_p=float(np.exp(short.logprobs).sum()) - 1e-3)):
+        decode(short, rule)
+        with pytest.raises(InputError, match="top_k=3"):
+            decode(unsure, rule)
+
+
 def test_rule_of_a_query():
     assert Rule.of(Query("a")).plain
     assert Rule.of(Query("a", top_k=3, temperature=0.5)) == Rule(3, None, 0.5)

@@ -66,6 +66,8 @@ def decode(answer: NextToken, rule: Rule) -> NextToken:
     # A full list whose probabilities add up to 1 is recognised by its rest; -inf then is a real zero.
     listed = int(np.count_nonzero(answer.logprobs > -np.inf))
     short = answer.rest > 0
+    if short and answer.ranked is not None:  # only so many are surely the most probable ones
+        listed = min(listed, answer.ranked)
     if short and not (rule.top_k is not None and rule.top_k <= listed):
         if rule.top_k is not None or rule.top_p is None or rule.temperature != 1:
             raise _too_short(rule, listed)
@@ -83,6 +85,8 @@ def decode(answer: NextToken, rule: Rule) -> NextToken:
         while True:
             kept = _largest(scaled, guess)
             size = _nucleus(scaled[kept], total, rule.top_p)
+            if short and size > listed:
+                raise _too_short(rule, listed)
             if size or len(kept) < guess or guess >= len(scaled):
                 break
             guess *= 8

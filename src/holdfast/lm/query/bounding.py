@@ -1,0 +1,112 @@
+"""The probability that a model writes a text of the language: bounds that close, valid at any time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from holdfast.lm.models.protocol import LanguageModel
+from holdfast.lm.query.compiling import CompiledQuery
+from holdfast.lm.query.decoding import Rule
+from holdfast.lm.query.results import Mass, MassStep, Progress
+from holdfast.lm.query.searching.evaluating import Evaluator
+from holdfast.lm.query.searching.given import Scale, scales, total
+from holdfast.lm.query.searching.snapshots import Keeper
+from holdfast.lm.query.searching.tree import Tree
+
+MOST_STEPS = 2000
+"""Steps recorded; past them every second one is forgotten."""
+
+
+def mass_compiled(
+    model: LanguageModel,
+    compiled: CompiledQuery,
+    tol: float = 1e-3,
+    budget: int | None = None,
+    batch: int = 64,
+    state: Path | None = None,
+    watch: Callable[[Progress], None] | None = None,
+) -> Mass:
+    """Bounds of the mass of a compiled query, best first on the mass of token prefixes.
+
+    What is accepted is the lower bound; with what is open it is the upper: prefixes not expanded, tokens
+    that the model does not list, sequences past `max_tokens` or the model's context. With a prefix both are
+    divided by the bounds of its own probability.
+
+    Args:
+        model: the model to ask.
+        compiled: the query, compiled for its event.
+        tol: gap between the bounds at which to stop.
+        budget: evaluated tokens after which to stop; None for 100,000.
+        batch: prefixes given to the model together.
+        state: file in which the tree is kept; found there, it goes on from it.
+        watch: called after every step.
+
+    Raises:
+        InputError: if `state` belongs to another question, the prefix has probability 0, or the model lists
+            too few tokens for the rule of decoding.
+    """
+    query = compiled.query
+    keeper = Keeper(state, "mass", model, compiled)
+    evaluator = Evaluator(model, batch, budget, keeper.spent, len(compiled.prompts) > 1)
+    steps = [MassStep(*step) for step in keeper.steps] or [MassStep(0, 0.0, 1.0)]
+    with evaluator.interruptible():
+        rates = keeper.scales or scales(evaluator, compiled, tol / 10)
+        tree = Tree(
+            compiled.prompts,
+            [rate.start for rate in rates],
+            compiled.tokenizer,
+            query.event,
+            Rule.of(query),
+            context=model.context,
+            max_tokens=query.max_tokens,
+        )
+        keeper.restore(tree)
+        stopped = None
+        while stopped is None:
+            tree.hits.clear()
+            _record(steps, evaluator, tree, compiled, rates)
+            last = steps[-1]
+            if watch is not None:
+                watch(Progress(last.evaluations, evaluator.nodes, last.lower, last.upper))
+            if last.upper - last.lower <= tol:
+                stopped = "tolerance" if tree.top() > -float("inf") or tree.limits else "closed"
+                break
+            nodes = evaluator.best(tree)
+            if nodes:
+                evaluator.expand(tree, nodes)
+                if keeper.due(tree):
+                    keeper.save(tree, evaluator, rates, steps)
+            else:
+                stopped = evaluator.stopped or ", ".join(sorted(tree.limits)) or "closed"
+        keeper.save(tree, evaluator, rates, steps)
+    last = steps[-1]
+    return Mass(
+        last.lower,
+        last.upper,
+        query.event,
+        evaluator.evaluations,
+        evaluator.nodes,
+        tuple(steps),
+        stopped,
+        query.decoding(),
+    )
+
+
+def _record(
+    steps: list[MassStep],
+    evaluator: Evaluator,
+    tree: Tree,
+    compiled: CompiledQuery,
+    rates: list[Scale],
+) -> None:
+    """Add where the bounds stand; they never widen."""
+    lower, upper = total(tree, compiled.prompts, rates)
+    step = MassStep(evaluator.evaluations, max(lower, steps[-1].lower), min(upper, steps[-1].upper))
+    if step.upper < step.lower:  # by rounding alone, once all is closed
+        step = MassStep(step.evaluations, step.upper, step.lower)
+    if step == steps[-1]:
+        return
+    steps.append(step)
+    if len(steps) > MOST_STEPS:
+        del steps[1:-1:2]

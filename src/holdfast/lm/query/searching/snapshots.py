@@ -1,0 +1,172 @@
+"""What a question has learned, in a file: stopped, it goes on from there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+from zipfile import BadZipFile
+
+import numpy as np
+
+from holdfast.errors import InputError
+from holdfast.lm.models.protocol import LanguageModel
+from holdfast.lm.query.compiling import CompiledQuery
+from holdfast.lm.query.results import MassStep
+from holdfast.lm.query.searching.evaluating import Evaluator
+from holdfast.lm.query.searching.given import Scale
+from holdfast.lm.query.searching.tree import Tree
+
+FORMAT = 1
+GROWTH = 1.25
+"""A tree is written again when it has grown so much: all writing together costs a few times the last."""
+FIRST = 256  # nodes
+
+COLUMNS = ("prompt", "parent", "token", "depth", "spelled", "under", "log")
+
+
+class Keeper:
+    """The file of a question: a NumPy archive without pickled objects.
+
+    It holds the nodes in columns, the chances of children end to end, and a line of JSON with what the
+    question was and where it stands. States of automata are not kept: they follow from the tokens.
+
+    Args:
+        path: the file; None keeps nothing.
+        purpose: ``mass`` or ``search``.
+        model: the model that is asked.
+        compiled: the query.
+
+    Raises:
+        InputError: if the file is of another question, or cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        purpose: Literal["mass", "search"],
+        model: LanguageModel,
+        compiled: CompiledQuery,
+    ) -> None:
+        self.path = path
+        self.question = {"purpose": purpose, "query": asdict(compiled.query), "model": model.name,
+                         "context": model.context, "tokenizer": _digest(compiled)}  # fmt: skip
+        self._saved = FIRST / GROWTH
+        self._arrays: dict[str, Any] = {}
+        self._said: dict[str, Any] = {}
+        if path is not None and path.exists():
+            self._read(path)
+
+    @property
+    def spent(self) -> tuple[int, int]:
+        """(evaluations, nodes) so far."""
+        evaluations, nodes = self._said.get("spent", (0, 0))
+        return evaluations, nodes
+
+    @property
+    def steps(self) -> list[list[Any]]:
+        """Recorded steps of a mass, as lists."""
+        return list(self._said.get("steps", []))
+
+    @property
+    def scales(self) -> list[Scale]:
+        """The scales of the prompts; empty when they are not settled."""
+        return [Scale(*scale) for scale in self._said.get("scales", [])]
+
+    @property
+    def found(self) -> list[Any]:
+        """What a search found: as it gave it to `save`."""
+        return list(self._said.get("found", []))
+
+    def due(self, tree: Tree) -> bool:
+        """Whether the tree has grown enough since it was saved."""
+        return self.path is not None and len(tree.log) >= self._saved * GROWTH
+
+    def save(
+        self,
+        tree: Tree,
+        evaluator: Evaluator,
+        scales: list[Scale],
+        steps: list[MassStep] | None = None,
+        found: list[Any] | None = None,
+    ) -> None:
+        """Write the file, whole or not at all."""
+        if self.path is None:
+            return
+        self._saved = len(tree.log)
+        size = len(tree.log)
+        # What is given was not settled: the next session starts with it.
+        settled = scales if evaluator.stopped is None or tree.expanded else []
+        said = {
+            "format": FORMAT,
+            "question": self.question,
+            "spent": (evaluator.evaluations, evaluator.nodes),
+            "scales": [tuple(vars(scale).values()) for scale in settled],
+            "steps": [tuple(vars(step).values()) for step in steps or []],
+            "found": found or [],
+            "accepted": tree.accepted,
+            "limits": sorted(tree.limits),
+            "expanded": tree.expanded,
+        }
+        opened = [(node, held) for node, held in enumerate(tree.chances) if held is not None]
+        columns = [held for node, _ in opened if (held := tree.columns[node]) is not None]
+        arrays: dict[str, Any] = {name: np.array(getattr(tree, name)) for name in COLUMNS}
+        arrays |= {
+            "said": np.frombuffer(json.dumps(said).encode(), np.uint8),
+            "waiting": np.array(sorted(tree.waiting), np.int64),
+            "log_stuck": tree.log_stuck[:size],
+            "opened": np.array([node for node, _ in opened], np.int64),
+            "sizes": np.array([len(held) for _, held in opened], np.int64),
+            "whole": np.array([tree.columns[node] is None for node, _ in opened], np.bool_),
+            "chances": np.concatenate([np.empty(0), *(held for _, held in opened)]),
+            "columns": np.concatenate([np.empty(0, np.int32), *columns]),
+        }
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        try:
+            with beside.open("wb") as file:
+                np.savez(file, **arrays)
+            beside.replace(self.path)
+        finally:
+            beside.unlink(missing_ok=True)
+
+    def restore(self, tree: Tree) -> None:
+        """Put what was kept in the place of a new tree's roots."""
+        if self._said.get("scales"):
+            tree.restore(self._arrays, self._said)
+            self._saved = len(tree.log)
+        self._arrays = {}
+
+    def _read(self, path: Path) -> None:
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                self._arrays = {name: archive[name] for name in archive.files}
+            self._said = json.loads(self._arrays["said"].tobytes())
+            format_, question = self._said["format"], self._said["question"]
+        except (OSError, ValueError, KeyError, TypeError, BadZipFile, EOFError) as error:
+            raise InputError(
+                "this is no saved question, or it is damaged",
+                path=path,
+                found=str(error) or type(error).__name__,
+                remedy="name a file that does not exist yet, to start anew",
+            ) from error
+        asked = json.loads(json.dumps(self.question))
+        if format_ != FORMAT or question != asked:
+            differs = [key for key in asked if question.get(key) != asked[key]]
+            raise InputError(
+                "the file keeps another question",
+                path=path,
+                found=f"another {', '.join(differs) or 'format'}",
+                expected="the query, model and tokenizer with which it was started",
+                remedy="name a file that does not exist yet, to start anew",
+            )
+
+
+def _digest(compiled: CompiledQuery) -> str:
+    """What identifies the vocabulary and the prompts."""
+    digest = hashlib.sha256(repr(compiled.tokenizer.pieces).encode())
+    for prompt in compiled.prompts:
+        digest.update(repr((prompt.text, prompt.tokens, prompt.given, prompt.share)).encode())
+    return digest.hexdigest()
