@@ -69,10 +69,8 @@ def canonical_check(tokenizer: Tokenizer) -> Check:
     """Whether a token sequence is what its text encodes to: told by encoding again."""
 
     def check(tokens: tuple[int, ...]) -> bool:
-        try:
-            return tuple(tokenizer.encode(tokenizer.spell(tokens))) == tokens
-        except UnicodeDecodeError:
-            return False
+        text = tokenizer.spell(tokens)
+        return is_utf8(text) and tuple(tokenizer.encode(text)) == tokens
 
     return check
 
@@ -118,6 +116,8 @@ def _any_text() -> MarkedLanguage:
 
 def _changes_texts(tokenizer: Tokenizer) -> bool:
     """Whether what is encoded is not what was given: a normaliser, or spaces removed."""
+    if tokenizer.normalizes:
+        return True
     for text in _PROBES:
         pieces = [tokenizer.pieces[token] for token in tokenizer.encode(text.encode())]
         spelled = b"".join(piece or b"" for piece in pieces)
@@ -130,12 +130,18 @@ def _takes_words_whole(tokenizer: Tokenizer, pairs: PairFilter) -> bool:
     """Whether words may become tokens that merges do not make (tiktoken, ``ignore_merges``)."""
     for token in np.flatnonzero(~pairs.whole):
         piece = tokenizer.pieces[token]
-        try:
-            if piece and tokenizer.encode(piece) == [token]:
-                return True
-        except UnicodeDecodeError:
-            continue
+        if piece and is_utf8(piece) and tokenizer.encode(piece) == [token]:
+            return True
     return False
+
+
+def is_utf8(text: bytes) -> bool:
+    """Whether the bytes are whole characters."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class CanonicalAutomaton:
@@ -166,6 +172,7 @@ class CanonicalAutomaton:
         self._kept_arcs = 0
         self._dead: Bools | None = None
         self._walked: dict[int, tuple[I32, I32]] = {}
+        self._walked_arcs = 0
         self._reached = np.empty(lexicon.size, np.int32)
         self._keys = np.zeros(1024, np.int64)
         self._slots = np.full(4096, -1, np.int64)
@@ -185,12 +192,11 @@ class CanonicalAutomaton:
         self._classes = classes.reshape(-1).astype(np.uint8)
         self._next = np.ascontiguousarray(table[:, :-1])
         self._mark = np.ascontiguousarray(table[:, -1])
-        self._final = anything[left] | (dfa.final[left] & marked.final[right])
+        self._final: Bools = anything[left] | (dfa.final[left] & marked.final[right])
         self._stop: Bools = marked.stop[right]
         self._anything: Bools = np.take(anything, left)
-        self._matters = (self._next >= 0).any(
-            axis=1
-        )  # whether a word may go on: then the last token does
+        # The last token matters where a word may go on.
+        self._matters: Bools = np.any(self._next >= 0, axis=1)
         self._places: list[tuple[int, ...]] = []
         """Sets of more than one place; number `len(self._next)` + i is the i-th."""
         self._numbers: dict[tuple[int, ...], int] = {}
@@ -307,6 +313,10 @@ class CanonicalAutomaton:
             walking.sweep(mask, self._reached, tokens, to)
             kept = self._stop[to] & self._pairs.whole[tokens]
             found = self._walked[place] = (tokens[kept], to[kept])
+            self._walked_arcs += len(found[0])
+            if self._walked_arcs > MOST_KEPT_ARCS:
+                self._walked = {place: found}
+                self._walked_arcs = len(found[0])
         return found
 
     # --- Dead ends -------------------------------------------------------------------------------

@@ -173,6 +173,8 @@ def _merges_characters(tokenizer: Tokenizer) -> bool:
     """Whether merging begins with characters: no merge holds a part of one, some character has none."""
     merges = tokenizer.merges
     assert merges is not None
+    if tokenizer.byte_fallback:
+        return True
     made = set(merges.merged.tolist())
     for token in {*merges.left.tolist(), *merges.right.tolist()}:
         if _text(tokenizer.pieces[token]) is None:
@@ -208,15 +210,17 @@ def _in_bytes(tokenizer: Tokenizer) -> tuple[I64, I32]:
 def _in_characters(tokenizer: Tokenizer, base: dict[str, int]) -> tuple[I64, I32]:
     """(where the characters of each token begin [V + 1], base token of each character).
 
-    A byte of a character that has no token stands for itself and never merges.
+    The token of a byte stands for itself, unless it is a character that has a token of its own.
     """
     begins, bases = [0], []
     for token, piece in enumerate(tokenizer.pieces):
         text = _text(piece)
-        if text is not None:
+        if piece is not None and len(piece) == 1 and text not in base:
+            bases.append(token)
+        elif text is not None:
             bases += [base.get(character, -1) for character in text]
         elif piece is not None:
-            bases.append(token if len(piece) == 1 else -1)
+            bases.append(-1)
         begins.append(len(bases))
     return np.array(begins, np.int64), np.array(bases, np.int32)
 
@@ -230,10 +234,11 @@ def _base_characters(tokenizer: Tokenizer) -> dict[str, int]:
     merges = tokenizer.merges
     assert merges is not None
     used = {*merges.left.tolist(), *merges.right.tolist()}
+    of_bytes = set(tokenizer.byte_fallback)
     found: dict[str, list[int]] = defaultdict(list)
     for token, piece in enumerate(tokenizer.pieces):
         text = _text(piece)
-        if text is not None and len(text) == 1:
+        if text is not None and len(text) == 1 and token not in of_bytes:
             found[text].append(token)
     base: dict[str, int] = {}
     for character, tokens in found.items():
