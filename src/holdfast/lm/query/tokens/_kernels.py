@@ -134,7 +134,9 @@ def _longer(values: Array, size: int, empty: int) -> Array:
     if size <= len(values):
         return values
     grown = np.full(max(size, 2 * len(values)), empty, values.dtype)
-    grown[: len(values)] = values
+    # A loop: the assignment of a slice would take Numba seconds, for the message about shapes.
+    for k in range(len(values)):
+        grown[k] = values[k]
     return grown
 
 
