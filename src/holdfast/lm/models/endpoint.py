@@ -49,7 +49,7 @@ class Settings:
     retries: int = 5
     """Requests sent again, each after a longer pause, until the server counts as gone."""
     bos: int | None = -1
-    """The id in front of every prompt; None for ``none``, -1 for the tokenizer's own."""
+    """The id in front of a prompt; None for ``none``, -1 for the tokenizer's BOS, else its end of text."""
     prompts: str = "tokens"
     """``tokens``, or ``text`` for servers that take no ids: then only prefixes that the tokenizer makes
     of their own text can be asked, nothing is known after others, and the server puts BOS in front."""
@@ -140,7 +140,8 @@ class Endpoint:
         self.settings = settings or Settings()
         self.cost = Cost()
         self._url, self._model = url, model
-        self._bos = tokenizer.bos if self.settings.bos == -1 else self.settings.bos
+        own = tokenizer.eos if tokenizer.bos is None else tokenizer.bos
+        self._bos = own if self.settings.bos == -1 else self.settings.bos
         self._names = TokenNames(tokenizer, self.settings.end)
         self._lock = threading.Lock()
         self._stopping = threading.Event()

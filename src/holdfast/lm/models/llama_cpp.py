@@ -193,7 +193,7 @@ class LlamaCpp:
 
     def _ask(self, prefixes: list[Prefix], found: dict[Prefix, NextToken]) -> None:
         """The answers to at most half as many prefixes as the cache has sequences."""
-        sources = [self._longest(prefix) for prefix in prefixes]
+        sources = [self._lender(prefix) for prefix in prefixes]
         lending = {source for source, shared in sources if shared}
         free = [sequence for sequence in self._held if sequence not in lending][: len(prefixes)]
         if len(free) < len(prefixes):
@@ -230,7 +230,7 @@ class LlamaCpp:
             if not self._decode(nodes[start : start + self._most], [sequence], found):
                 raise self._failed(1)
 
-    def _longest(self, prefix: Prefix) -> tuple[int, int]:
+    def _lender(self, prefix: Prefix) -> tuple[int, int]:
         """(sequence, tokens) of the longest beginning that the cache holds, the last token left out."""
         best = (-1, 0)
         if self._shares:

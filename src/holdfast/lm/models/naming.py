@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from holdfast.errors import InputError
-
-Value = TypeVar("Value")
 
 
 def split_options(
