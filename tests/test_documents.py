@@ -69,11 +69,12 @@ def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
         assert found.name == name
 
 
-@pytest.mark.parametrize("room", ["automata", "fleet", "runs"])
+@pytest.mark.parametrize("room", ["automata", "fleet", "lm.query", "runs"])
 def test_every_public_name_is_documented(room: str) -> None:
     public = set(importlib.import_module(f"holdfast.{room}").__all__)
-    page = (REPOSITORY / "docs" / f"{room}-api.md").read_text(encoding="utf-8")
-    shown = set(re.findall(rf"^::: holdfast\.{room}\.(\w+)$", page, re.MULTILINE))
+    page = REPOSITORY / "docs" / f"{room.replace('.', '-')}-api.md"
+    text = page.read_text(encoding="utf-8")
+    shown = set(re.findall(rf"^::: holdfast\.{re.escape(room)}\.(\w+)$", text, re.MULTILINE))
     assert shown == public
 
 

@@ -22,6 +22,15 @@ class Encodings(Enum):
     canonical = "canonical"
 
 
+class Method(Enum):
+    """How samples are drawn."""
+
+    auto = "auto"
+    local = "local"
+    smc = "smc"
+    exact = "exact"
+
+
 class Format(Enum):
     """The form of the answer."""
 

@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,12 +20,27 @@ from holdfast.lm.commands.options import (
     BudgetOption,
     Format,
     FormatOption,
+    Method,
     ModelOption,
     StateOption,
     TokenizerOption,
 )
 from holdfast.lm.query.queries import Query
 from holdfast.numbers import brief, counted, number
+
+UNANSWERED = 1
+
+
+@dataclass(frozen=True)
+class Records:
+    """The answers to many questions."""
+
+    records: tuple[dict[str, Any], ...]
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """The JSON of it."""
+        return list(self.records)
+
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -141,13 +157,12 @@ def sample(
     n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many samples.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same samples.")] = 0,
     method: Annotated[
-        str,
+        Method,
         typer.Option(
             "--method",
-            metavar="METHOD",
-            help="local (masked token by token), smc, exact (n-gram models), or auto.",
+            help="Masked token by token, resampled on the way, or exact (n-gram models).",
         ),
-    ] = "auto",
+    ] = Method.auto,
     batch: BatchOption = 64,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
@@ -157,7 +172,7 @@ def sample(
     from holdfast.lm.models.loading import load
     from holdfast.lm.query import asking
 
-    drawn = asking.sample(load(model), query, n, seed, method=method, batch=batch)
+    drawn = asking.sample(load(model), query, n, seed, method=method.value, batch=batch)
     rows = [{"text": text, "share": share} for text, share in drawn.texts]
     _print(drawn, rows, form, as_json, _samples)
 
@@ -184,7 +199,17 @@ def many(
     quiet: QuietOption = False,
 ) -> None:
     """Many queries to many models, side by side; what was answered before is not asked again."""
-    raise NotImplementedError
+    from holdfast.lm.query.many import ask_many
+    from holdfast.lm.query.questions import read_questions
+
+    read = read_questions(questions)
+    records = ask_many(
+        read.models, read.queries, read.ask, read.options, processes=processes, ray=ray, out=out
+    )
+    emit(Records(tuple(records)), as_json, _asked)
+    remark(f"answers: {out}", quiet)
+    if any("error" in record for record in records):
+        raise typer.Exit(UNANSWERED)
 
 
 # --- For people ----------------------------------------------------------------------------------
@@ -294,4 +319,21 @@ def _samples(drawn: Samples) -> RenderableType:
         caption=f"method {drawn.method}; mass {brief(drawn.mass)} ± {brief(drawn.mass_error)} "
         "(standard error); "
         f"effective sample size {number(drawn.effective, 0)} of {number(len(drawn.drawn))}",
+    )
+
+
+def _asked(asked: Records) -> Table:
+    def cell(record: Mapping[str, Any]) -> str:
+        answer = record.get("answer")
+        if answer is None:
+            return str(record["error"]).partition("\n")[0]
+        if record["ask"] == "mass":
+            return f"[{brief(answer['lower'])}, {brief(answer['upper'])}]"
+        if record["ask"] == "count":
+            return f"{_how_many(answer['strings'])} texts, {_how_many(answer['token_paths'])} sequences"
+        return ", ".join(repr(match["text"]) for match in answer[:3]) or "none"
+
+    return table(
+        {"model": "left", "query": "left", "asked": "left", "answer": "left"},
+        [(one["model"], one["name"], one["ask"], cell(one)) for one in asked.records],
     )

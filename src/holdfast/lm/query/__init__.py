@@ -31,9 +31,10 @@ if TYPE_CHECKING:
         escape,
         read_template,
     )
-    from holdfast.lm.query.many import ask_many, read_questions
+    from holdfast.lm.query.many import ask_many
     from holdfast.lm.query.planning import Plan, draw, plan
     from holdfast.lm.query.queries import Query
+    from holdfast.lm.query.questions import Questions, read_questions
     from holdfast.lm.query.regex.dfa import ByteDfa
     from holdfast.lm.query.regex.language import compile_regex
     from holdfast.lm.query.results import Counts, Mass, Match, Matches, Progress, Sample, Samples
@@ -55,6 +56,7 @@ _HOMES = {
     "Plan": "query.planning",
     "Progress": "query.results",
     "Query": "query.queries",
+    "Questions": "query.questions",
     "Sample": "query.results",
     "Samples": "query.results",
     "Tokenizer": "tokenizers.tokenizer",
@@ -72,7 +74,7 @@ _HOMES = {
     "load_tokenizer": "tokenizers.loading",
     "mass": "query.asking",
     "plan": "query.planning",
-    "read_questions": "query.many",
+    "read_questions": "query.questions",
     "read_template": "query.audits.templates",
     "sample": "query.asking",
     "search": "query.asking",
@@ -93,6 +95,7 @@ __all__ = [
     "Plan",
     "Progress",
     "Query",
+    "Questions",
     "Sample",
     "Samples",
     "Tokenizer",
