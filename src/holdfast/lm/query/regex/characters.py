@@ -6,6 +6,8 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from functools import cache
 
+import numpy as np
+
 Ranges = tuple[tuple[int, int], ...]
 """Inclusive ranges of code points, ascending, neither touching nor overlapping; no surrogate among them."""
 
@@ -82,7 +84,8 @@ def negated(ranges: Ranges) -> Ranges:
 @cache
 def _all_text() -> str:
     """Every character, in order of code points."""
-    return "".join(chr(code) for low, high in EVERYTHING for code in range(low, high + 1))
+    codes = np.concatenate([np.arange(low, high + 1, dtype="<u4") for low, high in EVERYTHING])
+    return codes.tobytes().decode("utf-32-le")
 
 
 @cache

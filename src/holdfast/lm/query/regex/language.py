@@ -11,7 +11,7 @@ from holdfast.lm.query.regex.alphabet import Alphabet, alphabet
 from holdfast.lm.query.regex.characters import PERL, Ranges
 from holdfast.lm.query.regex.dfa import ByteDfa
 from holdfast.lm.query.regex.parsing import parse
-from holdfast.lm.query.regex.positions import Positions, bits
+from holdfast.lm.query.regex.positions import LARGE, Key, Positions, bits, key
 from holdfast.lm.query.regex.subsets import CharacterDfa, subset_automaton
 from holdfast.lm.query.regex.syntax import (
     Assertion,
@@ -112,27 +112,42 @@ class _Translation:
         positions = Positions(node, self.symbols_of, (), self.inner)
         reading = positions.reading(self.alphabet.size)
         follow, last = positions.follow, positions.last
-        reached: dict[int, tuple[int, bool] | None] = {0: None}
+        endless = positions.endless(self.alphabet.size)
+        everything = (1 << self.alphabet.size) - 1
+        # A state: whether the text may end, and what may follow, with its key.
+        Open = tuple[bool, Key, int]
+        reached: dict[Key, Open | None] = {0: None}
 
-        def moves(state: tuple[int, bool]) -> list[tuple[int, bool] | None]:
-            following = state[0]
-            out = []
-            for reads in reading:
+        def moves(state: Open) -> list[Open | None]:
+            following = state[2]
+            symbols = everything
+            if following >= LARGE and following.bit_count() < 8:  # most symbols lead nowhere
+                symbols = 0
+                for place in bits(following):
+                    symbols |= positions.reads[place]
+            out: list[Open | None] = []
+            for symbol, reads in enumerate(reading):
+                if not symbols >> symbol & 1:
+                    out.append(None)
+                    continue
                 here = following & reads
-                if here not in reached:
+                found = here if here < LARGE else key(here)
+                if found not in reached:
                     after = 0
                     rest = here
                     while rest:
                         low = rest & -rest
                         after |= follow[low.bit_length() - 1]
                         rest ^= low
-                    reached[here] = after, bool(here & last)
-                out.append(reached[here])
+                    if after & endless:  # whatever else may follow, everything does
+                        after &= endless
+                        after &= -after
+                    reached[found] = bool(here & last), key(after), after
+                out.append(reached[found])
             return out
 
-        return subset_automaton(
-            (positions.first, positions.empty), moves, itemgetter(1), len(reading)
-        )
+        start = positions.empty, key(positions.first), positions.first
+        return subset_automaton(start, moves, itemgetter(0), len(reading))
 
     def guarded(self, node: Node) -> CharacterDfa:
         """The same, where what may follow depends on the characters on both sides of a gap."""
@@ -148,7 +163,7 @@ class _Translation:
         reading = gaps[0][0].reading(self.alphabet.size)
         # A state: what may follow, for each kind of the next character, and whether the text may end.
         Guarded = tuple[tuple[int, ...], bool]
-        reached: dict[tuple[int, int], Guarded] = {}
+        reached: dict[tuple[Key, int], Guarded] = {}
 
         def moves(state: Guarded) -> list[Guarded | None]:
             out: list[Guarded | None] = []

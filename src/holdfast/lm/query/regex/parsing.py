@@ -84,6 +84,18 @@ def parse(pattern: str, ignore_case: bool = False) -> Syntax:
     return Syntax(tree, tuple(parser.numbers), frozenset(parser.assertions), parser.names_space)
 
 
+def _joined(items: list[Node]) -> Node:
+    """Parts one after another; texts that touch are one."""
+    parts: list[Node] = []
+    for item in items:
+        last = parts[-1] if parts else None
+        if isinstance(item, Text) and isinstance(last, Text):
+            parts[-1] = Text(last.sets + item.sets)
+        else:
+            parts.append(item)
+    return parts[0] if len(parts) == 1 else Join(tuple(parts))
+
+
 class _Parser(CharacterReader):
     """One method for each level of the grammar."""
 
@@ -155,7 +167,7 @@ class _Parser(CharacterReader):
                 continue
             items.append(self.atom(depth))
             repeatable = True
-        return items[0] if len(items) == 1 else Join(tuple(items))
+        return _joined(items)
 
     def quotation(self) -> list[int]:
         r"""The characters of ``\Q...\E``."""

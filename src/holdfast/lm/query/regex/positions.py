@@ -14,6 +14,7 @@ from holdfast.errors import LimitError
 from holdfast.lm.query.regex.dfa import DEAD
 from holdfast.lm.query.regex.subsets import CharacterDfa
 from holdfast.lm.query.regex.syntax import (
+    EMPTY,
     Assertion,
     Choice,
     Complement,
@@ -25,7 +26,12 @@ from holdfast.lm.query.regex.syntax import (
 )
 
 MOST_POSITIONS = 1 << 16
+LARGE = 1 << 61
+"""Python's hash of whole numbers is their rest by one less."""
+_PRIME = (1 << 61) - 31
 
+Key = int | tuple[int, int]
+"""What a set of positions is looked up by, from `key`."""
 Fragment = tuple[bool, int, int]
 """Of a part of the pattern: whether it matches the empty text, its first and its last positions."""
 
@@ -56,8 +62,10 @@ class Positions:
         self._inner = inner
         self.follow: list[int] = []
         """The positions that may come after each."""
+        self.reads: list[int] = []
+        """What each position reads: symbols, as bits."""
         self.readers: dict[int, int] = {}
-        """Symbols as bits -> the positions that read just these."""
+        """The same by symbols: as bits -> the positions that read just these."""
         self.empty, self.first, self.last = self._built(tree)
 
     def reading(self, symbols: int) -> list[int]:
@@ -67,6 +75,11 @@ class Positions:
             for symbol in bits(read):
                 out[symbol] |= positions
         return out
+
+    def endless(self, symbols: int) -> int:
+        """The positions after which anything goes, of texts over so many symbols: what ends `(?s).*`."""
+        candidates = self.readers.get((1 << symbols) - 1, 0) & self.last
+        return sum(1 << place for place in bits(candidates) if self.follow[place] >> place & 1)
 
     def _position(self, symbols: int) -> int:
         """A new position; its bit."""
@@ -79,6 +92,7 @@ class Positions:
             )
         bit = 1 << len(self.follow)
         self.follow.append(0)
+        self.reads.append(symbols)
         self.readers[symbols] = self.readers.get(symbols, 0) | bit
         return bit
 
@@ -115,16 +129,40 @@ class Positions:
                 out = self._joined(out, self._built(part))
             return out
         if isinstance(node, Choice):
-            empty, first, last = False, 0, 0
-            for branch in node.branches:
-                also_empty, also_first, also_last = self._built(branch)
-                empty, first, last = empty or also_empty, first | also_first, last | also_last
-            return empty, first, last
+            return self._chosen(node.branches)
         if isinstance(node, Repeat):
             return self._repeated(node)
         if isinstance(node, Assertion):
             return node.kind in self._holds, 0, 0
         return self._embedded(self._inner(node))
+
+    def _chosen(self, branches: Sequence[Node]) -> Fragment:
+        """Branches that begin with the same characters share their positions, as in a trie."""
+        empty, first, last = False, 0, 0
+        children: dict[
+            tuple[int, int], int
+        ] = {}  # (position, or -1, and set that is read next) -> position
+        for branch in branches:
+            text, rest = _parted(branch)
+            before = -1
+            for number in text:
+                child = children.get((before, number))
+                if child is None:
+                    child = children[before, number] = len(self.follow)
+                    bit = self._position(self._symbols_of[number])
+                    if before < 0:
+                        first |= bit
+                    else:
+                        self.follow[before] |= bit
+                before = child
+            then_empty, then_first, then_last = self._built(rest)
+            last |= then_last
+            if before < 0:
+                empty, first = empty or then_empty, first | then_first
+            else:
+                self.follow[before] |= then_first
+                last |= then_empty << before
+        return empty, first, last
 
     def _repeated(self, node: Repeat) -> Fragment:
         part, least, most = node
@@ -172,6 +210,24 @@ class Positions:
             if inner.final[target]:
                 last |= 1 << (start + at)
         return (bool(inner.final[0]), leaving[0], last) if leaving else (False, 0, 0)
+
+
+def _parted(branch: Node) -> tuple[tuple[int, ...], Node]:
+    """The characters that a branch begins with, and the rest of it."""
+    match branch:
+        case Text(sets):
+            return sets, EMPTY
+        case Join((Text(sets), *rest)):
+            return sets, Join(tuple(rest))
+    return (), branch
+
+
+def key(number: int) -> Key:
+    """What a set is looked up by.
+
+    Among large powers of 2 there are but 61 hashes, so a large number brings its rest by another prime.
+    """
+    return number if number < LARGE else (number % _PRIME, number)
 
 
 def bits(number: int) -> list[int]:
