@@ -106,6 +106,7 @@ class _Search:
             self.keeper.restore(self.tree)
             self.texts = Texts(self.tree)
             self.texts.restore(self.keeper.found)
+            self.texts.gather()
             self.matches = [self._match(text) for text in self.texts.emitted]
             while nodes := self._next():
                 evaluator.expand(self.tree, nodes)

@@ -141,7 +141,7 @@ class Keeper:
 
     def _read(self, path: Path) -> None:
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 self._arrays = {name: archive[name] for name in archive.files}
             self._said = json.loads(self._arrays["said"].tobytes())
             format_, question = self._said["format"], self._said["question"]
