@@ -12,7 +12,7 @@ import random_patterns
 import re2
 
 from holdfast.errors import InputError, LimitError
-from holdfast.lm.query.regex import characters, positions
+from holdfast.lm.query.regex import characters
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
 
@@ -247,7 +247,7 @@ def test_unicode_classes_are_those_of_re2(name: str) -> None:
     )
     ours = characters.unicode_class(name)
     dfa = compile_regex(rf"\p{{{name}}}")
-    codes = [*range(0x800), *range(0x800, 0x20000, 7), *(edge for pair in ours for edge in pair)]
+    codes = [*range(0x800), *range(0x800, 0x20000, 61), *(edge for pair in ours for edge in pair)]
     for code in codes:
         if 0xD800 <= code <= 0xDFFF:
             continue
@@ -280,11 +280,52 @@ def test_ignoring_case_is_the_flag() -> None:
 
 def test_a_repetition_of_repetitions_is_bounded() -> None:
     assert compile_regex("(?:a{1000}){2}").num_states == 2001
-    with pytest.raises(LimitError, match="65,536"):
+    with pytest.raises(LimitError, match="32,768"):
         compile_regex("(?:(?:a{1000}){1000}){1000}")
     # What reads nothing costs nothing, however often.
     assert compile_regex("(?:(?:(?:){1000}){1000}){1000}").accepts("")
-    assert positions.MOST_POSITIONS == 1 << 16
+
+
+@pytest.mark.parametrize("letters", ["ab", "abcdefgé", "k日"])
+@pytest.mark.parametrize(
+    "frame", ["{}", "(?:{})*x", "(?i){}", "(?s).*(?:{}).*", "~(?:{})&.{{0,6}}", "^{}$|[a-c]b"]
+)
+def test_long_lists_of_words(letters: str, frame: str) -> None:
+    """More words than are read position by position: against a set of them, and against positions."""
+    rng = random.Random(13)
+    words = ["".join(rng.choice(letters) for _ in range(rng.randint(0, 6))) for _ in range(70)]
+    listed = compile_regex(frame.format("|".join(words)))
+    # One branch that is no word: positions for all of them.
+    assert same(listed, compile_regex(frame.format("|".join([*words, f"(?:{words[0]}){{1}}"]))))
+    if frame == "{}":
+        tried = {
+            text for size in range(5) for text in map("".join, product(letters[:3], repeat=size))
+        }
+        assert {text for text in tried if listed.accepts(text)} == tried & set(words)
+        assert all(listed.accepts(word) for word in words)
+
+
+def test_patterns_of_many_positions() -> None:
+    rng = random.Random(17)
+    for pattern in (
+        "(?:ab|ba){40}", "(?:a?b){100}", "(?:a|ab){70}c?", "(?s).*(?:abab|bb){20,}.*", "a{0,200}b{3,100}",
+        "(?:(?:ab){7}|(?:ba){11}){9,12}",
+    ):  # fmt: skip
+        ours, theirs = compile_regex(pattern), re.compile(pattern)
+        for _ in range(200):
+            part = "".join(rng.choice("ab") for _ in range(rng.randint(1, 4)))
+            text = part * rng.randint(1, 40) + rng.choice(["", "b", "c", "a" * 5])
+            assert ours.accepts(text) == (theirs.fullmatch(text) is not None), (pattern, text)
+        for text in (
+            "ab" * 40,
+            "b" * 100,
+            "ab" * 70,
+            "abab" * 20,
+            "a" * 200 + "b" * 100,
+            "ba" * 99,
+            "ab" * 63,
+        ):
+            assert ours.accepts(text) == (theirs.fullmatch(text) is not None), (pattern, text)
 
 
 def test_an_automaton_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

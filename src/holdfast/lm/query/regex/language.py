@@ -23,6 +23,7 @@ from holdfast.lm.query.regex.syntax import (
     Repeat,
 )
 from holdfast.lm.query.regex.utf8 import encoded
+from holdfast.lm.query.regex.word_lists import word_list
 
 _LINE_END: Ranges = ((10, 10),)
 # Kinds of what stands on either side of a gap: the edge of the text, or a character.
@@ -96,7 +97,7 @@ class _Translation:
                 _LINE if member >> line & 1 else _WORD if member >> word & 1 else _OTHER
                 for member in members
             ]
-        self.known: dict[int, CharacterDfa] = {}
+        self.known: dict[int, CharacterDfa | None] = {}
 
     def automaton(self, node: Node) -> CharacterDfa:
         """The texts that match a part of the tree as a whole."""
@@ -107,6 +108,10 @@ class _Translation:
             return out
         if isinstance(node, Complement):
             return self.automaton(node.part).complement()
+        if isinstance(node, Choice):
+            words = self.inner(node)
+            if words is not None:
+                return words
         if self.assertions:
             return self.guarded(node)
         positions = Positions(node, self.symbols_of, (), self.inner)
@@ -181,10 +186,14 @@ class _Translation:
         start = tuple(gap.first for gap in gaps[_EDGE]), gaps[_EDGE][_EDGE].empty
         return subset_automaton(start, moves, itemgetter(1), len(reading))
 
-    def inner(self, node: Meet | Complement) -> CharacterDfa:
-        """The automaton of a part, made once."""
+    def inner(self, node: Node) -> CharacterDfa | None:
+        """The automaton of a part that is no matter of positions, made once."""
         if id(node) not in self.known:
-            self.known[id(node)] = self.automaton(node)
+            if isinstance(node, Choice):
+                made = word_list(node.branches, self.symbols_of, self.alphabet.size)
+            else:
+                made = self.automaton(node)
+            self.known[id(node)] = made
         return self.known[id(node)]
 
 

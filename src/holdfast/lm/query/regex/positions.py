@@ -17,15 +17,13 @@ from holdfast.lm.query.regex.syntax import (
     EMPTY,
     Assertion,
     Choice,
-    Complement,
     Join,
-    Meet,
     Node,
     Repeat,
     Text,
 )
 
-MOST_POSITIONS = 1 << 16
+MOST_POSITIONS = 1 << 15
 LARGE = 1 << 61
 """Python's hash of whole numbers is their rest by one less."""
 _PRIME = (1 << 61) - 31
@@ -44,7 +42,7 @@ class Positions:
         tree: Node,
         symbols_of: Sequence[int],
         holds: Collection[str],
-        inner: Callable[[Meet | Complement], CharacterDfa],
+        inner: Callable[[Node], CharacterDfa | None],
     ) -> None:
         """Walk the tree.
 
@@ -52,7 +50,7 @@ class Positions:
             tree: what is to be matched.
             symbols_of: [sets] the symbols of each set, as bits.
             holds: the assertions that are true of such a gap.
-            inner: the automaton of a part that is not made of positions.
+            inner: the automaton of a part that is better not made of positions; None where it is.
 
         Raises:
             LimitError: if repetitions make too many positions.
@@ -129,12 +127,15 @@ class Positions:
                 out = self._joined(out, self._built(part))
             return out
         if isinstance(node, Choice):
-            return self._chosen(node.branches)
+            words = self._inner(node)
+            return self._chosen(node.branches) if words is None else self._embedded(words)
         if isinstance(node, Repeat):
             return self._repeated(node)
         if isinstance(node, Assertion):
             return node.kind in self._holds, 0, 0
-        return self._embedded(self._inner(node))
+        inner = self._inner(node)
+        assert inner is not None
+        return self._embedded(inner)
 
     def _chosen(self, branches: Sequence[Node]) -> Fragment:
         """Branches that begin with the same characters share their positions, as in a trie."""
