@@ -162,8 +162,10 @@ class _Search:
 
     def _match(self, text: bytes) -> Match:
         found = self.texts.emitted.get(text) or self.texts.found[text]
-        open_mass = math.fsum(item.mass for item in self.texts.open_on(text, found.log))
-        gain = open_mass + self.texts.stuck_on(text, found.log)
+        gain = 0.0
+        if not self.alone:
+            gain = math.fsum(item.mass for item in self.texts.open_on(text, found.log))
+            gain += self.texts.stuck_on(text, found.log)
         slack = max(
             math.log(scale.up) if scale.up < math.inf else math.inf for scale in self.scales
         )
