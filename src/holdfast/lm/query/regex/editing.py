@@ -50,19 +50,20 @@ def edited(dfa: ByteDfa, edits: int) -> ByteDfa:
             levels[fewer + 1] |= levels[fewer] | stepped(levels[fewer])[1]
         return tuple(levels)
 
-    def moves(levels: Levels) -> list[Levels | None]:
+    def moves(levels: Levels) -> list[tuple[int, Levels]]:
         after = [stepped(level) for level in levels]
         # An insertion stays where it is, a replacement goes wherever some character leads.
         spent = [0] + [
             level | anywhere for level, (_, anywhere) in zip(levels[:-1], after[:-1], strict=True)
         ]
         reached: dict[Levels, Levels] = {}
-        out: list[Levels | None] = []
+        out = []
         for symbol in range(symbols):
             raw = tuple([read[symbol] | more for (read, _), more in zip(after, spent, strict=True)])
             if raw not in reached:
                 reached[raw] = with_deletions(list(raw))
-            out.append(reached[raw] if reached[raw][-1] else None)
+            if reached[raw][-1]:
+                out.append((symbol, reached[raw]))
         return out
 
     start = with_deletions([1] * (edits + 1))

@@ -121,34 +121,33 @@ class _Translation:
         everything = (1 << self.alphabet.size) - 1
         # A state: whether the text may end, and what may follow, with its key.
         Open = tuple[bool, Key, int]
-        reached: dict[Key, Open | None] = {0: None}
+        reached: dict[Key, Open] = {}
+        readers: dict[int, list[tuple[int, int]]] = {}  # symbols as bits -> who reads each
 
-        def moves(state: Open) -> list[Open | None]:
+        def moves(state: Open) -> list[tuple[int, Open]]:
             following = state[2]
             symbols = everything
-            if following >= LARGE and following.bit_count() < 8:  # most symbols lead nowhere
+            if following.bit_count() < 8:  # most symbols lead nowhere
                 symbols = 0
                 for place in bits(following):
                     symbols |= positions.reads[place]
-            out: list[Open | None] = []
-            for symbol, reads in enumerate(reading):
-                if not symbols >> symbol & 1:
-                    out.append(None)
-                    continue
+            if symbols not in readers:
+                readers[symbols] = [(symbol, reading[symbol]) for symbol in bits(symbols)]
+            out = []
+            for symbol, reads in readers[symbols]:
                 here = following & reads
+                if not here:
+                    continue
                 found = here if here < LARGE else key(here)
                 if found not in reached:
                     after = 0
-                    rest = here
-                    while rest:
-                        low = rest & -rest
-                        after |= follow[low.bit_length() - 1]
-                        rest ^= low
+                    for place in bits(here):
+                        after |= follow[place]
                     if after & endless:  # whatever else may follow, everything does
                         after &= endless
                         after &= -after
                     reached[found] = bool(here & last), key(after), after
-                out.append(reached[found])
+                out.append((symbol, reached[found]))
             return out
 
         start = positions.empty, key(positions.first), positions.first
@@ -170,17 +169,20 @@ class _Translation:
         Guarded = tuple[tuple[int, ...], bool]
         reached: dict[tuple[Key, int], Guarded] = {}
 
-        def moves(state: Guarded) -> list[Guarded | None]:
-            out: list[Guarded | None] = []
-            for reads, kind in zip(reading, self.kinds, strict=True):
+        def moves(state: Guarded) -> list[tuple[int, Guarded]]:
+            out = []
+            for symbol, (reads, kind) in enumerate(zip(reading, self.kinds, strict=True)):
                 here = state[0][kind] & reads
-                if here and (here, kind) not in reached:
+                if not here:
+                    continue
+                found = key(here), kind
+                if found not in reached:
                     places = bits(here)
                     after = tuple(
                         reduce(or_, [gap.follow[place] for place in places]) for gap in gaps[kind]
                     )
-                    reached[here, kind] = after, bool(here & gaps[kind][_EDGE].last)
-                out.append(reached[here, kind] if here else None)
+                    reached[found] = after, bool(here & gaps[kind][_EDGE].last)
+                out.append((symbol, reached[found]))
             return out
 
         start = tuple(gap.first for gap in gaps[_EDGE]), gaps[_EDGE][_EDGE].empty

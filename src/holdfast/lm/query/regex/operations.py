@@ -63,8 +63,8 @@ def concatenated(one: ByteDfa, other: ByteDfa) -> ByteDfa:
     # A state: where the first language stands, and the set of places where the other may, as bits.
     Pair = tuple[int, int]
 
-    def moves(pair: Pair) -> list[Pair | None]:
-        out: list[Pair | None] = []
+    def moves(pair: Pair) -> list[tuple[int, Pair]]:
+        out = []
         row = first[pair[0]] if pair[0] != DEAD else [DEAD] * len(columns)
         reached = [0] * len(columns)
         rest = pair[1]
@@ -72,10 +72,11 @@ def concatenated(one: ByteDfa, other: ByteDfa) -> ByteDfa:
             low = rest & -rest
             reached = [a | b for a, b in zip(reached, steps[low.bit_length() - 1], strict=True)]
             rest ^= low
-        for state, places in zip(row, reached, strict=True):
+        for symbol, (state, places) in enumerate(zip(row, reached, strict=True)):
             if state != DEAD and ends[state]:
                 places |= 1
-            out.append((state, places) if state != DEAD or places else None)
+            if state != DEAD or places:
+                out.append((symbol, (state, places)))
         return out
 
     made = subset_automaton(

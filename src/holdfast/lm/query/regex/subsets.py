@@ -67,7 +67,7 @@ State = TypeVar("State", bound=Hashable)
 
 def subset_automaton(
     start: State,
-    moves: Callable[[State], Iterable[State | None]],
+    moves: Callable[[State], Iterable[tuple[int, State]]],
     final: Callable[[State], bool],
     symbols: int,
 ) -> CharacterDfa:
@@ -75,25 +75,26 @@ def subset_automaton(
 
     Args:
         start: any value that tells the state.
-        moves: what each symbol leads to, in their order; None for nothing.
+        moves: symbols, and what each leads to; those left out lead to nothing.
         final: whether a text may end there.
         symbols: how many.
 
     Raises:
         LimitError: if there are more than 2^20 states.
     """
-    numbers: dict[State | None, int] = {None: DEAD, start: 0}
+    numbers: dict[State, int] = {start: 0}
+    nowhere = [DEAD] * symbols
     queue = [start]
     rows: list[list[int]] = []
     for state in queue:
-        row = []
-        for target in moves(state):
+        row = nowhere.copy()
+        for symbol, target in moves(state):
             number = numbers.get(target)
             if number is None:
                 number = len(queue)
                 numbers[target] = number
-                queue.append(target)  # type: ignore[arg-type]
-            row.append(number)
+                queue.append(target)
+            row[symbol] = number
         rows.append(row)
         if len(queue) > MOST_STATES:
             raise LimitError(
