@@ -218,6 +218,25 @@ def test_dead_ends_are_kept_and_counted() -> None:
     assert all(toy.TOKENIZER.spell(sample.tokens) == b"ab" for sample in dead)
 
 
+def test_an_estimate_that_few_samples_carry_says_so() -> None:
+    class Trap(toy.ToyModel):
+        """Its first choice leads, nearly always, where the language hardly goes on."""
+
+        def distribution(self, prefix):  # type: ignore[no-untyped-def]
+            chances = np.full(30, 1e-9)
+            if not prefix:
+                chances[[0, 1]] = 0.97, 0.03
+            elif prefix[-1] == 1:
+                chances[toy.EOS] = 1
+            else:
+                chances[8] = 1
+            return np.log(chances / chances.sum())
+
+    drawn = sample_compiled(Trap(), compiled("a|b"), 200, seed=1)
+    assert drawn.effective < 10
+    assert any("carry the weight" in note for note in drawn.notes)
+
+
 def test_a_last_check_refuses_sequences() -> None:
     model, query = ToyTrigram(5), compiled(PATTERN)
     prompt = replace(query.prompts[0], accepts=lambda tokens: tokens[0] != 0)

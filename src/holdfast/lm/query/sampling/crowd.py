@@ -49,10 +49,11 @@ class Crowd:
 
     def settle(self) -> None:
         """Forget the nodes at which nobody stands, and let dead and cut samples weigh nothing."""
-        used, self.at = np.unique(self.at, return_inverse=True)
-        self.nodes = [self.nodes[place] for place in used]
-        lost = np.array([node.status in (Status.DEAD, Status.CUT) for node in self.nodes], bool)
-        self.log_weight[lost[self.at]] = -math.inf
+        used, at = np.unique(self.at, return_inverse=True)
+        nodes = [self.nodes[place] for place in used]
+        lost = np.array([node.status in (Status.DEAD, Status.CUT) for node in nodes], bool)
+        log_weight = np.where(lost[at], -math.inf, self.log_weight)
+        self.nodes, self.at, self.log_weight = nodes, at, log_weight
 
     def is_open(self) -> npt.NDArray[np.bool_]:
         """[n] whether each sample still goes on."""

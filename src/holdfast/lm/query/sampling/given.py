@@ -31,11 +31,16 @@ def log_given_of(
     if not any(prompt.given_automaton for prompt in compiled.prompts):
         return np.zeros(len(compiled.prompts)), ()
     if has_finite_contexts(model):
-        logs = [exact_log_given(model, compiled, prompt) for prompt in compiled.prompts]
+        logs = [
+            exact_log_given(model, compiled, prompt) if prompt.automaton.start >= 0 else 0.0
+            for prompt in compiled.prompts
+        ]
         return np.array(logs), ()
     evaluator = Evaluator(model, batch, None)
     with evaluator.interruptible():
         found = scales(evaluator, compiled, TOLERANCE)
+    if evaluator.stopped == "interrupted":  # nothing was drawn yet that could be kept
+        raise KeyboardInterrupt
     logs = [
         math.log(prompt.share) - scale.start
         for prompt, scale in zip(compiled.prompts, found, strict=True)

@@ -26,6 +26,8 @@ Method = Literal["auto", "local", "smc", "exact"]
 LONGEST = 1024
 """Tokens at which samples are cut when neither the query nor the model has a limit."""
 BATCH = 64
+FEW = 20
+"""Effective samples below which an estimate says that it is rough."""
 
 Watch = Callable[[int, int], None]
 """Told after each step: (samples that ended, samples that still go on)."""
@@ -86,18 +88,25 @@ def sample_compiled(
     else:
         walk = Walk(compiled, model.context, min(limits, default=LONGEST))
         drawn = _step_by_step(model, walk, compiled, n, rng, method == "smc", batch, watch)
+    effective = effective_size(np.array([sample.log_weight for sample in drawn.samples]))
+    notes = drawn.notes
+    if 0 < effective < min(FEW, n / 2):
+        notes += (
+            f"as few as {effective:.1f} samples carry the weight: the estimate and its error are "
+            "rough; draw more, resample (smc), or bound the mass by search",
+        )
     after = model.cost.to_dict()
     return Samples(
         drawn=drawn.samples,
         method="exact" if distances is not None else "smc" if method == "smc" else "local",
         mass=drawn.mass,
         mass_error=drawn.error,
-        effective=effective_size(np.array([sample.log_weight for sample in drawn.samples])),
+        effective=effective,
         texts=shares_of_texts(drawn.samples),
         cost=Cost(**{name: after[name] - spent for name, spent in before.to_dict().items()}),
         decoding=compiled.query.decoding(),
         stopped=drawn.stopped,
-        notes=drawn.notes,
+        notes=notes,
     )
 
 
