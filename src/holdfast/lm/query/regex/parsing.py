@@ -21,7 +21,7 @@ from holdfast.lm.query.regex.syntax import (
 
 LONGEST_REPETITION = 1000
 """The largest count in braces, as in RE2."""
-DEEPEST_NESTING = 150
+DEEPEST_NESTING = 100
 """Groups within groups."""
 
 _PLAIN = re.compile(r"[^\\.\[()*+?{|&~^$]+")
