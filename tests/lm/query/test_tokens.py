@@ -15,6 +15,7 @@ from holdfast.errors import LimitError
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
 from holdfast.lm.query.tokens import spelling
+from holdfast.lm.query.tokens.automaton import KeptArcs
 from holdfast.lm.query.tokens.lexicon import LONGEST_PIECE, Lexicon
 from holdfast.lm.query.tokens.spelling import SpellingAutomaton, absorbing, index
 from holdfast.lm.query.tokens.token_index import TokenIndex
@@ -255,6 +256,33 @@ def test_more_states_than_are_unfolded_singly() -> None:
     assert states > spelling.UNFOLDED_SINGLY
     dfa = table([[state + 1] if state < 40 else [] for state in range(states)], list(range(states)))
     check(dfa, toy.TOKENIZER)
+
+
+def test_large_automata_are_never_unfolded_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spelling, "INDEXED_STATES", 10)
+    dfa = compile_regex("[abc]{0,20}")
+    lazy = SpellingAutomaton(dfa, Lexicon.of(toy.TOKENIZER))
+    whole = index(dfa, Lexicon.of(toy.TOKENIZER))
+    for state in range(dfa.num_states):
+        assert listed(lazy, state) == listed(whole, state)
+        for ours, theirs in zip(lazy.steps(state), whole.steps(state), strict=True):
+            assert ours.tolist() == theirs.tolist()
+    assert lazy._index is None
+
+
+def test_arcs_asked_for_longest_ago_are_given_up() -> None:
+    kept = KeptArcs(most=5)
+    rows = {state: (np.arange(2, dtype=np.int32), np.zeros(2, np.int32)) for state in range(3)}
+    for state in (0, 1):
+        assert kept.keep(state, rows[state]) is rows[state]
+    assert kept.get(0) is rows[0]
+    kept.keep(2, rows[2])
+    assert kept.get(1) is None
+    assert kept.get(0) is rows[0]
+    wide = np.zeros(9, np.int32)
+    kept.keep(3, (wide, wide))
+    assert len(kept) == 1
+    assert kept.get(3) is not None
 
 
 def test_lexicon_is_made_once_a_tokenizer() -> None:

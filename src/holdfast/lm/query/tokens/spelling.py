@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from holdfast.lm.query.regex.dfa import ByteDfa
 from holdfast.lm.query.tokens import _kernels as kernels
+from holdfast.lm.query.tokens.automaton import KeptArcs
 from holdfast.lm.query.tokens.lexicon import Lexicon
 from holdfast.lm.query.tokens.token_index import TokenIndex, with_eos
 
@@ -36,7 +37,7 @@ class SpellingAutomaton:
     def __init__(self, dfa: ByteDfa, lexicon: Lexicon) -> None:
         self.dfa = dfa
         self.lexicon = lexicon
-        self._kept: dict[int, tuple[I32, I32]] = {}
+        self._kept = KeptArcs()
         self._reached = np.empty(lexicon.size, np.int32)
 
         # A vocabulary that lacks a byte may leave states without a way out, which only the whole tells.
@@ -56,16 +57,17 @@ class SpellingAutomaton:
 
     def arcs(self, state: int) -> tuple[I32, I32]:
         """(tokens, next states) that leave a state, by rising token id; kept."""
+        if (
+            self._index is None
+            and len(self._kept) >= UNFOLDED_SINGLY
+            and self.num_states <= INDEXED_STATES
+        ):
+            self._index = index(self.dfa, self.lexicon)
+        if self._index is not None:
+            return self._index.arcs(state)
         found = self._kept.get(state)
         if found is None:
-            if (
-                self._index is None
-                and len(self._kept) >= UNFOLDED_SINGLY
-                and self.num_states <= INDEXED_STATES
-            ):
-                self._index = index(self.dfa, self.lexicon)
-            found = self._unfolded(state) if self._index is None else self._index.arcs(state)
-            self._kept[state] = found
+            found = self._kept.keep(state, self._unfolded(state))
         return found
 
     def is_final(self, state: int) -> bool:
@@ -80,8 +82,9 @@ class SpellingAutomaton:
         if self._index is not None:
             return self._index.mask(state)
         mask = np.zeros(self.lexicon.mask_words, np.uint32)
-        if state in self._kept:
-            kernels.set_bits(self._kept[state][0], mask)
+        kept = self._kept.get(state)
+        if kept is not None:
+            kernels.set_bits(kept[0], mask)
         elif not self._absorbing[state]:
             self._walk(state, mask)
         return with_eos(mask, self.lexicon.eos if self.is_final(state) else None)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from holdfast.automata import Fst, SymbolTable
 from holdfast.automata.semirings import Semiring, semiring_of
 from holdfast.lm.query.tokens import _kernels as kernels
+from holdfast.lm.query.tokens.automaton import KeptArcs
 
 I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
@@ -51,7 +52,7 @@ class TokenIndex:
     size: int
     """V, the ids of the vocabulary."""
     eos: int | None
-    _kept: dict[int, tuple[I32, I32]] = field(default_factory=dict, repr=False)
+    _kept: KeptArcs = field(default_factory=KeptArcs, repr=False)
 
     @property
     def num_states(self) -> int:
@@ -75,7 +76,7 @@ class TokenIndex:
         """(tokens, next states) that leave a state, by rising token id; kept."""
         found = self._kept.get(state)
         if found is None:
-            found = self._kept[state] = self._expanded(state, state + 1)
+            found = self._kept.keep(state, self._expanded(state, state + 1))
         return found
 
     def is_final(self, state: int) -> bool:
