@@ -63,11 +63,10 @@ def decode(answer: NextToken, rule: Rule) -> NextToken:
     """
     if rule.plain:
         return answer
-    # A full list whose probabilities add up to 1 is recognised by its rest; -inf then is a real zero.
-    listed = int(np.count_nonzero(answer.logprobs > -np.inf))
-    short = answer.rest > 0
-    if short and answer.ranked is not None:  # only so many are surely the most probable ones
-        listed = min(listed, answer.ranked)
+    short, listed = answer.rest > 0, len(answer.logprobs)
+    if short:  # not all that are listed need be the most probable ones
+        listed = int(np.count_nonzero(answer.logprobs > -np.inf))
+        listed = listed if answer.ranked is None else min(listed, answer.ranked)
     if short and not (rule.top_k is not None and rule.top_k <= listed):
         if rule.top_k is not None or rule.top_p is None or rule.temperature != 1:
             raise _too_short(rule, listed)

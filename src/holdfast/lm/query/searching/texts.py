@@ -6,10 +6,12 @@ import heapq
 import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from holdfast.lm.query.searching.tree import Tree
+from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 
 class Item(NamedTuple):
@@ -55,13 +57,12 @@ class Texts:
         self._at: dict[bytes, list[int]] = {}
         """Nodes by their text."""
         self._seen = 0
-        ids: dict[bytes, list[int]] = {}
-        for token, piece in enumerate(tree.pieces):
-            if piece:
-                ids.setdefault(piece, []).append(token)
-        self._ids = ids
-        self._longest = max(map(len, ids), default=0)
-        self._nested = _nested(ids)
+        vocabulary = _Vocabulary.of(tree.tokenizer)
+        self._ids, self._longest, self._nested = (
+            vocabulary.ids,
+            vocabulary.longest,
+            vocabulary.nested,
+        )
 
     # --- Gathering -------------------------------------------------------------------------------
 
@@ -292,13 +293,39 @@ def _rounded(log: float) -> float:
     return round(log, 9)
 
 
-def _nested(pieces: dict[bytes, list[int]]) -> int:
+@dataclass(frozen=True)
+class _Vocabulary:
+    """What paths need of a tokenizer; made once."""
+
+    ids: dict[bytes, list[int]]
+    longest: int
+    """Bytes of the longest piece."""
+    nested: int
     """How many tokens, at most, are prefixes of each other."""
-    most, depth = 0, dict[bytes, int]()
-    for piece in sorted(pieces):
-        above = next(
-            (depth[piece[:n]] for n in range(len(piece) - 1, 0, -1) if piece[:n] in depth), 0
-        )
-        depth[piece] = above + len(pieces[piece])
-        most = max(most, depth[piece])
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer) -> _Vocabulary:
+        made = _MADE.get(tokenizer)
+        if made is None:
+            ids: dict[bytes, list[int]] = {}
+            for token, piece in enumerate(tokenizer.pieces):
+                if piece:
+                    ids.setdefault(piece, []).append(token)
+            longest = max(map(len, ids), default=0)
+            made = _MADE[tokenizer] = cls(ids, longest, _deepest(ids))
+        return made
+
+
+_MADE: WeakKeyDictionary[Tokenizer, _Vocabulary] = WeakKeyDictionary()
+
+
+def _deepest(ids: dict[bytes, list[int]]) -> int:
+    above: list[tuple[bytes, int]] = []
+    most = 0
+    for piece in sorted(ids):  # what a piece starts with comes before it
+        while above and not piece.startswith(above[-1][0]):
+            above.pop()
+        number = len(ids[piece]) + (above[-1][1] if above else 0)
+        above.append((piece, number))
+        most = max(most, number)
     return most
