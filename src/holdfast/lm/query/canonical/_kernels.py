@@ -209,6 +209,17 @@ def merging(
 
 
 @compiled
+def _longer(values: Any, size: Any) -> Any:
+    """The values with room for `size` of them; -1 in new places."""
+    grown = np.full(size, -1, np.int32)
+    for place in range(
+        len(values)
+    ):  # a slice would make Numba compile the text of its error, for seconds
+        grown[place] = values[place]
+    return grown
+
+
+@compiled
 def product(
     classes: Any,
     following: Any,
@@ -226,14 +237,15 @@ def product(
         other i32[m, ...], mark i32[m], other_final bool[m]: the marked language.
 
     Returns:
-        left, right i32[P]: the states of a pair, the start first. table i32[P, C + 1]: the pair after a
+        left, right i32[P]: the states of a pair, the start first. table i32[P * (C + 1)]: the pair after a
         byte and, in the last column, after a mark; -1 if none is alive. alive bool[P]: whether
         acceptance can be reached.
     """
     columns = len(classes)
     room = 256
-    left, right = np.zeros(room, np.int32), np.zeros(room, np.int32)
-    table = np.full((room, columns + 1), -1, np.int32)
+    left, right = np.full(room, -1, np.int32), np.full(room, -1, np.int32)
+    left[0] = right[0] = 0
+    table = np.full(room * (columns + 1), -1, np.int32)
     slots = np.full(4 * room, -1, np.int64)
     size = 1
     slots[_slot(0, 0, len(slots))] = 0
@@ -254,15 +266,8 @@ def product(
             if slots[slot] < 0:
                 if size == room:
                     room *= 2
-                    more = np.zeros(room, np.int32)
-                    more[:size] = left
-                    left = more
-                    more = np.zeros(room, np.int32)
-                    more[:size] = right
-                    right = more
-                    rows = np.full((room, columns + 1), -1, np.int32)
-                    rows[:size] = table
-                    table = rows
+                    left, right = _longer(left, room), _longer(right, room)
+                    table = _longer(table, room * (columns + 1))
                     slots = np.full(4 * room, -1, np.int64)
                     for pair in range(size):
                         slot = _slot(left[pair], right[pair], len(slots))
@@ -275,24 +280,23 @@ def product(
                 left[size], right[size] = to, other_to
                 slots[slot] = size
                 size += 1
-            table[done, column] = slots[slot]
+            table[done * (columns + 1) + column] = slots[slot]
         done += 1
+    arcs = size * (columns + 1)
     # Backwards from acceptance, along arcs sorted by where they lead.
     begins = np.zeros(size + 1, np.int64)
-    for pair in range(size):
-        for column in range(columns + 1):
-            if table[pair, column] >= 0:
-                begins[table[pair, column] + 1] += 1
+    for arc in range(arcs):
+        if table[arc] >= 0:
+            begins[table[arc] + 1] += 1
     for pair in range(size):
         begins[pair + 1] += begins[pair]
     sources = np.empty(begins[size], np.int32)
     fill = begins[:-1].copy()
-    for pair in range(size):
-        for column in range(columns + 1):
-            to = table[pair, column]
-            if to >= 0:
-                sources[fill[to]] = pair
-                fill[to] += 1
+    for arc in range(arcs):
+        to = table[arc]
+        if to >= 0:
+            sources[fill[to]] = arc // (columns + 1)
+            fill[to] += 1
     alive = np.zeros(size, np.bool_)
     waiting = np.empty(size, np.int32)
     depth = 0
@@ -309,11 +313,10 @@ def product(
                 alive[sources[k]] = True
                 waiting[depth] = sources[k]
                 depth += 1
-    for pair in range(size):
-        for column in range(columns + 1):
-            if table[pair, column] >= 0 and not alive[table[pair, column]]:
-                table[pair, column] = -1
-    return left[:size].copy(), right[:size].copy(), table[:size].copy(), alive
+    for arc in range(arcs):
+        if table[arc] >= 0 and not alive[table[arc]]:
+            table[arc] = -1
+    return left[:size].copy(), right[:size].copy(), table[:arcs].copy(), alive
 
 
 @compiled

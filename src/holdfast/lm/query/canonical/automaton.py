@@ -33,6 +33,11 @@ MOST_KEPT_ARCS = 1 << 25
 """Arcs that an automaton keeps (8 bytes each); beyond, those asked for longest ago are made again."""
 LOOKED_AHEAD_STATES, LOOKED_AHEAD_ARCS = 2_000, 200_000
 """How far from the start an automaton is unfolded at once, to leave out what leads nowhere."""
+NARROW_BYTES, NARROW_STATES = 4, 32
+"""Where the text goes on with so few bytes, most tokens spell nothing that ends: so many states are looked
+into before an arc leads there."""
+
+_UNKNOWN, _ALIVE, _DEAD = 0, 1, 2
 
 # Texts on which normalisation shows: full-width, ligature, decomposed, spaces at the ends and twice.
 _PROBES = ("a", " a", "a  b ", "\n", "\uff21", "\ufb01", "e\u0301")
@@ -153,10 +158,11 @@ class CanonicalAutomaton:
     show later only, so that both are followed at once. For every text at most one of its token
     sequences is accepted.
 
-    From every state some text of the language can be completed, cuts and all. Whether tokens are left that
-    spell it apart from the last one is known near the start alone (`LOOKED_AHEAD_STATES`), and a small
-    automaton has no dead ends; elsewhere a sequence that no canonical one starts with may turn out so after
-    some more tokens.
+    From every state some text of the language can be completed, cuts and all. Whether tokens are left
+    that spell it apart from the last one is looked up in small automata, which have no dead ends, and
+    in larger ones near the start (`LOOKED_AHEAD_STATES`) and where the text has little choice
+    (`NARROW_STATES`). Elsewhere a sequence that no canonical one starts with may turn out so after some
+    more tokens: a state without arcs that is not final.
 
     Where anything may follow (the event ``prefix``), a sequence is accepted that is cut rightly so far,
     some text completing it, and whose pairs are kept apart.
@@ -170,7 +176,8 @@ class CanonicalAutomaton:
         self._labels = lexicon.size + 1  # the last token of a state: 0 for none, else id + 1
         self._kept: OrderedDict[int, tuple[I32, I32]] = OrderedDict()
         self._kept_arcs = 0
-        self._dead: Bools | None = None
+        self._fate = np.zeros(1024, np.int8)
+        """[states] whether a state is known to lead to acceptance, or nowhere."""
         self._walked: dict[int, tuple[I32, I32]] = {}
         self._walked_arcs = 0
         self._reached = np.empty(lexicon.size, np.int32)
@@ -190,6 +197,7 @@ class CanonicalAutomaton:
             found // 256, dfa.next, dfa.final, found % 256, marked.next, marked.mark, marked.final
         )
         self._classes = classes.reshape(-1).astype(np.uint8)
+        table = table.reshape(len(left), -1)
         self._next = np.ascontiguousarray(table[:, :-1])
         self._mark = np.ascontiguousarray(table[:, -1])
         self._final: Bools = anything[left] | (dfa.final[left] & marked.final[right])
@@ -197,12 +205,18 @@ class CanonicalAutomaton:
         self._anything: Bools = np.take(anything, left)
         # The last token matters where a word may go on.
         self._matters: Bools = np.any(self._next >= 0, axis=1)
+        choices = np.bincount(self._classes, minlength=self._next.shape[1])  # bytes of a class
+        bytes_next = (self._next >= 0) @ choices
+        bytes_next += np.where(self._mark >= 0, bytes_next[self._mark], 0)
+        self._narrow: Bools = (bytes_next <= NARROW_BYTES) & ~self._anything
         self._places: list[tuple[int, ...]] = []
         """Sets of more than one place; number `len(self._next)` + i is the i-th."""
         self._numbers: dict[tuple[int, ...], int] = {}
         if alive[0]:
-            self.start = int(self._states(np.zeros(1, np.int64), np.full(1, -1, np.int64))[0])
-            self._look_ahead()
+            start = int(self._states(np.zeros(1, np.int64), np.full(1, -1, np.int64))[0])
+            self._settle([start], LOOKED_AHEAD_STATES, narrow=False)
+            if self._fate[start] != _DEAD:
+                self.start = start
 
     # --- States ----------------------------------------------------------------------------------
 
@@ -238,6 +252,7 @@ class CanonicalAutomaton:
         need = self._count + len(keys)
         if need > len(self._keys):
             self._keys = np.concatenate([self._keys, np.zeros(need, np.int64)])
+            self._fate = np.concatenate([self._fate, np.zeros(need, np.int8)])
         if 2 * need > len(self._slots):
             self._slots = np.full(1 << (4 * need).bit_length(), -1, np.int64)
             known = self._keys[: self._count].copy()
@@ -321,40 +336,47 @@ class CanonicalAutomaton:
 
     # --- Dead ends -------------------------------------------------------------------------------
 
-    def _look_ahead(self) -> None:
-        """Unfold what is near the start, and mark the states there that lead nowhere."""
+    def _living(self, arcs: tuple[I32, I32]) -> tuple[I32, I32]:
+        """The arcs without those to states that are known to lead nowhere."""
+        tokens, to = arcs
+        fate = self._fate[to]
+        open_states = to[fate == _UNKNOWN]
+        if len(open_states):
+            places = self._keys[open_states] // self._labels
+            single = places < len(self._narrow)
+            single[single] = self._narrow[places[single]]
+            self._settle(open_states[single].tolist(), NARROW_STATES, narrow=True)
+            fate = self._fate[to]
+        kept = fate != _DEAD
+        return (tokens, to) if kept.all() else (tokens[kept], to[kept])
+
+    def _settle(self, states: list[int], most: int, narrow: bool) -> None:
+        """Find out which states lead nowhere, as far as that shows within `most` states.
+
+        Args:
+            states: where to begin, and so on to what follows.
+            most: states to unfold; what follows the others is taken to lead somewhere.
+            narrow: go on through narrow places only.
+        """
         unfolded: dict[int, tuple[I32, I32]] = {}
-        waiting, seen, arcs = [self.start], {self.start}, 0
+        waiting, seen, arcs = list(states), set(states), 0
         for state in waiting:
-            if len(unfolded) >= LOOKED_AHEAD_STATES or arcs >= LOOKED_AHEAD_ARCS:
+            if len(unfolded) >= most or arcs >= LOOKED_AHEAD_ARCS:
                 break
-            unfolded[state] = self._unfolded(state)
-            arcs += len(unfolded[state][0])
-            for follows in np.unique(unfolded[state][1]).tolist():
-                if follows not in seen:
-                    seen.add(follows)
-                    waiting.append(follows)
-        alive = np.ones(self._count, np.bool_)
-        alive[list(unfolded)] = [self.is_final(state) for state in unfolded]
+            found = unfolded[state] = self._unfolded(state)
+            arcs += len(found[0])
+            for follows in np.unique(found[1]).tolist():
+                if follows not in seen and self._fate[follows] == _UNKNOWN:
+                    place = int(self._keys[follows]) // self._labels
+                    if not narrow or (0 <= place < len(self._narrow) and self._narrow[place]):
+                        seen.add(follows)
+                        waiting.append(follows)
+        for state in unfolded:
+            self._fate[state] = _ALIVE if self.is_final(state) else _DEAD
         changed = True
         while changed:
             changed = False
             for state in reversed(unfolded):
-                if not alive[state] and alive[unfolded[state][1]].any():
-                    alive[state] = changed = True
-        self._dead = ~alive
-        for state, found in unfolded.items():
-            self._kept[state] = self._living(found)
-            self._kept_arcs += len(self._kept[state][0])
-        if self._dead[self.start]:
-            self.start = -1
-
-    def _living(self, arcs: tuple[I32, I32]) -> tuple[I32, I32]:
-        """The arcs without those to states that are known to lead nowhere."""
-        if self._dead is None:
-            return arcs
-        tokens, to = arcs
-        known = to < len(self._dead)
-        kept = ~known
-        kept[known] = ~self._dead[to[known]]
-        return (tokens, to) if kept.all() else (tokens[kept], to[kept])
+                if self._fate[state] == _DEAD and (self._fate[unfolded[state][1]] != _DEAD).any():
+                    self._fate[state] = _ALIVE
+                    changed = True
