@@ -112,10 +112,13 @@ def minimal(table: Any, final: Any, parted: bool) -> tuple[Any, Any]:
             finals += 1
     kinds = 2
     if finals == kept:
-        kind[:] = 0
+        for state in range(kept):
+            kind[state] = 0
         kinds = 1
     if parted:
-        block = np.arange(kept).astype(np.int32)
+        block = np.empty(kept, np.int32)
+        for state in range(kept):
+            block[state] = state
     else:
         block = refine(source_in[:count], symbol_in[:count], target_in[:count], used, kind, kinds)
 
@@ -174,14 +177,15 @@ def product(one: Any, other: Any, keep_one: bool, keep_other: bool) -> tuple[Any
         if size + symbols > room:
             room = 2 * room + symbols
             new_left = np.empty(room, np.int32)
-            new_left[:size] = left[:size]
-            left = new_left
             new_right = np.empty(room, np.int32)
-            new_right[:size] = right[:size]
-            right = new_right
             new_table = np.empty((room, symbols), np.int32)
-            new_table[:at] = table[:at]
-            table = new_table
+            for pair in range(size):
+                new_left[pair] = left[pair]
+                new_right[pair] = right[pair]
+            for pair in range(at):
+                for symbol in range(symbols):
+                    new_table[pair, symbol] = table[pair, symbol]
+            left, right, table = new_left, new_right, new_table
         for symbol in range(symbols):
             x = one[left[at], symbol] if left[at] >= 0 else -1
             y = other[right[at], symbol] if right[at] >= 0 else -1
