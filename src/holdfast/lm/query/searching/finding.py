@@ -19,6 +19,8 @@ from holdfast.lm.query.searching.tree import Tree
 
 NEAR = 1e-9
 """Logarithms closer than this are equal: sums of another order differ by as much."""
+AHEAD = math.log(4)
+"""How much less than the next text's probability is looked into ahead of time."""
 PRECISIONS = (1e-2, 1e-4, 1e-6, 1e-8)
 """Of the bound on other texts, the coarsest (and cheapest) first."""
 
@@ -141,6 +143,12 @@ class _Search:
             nodes = [tree.look_into(item.node, item.place) for item in wanted[:room]]
             nodes = [node for node in nodes if node >= 0]
             if nodes:
+                # What the texts after this one will need, while the model is asked anyway.
+                least = texts.found[text].log - AHEAD
+                more = len(self.matches) + 1 < self.n
+                while more and len(nodes) < room and tree.top() > least:
+                    if (node := tree.pop()) >= 0 and node not in nodes:
+                        nodes.append(node)
                 return nodes
 
     def _doubts(self, text: bytes) -> list[Item]:
@@ -153,6 +161,8 @@ class _Search:
                 left -= own[needed].mass
                 needed += 1
             return own[:needed]
+        if self.texts.unrivalled(text):
+            return []
         items: list[Item] = []
         for precision in PRECISIONS:
             items, sharp = self.texts.rivals(text, precision, self.tolerance)

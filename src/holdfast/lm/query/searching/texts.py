@@ -57,6 +57,10 @@ class Texts:
         self._at: dict[bytes, list[int]] = {}
         """Nodes by their text."""
         self._seen = 0
+        self._ceiling = math.inf
+        """What texts not found when `rivals` was last called can have, in logarithm: it only falls."""
+        self._uppers: list[tuple[float, bytes]] = []
+        """The same of every text that was found then, the largest first."""
         vocabulary = _Vocabulary.of(tree.tokenizer)
         self._ids, self._longest, self._nested = (
             vocabulary.ids,
@@ -236,23 +240,43 @@ class Texts:
         sums = _Paths(here, below, largest)
         wanted: dict[tuple[int, int], Item] = {}
 
+        most = slack
+
         def check(total: float, item: Item) -> None:
+            nonlocal most
+            most = max(most, total + slack)
             if total + slack > limit and item.node >= 0:
                 wanted[item.node, item.place] = item
 
         for at in here.keys() | below.keys():
             check(*sums.to(at))
+        self._uppers = [(reference + tolerance, text)]
         for other, found in self.found.items():
             if other == text:
                 continue
             total = sums.to(other)[0] - below.get(other, 0.0) + _exp(found.log - reference)
+            self._uppers.append((reference + math.log(total + slack), other))
             if total + slack > limit:
                 pieces = self.open_on(other, reference)
                 gain = math.fsum(item.mass for item in pieces)
                 if gain > tolerance * _exp(found.log - reference):
                     wanted[pieces[0].node, pieces[0].place] = pieces[0]
+        self._uppers.sort(reverse=True)
+        self._ceiling = reference + math.log(most) if most > 0 else -math.inf
         items = sorted(wanted.values(), key=lambda item: (-item.mass, item.node, item.place))
         return items, all(item.mass >= precision for item in items)
+
+    def unrivalled(self, text: bytes) -> bool:
+        """Whether the last `rivals` already proves a text to be the next."""
+        least = self.found[text].log
+        if self._ceiling > least:
+            return False
+        for upper, other in self._uppers:
+            if upper <= least:
+                return True
+            if other != text and other in self.found:
+                return False
+        return True
 
 
 class _Paths:
