@@ -13,16 +13,15 @@ from holdfast.lm.query.decoding import Rule
 from holdfast.lm.query.results import Match, Matches, Progress, readable
 from holdfast.lm.query.searching.evaluating import Evaluator
 from holdfast.lm.query.searching.given import Scale, scales, total
+from holdfast.lm.query.searching.paths import Item
 from holdfast.lm.query.searching.snapshots import Keeper
-from holdfast.lm.query.searching.texts import Found, Item, Texts
+from holdfast.lm.query.searching.texts import Found, Texts
 from holdfast.lm.query.searching.tree import Tree
 
 NEAR = 1e-9
 """Logarithms closer than this are equal: sums of another order differ by as much."""
 AHEAD = math.log(4)
 """How much less than the next text's probability is looked into ahead of time."""
-PRECISIONS = (1e-2, 1e-4, 1e-6, 1e-8)
-"""Of the bound on other texts, the coarsest (and cheapest) first."""
 
 Watch = Callable[[Progress], None]
 
@@ -106,7 +105,7 @@ class _Search:
                 max_tokens=query.max_tokens,
             )
             self.keeper.restore(self.tree)
-            self.texts = Texts(self.tree)
+            self.texts = Texts(self.tree, self.alone)
             self.texts.restore(self.keeper.found)
             self.texts.gather()
             self.matches = [self._match(text) for text in self.texts.emitted]
@@ -163,12 +162,7 @@ class _Search:
             return own[:needed]
         if self.texts.unrivalled(text):
             return []
-        items: list[Item] = []
-        for precision in PRECISIONS:
-            items, sharp = self.texts.rivals(text, precision, self.tolerance)
-            if not items or sharp:
-                break
-        return items
+        return self.texts.rivals(text, self.tolerance)
 
     def _match(self, text: bytes) -> Match:
         found = self.texts.emitted.get(text) or self.texts.found[text]

@@ -5,24 +5,12 @@ from __future__ import annotations
 import heapq
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import numpy as np
 
+from holdfast.lm.query.searching.paths import Item, OpenPaths, Vocabulary
 from holdfast.lm.query.searching.tree import Tree
-from holdfast.lm.tokenizers.tokenizer import Tokenizer
-
-
-class Item(NamedTuple):
-    """A piece of open mass: a child that was not taken, or (place -1) a node that waits."""
-
-    mass: float
-    node: int
-    place: int
-
-
-NOTHING = Item(0.0, -1, -1)
 
 
 @dataclass
@@ -40,16 +28,17 @@ class Found:
 class Texts:
     """The texts found, and bounds of what they and all others can have.
 
-    An open piece whose text is u adds, at most, its mass to every text that starts with u. So a text gains
-    at most the open mass on its byte path, from the empty text to itself; and no text that was not found
-    has more than the largest such sum over all paths.
+    A text gains at most the open mass on its byte path, from the empty text to itself; and no text that was
+    not found has more than the largest such sum over all paths.
 
     Args:
         tree: the tree; its `hits` are taken from it.
+        alone: no text has two encodings that count, so that none gains anything.
     """
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, alone: bool = False) -> None:
         self.tree = tree
+        self.paths = None if alone else OpenPaths(tree)
         self.found: dict[bytes, Found] = {}
         self.emitted: dict[bytes, Found] = {}
         """Texts that left `found`: proven."""
@@ -57,22 +46,26 @@ class Texts:
         self._at: dict[bytes, list[int]] = {}
         """Nodes by their text."""
         self._seen = 0
+        self._vocabulary = Vocabulary.of(tree.tokenizer)
         self._ceiling = math.inf
         """What texts not found when `rivals` was last called can have, in logarithm: it only falls."""
         self._uppers: list[tuple[float, bytes]] = []
         """The same of every text that was found then, the largest first."""
-        vocabulary = _Vocabulary.of(tree.tokenizer)
-        self._ids, self._longest, self._nested = (
-            vocabulary.ids,
-            vocabulary.longest,
-            vocabulary.nested,
-        )
+        self._texts: list[bytes] = []
+        self._number: dict[bytes, int] = {}
+        """Places in `_texts`; and, for each:"""
+        self._where = np.empty(64, np.int32)
+        """where it stands in the trie of paths,"""
+        self._log = np.empty(64)
+        """what it has; -inf once it was emitted."""
 
     # --- Gathering -------------------------------------------------------------------------------
 
     def gather(self) -> None:
         """Take what the tree accepted, and note its new nodes."""
         tree = self.tree
+        if self.paths is not None:
+            self.paths.follow()
         for node, log in tree.hits:
             text = tree.text[node]
             known = self.found.get(text) or self.emitted.get(text)
@@ -85,11 +78,28 @@ class Texts:
                 if (log, tree.path(known.node)) > (known.best, tree.path(node)):
                     known.best, known.node = log, node
             if text in self.found:
-                heapq.heappush(self._ranked, (-_rounded(known.log), text))
+                self._rank(text)
         tree.hits.clear()
         for node in range(self._seen, len(tree.log)):
             self._at.setdefault(tree.text[node], []).append(node)
         self._seen = len(tree.log)
+
+    def _rank(self, text: bytes) -> None:
+        """Note what a text that was not emitted has now."""
+        log = self.found[text].log
+        heapq.heappush(self._ranked, (-_rounded(log), text))
+        if self.paths is None:
+            return
+        number = self._number.setdefault(text, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(text)
+            if number == len(self._log):
+                self._log, self._where = (
+                    np.resize(self._log, 2 * number),
+                    np.resize(self._where, 2 * number),
+                )
+            self._where[number] = self.paths.stand(text)
+        self._log[number] = log
 
     def first(self) -> bytes | None:
         """The most probable text that was found and not emitted; ties by the text."""
@@ -103,6 +113,8 @@ class Texts:
     def emit(self, text: bytes) -> None:
         """Note that a text is proven to be the next."""
         self.emitted[text] = self.found.pop(text)
+        if self.paths is not None:
+            self._log[self._number[text]] = -np.inf
 
     def kept(self) -> list[list[Any]]:
         """What was found, as JSON has it: the texts that were emitted first, in their order."""
@@ -118,7 +130,7 @@ class Texts:
             spelled, found = bytes.fromhex(text), Found(*values)
             (self.emitted if emitted else self.found)[spelled] = found
             if not emitted:
-                heapq.heappush(self._ranked, (-_rounded(found.log), spelled))
+                self._rank(spelled)
 
     # --- What one text can gain ------------------------------------------------------------------
 
@@ -155,13 +167,13 @@ class Texts:
     def _places(self, node: int, text: bytes, size: int) -> list[int]:
         """Places of a node's children whose text is on the way from `size` bytes to the whole text."""
         tree = self.tree
-        rest = text[size : size + self._longest]
+        rest = text[size : size + self._vocabulary.longest]
         pieces = [rest[:length] for length in range(1, len(rest) + 1)]
         if tree.starts_text(node):
             # Without the lead a token may not start like it; with it, it may be the lead alone.
             led = [tree.lead + rest[:length] for length in range(len(rest) + 1)]
             pieces = led + [piece for piece in pieces if not piece.startswith(tree.lead)]
-        wanted = [token for piece in pieces for token in self._ids.get(piece, ())]
+        wanted = [token for piece in pieces for token in self._vocabulary.ids.get(piece, ())]
         if not wanted:
             return []
         tokens = tree.arcs(node)[0]
@@ -177,94 +189,32 @@ class Texts:
 
     # --- What any other text can have ------------------------------------------------------------
 
-    def rivals(self, text: bytes, precision: float, tolerance: float) -> tuple[list[Item], bool]:
+    def rivals(self, text: bytes, tolerance: float) -> list[Item]:
         """What keeps a text from being proven the next one.
-
-        Children below `precision` of the text's mass are not looked at one by one: a node's add, together,
-        at most what as many as can be prefixes of each other may have.
 
         Args:
             text: the most probable text found, itself resolved.
-            precision: in units of its mass.
             tolerance: share of its own mass that another text found may still gain, once it stands equal.
 
         Returns:
             The pieces of open mass to look into, the largest of every path on which another text could have
-            more; and whether all of them are above the precision (if not, a finer one may do).
+            more.
         """
-        tree, reference = self.tree, self.found[text].log
-        limit = 1 + 1e-9
-        here: dict[bytes, float] = {}  # open mass at a text, for it and what is longer
-        below: dict[bytes, float] = {}  # for what is longer only
-        largest: dict[bytes, Item] = {}
-
-        def put(where: dict[bytes, float], at: bytes, item: Item, mass: float) -> None:
-            where[at] = where.get(at, 0.0) + mass
-            if item > largest.get(at, NOTHING):
-                largest[at] = item
-
-        size = len(tree.log)
-        with np.errstate(over="ignore"):
-            masses = np.exp(tree.log_open[:size] - reference)
-        order = np.flatnonzero(masses)
-        order = order[np.argsort(masses[order])]
-        few = int(np.searchsorted(np.cumsum(masses[order]), precision))
-        slack = float(masses[order[:few]].sum())
-        for node in sorted(order[few:].tolist()):
-            chances = tree.chances[node]
-            at = tree.text[node]
-            if chances is None:
-                strict = tree.event == "spelled" and tree.is_final(node)
-                mass = float(masses[node])
-                put(below if strict else here, at, Item(mass, node, -1), mass)
-                continue
-            weight = _exp(tree.log[node] - reference)
-            left = float(masses[node])
-            if chances.max() * weight >= precision:
-                large = np.flatnonzero(chances * weight >= precision)
-                columns = tree.columns[node]
-                tokens = tree.arcs(node)[0][large if columns is None else columns[large]]
-                for place, token in zip(large.tolist(), tokens.tolist(), strict=True):
-                    mass = float(chances[place]) * weight
-                    child = tree.text_after(node, token)
-                    put(here, child, Item(mass, node, place), mass)
-                small = np.where(chances * weight < precision, chances, 0.0)
-                left = float(small.sum()) * weight
-            else:
-                small = chances
-            if left > 0:
-                place = int(small.argmax())
-                most = float(small[place]) * weight
-                put(below, at, Item(most, node, place), min(left, self._nested * most))
-
-        sums = _Paths(here, below, largest)
-        wanted: dict[tuple[int, int], Item] = {}
-
-        most = slack
-
-        def check(total: float, item: Item) -> None:
-            nonlocal most
-            most = max(most, total + slack)
-            if total + slack > limit and item.node >= 0:
-                wanted[item.node, item.place] = item
-
-        for at in here.keys() | below.keys():
-            check(*sums.to(at))
-        self._uppers = [(reference + tolerance, text)]
-        for other, found in self.found.items():
-            if other == text:
-                continue
-            total = sums.to(other)[0] - below.get(other, 0.0) + _exp(found.log - reference)
-            self._uppers.append((reference + math.log(total + slack), other))
-            if total + slack > limit:
-                pieces = self.open_on(other, reference)
-                gain = math.fsum(item.mass for item in pieces)
-                if gain > tolerance * _exp(found.log - reference):
-                    wanted[pieces[0].node, pieces[0].place] = pieces[0]
-        self._uppers.sort(reverse=True)
+        assert self.paths is not None
+        reference, others = self.found[text].log, len(self._texts)
+        log = self._log[:others]
+        own = self._number[text]
+        kept, log[own] = float(log[own]), -np.inf
+        items, most, upper = self.paths.bound(reference, self._where[:others], log, tolerance)
+        log[own] = kept
+        upper[own] = 1 + tolerance
         self._ceiling = reference + math.log(most) if most > 0 else -math.inf
-        items = sorted(wanted.values(), key=lambda item: (-item.mass, item.node, item.place))
-        return items, all(item.mass >= precision for item in items)
+        order = np.argsort(-upper, kind="stable")
+        self._uppers = [
+            (reference + math.log(float(upper[other])), self._texts[other])
+            for other in order[: np.count_nonzero(upper)].tolist()
+        ]
+        return items
 
     def unrivalled(self, text: bytes) -> bool:
         """Whether the last `rivals` already proves a text to be the next."""
@@ -279,35 +229,6 @@ class Texts:
         return True
 
 
-class _Paths:
-    """Sums of open mass along byte paths, each prefix summed once."""
-
-    def __init__(
-        self, here: dict[bytes, float], below: dict[bytes, float], largest: dict[bytes, Item]
-    ) -> None:
-        self._here, self._below, self._largest = here, below, largest
-        self._sums: dict[bytes, tuple[float, Item]] = {}
-
-    def to(self, text: bytes) -> tuple[float, Item]:
-        """(open mass on the path to a text, itself included; its largest piece)."""
-        size = len(text)
-        total, item = 0.0, NOTHING
-        while size >= 0:
-            known = self._sums.get(text[:size])
-            if known is not None:
-                total, item = known
-                break
-            size -= 1
-        for longer in range(size + 1, len(text) + 1):
-            at = text[:longer]
-            if at in self._largest:
-                total += self._here.get(at, 0.0) + self._below.get(at, 0.0)
-                item = max(item, self._largest[at])
-                self._sums[at] = (total, item)
-        self._sums[text] = (total, item)
-        return total, item
-
-
 def _exp(value: float) -> float:
     return math.exp(min(value, 700.0))
 
@@ -315,41 +236,3 @@ def _exp(value: float) -> float:
 def _rounded(log: float) -> float:
     """What texts are ordered by: equal within what sums of different order can differ."""
     return round(log, 9)
-
-
-@dataclass(frozen=True)
-class _Vocabulary:
-    """What paths need of a tokenizer; made once."""
-
-    ids: dict[bytes, list[int]]
-    longest: int
-    """Bytes of the longest piece."""
-    nested: int
-    """How many tokens, at most, are prefixes of each other."""
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer) -> _Vocabulary:
-        made = _MADE.get(tokenizer)
-        if made is None:
-            ids: dict[bytes, list[int]] = {}
-            for token, piece in enumerate(tokenizer.pieces):
-                if piece:
-                    ids.setdefault(piece, []).append(token)
-            longest = max(map(len, ids), default=0)
-            made = _MADE[tokenizer] = cls(ids, longest, _deepest(ids))
-        return made
-
-
-_MADE: WeakKeyDictionary[Tokenizer, _Vocabulary] = WeakKeyDictionary()
-
-
-def _deepest(ids: dict[bytes, list[int]]) -> int:
-    above: list[tuple[bytes, int]] = []
-    most = 0
-    for piece in sorted(ids):  # what a piece starts with comes before it
-        while above and not piece.startswith(above[-1][0]):
-            above.pop()
-        number = len(ids[piece]) + (above[-1][1] if above else 0)
-        above.append((piece, number))
-        most = max(most, number)
-    return most

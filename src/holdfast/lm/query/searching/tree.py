@@ -92,6 +92,12 @@ class Tree:
         self.accepted = [0.0] * len(self.prompts)
         self.hits: list[tuple[int, float]] = []
         """(node, log mass) of what was accepted, for whoever collects texts; he empties it."""
+        self.followed = False
+        """Whether somebody notes, and empties:"""
+        self.taken: list[tuple[int, int]] = []
+        """(node, place) of children that were taken,"""
+        self.opened: list[int] = []
+        """nodes that were expanded."""
         self.limits: set[str] = set()
         """Why mass is stuck."""
         self.expanded = 0
@@ -166,6 +172,8 @@ class Tree:
         column = place if columns is None else int(columns[place])
         chance = float(chances[place])
         chances[place] = 0
+        if self.followed:
+            self.taken.append((node, place))
         self._sum_up(node)
         token = int(tokens[column])
         piece = self.pieces[token] or b""
@@ -199,6 +207,8 @@ class Tree:
         self.waiting.remove(node)
         self.log_open[node] = -np.inf
         self.expanded += 1
+        if self.followed:
+            self.opened.append(node)
         prompt = self.prompt[node]
         ends = self.event == "exact" and self.is_final(node)
         chances = np.exp(reply.logs)
