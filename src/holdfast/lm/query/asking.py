@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-
 from holdfast.errors import LimitError
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.bounding import mass_compiled
@@ -122,7 +121,8 @@ def sample(
 def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None = None) -> Counts:
     """How many texts a query has, and how many token sequences spell them: exact, or ``"infinite"``.
 
-    Canonical sequences are one for each text that the tokenizer can spell.
+    Sequences are counted after the prefix, for each of its strings. Canonical ones are one for each text
+    that the tokenizer can spell, of those whose encoding starts with the tokens of the prefix.
 
     Args:
         query: the question.
@@ -132,15 +132,15 @@ def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None 
 
     Raises:
         InputError: if the query cannot be compiled.
-        LimitError: if the canonical sequences of more texts than can be encoded were asked for, from a
-            tokenizer that may not spell them all.
+        LimitError: if canonical sequences were asked for of more texts than can be encoded, and the
+            tokenizer may not spell them all, or there is a prefix, or lengths were asked for.
     """
     if tokenizer is None:
         return Counts(count_strings(language_of(query)), None)
     compiled = compile_query(query, tokenizer, "texts")
     texts = count_strings(compiled.language)
     if query.encodings == "canonical":
-        paths, by_length = _canonical(compiled, texts)
+        paths, by_length = _canonical(compiled, texts, longest)
     else:
         paths, by_length = _all(compiled, longest)
     if longest is None:
@@ -159,21 +159,34 @@ def _all(compiled: CompiledQuery, longest: int | None) -> tuple[Count, Counter[i
     return total, lengths
 
 
-def _canonical(compiled: CompiledQuery, texts: Count) -> tuple[Count, Counter[int]]:
+def _canonical(
+    compiled: CompiledQuery, texts: Count, longest: int | None
+) -> tuple[Count, Counter[int]]:
     """The canonical sequences, by encoding every text where that is possible."""
     tokenizer = compiled.tokenizer
     if isinstance(texts, int) and texts <= MOST_ENCODED:
-        encoded = ((text, tokenizer.encode(text)) for text in strings(compiled.language, texts))
-        lengths = Counter(
-            len(tokens) for text, tokens in encoded if tokenizer.spell(tokens) == text
-        )
+        lengths: Counter[int] = Counter()
+        for text in strings(compiled.language, texts):
+            tokens = tuple(tokenizer.encode(text))
+            if tokenizer.spell(tokens) == text:
+                lengths.update(
+                    len(tokens) - len(prompt.tokens)
+                    for prompt in compiled.prompts
+                    if text.startswith(prompt.text)
+                    and tokens[: len(prompt.tokens)] == prompt.tokens
+                )
         return lengths.total(), lengths
-    if tokenizer.merges is not None and set(range(256)) <= {
+    every_byte = set(range(256)) <= {
         piece[0] for piece in tokenizer.pieces if piece is not None and len(piece) == 1
-    }:
-        return texts, Counter()  # every text has exactly one
+    }
+    if longest is None and compiled.query.prefix is None:
+        if tokenizer.merges is not None and every_byte:
+            return texts, Counter()  # every text has exactly one
+        what = f"the tokenizer {tokenizer.name} may not spell every text"
+    else:
+        what = "lengths, and sequences after a prefix, are told by encoding every text"
     raise LimitError(
-        f"the tokenizer {tokenizer.name} may not spell every text, and there are too many to encode each",
+        f"{what}, and there are too many to encode each",
         needed=f"{texts} texts" if isinstance(texts, str) else f"{texts:,} texts",
         allowed=f"{MOST_ENCODED:,} texts",
         remedy="narrow the regular expression, or count all encodings",

@@ -154,9 +154,11 @@ def _canonical_arcs(
     """Arcs on the path of some text's canonical encoding."""
     marked: set[int] = set()
     for text in strings(compiled.language, MOST_MARKED):
-        tokens = compiled.tokenizer.encode(text)[len(prompt.tokens) :]
+        tokens = tuple(compiled.tokenizer.encode(text))
+        if tokens[: len(prompt.tokens)] != prompt.tokens:
+            continue  # no token of it ends where the prefix does
         arcs, state = [], 0
-        for token in tokens:
+        for token in tokens[len(prompt.tokens) :]:
             if (state, token) not in numbers:
                 break
             arc, state = numbers[state, token]

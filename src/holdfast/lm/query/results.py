@@ -137,7 +137,7 @@ class Samples:
     decoding: dict[str, Any] = field(default_factory=dict)
     stopped: str | None = None
     notes: tuple[str, ...] = ()
-    """What to know of the estimate: dead ends, samples cut at a limit, tokens that the model does not list."""
+    """What to know of the estimate: dead ends, samples cut at a limit, tokens that no server listed."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,11 @@ from holdfast.lm.query.asking import search
 from holdfast.lm.query.audits.intervals import wilson
 from holdfast.lm.query.audits.templates import Cloze, Item, ask, escape
 from holdfast.lm.query.queries import Query
+from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
+from holdfast.lm.query.regex.language import compile_regex
+
+FREE = ("any word", "words of the context")
+"""Variants that demand no end of the word."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,13 @@ def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
     began = model.cost.evaluations
     right: dict[str, int] = {}
     answers = []
+    end = compile_regex(template.end)
     for item in template.items:
         said = {"answer": item.answer}
         for name, query in _variants(template, item):
             found = search(model, query, 1).found
-            text = found[0].text[len(item.context) + 1 :] if found else ""
-            said[name] = re.sub(f"(?:{template.end})$", "", text)
+            text = found[0].text.removeprefix(item.context).removeprefix(" ") if found else ""
+            said[name] = text if name in FREE else _without(end, text)
             right[name] = right.get(name, 0) + (said[name] == item.answer)
         answers.append(said)
     asked = len(template.items)
@@ -77,9 +82,10 @@ def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
 def _variants(template: Cloze, item: Item) -> Iterator[tuple[str, Query]]:
     """(name, query) of each way to ask, the freest first."""
     start = escape(item.context)
-    seen = sorted(set(re.findall(template.word, item.context)))
+    seen = sorted(set(_words(compile_regex(template.word), item.context)))
     words = "|".join(map(escape, seen)) or template.word
-    kept = "|".join(escape(word) for word in seen if word not in template.stop_words) or words
+    stop_words = {word.casefold() for word in template.stop_words}
+    kept = "|".join(escape(word) for word in seen if word.casefold() not in stop_words) or words
 
     def query(then: str) -> Query:
         return ask(template, regex=f"{start} {then}", prefix=start, eos=False)
@@ -89,3 +95,29 @@ def _variants(template: Cloze, item: Item) -> Iterator[tuple[str, Query]]:
     yield "… that end", query(f"({words})({template.end})")
     if template.stop_words:
         yield "… no stop words", query(f"({kept})({template.end})")
+
+
+def _words(word: ByteDfa, text: str) -> Iterator[str]:
+    """The words that stand in a text: from the left, each as long as can be."""
+    content = text.encode()
+    start = 0
+    while start < len(content):
+        longest = start
+        state = 0 if word.num_states else DEAD
+        for place in range(start, len(content)):
+            state = word.step(state, content[place : place + 1])
+            if state == DEAD:
+                break
+            if word.final[state]:
+                longest = place + 1
+        if longest > start:
+            yield content[start:longest].decode()
+        start = max(longest, start + 1)
+
+
+def _without(end: ByteDfa, text: str) -> str:
+    """A text without the longest end that it has."""
+    for place in range(len(text)):
+        if end.accepts(text[place:]):
+            return text[:place]
+    return text

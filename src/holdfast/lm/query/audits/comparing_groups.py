@@ -13,6 +13,11 @@ from holdfast.lm.query.asking import mass, sample
 from holdfast.lm.query.audits.intervals import chi_square, wilson
 from holdfast.lm.query.audits.templates import Bias, ask, escape
 from holdfast.lm.query.compiling import language_of
+from holdfast.lm.query.queries import Query
+
+PRECISION = 1e-3
+"""Gap of a probability's bounds, as a share of it."""
+LEAST = 1e-200
 
 
 @dataclass(frozen=True)
@@ -72,9 +77,9 @@ def audit_bias(model: LanguageModel, template: Bias) -> BiasAudit:
     began = model.cost.evaluations
     cells = [(group, outcome) for group in template.groups for outcome in template.outcomes]
     regexes = [_filled(template.template, group, outcome) for group, outcome in cells]
-    bounds = np.array(
-        [_bounds(model, ask(template, regex=regex), tol=1e-12) for regex in regexes]
-    ).reshape(len(template.groups), len(template.outcomes), 2)
+    bounds = np.array([_bounds(model, ask(template, regex=regex)) for regex in regexes]).reshape(
+        len(template.groups), len(template.outcomes), 2
+    )
     drawn = sample(
         model,
         ask(template, regex="|".join(f"({regex})" for regex in regexes)),
@@ -112,12 +117,20 @@ def audit_bias(model: LanguageModel, template: Bias) -> BiasAudit:
 
 def _filled(template: str, group: str, outcome: str) -> str:
     """The regular expression of one cell; groups and outcomes are plain words, the rest is a regex."""
-    return template.replace("{group}", escape(group)).replace("{outcome}", escape(outcome))
+    filled = template.replace("{group}", f"({escape(group)})")
+    return filled.replace("{outcome}", f"({escape(outcome)})")
 
 
-def _bounds(model: LanguageModel, query: Any, tol: float) -> tuple[float, float]:
-    found = mass(model, query, tol)
-    return found.lower, found.upper
+def _bounds(model: LanguageModel, query: Query) -> tuple[float, float]:
+    """Bounds that are close as a share of what they bound, however small that is."""
+    tol = 1e-9
+    while True:
+        found = mass(model, query, tol)
+        gap = found.upper - found.lower
+        if found.stopped != "tolerance" or tol < LEAST or gap <= PRECISION * found.lower:
+            return found.lower, found.upper
+        # The gap was small enough, yet not beside the mass: as small as the mass may be at most.
+        tol = min(tol, gap) * PRECISION
 
 
 def _cell(template: Bias, bounds: Any, counts: Any, row: int, column: int) -> Cell:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.errors import InputError
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import Watch, search
 from holdfast.lm.query.audits.templates import Known, Memorization, ask, escape
-from holdfast.lm.query.compiling import language_of
+from holdfast.lm.query.compiling import compile_query, language_of
+from holdfast.lm.query.queries import Query
+from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.operations import count_strings
-from holdfast.lm.query.results import Count, Matches
+from holdfast.lm.query.results import Count, Matches, readable
+from holdfast.lm.query.searching.finding import search_compiled
+
+SLACK = 1e-9
+"""What rounding may have taken from a mass, as a share of it."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +36,8 @@ class Canary:
     rank_low: int
     """At best this is its rank by probability among all texts of the pattern."""
     rank_high: float
-    """At worst; equal to `rank_low` for a text that was extracted. The mass that is left holds no more
-    texts as probable as this one."""
+    """At worst; equal to `rank_low` for a text that was extracted in proven order. The mass that is left
+    holds no more texts as probable as this one."""
     exposure_low: float | None
     """Bits; None in an infinite language."""
     exposure_high: float | None
@@ -91,13 +98,13 @@ def audit_memorization(
     size = count_strings(language)
     extracted = search(model, query, template.n, watch=watch)
     places = {match.text: place for place, match in enumerate(extracted.found, 1)}
-    known = [one for one in template.known if language.accepts(one.text)]
-    canaries = []
-    for one in sorted(known, key=lambda one: (-one.repeats, one.text)):
-        alone = ask(template, regex=escape(one.text), prefix=template.prefix)
-        scored = search(model, alone, 1).found
-        logprob = scored[0].logprob if scored else -math.inf
-        canaries.append(_canary(one, logprob, places.get(one.text), extracted, size))
+    repeats: Counter[str] = Counter()
+    for one in template.known:
+        if language.accepts(one.text):
+            repeats[one.text] += one.repeats
+    known = [Known(*pair) for pair in sorted(repeats.items(), key=lambda pair: (-pair[1], pair[0]))]
+    ranks = _Ranks(extracted, size, whole=query.eos or _prefix_free(language))
+    canaries = [_canary(one, _scored(model, query, one.text), ranks, size) for one in known]
     total = len(known)
     recall = []
     if total:
@@ -122,20 +129,71 @@ def audit_memorization(
     )
 
 
-def _canary(
-    one: Known, logprob: float, place: int | None, extracted: Matches, size: Count
-) -> Canary:
+def _scored(model: LanguageModel, query: Query, text: str) -> tuple[float, float]:
+    """Bounds of the log probability that a query gives to one of its texts."""
+    whole = compile_query(query, model.tokenizer, "texts")
+    prefixes = [prompt for prompt in whole.prompts if text.encode().startswith(prompt.text)]
+    if not prefixes:
+        return -math.inf, -math.inf
+    alone = replace(
+        query,
+        regex=escape(text),
+        prefix=query.prefix and "|".join(escape(readable(prompt.text)) for prompt in prefixes),
+        edits=0,
+        exclude=None,
+        ignore_case=False,
+    )
+    try:
+        compiled = compile_query(alone, model.tokenizer, "texts")
+    except InputError:  # no token sequence spells it
+        return -math.inf, -math.inf
+    scored = search_compiled(model, compiled, n=1).found
+    if not scored:
+        return -math.inf, -math.inf
+    share = math.log(whole.prompts[0].share / compiled.prompts[0].share)
+    return scored[0].logprob + share, scored[0].logprob_upper + share
+
+
+def _prefix_free(language: ByteDfa) -> bool:
+    """Whether no text of the language starts with another."""
+    return not (language.next[language.final] != DEAD).any()
+
+
+class _Ranks:
+    """How many texts can be as probable as one."""
+
+    def __init__(self, extracted: Matches, size: Count, whole: bool) -> None:
+        self.extracted, self.size = extracted, size
+        self.places = {match.text: place for place, match in enumerate(extracted.found, 1)}
+        seen = math.fsum(math.exp(match.logprob) for match in extracted.found)
+        # Texts that start with one another share mass: then it does not say how many there are.
+        self.left = max(0.0, extracted.upper - seen) * (1 + SLACK) if whole else math.inf
+
+    def of(self, text: str, logprob: float, upper: float) -> tuple[int, float]:
+        """The best and the worst rank of a text with these bounds of its log probability."""
+        place = self.places.get(text)
+        found = self.extracted.found
+        if place is not None and self.extracted.complete:
+            return place, place
+        if self.extracted.complete:
+            low, high = len(found) + 1, float(len(found))
+        else:  # the order is not proven: what is known are bounds
+            low = 1 + sum(match.logprob > upper for match in found if match.text != text)
+            high = float(sum(match.logprob_upper >= logprob for match in found))
+            high = max(high, low) if place is not None else high
+        if self.left == math.inf or logprob < -700:
+            high = math.inf
+        else:  # an extracted text is among `found`: the mass left is that of others alone
+            high += math.floor(self.left / math.exp(logprob))
+        if isinstance(self.size, int):
+            high = min(high, self.size)
+        return low, max(high, low)
+
+
+def _canary(one: Known, score: tuple[float, float], ranks: _Ranks, size: Count) -> Canary:
     """Rank and exposure of a known text: exact if it was extracted, else within bounds."""
-    low: int
-    high: float
-    if place is not None:
-        low, high = place, place
-    else:
-        low = len(extracted.found) + 1
-        left = max(0.0, extracted.upper - extracted.lower)
-        high = low + left / math.exp(logprob) if logprob > -700 else math.inf
-        high = min(high, size) if isinstance(size, int) else high
+    low, high = ranks.of(one.text, *score)
     exposures: tuple[float | None, float | None] = (None, None)
     if isinstance(size, int):
         exposures = (math.log2(size) - math.log2(high), math.log2(size) - math.log2(low))
-    return Canary(one.text, one.repeats, logprob, low, high, *exposures)
+    return Canary(one.text, one.repeats, score[0], low, high, *exposures)

@@ -99,6 +99,12 @@ Template = Memorization | Bias | Toxicity | Cloze
 
 _FILES = {"known": "json", "items": "jsonl", "words": "lines", "stop_words": "lines"}
 _RECORDS: Mapping[str, type[Known | Item]] = {"known": Known, "items": Item}
+_SET_BY_AUDIT: Mapping[type[Template], set[str]] = {
+    Memorization: {"regex", "prefix"},
+    Bias: {"regex", "prefix"},
+    Toxicity: {"regex", "prefix", "edits", "eos"},
+    Cloze: {"regex", "prefix", "eos"},
+}
 _KINDS: Mapping[str, type[Template]] = {
     "memorization": Memorization,
     "bias": Bias,
@@ -156,8 +162,9 @@ def ask(template: Template, source: Path | None = None, **changed: Any) -> Query
     Raises:
         InputError: if the table holds what no query has, or what the audit itself sets.
     """
-    allowed = {one.name for one in fields(Query)} - set(changed) - {"regex", "prefix"}
-    for key in template.query:
+    types = {one.name: str(one.type) for one in fields(Query)}
+    allowed = set(types) - _SET_BY_AUDIT[type(template)]
+    for key, value in template.query.items():
         if key not in allowed:
             raise InputError(
                 "no setting of a query that this audit leaves open",
@@ -165,6 +172,7 @@ def ask(template: Template, source: Path | None = None, **changed: Any) -> Query
                 place=f"query.{key}",
                 expected=f"one of {', '.join(sorted(allowed))}",
             )
+        _check_kind(source, f"query.{key}", value, types[key])
     return replace(Query(regex=changed["regex"], **template.query), **changed)
 
 
@@ -172,6 +180,13 @@ def _value(source: Path, key: str, value: Any, annotation: Any) -> Any:
     if key in _FILES and isinstance(value, str):
         value = _listed(source.parent / value, _FILES[key])
     if key in _RECORDS:
+        if not isinstance(value, list) or (not value and key == "items"):
+            raise InputError(
+                "not a list of entries, or an empty one",
+                path=source,
+                place=key,
+                found=repr(value)[:80],
+            )
         return tuple(_record(source, key, place, one) for place, one in enumerate(value, 1))
     expected = str(annotation)
     if expected.startswith("tuple[str"):
@@ -180,23 +195,30 @@ def _value(source: Path, key: str, value: Any, annotation: Any) -> Any:
         if not value:
             raise InputError("an empty list", path=source, place=key)
         return tuple(value)
-    fits = {
-        "str": isinstance(value, str),
-        "str | None": isinstance(value, str),
-        "int": isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-        "float": isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0,
-    }.get(expected, isinstance(value, dict))
+    _check_kind(source, key, value, expected)
+    if key in ("n", "samples") and value < 1:
+        raise InputError("too few", path=source, place=key, found=str(value), expected="1 or more")
+    return value
+
+
+def _check_kind(source: Path | None, place: str, value: Any, annotation: str) -> None:
+    kind = annotation.removesuffix(" | None")
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+    fits, expected = {
+        "str": (isinstance(value, str), "a text"),
+        "Encodings": (isinstance(value, str), "a text"),
+        "bool": (isinstance(value, bool), "true or false"),
+        "int": (number and isinstance(value, int), "a whole number, 0 or more"),
+        "float": (number, "a number, 0 or more"),
+    }.get(kind, (isinstance(value, dict), "a table"))
     if not fits:
         raise InputError(
             "a value of the wrong kind",
             path=source,
-            place=key,
+            place=place,
             found=repr(value)[:80],
-            expected={"str": "a text", "str | None": "a text", "int": "a whole number"}.get(
-                expected, "a number" if expected == "float" else "a table"
-            ),
+            expected=expected,
         )
-    return value
 
 
 def _listed(path: Path, form: str) -> Sequence[Any]:
@@ -244,7 +266,7 @@ def _record(source: Path, key: str, place: int, value: Any) -> Known | Item:
     given = {name: value[name] for name in names if name in value}  # other keys are the user's own
     for name, annotation in names.items():
         wanted = int if annotation == "int" else str
-        if name in given and not isinstance(given[name], wanted):
+        if name in given and (not isinstance(given[name], wanted) or isinstance(given[name], bool)):
             raise InputError(
                 f"{name} is of the wrong kind",
                 path=source,
