@@ -73,9 +73,7 @@ def test_a_stopped_mass_keeps_valid_bounds() -> None:
     assert found.lower <= exact <= found.upper
 
 
-@pytest.mark.parametrize(
-    "regex", ["abc", REGEX, "(ab|é)?", "[abc]{0,3}", "a{2,4}", "(a|ab)(c|bc)1?"]
-)
+@pytest.mark.parametrize("regex", ["abc", REGEX, "(ab|é)?", "[abc]{0,3}", "a{2,4}", "(a|ab)(c|bc)"])
 def test_token_sequences_are_counted_as_trying_all_of_them_counts(regex: str) -> None:
     spelled = sequences_of(regex)
     texts = len(spelled)
