@@ -20,8 +20,8 @@ from holdfast.lm.query.searching.tree import Tree
 
 NEAR = 1e-9
 """Logarithms closer than this are equal: sums of another order differ by as much."""
-AHEAD = math.log(4)
-"""How much less than the next text's probability is looked into ahead of time."""
+AHEAD = 0.3
+"""Logarithm of how much less than the next text's probability is looked into ahead of time."""
 
 Watch = Callable[[Progress], None]
 
@@ -87,6 +87,8 @@ class _Search:
         self.alone = _one_encoding_each(compiled)
         self.cost = Cost(**model.cost.to_dict())
         self.matches: list[Match] = []
+        self.resolved: set[bytes] = set()
+        """Texts to which encodings that were not followed add no more than the tolerance."""
 
     def run(self) -> Matches:
         """Ask until `n` texts are proven, nothing is left, or the evaluator stops."""
@@ -139,8 +141,12 @@ class _Search:
             room = self.evaluator.room()
             if room == 0:
                 return []
-            nodes = [tree.look_into(item.node, item.place) for item in wanted[:room]]
-            nodes = [node for node in nodes if node >= 0]
+            for other in self._in_line(text, top):
+                if len(wanted) >= room:
+                    break
+                wanted += self._own(other)
+            taken = [tree.look_into(item.node, item.place) for item in dict.fromkeys(wanted[:room])]
+            nodes = list(dict.fromkeys(node for node in taken if node >= 0))
             if nodes:
                 # What the texts after this one will need, while the model is asked anyway.
                 least = texts.found[text].log - AHEAD
@@ -150,16 +156,29 @@ class _Search:
                         nodes.append(node)
                 return nodes
 
-    def _doubts(self, text: bytes) -> list[Item]:
-        """What must be looked into before a text is proven to be the next; empty if it is."""
+    def _in_line(self, text: bytes, top: float) -> list[bytes]:
+        """Texts found that no single open piece can precede: they come next, and are resolved too."""
+        return self.texts.after(text, top, self.n - len(self.matches) - 1)
+
+    def _own(self, text: bytes) -> list[Item]:
+        """What must be looked into before a text's own encodings are followed; empty if they are."""
+        if text in self.resolved:
+            return []
         own = self.texts.open_on(text, self.texts.found[text].log)
         left = math.fsum(item.mass for item in own)
-        if left > self.tolerance:
-            needed = 0
-            while left > self.tolerance / 2 and needed < len(own):
-                left -= own[needed].mass
-                needed += 1
-            return own[:needed]
+        if left <= self.tolerance:
+            self.resolved.add(text)
+            return []
+        needed = 0
+        while left > self.tolerance / 2 and needed < len(own):
+            left -= own[needed].mass
+            needed += 1
+        return own[:needed]
+
+    def _doubts(self, text: bytes) -> list[Item]:
+        """What must be looked into before a text is proven to be the next; empty if it is."""
+        if own := self._own(text):
+            return own
         if self.texts.unrivalled(text):
             return []
         return self.texts.rivals(text, self.tolerance)
@@ -168,7 +187,10 @@ class _Search:
         found = self.texts.emitted.get(text) or self.texts.found[text]
         gain = 0.0
         if not self.alone:
-            gain = math.fsum(item.mass for item in self.texts.open_on(text, found.log))
+            if text in self.resolved:
+                gain = self.tolerance
+            else:
+                gain = math.fsum(item.mass for item in self.texts.open_on(text, found.log))
             gain += self.texts.stuck_on(text, found.log)
         slack = max(
             math.log(scale.up) if scale.up < math.inf else math.inf for scale in self.scales

@@ -110,6 +110,24 @@ class Texts:
             heapq.heappop(self._ranked)
         return None
 
+    def after(self, text: bytes, least: float, most: int) -> list[bytes]:
+        """The texts found, of at least `least`, that come after the first; `most` of them."""
+        ranked: list[bytes] = []
+        waiting = [0]  # places in the heap; what is below a place comes after it
+        while waiting and len(ranked) <= most:
+            place = min(waiting, key=self._ranked.__getitem__)
+            waiting.remove(place)
+            key, other = self._ranked[place]
+            if -key < least:
+                break
+            known = self.found.get(other)
+            if known is not None and -key == _rounded(known.log) and other != text:
+                ranked.append(other)
+            waiting += [
+                child for child in (2 * place + 1, 2 * place + 2) if child < len(self._ranked)
+            ]
+        return ranked[:most]
+
     def emit(self, text: bytes) -> None:
         """Note that a text is proven to be the next."""
         self.emitted[text] = self.found.pop(text)
