@@ -118,8 +118,9 @@ def refine(source: Any, symbol: Any, target: Any, symbols: int, kind: Any, kinds
     begin = np.zeros(states, np.int32)
     end = np.zeros(states, np.int32)
     marks = np.zeros(states, np.int32)
-    begin[:kinds] = bounds[:-1]
-    end[:kinds] = bounds[1:]
+    for of in range(kinds):  # a loop, not slices: those cost seconds of compilation
+        begin[of] = bounds[of]
+        end[of] = bounds[of + 1]
     blocks = kinds
     touched = np.empty(max(states, arcs), np.int32)
 
@@ -132,8 +133,9 @@ def refine(source: Any, symbol: Any, target: Any, symbols: int, kind: Any, kinds
     cord_begin = np.zeros(arcs, np.int32)
     cord_end = np.zeros(arcs, np.int32)
     cord_marks = np.zeros(arcs, np.int32)
-    cord_begin[:symbols] = cord_bounds[:-1]
-    cord_end[:symbols] = cord_bounds[1:]
+    for of in range(symbols):
+        cord_begin[of] = cord_bounds[of]
+        cord_end[of] = cord_bounds[of + 1]
     cords = symbols
 
     next_block, cord = 1, 0
