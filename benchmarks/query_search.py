@@ -29,7 +29,16 @@ STEPS = HERE / "query_search_steps.py"
 BATCHES = (1, 4, 16, 64, 256)
 BATCH = 64
 PEER = "one prefix at a time"
-SENTENCE = "See "
+CASES = {
+    "": ("URLs", []),
+    "canonical_": ("URLs, canonical encodings", ["--encodings", "canonical"]),
+    "whole_": ("whole sentences", ["--whole"]),
+    "whole_canonical_": (
+        "whole sentences, canonical encodings",
+        ["--whole", "--encodings", "canonical"],
+    ),
+}
+"""Of names of figures: what is searched, and how the steps are told."""
 
 Measured = dict[str, list[tuple[Run, dict[str, Any]]]]
 
@@ -48,22 +57,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _measure(options: argparse.Namespace) -> Measured:
     measured: Measured = defaultdict(list)
     for _ in range(options.repeats):
-        for name, sentence in (("", ""), ("after_see_", SENTENCE)):
-            ours = _one(options, "ours", BATCH, sentence)
-            theirs = _one(options, "plain", 1, sentence)
+        for name, (_, told) in CASES.items():
+            ours = _one(options, "ours", BATCH, told)
+            theirs = _one(options, "plain", 1, told)
             _check(ours[1]["texts"], theirs[1]["texts"])
             measured[f"{name}ours"].append(ours)
             measured[f"{name}plain"].append(theirs)
     for batch in BATCHES:
-        measured[f"batches_of_{batch}"].append(_one(options, "ours", batch, ""))
+        measured[f"batches_of_{batch}"].append(_one(options, "ours", batch, []))
     return measured
 
 
 def _one(
-    options: argparse.Namespace, who: str, batch: int, sentence: str
+    options: argparse.Namespace, who: str, batch: int, more: list[str]
 ) -> tuple[Run, dict[str, Any]]:
     command = [sys.executable, STEPS, options.model, who, "--batch", str(batch)]
-    command += ["--results", str(options.results), "--sentence", sentence]
+    command += ["--results", str(options.results), *more]
     measured = run(command)
     told = json.loads(measured.output)
     if len(told["texts"]) != options.results:
@@ -88,11 +97,11 @@ def _results(options: argparse.Namespace, measured: Measured, host: Any) -> dict
         return statistics.median(told[what] for _, told in measured[name])
 
     comparisons, limits = [], []
-    for name, where in (("", ""), ("after_see_", " after `See`")):
+    for name, (what, _) in CASES.items():
         ours, theirs = f"{name}ours", f"{name}plain"
         comparisons.append(
             compared(
-                f"first {options.results} different URLs{where}",
+                f"first {options.results} different texts: {what}",
                 median(ours, "seconds"),
                 PEER,
                 median(theirs, "seconds"),
@@ -100,9 +109,9 @@ def _results(options: argparse.Namespace, measured: Measured, host: Any) -> dict
             )
         )
         fewer = median(theirs, "evaluations") / median(ours, "evaluations")
-        limits.append(limited(f"times fewer tokens{where}", fewer, "", 15) | {"least": True})
+        limits.append(limited(f"times fewer tokens: {what}", fewer, "", 15) | {"least": True})
         each = median(ours, "evaluations") / median(ours, "nodes")
-        limits.append(limited(f"tokens computed for each prefix{where}", each, "", 1))
+        limits.append(limited(f"tokens computed for each prefix: {what}", each, "", 1))
     for batch in BATCHES:
         told = measured[f"batches_of_{batch}"][0][1]
         rate = told["nodes"] / told["seconds"]
@@ -114,13 +123,14 @@ def _results(options: argparse.Namespace, measured: Measured, host: Any) -> dict
         }
         for name in measured
     }
-    plain = counts["plain_counts"]
+    plain, whole = counts["plain_counts"], counts["whole_plain_counts"]
     return {
         "title": "Search in a language model",
         "script": "benchmarks/query_search.py",
         "input": (
             "the model of `examples/canaries`; URLs as in ReLM's evaluation, prefix `https://www\\.`, "
-            f"top-k 40; a run ends with {options.results} different texts"
+            "top-k 40; and the corpus's sentences around them, to their end; a run ends with "
+            f"{options.results} different texts"
         ),
         "comparisons": comparisons,
         "limits": limits,
@@ -138,8 +148,10 @@ def _results(options: argparse.Namespace, measured: Measured, host: Any) -> dict
             "Ours gives a text out when it is proven to be the next most probable, all its encodings "
             f"together, in batches of {BATCH}.",
             "The prefixes that the peer asks for are "
-            f"{plain['evaluations'] / plain['nodes']:.1f} tokens long on average: for the same prefixes no "
-            "cache can spare more than that.",
+            f"{plain['evaluations'] / plain['nodes']:.1f} tokens long on average ("
+            f"{whole['evaluations'] / whole['nodes']:.1f} for whole sentences): for the same prefixes no "
+            "cache can spare more than that. Where all encodings count, the proof needs prefixes that the "
+            "peer never asks for.",
             "Seconds of the comparison are those of the search, without imports and reading the model; the "
             "steps below are whole processes. torch uses one thread: the model is too small for more.",
         ],
@@ -149,7 +161,7 @@ def _results(options: argparse.Namespace, measured: Measured, host: Any) -> dict
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", type=Path, default=MODEL)
-    parser.add_argument("--results", type=int, default=100, help="different texts to find")
+    parser.add_argument("--results", type=int, default=300, help="different texts to find")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--result", type=Path, default=RESULT)
     return parser.parse_args(arguments)

@@ -1,6 +1,7 @@
 """One measured search, in a process of its own: `query_search.py` runs it.
 
-    python benchmarks/query_search_steps.py MODEL ours|plain [--batch 64] [--results 100] [--sentence TEXT]
+    python benchmarks/query_search_steps.py MODEL ours|plain [--batch 64] [--results 100] [--whole]
+        [--encodings canonical]
 
 Prints JSON: seconds of the search alone (imports and reading the model are not in it), evaluations, nodes,
 and the texts with their log-probabilities.
@@ -11,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 import time
 from collections import defaultdict
 from typing import Any
@@ -20,16 +20,18 @@ import query_plain
 from holdfast.lm import query as q
 from holdfast.lm.models.huggingface import HuggingFaceModel
 from holdfast.lm.query.compiling import compile_query
+from holdfast.lm.query.queries import Encodings
 
 TOP_K = 40
 BUDGET = 10_000_000
 
 
-def question(sentence: str) -> q.Query:
-    """URLs as in ReLM's evaluation, behind a sentence or nothing."""
-    start = re.escape(sentence) + r"https://www\."
-    rest = r"([[:alnum:]]|_|-|#|%)+\.([[:alnum:]]|_|-|#|%|/)+"
-    return q.Query(start + rest, prefix=start, top_k=TOP_K, eos=False)
+def question(whole: bool = False, encodings: Encodings = "prefix-canonical") -> q.Query:
+    """URLs as in ReLM's evaluation, whatever follows; or the corpus's sentences around them."""
+    start, end = ("See ", r" for details\.") if whole else ("", "")
+    start += r"https://www\."
+    url = r"([[:alnum:]]|_|-|#|%)+\.([[:alnum:]]|_|-|#|%|/)+"
+    return q.Query(start + url + end, start, encodings, top_k=TOP_K, eos=whole)
 
 
 def ours(model: HuggingFaceModel, query: q.Query, results: int, batch: int) -> dict[str, Any]:
@@ -80,15 +82,18 @@ def main() -> None:
     parser.add_argument("who", choices=("ours", "plain"))
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--results", type=int, default=100)
-    parser.add_argument("--sentence", default="")
+    parser.add_argument("--whole", action="store_true")
+    parser.add_argument("--encodings", default="prefix-canonical")
     options = parser.parse_args()
-    query = question(options.sentence)
+    query = question(options.whole, options.encodings)
     import torch
 
     torch.set_num_threads(1)  # the matrices of the small model are too small to share
-    model = HuggingFaceModel(options.model, batch=max(options.batch, 1))
-    model.logprobs([(1,)])  # what the library sets up at its first pass belongs to neither
-    model = HuggingFaceModel(options.model, batch=max(options.batch, 1))
+    # What libraries set up at their first use, compiled code read from disk included, belongs to neither.
+    warm = HuggingFaceModel(options.model, batch=options.batch)
+    ours(warm, query, 2, options.batch)
+    plain(warm, query, 2)
+    model = HuggingFaceModel(options.model, batch=options.batch)
     if options.who == "ours":
         told = ours(model, query, options.results, options.batch)
     else:
