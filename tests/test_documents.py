@@ -41,6 +41,21 @@ def test_every_page_is_reachable() -> None:
     assert not missing
 
 
+def test_files_that_pages_show_are_as_they_show_them() -> None:
+    shown = [
+        (page.name, name, text)
+        for page in PAGES
+        for name, text in re.findall(
+            r'^```\w+ title="([^"]+)"\n(.*?)^```$',
+            page.read_text(encoding="utf-8"),
+            re.MULTILINE | re.DOTALL,
+        )
+    ]
+    assert shown
+    for page, name, text in shown:
+        assert (REPOSITORY / name).read_text(encoding="utf-8") == text, (page, name)
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     broken = [
         f"{page.name}: {target}"

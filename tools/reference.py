@@ -270,9 +270,19 @@ def word_picture() -> str:
     return to_svg(minimize(determinize(rmepsilon(project(lattice, "output")))))
 
 
+def token_picture() -> str:
+    """Two texts in the tokens of `examples/canaries`, as SVG."""
+    from holdfast.lm import query as q
+    from holdfast.lm.query.planning import picture
+
+    tokenizer = q.load_tokenizer(f"gpt2:{DOCS.parent / 'examples' / 'canaries' / 'model'}")
+    return picture(q.Query("The (man|woman)"), tokenizer)
+
+
 PAGES = {
     "automata-words.svg": word_picture,
     "cli.md": cli_page,
+    "lm-query-tokens.svg": token_picture,
     "scenario.md": scenario_page,
     "store-format.md": store_page,
 }

@@ -77,7 +77,7 @@ def test_the_arcs_of_canonical_sequences_are_marked(
     q.draw(q.Query(regex), gpt2, tmp_path / "x.svg")
     texts = (text for text in q.plan(q.Query(regex)).examples)
     canonical = {
-        (gpt2.pieces[token] or b"").decode().replace(" ", "␣")
+        (gpt2.pieces[token] or b"").decode().replace(" ", "·")
         for text in texts
         for token in gpt2.encode(text.encode())
     }

@@ -99,17 +99,29 @@ def _told(prompt: Prompt, tokenizer: Tokenizer) -> PromptPlan:
 
 
 def draw(query: Query, tokenizer: Tokenizer, path: str | Path) -> None:
-    """Write a picture (SVG) of the token sequences of a query, canonical ones in another colour.
+    """Write a picture (SVG) of the token sequences of a query: see `picture`.
 
     Raises:
         InputError: if the query cannot be compiled.
         LimitError: if the automaton is too large for a picture that anybody could read.
         HoldfastError: if the file cannot be written.
     """
+    write_whole(Path(path), picture(query, tokenizer).encode())
+
+
+def picture(query: Query, tokenizer: Tokenizer) -> str:
+    """The token sequences of a query as SVG, those of the tokenizer itself in another colour.
+
+    With several prefix strings, those of the first.
+
+    Raises:
+        InputError: if the query cannot be compiled.
+        LimitError: if the automaton is too large for a picture that anybody could read.
+    """
     compiled = compile_query(query, tokenizer, "texts")
     prompt = compiled.prompts[0]
     machine, numbers = _machine(prompt.automaton, compiled.tokenizer)
-    write_whole(Path(path), to_svg(machine, _canonical_arcs(compiled, prompt, numbers)).encode())
+    return to_svg(machine, _canonical_arcs(compiled, prompt, numbers))
 
 
 def _machine(
@@ -169,5 +181,5 @@ def _canonical_arcs(
 
 
 def _visible(piece: bytes) -> str:
-    """A token as a label: spaces are seen."""
-    return readable(piece).replace(" ", "␣").replace("\n", "⏎")
+    """A token as a label: a space is a dot."""
+    return readable(piece).replace(" ", "·").replace("\n", "⏎")
