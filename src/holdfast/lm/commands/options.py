@@ -61,9 +61,7 @@ FormatOption = Annotated[
 ]
 BudgetOption = Annotated[
     int | None,
-    typer.Option(
-        "--budget", metavar="N", min=1, help="Stop after N evaluated tokens; bounds stay valid."
-    ),
+    typer.Option("--budget", metavar="N", min=1, help="Stop after N prefixes; bounds stay valid."),
 ]
 BatchOption = Annotated[
     int, typer.Option("--batch", metavar="N", min=1, help="Prefixes given to the model together.")

@@ -216,8 +216,6 @@ class _Reader:
                     remedy="the file was cut or edited: write it again, or correct the header",
                 )
         orders = [self.sections[order].grams() for order in sorted(self.sections)]
-        while orders and not len(orders[-1].lines):
-            orders.pop()
         if not orders or not self.ids:
             raise InputError("the model has no words", path=self.path, expected="1-grams")
         return Arpa(self.path, tuple(self.ids), tuple(orders))

@@ -52,6 +52,7 @@ class Cached:
     def __init__(self, model: LanguageModel, budget_bytes: int = BUDGET_BYTES) -> None:
         self.model = model
         self.name = model.name
+        self.fingerprint: str | None = getattr(model, "fingerprint", None)
         self.tokenizer = model.tokenizer
         self.context: int | None = model.context
         self.cost = model.cost

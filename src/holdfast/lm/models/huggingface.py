@@ -13,6 +13,7 @@ import numpy as np
 
 from holdfast.errors import InputError, LimitError, MissingExtraError
 from holdfast.lm.models.caching import Answers
+from holdfast.lm.models.fingerprints import fingerprint
 from holdfast.lm.models.protocol import F64, Cost, ModelStopped, NextToken, Prefix
 from holdfast.lm.models.tree_attention import BUDGET_BYTES, PrefixTree
 from holdfast.lm.tokenizers.loading import load_tokenizer
@@ -65,6 +66,9 @@ class HuggingFaceModel:
         self.name = f"hf:{path}"
         self.cost = Cost()
         self.model = _open(Path(path), device, dtype)
+        self.fingerprint = fingerprint(
+            [Path(path) / "config.json", *Path(path).glob("*.safetensors")]
+        )
         config = self.model.config.get_text_config()
         self.width = int(self.model.get_output_embeddings().weight.shape[0])
         told = tokenizer or load_tokenizer(f"hf:{path}")
@@ -269,6 +273,7 @@ def _open(path: Path, device: str, dtype: str | None) -> Any:
     try:
         import torch
         import transformers
+        from safetensors import SafetensorError
     except ImportError as error:
         raise MissingExtraError(error.name or "transformers", "hf") from error
     if not (path / "config.json").is_file():
@@ -289,7 +294,7 @@ def _open(path: Path, device: str, dtype: str | None) -> Any:
             str(path), local_files_only=True, use_safetensors=True, dtype=kind
         )
         return model.to(device).eval().requires_grad_(False)
-    except (OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
+    except (OSError, ValueError, KeyError, RuntimeError, AssertionError, SafetensorError) as error:
         raise InputError(
             "this model cannot be opened",
             path=path,

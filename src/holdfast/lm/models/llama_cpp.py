@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import InputError, MissingExtraError
+from holdfast.lm.models.fingerprints import fingerprint
 from holdfast.lm.models.naming import at_least, one_of, split_options
 from holdfast.lm.models.protocol import F64, Cost, ModelStopped, NextToken, Prefix
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
@@ -79,6 +80,7 @@ class LlamaCpp:
 
         self._library = llama_cpp
         self.name = f"gguf:{path}"
+        self.fingerprint = fingerprint([Path(path)])
         self.cost = Cost()
         self._context: Any = None
         self._batch: Any = None

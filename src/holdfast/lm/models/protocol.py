@@ -24,9 +24,9 @@ class NextToken:
     rest: float = 0.0
     """Probability that lies on ids which the model did not list; 0 when it tells them all."""
     ranked: int | None = None
-    """So many of the listed ids are certainly the most probable of all; None: every listed one is more probable
-    than any that is not listed. A server may list a token by a text that could be several ids: it stays in
-    `rest`, and ranks below it are not certain."""
+    """So many of the listed ids are certainly the most probable of all; None: every listed one is more
+    probable than any that is not listed. A server may list a token by a text that could be several ids: it
+    stays in `rest`, and ranks below it are not certain."""
 
 
 @dataclass

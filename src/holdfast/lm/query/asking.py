@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from holdfast.errors import LimitError
+from holdfast.errors import InputError, LimitError
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.bounding import mass_compiled
 from holdfast.lm.query.compiling import CompiledQuery, compile_query, language_of
+from holdfast.lm.query.exact import exact_mass, has_finite_contexts
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import count_strings, strings
 from holdfast.lm.query.results import (
     Count,
     Counts,
     Mass,
+    MassStep,
     Matches,
     Progress,
     Samples,
@@ -27,6 +30,8 @@ from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 MOST_ENCODED = 200_000
 """Texts that are encoded one by one to count the lengths of canonical sequences."""
+EXACT = 1e-9
+"""Relative slack of an exact mass: a sum over many states, in logarithms."""
 
 Watch = Callable[[Progress], None]
 
@@ -48,13 +53,14 @@ def search(
         query: the question. With ``eos=False`` a text need not end where the model ends.
         n: how many texts.
         batch: prefixes given to the model together; the answer does not depend on it.
-        budget: evaluated tokens after which the search ends with what is proven.
+        budget: prefixes after which the search ends with what is proven; 100,000 if not given.
         state: file in which the search is kept; found there, it goes on from it.
         watch: called while the search goes on.
 
     Raises:
         InputError: if the query cannot be compiled, or `state` belongs to another question.
     """
+    _demand_end(model, query)
     compiled = compile_query(query, model.tokenizer, "texts")
     return search_compiled(
         model, compiled, n=n, batch=batch, budget=budget, state=state, watch=watch
@@ -78,17 +84,22 @@ def mass(
         query: the question.
         tol: gap between the bounds at which to stop.
         batch: prefixes given to the model together.
-        budget: evaluated tokens after which to stop; the bounds are valid at any time.
+        budget: prefixes after which to stop, 100,000 if not given; the bounds are valid at any time. Of
+            an n-gram model, whose mass is known exactly, the bounds are closed if none was given.
         state: file in which the search is kept; found there, it goes on from it.
         watch: called while the bounds close.
 
     Raises:
         InputError: if the query cannot be compiled, or `state` belongs to another question.
     """
+    _demand_end(model, query)
     compiled = compile_query(query, model.tokenizer)
-    return mass_compiled(
+    found = mass_compiled(
         model, compiled, tol=tol, batch=batch, budget=budget, state=state, watch=watch
     )
+    if found.stopped == "budget" and budget is None and has_finite_contexts(model):
+        return _closed(found, exact_mass(model, compiled))
+    return found
 
 
 def sample(
@@ -114,6 +125,7 @@ def sample(
     Raises:
         InputError: if the query cannot be compiled, or the method does not suit the model.
     """
+    _demand_end(model, query)
     compiled = compile_query(query, model.tokenizer)
     return sample_compiled(model, compiled, n, seed=seed, method=method, batch=batch)
 
@@ -147,6 +159,25 @@ def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None 
         return Counts(texts, paths)
     lengths = ((size, paths) for size, paths in sorted(by_length.items()) if size <= longest)
     return Counts(texts, paths, tuple(lengths))
+
+
+def _demand_end(model: LanguageModel, query: Query) -> None:
+    if query.eos and model.tokenizer.eos is None:
+        raise InputError(
+            "the model has no end of text, so that no text ends",
+            place=model.name,
+            remedy="ask what its text starts with (eos=False, --no-eos)",
+        )
+
+
+def _closed(found: Mass, exact: float) -> Mass:
+    """Bounds that the search left open, closed by the sum over the model's finitely many contexts."""
+    lower = max(found.lower, exact * (1 - EXACT))
+    upper = min(found.upper, exact * (1 + EXACT))
+    if lower > upper:  # where the search itself is nearer than that
+        return found
+    step = MassStep(found.evaluations, lower, upper)
+    return replace(found, lower=lower, upper=upper, steps=(*found.steps, step), stopped="exact")
 
 
 def _all(compiled: CompiledQuery, longest: int | None) -> tuple[Count, Counter[int]]:

@@ -14,6 +14,8 @@ from holdfast.lm.query.searching.given import Scale, scales, total
 from holdfast.lm.query.searching.snapshots import Keeper
 from holdfast.lm.query.searching.tree import Tree
 
+OFTEN = 256
+"""The bounds are taken after each this part of the prefixes so far."""
 MOST_STEPS = 2000
 """Steps recorded; past them every second one is forgotten."""
 
@@ -62,22 +64,24 @@ def mass_compiled(
             max_tokens=query.max_tokens,
         )
         keeper.restore(tree)
-        stopped = None
+        stopped, due = None, 0
         while stopped is None:
             tree.hits.clear()
-            _record(steps, evaluator, tree, compiled, rates)
-            last = steps[-1]
-            if watch is not None:
-                watch(Progress(last.evaluations, evaluator.nodes, last.lower, last.upper))
-            if last.upper - last.lower <= tol:
-                stopped = "tolerance" if tree.top() > -float("inf") or tree.limits else "closed"
-                break
-            nodes = evaluator.best(tree)
-            if nodes:
+            if evaluator.nodes >= due:  # the sums go over all nodes: not after every few of them
+                due = evaluator.nodes + evaluator.nodes // OFTEN
+                last = _record(steps, evaluator, tree, compiled, rates)
+                if watch is not None:
+                    watch(Progress(last.evaluations, evaluator.nodes, last.lower, last.upper))
+                if last.upper - last.lower <= tol:
+                    open_still = tree.top() > -float("inf") or tree.limits
+                    stopped = "tolerance" if open_still else "closed"
+                    break
+            if nodes := evaluator.best(tree):
                 evaluator.expand(tree, nodes)
                 if keeper.due(tree):
                     keeper.save(tree, evaluator, rates, steps)
             else:
+                _record(steps, evaluator, tree, compiled, rates)
                 stopped = evaluator.stopped or ", ".join(sorted(tree.limits)) or "closed"
         keeper.save(tree, evaluator, rates, steps)
     last = steps[-1]
@@ -99,14 +103,14 @@ def _record(
     tree: Tree,
     compiled: CompiledQuery,
     rates: list[Scale],
-) -> None:
+) -> MassStep:
     """Add where the bounds stand; they never widen."""
     lower, upper = total(tree, compiled.prompts, rates)
     step = MassStep(evaluator.evaluations, max(lower, steps[-1].lower), min(upper, steps[-1].upper))
     if step.upper < step.lower:  # by rounding alone, once all is closed
         step = MassStep(step.evaluations, step.upper, step.lower)
-    if step == steps[-1]:
-        return
-    steps.append(step)
-    if len(steps) > MOST_STEPS:
-        del steps[1:-1:2]
+    if step != steps[-1]:
+        steps.append(step)
+        if len(steps) > MOST_STEPS:
+            del steps[1:-1:2]
+    return steps[-1]

@@ -123,7 +123,11 @@ def _after_prefixes(query: Query) -> Iterator[tuple[bytes, ByteDfa]]:
     language = compile_regex(query.regex, ignore_case=query.ignore_case)
     if language.is_empty:
         raise InputError("no text matches the regular expression", place=f"regex {query.regex!r}")
-    excluded = None if query.exclude is None else compile_regex(query.exclude)
+    excluded = (
+        None
+        if query.exclude is None
+        else compile_regex(query.exclude, ignore_case=query.ignore_case)
+    )
     some = False
     for text in _prefixes(query, language):
         rest = languages.after(language, text)

@@ -89,7 +89,8 @@ class Mass:
     steps: tuple[MassStep, ...]
     """How the bounds closed."""
     stopped: str
-    """``closed`` (no mass left open), ``tolerance``, ``budget``, or why the model stopped."""
+    """``closed`` (no mass left open), ``tolerance``, ``exact`` (summed over an n-gram model's contexts),
+    ``budget``, ``interrupted``, or why the model stopped."""
     decoding: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

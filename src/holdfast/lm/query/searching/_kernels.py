@@ -89,6 +89,7 @@ def bound(
     found_log: Any,
     reference: float,
     tolerance: float,
+    limit: float,
     upper: Any,
 ) -> Any:
     """What every text can have, at most, in units of exp(reference).
@@ -107,13 +108,13 @@ def bound(
         found_log: f64[n] what they have; -inf for one that does not matter.
         reference: see above.
         tolerance: share of its own mass that a found text may still gain, once it stands equal.
+        limit: what a text must have more than, to matter.
         upper: f64[n] filled with what the found texts can have.
 
     Returns:
-        (pieces to look into: the largest of each path on which a text could have more than 1; the largest
-        sum of a path).
+        (pieces to look into: the largest of each path on which a text could have more than the limit; the
+        largest sum of a path).
     """
-    limit = 1 + 1e-9
     here = np.zeros(size)
     below = np.zeros(size)
     largest_here = np.full(size, -1, np.int32)

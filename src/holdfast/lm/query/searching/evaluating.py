@@ -26,7 +26,7 @@ class Evaluator:
     Args:
         model: the model.
         batch: prefixes given to it together.
-        budget: evaluations it may spend; None for `BUDGET`.
+        budget: evaluations it may spend in this session; None for `BUDGET`.
         spent: (evaluations, nodes) of the sessions before this one.
         shared: whether several prompts may ask about the same prefix.
     """
@@ -70,7 +70,7 @@ class Evaluator:
         if self.stopped is not None:
             return 0
         # A model that answers from its cache computes nothing, yet the question must end.
-        left = self.budget - max(self.evaluations, self.nodes)
+        left = self.budget - max(self.model.cost.evaluations - self._start, self._nodes)
         if left <= 0:
             self.stopped = "budget"
         return max(0, min(left, self.batch))

@@ -20,6 +20,9 @@ from holdfast.lm.query.searching.tree import Tree
 
 NEAR = 1e-9
 """Logarithms closer than this are equal: sums of another order differ by as much."""
+MOST_TIED = 10_000
+"""Nodes that are expanded to find texts of exactly the same probability as the next one; a loop of
+probability 1 has infinitely many."""
 AHEAD = 0.3
 """Logarithm of how much less than the next text's probability is looked into ahead of time."""
 
@@ -87,6 +90,7 @@ class _Search:
         self.alone = _one_encoding_each(compiled)
         self.cost = Cost(**model.cost.to_dict())
         self.matches: list[Match] = []
+        self.tied = 0
         self.resolved: set[bytes] = set()
         """Texts to which encodings that were not followed add no more than the tolerance."""
 
@@ -127,8 +131,10 @@ class _Search:
             text, top = texts.first(), tree.top()
             if len(self.matches) >= self.n:
                 return []
-            if text is None or top > texts.found[text].log + NEAR:
+            if text is None or top > texts.found[text].log + self._even():
                 nodes = self.evaluator.best(tree)
+                if text is not None and top < texts.found[text].log + NEAR:
+                    self.tied += len(nodes)
                 if nodes or tree.top() > -math.inf or not tree.hits:
                     return nodes
                 continue  # what was left needed no answer
@@ -156,6 +162,10 @@ class _Search:
                         nodes.append(node)
                 return nodes
 
+    def _even(self) -> float:
+        """What a rival must be above, in logarithm: below zero while texts as probable are looked for."""
+        return -NEAR if self.tied < MOST_TIED else NEAR
+
     def _in_line(self, text: bytes, top: float) -> list[bytes]:
         """Texts found that no single open piece can precede: they come next, and are resolved too."""
         return self.texts.after(text, top, self.n - len(self.matches) - 1)
@@ -179,9 +189,13 @@ class _Search:
         """What must be looked into before a text is proven to be the next; empty if it is."""
         if own := self._own(text):
             return own
-        if self.texts.unrivalled(text):
+        if self.texts.unrivalled(text, self._even()):
             return []
-        return self.texts.rivals(text, self.tolerance)
+        rivals = self.texts.rivals(text, self.tolerance, self._even())
+        if not self.texts.unrivalled(text, NEAR):
+            return rivals
+        self.tied += len(rivals)  # no more than as probable
+        return rivals
 
     def _match(self, text: bytes) -> Match:
         found = self.texts.emitted.get(text) or self.texts.found[text]

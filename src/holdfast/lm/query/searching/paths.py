@@ -84,19 +84,20 @@ class OpenPaths:
         tree.opened.clear()
 
     def bound(
-        self, reference: float, found_at: I32, found_log: F64, tolerance: float
+        self, reference: float, found_at: I32, found_log: F64, tolerance: float, even: float
     ) -> tuple[list[Item], float, F64]:
         """What every text can have, at most, in units of exp(reference).
 
         Returns:
-            The pieces to look into, the largest first: those for which some text could have more than 1;
+            The pieces to look into, the largest first: those for which some text could have more than
+            exp(even);
             the most that a text not found can have; and what each of the found can have.
         """
         upper = np.empty(len(found_at))
         while True:
             wanted, most = kernels.bound(
                 self._parent, self._size, self._where, self._log, self._longer, self._count,
-                found_at, found_log, reference, tolerance, upper,
+                found_at, found_log, reference, tolerance, math.exp(even), upper,
             )  # fmt: skip
             rough = [piece for piece in wanted.tolist() if self._place[piece] == REST]
             if not rough:

@@ -41,7 +41,7 @@ class Keeper:
         compiled: the query.
 
     Raises:
-        InputError: if the file is of another question, or cannot be read.
+        InputError: if the file is of another question, cannot be read, or could not be written.
     """
 
     def __init__(
@@ -52,13 +52,21 @@ class Keeper:
         compiled: CompiledQuery,
     ) -> None:
         self.path = path
-        self.question = {"purpose": purpose, "query": asdict(compiled.query), "model": model.name,
-                         "context": model.context, "tokenizer": _digest(compiled)}  # fmt: skip
+        self.question = {
+            "purpose": purpose,
+            "query": asdict(compiled.query),
+            "model": model.name,
+            "files": getattr(model, "fingerprint", None),
+            "context": model.context,
+            "tokenizer": _digest(compiled),
+        }
         self._saved = FIRST / GROWTH
         self._arrays: dict[str, Any] = {}
         self._said: dict[str, Any] = {}
-        if path is not None and path.exists():
-            self._read(path)
+        if path is not None:
+            if path.exists():
+                self._read(path)
+            self._try(path)
 
     @property
     def spent(self) -> tuple[int, int]:
@@ -124,13 +132,24 @@ class Keeper:
             "chances": np.concatenate([np.empty(0), *(held for _, held in opened)]),
             "columns": np.concatenate([np.empty(0, np.int32), *columns]),
         }
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        beside = _beside(self.path)
         try:
             with beside.open("wb") as file:
                 np.savez(file, **arrays)
             beside.replace(self.path)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
         finally:
             beside.unlink(missing_ok=True)
+
+    @staticmethod
+    def _try(path: Path) -> None:
+        """A file that cannot be written is told before the model is asked."""
+        try:
+            _beside(path).touch()
+        except OSError as error:
+            raise _unwritable(path, error) from error
+        _beside(path).unlink()
 
     def restore(self, tree: Tree) -> None:
         """Put what was kept in the place of a new tree's roots."""
@@ -149,7 +168,7 @@ class Keeper:
             raise InputError(
                 "this is no saved question, or it is damaged",
                 path=path,
-                found=str(error) or type(error).__name__,
+                found="not a NumPy archive" if isinstance(error, ValueError) else str(error),
                 remedy="name a file that does not exist yet, to start anew",
             ) from error
         asked = json.loads(json.dumps(self.question))
@@ -162,6 +181,19 @@ class Keeper:
                 expected="the query, model and tokenizer with which it was started",
                 remedy="name a file that does not exist yet, to start anew",
             )
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.name}.{os.getpid()}.new")
+
+
+def _unwritable(path: Path, error: OSError) -> InputError:
+    return InputError(
+        "the state of the question cannot be written",
+        path=path,
+        found=error.strerror,
+        remedy="name a file in a folder that exists and may be written to",
+    )
 
 
 def _digest(compiled: CompiledQuery) -> str:

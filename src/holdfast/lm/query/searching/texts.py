@@ -207,12 +207,13 @@ class Texts:
 
     # --- What any other text can have ------------------------------------------------------------
 
-    def rivals(self, text: bytes, tolerance: float) -> list[Item]:
+    def rivals(self, text: bytes, tolerance: float, even: float) -> list[Item]:
         """What keeps a text from being proven the next one.
 
         Args:
             text: the most probable text found, itself resolved.
             tolerance: share of its own mass that another text found may still gain, once it stands equal.
+            even: what another text must have more, in logarithm, to come first.
 
         Returns:
             The pieces of open mass to look into, the largest of every path on which another text could have
@@ -223,7 +224,7 @@ class Texts:
         log = self._log[:others]
         own = self._number[text]
         kept, log[own] = float(log[own]), -np.inf
-        items, most, upper = self.paths.bound(reference, self._where[:others], log, tolerance)
+        items, most, upper = self.paths.bound(reference, self._where[:others], log, tolerance, even)
         log[own] = kept
         upper[own] = 1 + tolerance
         self._ceiling = reference + math.log(most) if most > 0 else -math.inf
@@ -234,9 +235,9 @@ class Texts:
         ]
         return items
 
-    def unrivalled(self, text: bytes) -> bool:
+    def unrivalled(self, text: bytes, even: float) -> bool:
         """Whether the last `rivals` already proves a text to be the next."""
-        least = self.found[text].log
+        least = self.found[text].log + even
         if self._ceiling > least:
             return False
         for upper, other in self._uppers:
