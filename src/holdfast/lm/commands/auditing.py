@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holdfast.console import JsonOption, QuietOption, emit, remark, table
-from holdfast.lm.commands.options import ModelOption
+from holdfast.lm.commands.options import ModelOption, opened
 from holdfast.numbers import brief, counted, interval, number, percent
 
 if TYPE_CHECKING:
@@ -101,11 +101,10 @@ def _audit(
     quiet: bool,
     render: Callable[[Any], Table],
 ) -> None:
-    from holdfast.lm.models.loading import load
     from holdfast.lm.query.audits.templates import read_template
 
     read = read_template(template, kind)
-    asked = load(model)
+    asked = opened(model, quiet)
     found = ask(asked, read)
     emit(found, as_json, render)
     if html is not None:

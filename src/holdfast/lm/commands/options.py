@@ -7,11 +7,15 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.console import remark
 from holdfast.lm.query.queries import Query
+
+if TYPE_CHECKING:
+    from holdfast.lm.models.protocol import LanguageModel
 
 
 class Encodings(Enum):
@@ -139,6 +143,16 @@ _QUERY = {
         typer.Option("--max-tokens", metavar="N", help="Follow no token sequence beyond N tokens."),
     ],
 }
+
+
+def opened(name: str, quiet: bool) -> LanguageModel:
+    """The model of that name; what is odd about it is told."""
+    from holdfast.lm.models.loading import load
+
+    model = load(name)
+    for odd in (*model.tokenizer.remarks, *getattr(model, "remarks", ())):
+        remark(f"{name}: {odd}", quiet)
+    return model
 
 
 def asks(command: Callable[..., Any]) -> Callable[..., Any]:

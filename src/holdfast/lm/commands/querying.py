@@ -24,6 +24,7 @@ from holdfast.lm.commands.options import (
     ModelOption,
     StateOption,
     TokenizerOption,
+    opened,
 )
 from holdfast.lm.query.queries import Query
 from holdfast.numbers import brief, counted, number
@@ -66,7 +67,7 @@ def plan(
     """What a query is before a model is asked: its texts, its automata, its prompts."""
     from holdfast.lm.query import planning
 
-    vocabulary = _tokenizer(tokenizer)
+    vocabulary = _tokenizer(tokenizer, quiet)
     emit(planning.plan(query, vocabulary), as_json, _planned)
     if svg is not None:
         if vocabulary is None:
@@ -88,7 +89,7 @@ def count(
     """How many texts match, and how many token sequences spell them: exact, or infinite."""
     from holdfast.lm.query import asking
 
-    emit(asking.count(query, _tokenizer(tokenizer), longest), as_json, _counted)
+    emit(asking.count(query, _tokenizer(tokenizer, quiet), longest), as_json, _counted)
 
 
 def search(
@@ -104,10 +105,9 @@ def search(
 ) -> None:
     """The most probable texts, in order, each once with all its encodings."""
     from holdfast.lm.commands.live import watching
-    from holdfast.lm.models.loading import load
     from holdfast.lm.query import asking
 
-    asked = load(model)
+    asked = opened(model, quiet)
     with watching(quiet or as_json) as watch:
         found = asking.search(asked, query, n, batch=batch, budget=budget, state=state, watch=watch)
     rows = found.to_dict()
@@ -137,10 +137,9 @@ def mass(
 ) -> None:
     """Bounds of the probability that the model writes a text that matches."""
     from holdfast.lm.commands.live import watching
-    from holdfast.lm.models.loading import load
     from holdfast.lm.query import asking
 
-    asked = load(model)
+    asked = opened(model, quiet)
     with watching(quiet or as_json) as watch:
         found = asking.mass(asked, query, tol, batch=batch, budget=budget, state=state, watch=watch)
     emit(found, as_json, _bounds)
@@ -169,10 +168,9 @@ def sample(
     quiet: QuietOption = False,
 ) -> None:
     """Texts as the model would write them, each with its weight."""
-    from holdfast.lm.models.loading import load
     from holdfast.lm.query import asking
 
-    drawn = asking.sample(load(model), query, n, seed, method=method.value, batch=batch)
+    drawn = asking.sample(opened(model, quiet), query, n, seed, method=method.value, batch=batch)
     rows = [{"text": text, "share": share} for text, share in drawn.texts]
     _print(drawn, rows, form, as_json, _samples)
 
@@ -238,12 +236,15 @@ def _print(
     sys.stdout.write(out.getvalue())
 
 
-def _tokenizer(name: str | None) -> Tokenizer | None:
+def _tokenizer(name: str | None, quiet: bool) -> Tokenizer | None:
     if name is None:
         return None
     from holdfast.lm.tokenizers.loading import load_tokenizer
 
-    return load_tokenizer(name)
+    made = load_tokenizer(name)
+    for odd in made.remarks:
+        remark(f"{name}: {odd}", quiet)
+    return made
 
 
 def _how_many(count: int | str | None) -> str:
