@@ -37,7 +37,7 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 
 bench: $(VENV)/.peers ## side-by-side benchmarks; rewrites docs/benchmarks.md
 	for name in fleet_ingest_report fleet_simulate runs_recorder runs_hang runs_diagnose runs_checkpoints \
-	  automata_compose query_compile query_search; do \
+	  automata_compose query_compile query_search query_truth; do \
 	  $(BIN)/python benchmarks/$$name.py; done
 	$(BIN)/python benchmarks/render.py
 
