@@ -161,7 +161,7 @@ def _results(options: argparse.Namespace, measured: Measured, host: Any) -> dict
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", type=Path, default=MODEL)
-    parser.add_argument("--results", type=int, default=300, help="different texts to find")
+    parser.add_argument("--results", type=int, default=100, help="different texts to find")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--result", type=Path, default=RESULT)
     return parser.parse_args(arguments)
