@@ -56,8 +56,8 @@ def to_svg(machine: Fst, marked: Set[int] = frozenset()) -> str:
             f'width="{width}" height="{height}" role="img" aria-label="{escape(title)}">',
             f"<title>{escape(title)}</title><style>{STYLE}</style>",
             '<defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" '
-            'markerHeight="9" markerUnits="userSpaceOnUse" orient="auto-start-reverse"><path class="head" d="M0 0L8 4L0 8z"/>'
-            "</marker></defs>",
+            'markerHeight="9" markerUnits="userSpaceOnUse" orient="auto-start-reverse">'
+            '<path class="head" d="M0 0L8 4L0 8z"/></marker></defs>',
             f'<rect class="paper" width="{width}" height="{height}"/>',
             *(
                 _bundle(one, route, layout, names)
