@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.numbers import duration, interval, number, percent
+from holdfast.numbers import duration, interval, number, p_value, percent
 
 
 @pytest.mark.parametrize(
@@ -89,3 +89,8 @@ def test_a_duration_is_within_one_part_in_eighty_of_the_truth(seconds: float) ->
     words = duration(seconds).replace(",", "").split()
     back = sum(int(n) * sizes[unit] for n, unit in zip(words[::2], words[1::2], strict=True))
     assert abs(back - seconds) <= max(0.5, seconds / 48)
+
+
+def test_a_p_value_is_never_zero() -> None:
+    assert p_value(0.0314) == "p = 0.0314"
+    assert p_value(1e-9) == "p < 0.000001"

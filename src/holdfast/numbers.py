@@ -45,6 +45,18 @@ def brief(value: float | None) -> str:
     return number(value, min(max(0, 2 - magnitude), 6))
 
 
+def p_value(p: float) -> str:
+    """``"p = 0.031"``, ``"p < 0.000001"``."""
+    return "p < 0.000001" if p < 1e-6 else f"p = {brief(p)}"
+
+
+def probability(value: float) -> str:
+    """A probability with three significant digits, however small: ``"0.086"``, ``"1.23e−08"``."""
+    if value == 0 or value >= 0.001:
+        return brief(value)
+    return f"{value:.2e}".replace("-", "−")
+
+
 def counted(count: int, word: str, words: str | None = None) -> str:
     """``"1 node"``, ``"1,204 nodes"``."""
     return f"{count:,} {word if count == 1 else words or word + 's'}"

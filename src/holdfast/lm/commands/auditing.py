@@ -10,7 +10,7 @@ import typer
 
 from holdfast.console import JsonOption, QuietOption, emit, remark, table
 from holdfast.lm.commands.options import ModelOption, opened
-from holdfast.numbers import brief, counted, interval, number, percent
+from holdfast.numbers import counted, interval, number, p_value, percent, probability
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -148,7 +148,7 @@ def _compared(found: BiasAudit) -> Table:
         ],
         title=found.template,
         caption=f"chi-square {number(found.statistic, 1)}, {counted(found.freedom, 'degree')} of freedom, "
-        f"p = {brief(found.p)}; {number(found.effective, 0)} effective samples",
+        f"{p_value(found.p)}; {number(found.effective, 0)} effective samples",
     )
 
 
@@ -159,7 +159,7 @@ def _said(found: ToxicityAudit) -> Table:
             (
                 one.prompt or "(none)",
                 one.edits,
-                f"[{brief(one.lower)}, {brief(one.upper)}]",
+                f"[{probability(one.lower)}, {probability(one.upper)}]",
                 one.text or "–",
             )
             for one in found.findings

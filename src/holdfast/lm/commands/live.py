@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.console import table
-from holdfast.numbers import brief, counted, number
+from holdfast.numbers import counted, number, probability
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -43,6 +43,6 @@ def live_table(progress: Progress, seconds: float) -> Table:
             (place, match.text, number(match.logprob, 4), number(match.encodings))
             for place, match in numbered[-ROWS:]
         ],
-        caption=f"mass [{brief(progress.lower)}, {brief(progress.upper)}], "
+        caption=f"mass [{probability(progress.lower)}, {probability(progress.upper)}], "
         f"{counted(progress.evaluations, 'evaluation')}, {number(rate, 0)} a second",
     )

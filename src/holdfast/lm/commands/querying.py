@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,9 +27,10 @@ from holdfast.lm.commands.options import (
     opened,
 )
 from holdfast.lm.query.queries import Query
-from holdfast.numbers import brief, counted, number
+from holdfast.numbers import counted, number, probability
 
 UNANSWERED = 1
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -111,9 +112,10 @@ def search(
     with watching(quiet or as_json) as watch:
         found = asking.search(asked, query, n, batch=batch, budget=budget, state=state, watch=watch)
     rows = found.to_dict()
-    _print(found, rows, form, as_json, _matches)
+    _print(found, rows, ("text", "logprob", "encodings"), form, as_json, _matches)
     if not found.complete:
         remark(f"not complete: {found.stopped}", quiet)
+    _end_if_interrupted(found.stopped)
 
 
 def mass(
@@ -148,6 +150,7 @@ def mass(
         from holdfast.report import write
 
         remark(f"report: {write(mass_page(query, asked.name, found), html)}", quiet)
+    _end_if_interrupted(found.stopped)
 
 
 def sample(
@@ -172,7 +175,8 @@ def sample(
 
     drawn = asking.sample(opened(model, quiet), query, n, seed, method=method.value, batch=batch)
     rows = [{"text": text, "share": share} for text, share in drawn.texts]
-    _print(drawn, rows, form, as_json, _samples)
+    _print(drawn, rows, ("text", "share"), form, as_json, _samples)
+    _end_if_interrupted(drawn.stopped)
 
 
 def many(
@@ -210,12 +214,19 @@ def many(
         raise typer.Exit(UNANSWERED)
 
 
+def _end_if_interrupted(stopped: str | None) -> None:
+    """Ctrl-C: what was found is printed, and the exit code tells that it is not all."""
+    if stopped == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+
+
 # --- For people ----------------------------------------------------------------------------------
 
 
 def _print(
     result: Any,
     rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
     form: Format,
     as_json: bool,
     render: Any,
@@ -228,9 +239,8 @@ def _print(
         for row in rows:
             print(json.dumps(row, ensure_ascii=False))
         return
-    rows = list(rows)
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     sys.stdout.write(out.getvalue())
@@ -284,7 +294,7 @@ def _matches(found: Matches) -> Table:
             (place, match.text, number(match.logprob, 4), number(match.encodings))
             for place, match in enumerate(found.found, 1)
         ],
-        caption=f"mass [{brief(found.lower)}, {brief(found.upper)}], "
+        caption=f"mass [{probability(found.lower)}, {probability(found.upper)}], "
         f"{counted(found.cost.evaluations, 'evaluation')} for "
         f"{counted(found.cost.nodes, 'prefix', 'prefixes')}",
     )
@@ -317,7 +327,7 @@ def _samples(drawn: Samples) -> RenderableType:
     return table(
         {"text": "left", "share": "right"},
         [(text, number(share, 4)) for text, share in drawn.texts[:20]],
-        caption=f"method {drawn.method}; mass {brief(drawn.mass)} ± {brief(drawn.mass_error)} "
+        caption=f"method {drawn.method}; mass {probability(drawn.mass)} ± {probability(drawn.mass_error)} "
         "(standard error); "
         f"effective sample size {number(drawn.effective, 0)} of {number(len(drawn.drawn))}",
     )
@@ -329,7 +339,7 @@ def _asked(asked: Records) -> Table:
         if answer is None:
             return str(record["error"]).partition("\n")[0]
         if record["ask"] == "mass":
-            return f"[{brief(answer['lower'])}, {brief(answer['upper'])}]"
+            return f"[{probability(answer['lower'])}, {probability(answer['upper'])}]"
         if record["ask"] == "count":
             return f"{_how_many(answer['strings'])} texts, {_how_many(answer['token_paths'])} sequences"
         return ", ".join(repr(match["text"]) for match in answer[:3]) or "none"

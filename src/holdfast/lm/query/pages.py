@@ -6,8 +6,8 @@ import altair as alt
 
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.results import Mass
-from holdfast.numbers import brief, counted, number
-from holdfast.report import Figure, Finding, How, Page, Section, Tile, charts
+from holdfast.numbers import counted, number, probability
+from holdfast.report import Figure, Finding, How, Page, Section, Tile, Unknown, charts
 from holdfast.report.theme import colour
 
 EVENTS = {
@@ -15,31 +15,39 @@ EVENTS = {
     "prefix": "what the model writes starts with a text that matches",
 }
 
+ENDINGS = {
+    "closed": "no mass is left open",
+    "tolerance": "the gap is within the tolerance",
+    "budget": "the budget is spent",
+    "interrupted": "it was interrupted",
+}
+
 
 def mass_page(query: Query, model: str, found: Mass) -> Page:
     """The report of a mass."""
-    between = f"{brief(found.lower)} to {brief(found.upper)}"
+    lower, upper = probability(found.lower), probability(found.upper)
+    ending = ENDINGS.get(found.stopped, found.stopped)
     return Page(
         title="Probability of a regular expression",
         subtitle=query.regex,
         inputs=asked_inputs(query, model),
         findings=[
             Finding(
-                f"{between}: the probability that {EVENTS[found.event]}"
+                f"{lower} to {upper}: the probability that {EVENTS[found.event]}"
                 f"{', given the prefix' if query.prefix else ''}.",
                 "bounds",
             ),
             Finding(
                 f"{counted(found.evaluations, 'evaluated token')} for "
                 f"{counted(found.nodes, 'distinct prefix', 'distinct prefixes')}; "
-                f"the search ended by {found.stopped}.",
+                f"the search ended: {ending}.",
                 "bounds",
             ),
         ],
         tiles=[
-            Tile("Lower bound", number(found.lower)),
-            Tile("Upper bound", number(found.upper)),
-            Tile("Gap", brief(found.upper - found.lower)),
+            Tile("Lower bound", lower),
+            Tile("Upper bound", upper),
+            Tile("Gap", probability(found.upper - found.lower)),
             Tile("Evaluations", number(found.evaluations), "tokens"),
         ],
         sections=[
@@ -47,7 +55,7 @@ def mass_page(query: Query, model: str, found: Mass) -> Page:
                 "bounds",
                 "How did the bounds close?",
                 f"After {counted(found.evaluations, 'evaluation')} the probability is between "
-                f"{between}.",
+                f"{lower} and {upper}.",
                 figures=[bounds_figure(found)],
                 how=How(
                     "lower = mass of the texts found;  upper = lower + mass of the prefixes left open",
@@ -55,6 +63,14 @@ def mass_page(query: Query, model: str, found: Mass) -> Page:
                     notes="Both bounds hold at any time; what a server did not list, and what lies beyond "
                     "the context, counts in the upper one.",
                 ),
+            )
+        ],
+        unknowns=[]
+        if found.stopped in ("closed", "tolerance")
+        else [
+            Unknown(
+                f"The bounds did not close: {ending}.",
+                "Give it more evaluations (--budget), or ask for fewer or shorter texts.",
             )
         ],
     )

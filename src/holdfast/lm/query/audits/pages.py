@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
+
 import altair as alt
 import pyarrow as pa
 
@@ -9,7 +12,7 @@ from holdfast.lm.query.audits.closing_words import ClozeAudit
 from holdfast.lm.query.audits.comparing_groups import BiasAudit, Cell
 from holdfast.lm.query.audits.listing_words import ToxicityAudit
 from holdfast.lm.query.audits.memorizing import MemorizationAudit
-from holdfast.numbers import brief, counted, interval, number, percent
+from holdfast.numbers import counted, interval, number, p_value, percent, probability
 from holdfast.report import (
     ColumnFormat,
     Figure,
@@ -49,8 +52,8 @@ def _memorization(found: MemorizationAudit, model: str) -> Page:
     known = sum(count for _, count, _ in found.by_repeats)
     findings = [
         Finding(
-            f"{counted(len(texts), 'text')} of the pattern hold {percent(found.extracted.lower)} of the "
-            f"probability (all of the pattern: at most {percent(found.extracted.upper)}).",
+            f"What the model writes is a text of the pattern with probability "
+            f"{probability(found.extracted.lower)} to {probability(found.extracted.upper)}.",
             "extracted",
         )
     ]
@@ -133,7 +136,8 @@ def _repeats(found: MemorizationAudit) -> Section:
         for repeats, known, hits in found.by_repeats
     ]
     order = [str(repeats) for repeats, _, _ in found.by_repeats]
-    x = alt.X("repeats", type="ordinal").sort(order).title("Repeats in the training data")
+    x = alt.X("repeats", type="ordinal").sort(order).axis(labelAngle=0)
+    x = x.title("Repeats in the training data").axis(labelAngle=0)
     y = charts.percent_axis(alt.Y, "found", "Known texts found").scale(domain=[0, 1])
     bars = (
         alt.Chart(charts.data(rows))
@@ -143,7 +147,9 @@ def _repeats(found: MemorizationAudit) -> Section:
     counts = bars.mark_text(dy=-8, color=colour("ink")).encode(
         y=y, text=alt.Text("of", type="nominal")
     )
-    canaries = pa.Table.from_pylist([vars(canary) for canary in found.canaries])
+    canaries = pa.Table.from_pylist(
+        [{**vars(canary), "rank_high": _rank(canary.rank_high)} for canary in found.canaries]
+    )
     return Section(
         "repeats",
         "How often must a text be seen to be memorised?",
@@ -156,12 +162,12 @@ def _repeats(found: MemorizationAudit) -> Section:
                     "text": ColumnFormat(),
                     "repeats": ColumnFormat(),
                     "logprob": ColumnFormat("log probability", digits=3),
-                    "rank_low": ColumnFormat("rank, at best"),
-                    "rank_high": ColumnFormat("rank, at worst", digits=0),
-                    "exposure_low": ColumnFormat("exposure, at least", "bits", digits=1),
-                    "exposure_high": ColumnFormat("exposure, at most", "bits", digits=1),
+                    "rank_low": ColumnFormat("rank", interval=("rank_low", "rank_high"), digits=0),
+                    "exposure_low": ColumnFormat(
+                        "exposure", "bits", interval=("exposure_low", "exposure_high"), digits=1
+                    ),
                 },
-                "One row a known text, the most repeated first.",
+                "One row a known text, the most repeated first; in brackets the bounds.",
             )
         ],
         how=How(
@@ -174,10 +180,21 @@ def _repeats(found: MemorizationAudit) -> Section:
 
 
 def _from_repeats(found: MemorizationAudit) -> str:
-    whole = [repeats for repeats, known, hits in found.by_repeats if hits == known]
-    if not whole:
-        return "At no number of repeats were all known texts found."
-    return f"All known texts that were repeated {min(whole)} times were found."
+    least = None
+    for repeats, known, hits in reversed(found.by_repeats):
+        if hits < known:
+            break
+        least = repeats
+    if least is None:
+        return "Not even of the most repeated texts were all found."
+    if least == found.by_repeats[0][0]:
+        return "All known texts were found."
+    return f"All known texts that were repeated {least} times or more were found."
+
+
+def _rank(rank: float) -> float:
+    """A rank that a column of floats can hold."""
+    return math.inf if rank > sys.float_info.max else float(rank)
 
 
 # --- Bias ----------------------------------------------------------------------------------------
@@ -186,7 +203,10 @@ def _from_repeats(found: MemorizationAudit) -> str:
 def _bias(found: BiasAudit, model: str) -> Page:
     far = max(found.cells, key=lambda cell: abs(cell.share_of_outcome - 1 / len(found.groups)))
     verdict = "depends" if found.p < 0.05 else "was not seen to depend"
-    rows = [vars(cell) for cell in found.cells]
+    rows = [
+        vars(cell)
+        for cell in sorted(found.cells, key=lambda cell: found.outcomes.index(cell.outcome))
+    ]
     return Page(
         title="Bias audit",
         subtitle=found.template,
@@ -198,8 +218,8 @@ def _bias(found: BiasAudit, model: str) -> Page:
         ],
         findings=[
             Finding(
-                f"The group {verdict} on the outcome: chi-square {number(found.statistic, 1)} with "
-                f"{counted(found.freedom, 'degree')} of freedom, p = {brief(found.p)}, "
+                f"The outcome {verdict} on the group: chi-square {number(found.statistic, 1)} with "
+                f"{counted(found.freedom, 'degree')} of freedom, {p_value(found.p)}, "
                 f"{number(found.effective, 0)} effective samples.",
                 "groups",
             ),
@@ -210,7 +230,7 @@ def _bias(found: BiasAudit, model: str) -> Page:
             ),
         ],
         tiles=[
-            Tile("Chi-square", number(found.statistic, 1), note=f"p = {brief(found.p)}"),
+            Tile("Chi-square", number(found.statistic, 1), note=p_value(found.p)),
             Tile("Samples", number(found.samples), note=f"{number(found.effective, 0)} effective"),
             Tile("Evaluations", number(found.evaluations), "tokens"),
         ],
@@ -218,7 +238,7 @@ def _bias(found: BiasAudit, model: str) -> Page:
             Section(
                 "groups",
                 "Which group goes with which outcome?",
-                f"“{far.outcome}” is the outcome that depends most on the group.",
+                f"The shares of “{far.outcome}” are the farthest from even ones.",
                 figures=[_shares(found)],
                 tables=[
                     Table(
@@ -229,11 +249,11 @@ def _bias(found: BiasAudit, model: str) -> Page:
                             "share_of_outcome": ColumnFormat(
                                 "share", "%", interval=("interval_low", "interval_high")
                             ),
-                            "bound_low": ColumnFormat("exact share, at least", "%"),
-                            "bound_high": ColumnFormat("exact share, at most", "%"),
+                            "bound_low": ColumnFormat("exact share ≥", "%"),
+                            "bound_high": ColumnFormat("exact share ≤", "%"),
                             "samples": ColumnFormat("effective samples", digits=0),
-                            "lower": ColumnFormat("probability, at least"),
-                            "upper": ColumnFormat("probability, at most"),
+                            "lower": ColumnFormat("probability ≥"),
+                            "upper": ColumnFormat("probability ≤"),
                         },
                         "One row a group and outcome.",
                     )
@@ -256,7 +276,12 @@ def _bias(found: BiasAudit, model: str) -> Page:
 def _shares(found: BiasAudit) -> Figure:
     names = ("user", "system", "good", "purple", "sky", "hardware", "yellow")
     legend = {group: names[k % len(names)] for k, group in enumerate(found.groups)}
-    x = alt.X("outcome", type="nominal").sort(list(found.outcomes)).title(None).axis(labelAngle=-30)
+    x = (
+        alt.X("outcome", type="nominal")
+        .sort(list(found.outcomes))
+        .title(None)
+        .axis(labelAngle=-30, labelOverlap=False)
+    )
     y = charts.percent_axis(alt.Y, "share_of_outcome", "Share of the outcome").scale(domain=[0, 1])
     offset = alt.XOffset("group", type="nominal", sort=list(found.groups))
     base = alt.Chart(charts.data([vars(cell) for cell in found.cells])).encode(
@@ -286,18 +311,23 @@ def _shares(found: BiasAudit) -> Figure:
 
 
 def _percents(cell: Cell) -> str:
-    return f"{interval(100 * cell.interval_low, 100 * cell.interval_high, 0)} %"
+    return interval(100 * cell.interval_low, 100 * cell.interval_high, 0)
 
 
 # --- Toxicity ------------------------------------------------------------------------------------
 
 
 def _toxicity(found: ToxicityAudit, model: str) -> Page:
-    worst = max(found.findings, key=lambda one: one.lower)
+    edits = list(dict.fromkeys(one.edits for one in found.findings))
+    worst = [
+        max((one for one in found.findings if one.edits == each), key=lambda one: one.lower)
+        for each in edits
+    ]
     rows = [
         {**vars(one), "prompt": one.prompt or "(none)", "variant": _edits(one.edits)}
         for one in found.findings
     ]
+    prompts = {one.prompt for one in found.findings}
     legend = dict(
         zip(
             dict.fromkeys(_edits(one.edits) for one in found.findings),
@@ -327,16 +357,25 @@ def _toxicity(found: ToxicityAudit, model: str) -> Page:
     )
     return Page(
         title="Toxicity audit",
-        subtitle=f"{counted(found.words, 'word')} of the user's list",
-        inputs=[("Model", model), ("Words", number(found.words))],
+        subtitle=f"{counted(found.words, 'word')} of the list",
+        inputs=[
+            ("Model", model),
+            ("Words", number(found.words)),
+            ("Prompts", number(len(prompts))),
+        ],
         findings=[
             Finding(
-                f"After “{worst.prompt or 'nothing'}” ({_edits(worst.edits)}) a listed word comes next "
-                f"with probability {brief(worst.lower)} to {brief(worst.upper)}, the highest of all.",
+                f"{f'After “{one.prompt}”' if one.prompt else 'Unprompted'}, a listed word "
+                f"({_edits(one.edits)}) comes with probability {probability(one.lower)} to "
+                f"{probability(one.upper)}: the highest of {counted(len(prompts), 'prompt')}.",
                 "prompts",
             )
+            for one in worst
         ],
-        tiles=[Tile("Evaluations", number(found.evaluations), "tokens")],
+        tiles=[
+            *(Tile(f"Highest {_edits(one.edits)}", probability(one.lower)) for one in worst),
+            Tile("Evaluations", number(found.evaluations), "tokens"),
+        ],
         sections=[
             Section(
                 "prompts",
@@ -351,10 +390,10 @@ def _toxicity(found: ToxicityAudit, model: str) -> Page:
                         {
                             "prompt": ColumnFormat(),
                             "variant": ColumnFormat("asked"),
-                            "lower": ColumnFormat("probability, at least"),
-                            "upper": ColumnFormat("probability, at most"),
+                            "lower": ColumnFormat("probability ≥"),
+                            "upper": ColumnFormat("probability ≤"),
                             "text": ColumnFormat("most probable text"),
-                            "logprob": ColumnFormat("its log probability", digits=3),
+                            "logprob": ColumnFormat("its log p", digits=3),
                         },
                         "One row a prompt and number of edits.",
                     )
@@ -399,7 +438,7 @@ def _cloze(found: ClozeAudit, model: str) -> Page:
         findings=[
             Finding(
                 f"{percent(best.accuracy)} "
-                f"{interval(100 * best.interval_low, 100 * best.interval_high, 0)} % right when asked for "
+                f"{interval(100 * best.interval_low, 100 * best.interval_high, 0)} right when asked for "
                 f"“{best.name}”.",
                 "accuracy",
             )
