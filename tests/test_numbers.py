@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.numbers import duration, interval, number, p_value, percent
+from holdfast.numbers import duration, interval, number, p_value, percent, probability
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,10 @@ from holdfast.numbers import duration, interval, number, p_value, percent
         (123456.7, None, "123,457"),
         (1e-9, None, "1.000e−09"),
         (9.9996, None, "10.000"),
+        (-(2**63) - 1, None, "−9,223,372,036,854,775,809"),
+        (10**29 + 1, None, "100,000,000,000,000,000,000,000,000,001"),
+        (10**30, None, "1.000e+30"),
+        (26**400, None, "9.758e+565"),
     ],
 )
 def test_numbers(value: float | None, digits: int | None, text: str) -> None:
@@ -94,3 +98,11 @@ def test_a_duration_is_within_one_part_in_eighty_of_the_truth(seconds: float) ->
 def test_a_p_value_is_never_zero() -> None:
     assert p_value(0.0314) == "p = 0.0314"
     assert p_value(1e-9) == "p < 0.000001"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (1.0, "1.00"), (0.0862, "0.0862"), (0.00012, "1.20e−04"), (1.23e-9, "1.23e−09")],
+)
+def test_probabilities_are_never_too_small_to_tell(value: float, text: str) -> None:
+    assert probability(value) == text

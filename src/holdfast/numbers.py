@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from itertools import pairwise
+
+MOST_WRITTEN_OUT = 10**30
+"""Integers from here on, as counts of texts may be, are shortened."""
 
 
 def number(value: float | None, digits: int | None = None) -> str:
     """A number for people: thousands separated, never in exponent form between 1e-4 and 1e15.
 
     Args:
-        value: any number; None and NaN read as an en dash, infinities as ∞.
+        value: any number; integers are exact, and written out below 1e30; None and NaN read as an en dash, infinities as ∞.
         digits: decimals; by default none for integers and four significant digits for floats. A
             positive value that would round to zero reads ``"<0.001"``.
 
@@ -19,6 +23,8 @@ def number(value: float | None, digits: int | None = None) -> str:
     """
     if value is None or value != value:
         return "–"
+    if isinstance(value, int) and abs(value) >= MOST_WRITTEN_OUT:
+        return f"{Decimal(value):.3e}".replace("-", "−")
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     if digits is None:
@@ -29,7 +35,8 @@ def number(value: float | None, digits: int | None = None) -> str:
             if not -5 < magnitude < 15:
                 return f"{value:.3e}".replace("-", "−")
             digits = max(0, 3 - magnitude)
-    text = f"{value:,.{digits}f}"
+    exact = isinstance(value, int) and digits == 0
+    text = f"{value:,}" if exact else f"{value:,.{digits}f}"
     if value > 0 and not text.strip("0."):
         return f"<{10**-digits:.{digits}f}"
     if text.startswith("-"):

@@ -241,3 +241,22 @@ def test_a_lead_is_no_part_of_the_text():
                 truth.setdefault(word, []).append(math.exp(toy.score(model, tokens)))
     found = find(model, Query("(ab| ?a)?"), n=9)
     agrees(found, {text: (math.fsum(masses), len(masses)) for text, masses in truth.items()})
+
+
+class EvenModel(toy.ToyModel):
+    """Every token as probable as any other."""
+
+    def distribution(self, prefix: Sequence[int]) -> np.ndarray:
+        chances = np.zeros(self.tokenizer.size)
+        chances[toy.BOS] = -np.inf
+        return chances - np.logaddexp.reduce(chances)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+def test_texts_of_equal_probability_come_in_order_of_their_bytes(batch: int) -> None:
+    truth = toy.by_text(EvenModel(), "[abc12]{2}", 2)
+    expected = sorted(truth, key=lambda text: (-round(math.log(truth[text][0]), 6), text))
+    compiled = compile_query(Query("[abc12]{2}"), toy.TOKENIZER, "texts")
+    for n in (3, 25):
+        found = search_compiled(EvenModel(), compiled, n=n, batch=batch)
+        assert [match.text for match in found.found] == expected[:n]

@@ -20,9 +20,11 @@ from holdfast.lm.query.searching.tree import Tree
 
 NEAR = 1e-9
 """Logarithms closer than this are equal: sums of another order differ by as much."""
-MOST_TIED = 10_000
+MOST_TIED = 256
 """Nodes that are expanded to find texts of exactly the same probability as the next one; a loop of
 probability 1 has infinitely many."""
+MOST_IN_LINE = 32
+"""Texts that are resolved together."""
 AHEAD = 0.3
 """Logarithm of how much less than the next text's probability is looked into ahead of time."""
 
@@ -168,7 +170,8 @@ class _Search:
 
     def _in_line(self, text: bytes, top: float) -> list[bytes]:
         """Texts found that no single open piece can precede: they come next, and are resolved too."""
-        return self.texts.after(text, top, self.n - len(self.matches) - 1)
+        most = min(self.n - len(self.matches) - 1, MOST_IN_LINE)
+        return self.texts.after(text, top, most)
 
     def _own(self, text: bytes) -> list[Item]:
         """What must be looked into before a text's own encodings are followed; empty if they are."""
