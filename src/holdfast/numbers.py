@@ -14,7 +14,8 @@ def number(value: float | None, digits: int | None = None) -> str:
     """A number for people: thousands separated, never in exponent form between 1e-4 and 1e15.
 
     Args:
-        value: any number; integers are exact, and written out below 1e30; None and NaN read as an en dash, infinities as ∞.
+        value: any number; integers are exact, and written out below 1e30. None and NaN read as an en
+            dash, infinities as ∞.
         digits: decimals; by default none for integers and four significant digits for floats. A
             positive value that would round to zero reads ``"<0.001"``.
 

@@ -382,7 +382,12 @@ def _toxicity(found: ToxicityAudit, model: str) -> Page:
                 "After which prompt does the model say a listed word?",
                 "Bars are lower bounds; the thin lines reach to the upper ones.",
                 figures=[
-                    Figure(alt.layer(bars, whiskers).properties(height=alt.Step(18)), legend=legend)
+                    Figure(
+                        alt.layer(bars, whiskers).properties(
+                            height=18 * max(1, len(legend)) * len(prompts) + 20
+                        ),
+                        legend=legend,
+                    )
                 ],
                 tables=[
                     Table(
@@ -452,7 +457,7 @@ def _cloze(found: ClozeAudit, model: str) -> Page:
                 "accuracy",
                 "How should the last word be asked for?",
                 f"Best is “{best.name}”: {best.right} of {counted(best.asked, 'passage')} right.",
-                figures=[Figure(alt.layer(bars, whiskers).properties(height=alt.Step(30)))],
+                figures=[Figure(alt.layer(bars, whiskers).properties(height=34 * len(rows)))],
                 tables=[
                     Table(
                         pa.Table.from_pylist(rows),
