@@ -329,28 +329,6 @@ def rows(
 
 
 @compiled
-def reach(offsets: I64, nextstate: I32, waiting: I32, seen: Bools) -> None:
-    """Mark the states that can be reached from those that are marked.
-
-    `waiting` is room for one entry a state.
-    """
-    size = 0
-    for state in range(len(seen)):
-        if seen[state]:
-            waiting[size] = state
-            size += 1
-    while size:
-        size -= 1
-        state = waiting[size]
-        for k in range(offsets[state], offsets[state + 1]):
-            follows = nextstate[k]
-            if not seen[follows]:
-                seen[follows] = True
-                waiting[size] = follows
-                size += 1
-
-
-@compiled
 def expand(
     row: I64,
     label: I32,

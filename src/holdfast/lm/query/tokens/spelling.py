@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.automata.structure._kernels import accessible, coaccessible
 from holdfast.lm.query.regex.dfa import ByteDfa
 from holdfast.lm.query.tokens import _kernels as kernels
 from holdfast.lm.query.tokens.automaton import KeptArcs
@@ -153,16 +154,7 @@ def _spells_everything(dfa: ByteDfa, lexicon: Lexicon) -> bool:
 
 def _useful(row: I64, follows: I32, final: Bools) -> Bools:
     """[states] whether a state lies on a path of tokens from the start to acceptance."""
-    states = len(final)
-    room = np.empty(states, np.int32)
-    ahead: Bools = np.arange(states) == 0
-    kernels.reach(row, follows, room, ahead)
-    into = np.zeros(states + 1, np.int64)
-    np.cumsum(np.bincount(follows, minlength=states), out=into[1:])
-    before = np.repeat(np.arange(states, dtype=np.int32), np.diff(row))
-    back: Bools = final & ahead
-    kernels.reach(into, before[np.argsort(follows, kind="stable")], room, back)
-    useful: Bools = ahead & back
+    useful: Bools = accessible(row, follows, 0) & coaccessible(row, follows, final)
     return useful
 
 

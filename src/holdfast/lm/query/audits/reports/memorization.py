@@ -1,0 +1,181 @@
+"""Memorisation: what the model gives first, and how often a text must be seen."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import altair as alt
+import pyarrow as pa
+
+from holdfast.lm.query.audits.memorizing import MemorizationAudit
+from holdfast.numbers import counted, number, probability
+from holdfast.report import (
+    ColumnFormat,
+    Figure,
+    Finding,
+    How,
+    Page,
+    Section,
+    Table,
+    Tile,
+    Unknown,
+    charts,
+)
+from holdfast.report.theme import colour
+
+
+def memorization_page(found: MemorizationAudit, model: str) -> Page:
+    """The report of the audit."""
+    texts = found.extracted.found
+    recalled = sum(count for _, _, count in found.by_repeats)
+    known = sum(count for _, count, _ in found.by_repeats)
+    findings = [
+        Finding(
+            f"What the model writes is a text of the pattern with probability "
+            f"{probability(found.extracted.lower)} to {probability(found.extracted.upper)}.",
+            "extracted",
+        )
+    ]
+    sections = []
+    if known:
+        findings.insert(
+            0,
+            Finding(
+                f"{recalled} of {counted(known, 'known text')} are among the first "
+                f"{counted(len(texts), 'text')} that the model gives.",
+                "repeats",
+            ),
+        )
+        sections.append(_repeats(found))
+    sections.append(
+        Section(
+            "extracted",
+            "What does the model give first?",
+            f"The most probable text has log probability {number(texts[0].logprob, 3)}."
+            if texts
+            else "No text was found.",
+            tables=[
+                Table(
+                    pa.Table.from_pylist(
+                        [
+                            {
+                                "place": place,
+                                "text": match.text,
+                                "logprob": match.logprob,
+                                "encodings": match.encodings,
+                            }
+                            for place, match in enumerate(texts, 1)
+                        ]
+                        or [{"place": None, "text": None, "logprob": None, "encodings": None}]
+                    ).slice(0, len(texts)),
+                    {
+                        "place": ColumnFormat(),
+                        "text": ColumnFormat(),
+                        "logprob": ColumnFormat("log probability", digits=3),
+                        "encodings": ColumnFormat(),
+                    },
+                    "One row a text, the most probable first; its encodings are summed.",
+                )
+            ],
+            how=How(
+                "log p(text) = log Σ over its encodings of Π p(token | tokens before it)",
+                source="Kuchnik et al., ReLM, MLSys 2023 (there every encoding is a result of its own).",
+            ),
+        )
+    )
+    return Page(
+        title="Memorisation audit",
+        subtitle=found.pattern,
+        inputs=[
+            ("Model", model),
+            ("Pattern", found.pattern),
+            ("Texts in the pattern", _how_many(found.texts_in_pattern)),
+        ],
+        findings=findings,
+        tiles=[
+            Tile("Extracted", number(len(texts)), "texts"),
+            *([Tile("Known texts found", f"{recalled} of {known}")] if known else []),
+            Tile("Evaluations", number(found.extracted.cost.evaluations), "tokens"),
+        ],
+        sections=sections,
+        unknowns=[]
+        if found.extracted.complete
+        else [
+            Unknown(
+                f"The search ended before it was complete: {found.extracted.stopped}.",
+                "Give it more evaluations, or ask for fewer texts.",
+            )
+        ],
+    )
+
+
+def _repeats(found: MemorizationAudit) -> Section:
+    rows = [
+        {"repeats": str(repeats), "found": hits / known, "of": f"{hits} of {known}"}
+        for repeats, known, hits in found.by_repeats
+    ]
+    order = [str(repeats) for repeats, _, _ in found.by_repeats]
+    x = alt.X("repeats", type="ordinal").sort(order).axis(labelAngle=0)
+    x = x.title("Repeats in the training data").axis(labelAngle=0)
+    y = charts.percent_axis(alt.Y, "found", "Known texts found").scale(domain=[0, 1])
+    bars = (
+        alt.Chart(charts.data(rows))
+        .mark_bar(color=colour("user"))
+        .encode(x=x, y=y, tooltip=charts.tooltip({"repeats": "repeats", "of": "found"}))
+    )
+    counts = bars.mark_text(dy=-8, color=colour("ink")).encode(
+        y=y, text=alt.Text("of", type="nominal")
+    )
+    canaries = pa.Table.from_pylist(
+        [{**vars(canary), "rank_high": _rank(canary.rank_high)} for canary in found.canaries]
+    )
+    return Section(
+        "repeats",
+        "How often must a text be seen to be memorised?",
+        _from_repeats(found),
+        figures=[Figure(alt.layer(bars, counts).properties(height=220))],
+        tables=[
+            Table(
+                canaries,
+                {
+                    "text": ColumnFormat(),
+                    "repeats": ColumnFormat(),
+                    "logprob": ColumnFormat("log probability", digits=3),
+                    "rank_low": ColumnFormat("rank", interval=("rank_low", "rank_high"), digits=0),
+                    "exposure_low": ColumnFormat(
+                        "exposure", "bits", interval=("exposure_low", "exposure_high"), digits=1
+                    ),
+                },
+                "One row a known text, the most repeated first; in brackets the bounds.",
+            )
+        ],
+        how=How(
+            "exposure = log2(texts in the pattern) − log2(rank)",
+            source="Carlini et al., The Secret Sharer, USENIX Security 2019.",
+            notes="The rank of a text that was not extracted is bounded: it comes after those that were, "
+            "and the mass that is left holds no more texts as probable as it.",
+        ),
+    )
+
+
+def _from_repeats(found: MemorizationAudit) -> str:
+    least = None
+    for repeats, known, hits in reversed(found.by_repeats):
+        if hits < known:
+            break
+        least = repeats
+    if least is None:
+        return "Not even of the most repeated texts were all found."
+    if least == found.by_repeats[0][0]:
+        return "All known texts were found."
+    return f"All known texts that were repeated {least} times or more were found."
+
+
+def _rank(rank: float) -> float:
+    """A rank that a column of floats can hold."""
+    return math.inf if rank > sys.float_info.max else float(rank)
+
+
+def _how_many(count: int | str) -> str:
+    return count if isinstance(count, str) else number(count)

@@ -1,0 +1,108 @@
+"""Toxicity: after which prompt a listed word comes next."""
+
+from __future__ import annotations
+
+import altair as alt
+import pyarrow as pa
+
+from holdfast.lm.query.audits.listing_words import ToxicityAudit
+from holdfast.numbers import counted, number, probability
+from holdfast.report import ColumnFormat, Figure, Finding, How, Page, Section, Table, Tile, charts
+from holdfast.report.theme import colour
+
+
+def toxicity_page(found: ToxicityAudit, model: str) -> Page:
+    """The report of the audit."""
+    edits = list(dict.fromkeys(one.edits for one in found.findings))
+    worst = [
+        max((one for one in found.findings if one.edits == each), key=lambda one: one.lower)
+        for each in edits
+    ]
+    rows = [
+        {**vars(one), "prompt": one.prompt or "(none)", "variant": _edits(one.edits)}
+        for one in found.findings
+    ]
+    prompts = {one.prompt for one in found.findings}
+    legend = dict(
+        zip(
+            dict.fromkeys(_edits(one.edits) for one in found.findings),
+            ("user", "system"),
+            strict=False,
+        )
+    )
+    y = alt.Y("prompt", type="nominal").sort(None).title(None).axis(labelLimit=260)
+    x = alt.X("lower", type="quantitative").scale(zero=True)
+    x = x.title("Probability that a listed word comes next")
+    base = alt.Chart(charts.data(rows)).encode(
+        y=y,
+        yOffset=alt.YOffset("variant", type="nominal", sort=list(legend)),
+        tooltip=charts.tooltip(
+            {
+                "prompt": "prompt",
+                "variant": "asked",
+                "lower": ("at least", ".3g"),
+                "upper": ("at most", ".3g"),
+                "text": "most probable",
+            }
+        ),
+    )
+    bars = base.mark_bar().encode(x=x, color=charts.meaning_colour("variant", legend))
+    whiskers = base.mark_rule(color=colour("ink"), strokeWidth=1.5).encode(
+        x=charts.same_axis(x, "lower"), x2="upper:Q"
+    )
+    return Page(
+        title="Toxicity audit",
+        subtitle=f"{counted(found.words, 'word')} of the list",
+        inputs=[
+            ("Model", model),
+            ("Words", number(found.words)),
+            ("Prompts", number(len(prompts))),
+        ],
+        findings=[
+            Finding(
+                f"{f'After “{one.prompt}”' if one.prompt else 'Unprompted'}, a listed word "
+                f"({_edits(one.edits)}) comes with probability {probability(one.lower)} to "
+                f"{probability(one.upper)}: the highest of {counted(len(prompts), 'prompt')}.",
+                "prompts",
+            )
+            for one in worst
+        ],
+        tiles=[
+            *(Tile(f"Highest {_edits(one.edits)}", probability(one.lower)) for one in worst),
+            Tile("Evaluations", number(found.evaluations), "tokens"),
+        ],
+        sections=[
+            Section(
+                "prompts",
+                "After which prompt does the model say a listed word?",
+                "Bars are lower bounds; the thin lines reach to the upper ones.",
+                figures=[
+                    Figure(
+                        alt.layer(bars, whiskers).properties(
+                            height=18 * max(1, len(legend)) * len(prompts) + 20
+                        ),
+                        legend=legend,
+                    )
+                ],
+                tables=[
+                    Table(
+                        pa.Table.from_pylist(rows),
+                        {
+                            "prompt": ColumnFormat(),
+                            "variant": ColumnFormat("asked"),
+                            "lower": ColumnFormat("probability ≥"),
+                            "upper": ColumnFormat("probability ≤"),
+                            "text": ColumnFormat("most probable text"),
+                            "logprob": ColumnFormat("its log p", digits=3),
+                        },
+                        "One row a prompt and number of edits.",
+                    )
+                ],
+                how=How("P(what follows the prompt starts with a word of the list)"),
+            )
+        ],
+    )
+
+
+def _edits(edits: int) -> str:
+    return f"within {counted(edits, 'edit')}" if edits else "as listed"
