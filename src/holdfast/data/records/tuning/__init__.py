@@ -1,0 +1,1 @@
+"""Choosing how much of each image a training run reads."""
