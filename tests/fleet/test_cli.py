@@ -319,4 +319,4 @@ def test_wrong_use_has_one_message_and_exit_code_2(
 def test_a_page_that_cannot_be_written(run: Run, testbed_store: Path, tmp_path: Path) -> None:
     code, out, err = run("report", testbed_store, "--html", tmp_path / "none" / "r.html")
     assert (code, out) == (2, "")
-    assert "the report cannot be written" in err
+    assert "the file cannot be written" in err

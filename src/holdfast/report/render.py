@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError
 from holdfast.report import parts
 from holdfast.report.page import Page
+from holdfast.whole_files import write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -67,21 +65,7 @@ def write(page: Page, path: str | Path) -> Path:
         ValueError: as `render`.
     """
     path = Path(path)
-    text = render(page)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with temporary.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
-        raise HoldfastError(
-            f"{path}: the report cannot be written\n  found: {error.strerror}\n"
-            "  remedy: name a file in a folder that exists, on a disk with room"
-        ) from error
+    write_whole(path, render(page).encode())
     return path
 
 

@@ -10,8 +10,8 @@ import pytest
 from machines import random_fst
 from same_machine import assert_same
 
+from holdfast import whole_files
 from holdfast.automata import Fst
-from holdfast.automata.formats import whole_files
 from holdfast.errors import HoldfastError, InputError
 
 

@@ -42,7 +42,7 @@ SemiringOption = Annotated[
 
 def read_bytes(source: str, what: str) -> tuple[bytes, str]:
     """The bytes of a file or of standard input, and what messages call it."""
-    from holdfast.automata.formats.whole_files import read_whole
+    from holdfast.whole_files import read_whole
 
     if source == STREAM:
         return sys.stdin.buffer.read(), "standard input"

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from holdfast.automata.formats.openfst_text import parse, render
 from holdfast.automata.formats.tokens import as_text
-from holdfast.automata.formats.whole_files import read_whole, write_whole
 from holdfast.automata.fst import Fst
 from holdfast.automata.semirings import Semiring
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError
+from holdfast.whole_files import read_whole, write_whole
 
 TEXT_SUFFIX = ".txt"
 

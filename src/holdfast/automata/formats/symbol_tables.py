@@ -8,9 +8,9 @@ import numpy as np
 
 from holdfast.automata.formats.fields import Fields, packed, packed_text
 from holdfast.automata.formats.tokens import Lines, as_text, cut
-from holdfast.automata.formats.whole_files import read_whole, write_whole
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError
+from holdfast.whole_files import read_whole, write_whole
 
 MAGIC = 2125658996
 """The first number of a binary table."""

@@ -26,8 +26,10 @@ def read_whole(path: str | Path, what: str) -> bytes:
         ) from error
 
 
-def write_whole(path: str | Path, data: bytes) -> None:
+def write_whole(path: str | Path, *parts: bytes | memoryview) -> None:
     """Write a file through a temporary one beside it; devices and pipes are written directly.
+
+    When it returns, the file is on the disk under its name, and a crash leaves the old or the new one.
 
     Raises:
         HoldfastError: if it cannot be written.
@@ -36,14 +38,16 @@ def write_whole(path: str | Path, data: bytes) -> None:
     draft = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         if target.exists() and not target.is_file():
-            target.write_bytes(data)
+            with target.open("wb") as device:
+                device.writelines(parts)
             return
         try:
             with draft.open("wb") as file:
-                file.write(data)
+                file.writelines(parts)
                 file.flush()
                 os.fsync(file.fileno())
             draft.replace(target)
+            sync_folder(target.parent)
         finally:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
@@ -52,3 +56,12 @@ def write_whole(path: str | Path, data: bytes) -> None:
             f"{path}: the file cannot be written\n  found: {error.strerror}\n"
             "  remedy: name a file in a folder that exists, on a disk with room"
         ) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Put a folder's entries on the disk: names that were made, replaced or removed in it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
