@@ -1,0 +1,10 @@
+"""`holdfast data`: describing, storing, feeding and choosing training data."""
+
+from __future__ import annotations
+
+import typer
+
+from holdfast.data.records.cli import app as records
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(records, name="records", help="Progressive compressed records: read half the bytes.")

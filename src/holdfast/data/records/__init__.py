@@ -1,0 +1,1 @@
+"""Progressive compressed records: one dataset that serves every fidelity with sequential reads."""
