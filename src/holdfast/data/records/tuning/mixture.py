@@ -47,8 +47,11 @@ class Mixture:
                 "a mixture is drawn by record or by image", place="by", found=repr(self.by)
             )
         for fidelity, weight in self.weights.items():
-            named = fidelity == "full"
-            if not named and (isinstance(fidelity, bool) or not _whole(fidelity) or fidelity < 1):
+            if fidelity != "full" and (
+                isinstance(fidelity, bool)
+                or not isinstance(fidelity, (int, np.integer))
+                or fidelity < 1
+            ):
                 raise InputError(
                     "a mixture names a fidelity that does not exist",
                     place="weights",
@@ -82,7 +85,7 @@ class Mixture:
         Raises:
             InputError: if a fidelity lies above G.
         """
-        made = np.zeros(groups)
+        made: NDArray[np.float64] = np.zeros(groups)
         for fidelity, weight in self.weights.items():
             place = groups if fidelity == "full" else int(fidelity)
             if place > groups:
@@ -93,7 +96,8 @@ class Mixture:
                     expected=f"1 to {groups}, or 'full'",
                 )
             made[place - 1] += weight
-        return made / made.sum()
+        made /= made.sum()
+        return made
 
     def draw(
         self,
@@ -118,9 +122,9 @@ class Mixture:
         shares = self.shares(groups)
         ends = np.cumsum(shares)
         ends[np.flatnonzero(shares)[-1] :] = math.inf  # rounding leaves the sum a little below 1
-        key = np.uint64(0)
+        key: NDArray[np.uint64] = np.zeros(1, np.uint64)
         for word in (_DOMAIN[self.by], seed, epoch):
-            key = _scrambled(np.asarray(key ^ np.uint64(word & _WORD)))[()]
+            key = _scrambled(key ^ np.uint64(word & _WORD))
         with np.errstate(over="ignore"):
             counters = key + np.asarray(numbers).astype(np.uint64) * _GOLDEN
         uniform = (_scrambled(counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53
@@ -136,10 +140,6 @@ class Mixture:
         """The mixture that `to_dict` wrote."""
         weights = {key if key == "full" else int(key): w for key, w in made["weights"].items()}
         return cls(weights, made["by"])
-
-
-def _whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer))
 
 
 def _scrambled(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
