@@ -22,11 +22,11 @@ demo: $(VENV)/.core ## the main job on the bundled log: a report and its finding
 	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
 	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
 
-test: $(VENV)/.test .chromium lint ## everything that must hold: lint, types, contracts, documents, tests
+test: $(VENV)/.test .chromium .jpeg lint ## everything that must hold: lint, types, contracts, documents, tests
 	$(BIN)/zensical build --clean --strict
 	$(BIN)/pytest -n 2 < /dev/null
 
-test-full: $(VENV)/.full .java .chromium lint ## the same and the slow proofs (Spark, large logs)
+test-full: $(VENV)/.full .java .chromium .jpeg lint ## the same and the slow proofs (Spark, large logs)
 	$(BIN)/pytest -n 2 -m "full or not full" < /dev/null
 
 lint: $(VENV)/.test ## format, lint, types and import contracts
@@ -35,9 +35,9 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/.peers ## side-by-side benchmarks; rewrites docs/benchmarks.md
+bench: $(VENV)/.peers .jpeg ## side-by-side benchmarks; rewrites docs/benchmarks.md
 	for name in fleet_ingest_report fleet_simulate runs_recorder runs_hang runs_diagnose runs_checkpoints \
-	  automata_compose query_compile query_search query_truth; do \
+	  automata_compose query_compile query_search query_truth records_read records_training; do \
 	  $(BIN)/python benchmarks/$$name.py; done
 	$(BIN)/python benchmarks/render.py
 
@@ -60,28 +60,32 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) -e '.[bench,console,hf,logs,torch]' --group test --group docs
+	$(PIP) -e '.[bench,console,hf,images,logs,torch]' --group test --group docs
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.test
 	touch $@
 
 $(VENV)/.peers: $(VENV)/.test
-	$(PIP) -e '.[bench,console,hf,logs,peers,torch]'
+	$(PIP) -e '.[bench,console,hf,images,logs,peers,torch]'
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(PIP) -e '.[bench,console,gguf,hf,logs,spark,torch]'
+	$(PIP) -e '.[bench,console,gguf,hf,images,logs,spark,torch]'
 	touch $@
 
-# Spark needs Java, the console's browser tests need Chromium; without them, and without the right to
-# install them, those tests are skipped.
-.PHONY: .java .chromium
+# Spark needs Java, the console's browser tests need Chromium, writing records needs libjpeg-turbo (its
+# programs are the tests' oracle); without them, and without the right to install them, those tests are skipped.
+.PHONY: .java .chromium .jpeg
 .java:
 	@command -v java > /dev/null || $(call apt,openjdk-17-jre-headless,the Spark tests)
 
 .chromium:
 	@command -v chromium > /dev/null || $(call apt,chromium,the console's browser tests)
+
+.jpeg:
+	@command -v jpegtran > /dev/null && ldconfig -p | grep -q libturbojpeg.so.0 \
+	  || $(call apt,libturbojpeg0 libjpeg-turbo-progs,the tests that write records)
 
 define apt
 { if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
