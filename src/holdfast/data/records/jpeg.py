@@ -1,28 +1,43 @@
-"""The markers of a JPEG (ITU-T T.81, annex B): its frame, its scans and where each begins and ends.
+"""What the markers of a JPEG say: its frame, its scans and where each begins and ends.
 
 Nothing is decoded: entropy-coded data is passed over by looking for the marker that ends it.
 """
 
 from __future__ import annotations
 
-import re
 import struct
 from dataclasses import dataclass
 from typing import Literal
 
+from holdfast.data.records import exif, markers
+from holdfast.data.records.exif import orientation_segment
+from holdfast.data.records.markers import Buffer, DamagedJpeg, NotAJpeg, marker_at, segment_end
 from holdfast.errors import LimitError
 
-Buffer = bytes | bytearray | memoryview
+__all__ = [
+    "EOI",
+    "Buffer",
+    "Component",
+    "DamagedJpeg",
+    "Jpeg",
+    "NotAJpeg",
+    "Scan",
+    "Segment",
+    "orientation",
+    "orientation_segment",
+    "parse",
+    "with_height",
+    "with_segments",
+]
+
+EOI = b"\xff\xd9"
+
+MOST_SCANS = 500
+MOST_PIXELS = 2**28
+
 Process = Literal["baseline", "extended", "progressive", "lossless", "other"]
 Color = Literal["ycbcr", "grey", "rgb", "cmyk", "ycck", "other"]
 
-SOI = b"\xff\xd8"
-EOI = b"\xff\xd9"
-
-_SOI, _EOI, _SOS, _DNL, _COM = 0xD8, 0xD9, 0xDA, 0xDC, 0xFE
-_APP0, _APP1, _APP14, _APP15 = 0xE0, 0xE1, 0xEE, 0xEF
-_TEM, _RST0, _RST7 = 0x01, 0xD0, 0xD7
-_TABLES = frozenset({0xC4, 0xCC, 0xDB, 0xDD, 0xDE, 0xDF})  # DHT, DAC, DQT, DRI, DHP, EXP
 _FRAMES: dict[int, Process] = {
     0xC0: "baseline",
     0xC1: "extended",
@@ -35,41 +50,7 @@ _FRAMES: dict[int, Process] = {
     **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "other"),
 }
 _ARITHMETIC = frozenset({0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
-
-# In entropy-coded data FF is followed by 00 (a stuffed byte), a restart marker, or another FF (fill).
-_MARKER_AFTER_DATA = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
-
-_COMPONENT_IDS_RGB = (ord("R"), ord("G"), ord("B"))
-_ORIENTATION_TAG = 0x0112
-_EXIF = b"Exif\0\0"
-
-
-class NotAJpeg(ValueError):
-    """Bytes that do not begin as a JPEG does.
-
-    Args:
-        reason: what stands there instead.
-        offset: where, in bytes.
-    """
-
-    def __init__(self, reason: str, offset: int = 0) -> None:
-        self.reason = reason
-        self.offset = offset
-        super().__init__(f"not a JPEG: {reason}")
-
-
-class DamagedJpeg(ValueError):
-    """A JPEG whose markers break the standard: cut short, or with bytes changed.
-
-    Args:
-        reason: what is wrong.
-        offset: where, in bytes.
-    """
-
-    def __init__(self, reason: str, offset: int) -> None:
-        self.reason = reason
-        self.offset = offset
-        super().__init__(f"damaged JPEG: {reason} (byte {offset:,})")
+_IDS_OF_RGB = tuple(b"RGB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +67,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One scan: the bytes `[start, end)` and what of which components they carry."""
+    """One scan: the bytes `[start, end)`, and what of which components they carry."""
 
     start: int
     """Where the tables before the scan's SOS begin; 0 for the first scan (SOI and headers are its own)."""
@@ -99,7 +80,7 @@ class Scan:
     se: int
     """Last coefficient of the band."""
     ah: int
-    """Successive approximation: the bit position before this scan; 0 for a first scan."""
+    """Successive approximation: the bit position before this scan; 0 for the first scan of a band."""
     al: int
     """Successive approximation: the bit position after this scan."""
 
@@ -155,10 +136,14 @@ class Jpeg:
 
     @property
     def opaque_because(self) -> str | None:
-        """Why the image has no lossless progressive form of at most 10 scans; None where it has one."""
-        if self.process in ("lossless", "other"):
-            kind = "lossless" if self.process == "lossless" else "hierarchical"
-            return f"{kind} JPEG"
+        """Why the image is not to be transcoded; None if it is.
+
+        Readers decode 8-bit grey, YCbCr and RGB; the JPEG library has no more than that.
+        """
+        if self.process == "other":
+            return "hierarchical JPEG"
+        if self.process == "lossless":
+            return "lossless JPEG"
         if self.precision != 8:
             return f"{self.precision}-bit JPEG"
         if self.color in ("cmyk", "ycck"):
@@ -168,21 +153,7 @@ class Jpeg:
         return None
 
 
-@dataclass(slots=True)
-class _Frame:
-    """The frame header, and what is learnt about it later."""
-
-    offset: int
-    process: Process
-    arithmetic: bool
-    precision: int
-    width: int
-    height: int
-    components: tuple[Component, ...]
-    dnl: int | None = None
-
-
-def parse(data: Buffer, *, max_scans: int = 500, max_pixels: int = 2**28) -> Jpeg:
+def parse(data: Buffer, *, max_scans: int = MOST_SCANS, max_pixels: int = MOST_PIXELS) -> Jpeg:
     """Reads the markers of a JPEG from SOI to EOI.
 
     Args:
@@ -191,89 +162,11 @@ def parse(data: Buffer, *, max_scans: int = 500, max_pixels: int = 2**28) -> Jpe
         max_pixels: a larger frame is refused: headers may promise gigabytes.
 
     Raises:
-        NotAJpeg: if the data does not begin with SOI and a marker.
-        DamagedJpeg: if the markers break the standard, or the file ends before EOI.
+        NotAJpeg: if the data does not begin with SOI and another marker.
+        DamagedJpeg: if the markers break the standard, or the data ends before EOI.
         LimitError: past `max_scans` or `max_pixels`.
     """
-    frame: _Frame | None = None
-    scans: list[Scan] = []
-    metadata: list[Segment] = []
-    jfif = False
-    adobe: int | None = None
-    orientation = 0
-    at = _after_soi(data)
-    scan_start = 0
-    while True:
-        marker, start = _marker(data, at)
-        if marker == _EOI:
-            end = start + 2
-            break
-        if marker == _TEM or _RST0 <= marker <= _RST7:
-            at = start + 2
-            continue
-        at = _segment_end(data, start)
-        if marker == _SOS:
-            if frame is None:
-                raise DamagedJpeg("a scan before any frame header", start)
-            data_end = _end_of_data(data, at)
-            scans.append(_scan(data, start, at, frame, scan_start, data_end))
-            if len(scans) > max_scans:
-                raise LimitError(
-                    "a JPEG has too many scans",
-                    needed=f"more than {max_scans:,} scans",
-                    allowed=f"{max_scans:,} scans",
-                    remedy="leave the image out, or save it anew with an ordinary progressive script",
-                )
-            at = scan_start = data_end
-        elif marker in _FRAMES:
-            if frame is None:
-                frame = _frame(data, marker, start, at)
-                _check_pixels(frame, max_pixels)
-            elif frame.process == "other" or _FRAMES[marker] == "other":
-                frame.process = "other"
-            else:
-                raise DamagedJpeg("a second frame header", start)
-        elif marker == _DNL:
-            if frame is not None and frame.height == 0 and scans:
-                frame.height = _lines(data, start, at)
-                frame.dnl = start
-                _check_pixels(frame, max_pixels)
-        elif _APP0 <= marker <= _APP15 or marker == _COM:
-            body = bytes(data[start + 4 : min(at, start + 18)])
-            if marker == _APP0 and len(body) >= 14 and body[:5] == b"JFIF\0":
-                jfif = True
-            elif marker == _APP14 and len(body) >= 12 and body[:5] == b"Adobe":
-                adobe = body[11]
-            else:
-                metadata.append(Segment(marker, start, at))
-                if marker == _APP1 and not orientation and body[:6] == _EXIF:
-                    orientation = _exif_orientation(data[start + 10 : at])
-        elif marker not in _TABLES:
-            raise DamagedJpeg(f"marker FF{marker:02X} is none of JPEG's", start)
-    if frame is None:
-        raise DamagedJpeg("no frame header", end - 2)
-    if not scans:
-        raise DamagedJpeg("no scan", end - 2)
-    if frame.height == 0:
-        raise DamagedJpeg("a height of 0 and no DNL that gives it", frame.offset)
-    return Jpeg(
-        width=frame.width,
-        height=frame.height,
-        precision=frame.precision,
-        process=frame.process,
-        arithmetic=frame.arithmetic,
-        components=frame.components,
-        color=_color(frame.components, jfif, adobe),
-        orientation=orientation or 1,
-        scans=tuple(scans),
-        metadata=tuple(metadata),
-        end=end,
-        frame=frame.offset,
-        dnl=frame.dnl,
-    )
-
-
-# --- EXIF orientation ----------------------------------------------------------------------------
+    return _Reader(data, max_scans, max_pixels).read()
 
 
 def orientation(data: Buffer) -> int:
@@ -283,34 +176,24 @@ def orientation(data: Buffer) -> int:
         NotAJpeg: as `parse`.
         DamagedJpeg: if the headers break off before the first scan.
     """
-    at = _after_soi(data)
+    at = markers.after_soi(data)
     while True:
-        marker, start = _marker(data, at)
-        if marker in (_SOS, _EOI):
+        marker, start = marker_at(data, at)
+        if marker in (markers.SOS, markers.EOI):
             return 1
         at = start + 2
-        if marker == _TEM or _RST0 <= marker <= _RST7:
-            continue
-        at = _segment_end(data, start)
-        if marker == _APP1 and bytes(data[start + 4 : start + 10]) == _EXIF:
-            return _exif_orientation(data[start + 10 : at]) or 1
-
-
-def orientation_segment(orientation: int) -> bytes:
-    """An APP1 segment of EXIF that carries an orientation and nothing else: 36 bytes."""
-    if not 1 <= orientation <= 8:
-        raise ValueError(f"an EXIF orientation is 1..8, not {orientation}")
-    directory = struct.pack(">HHHIHHI", 1, _ORIENTATION_TAG, 3, 1, orientation, 0, 0)
-    body = _EXIF + b"MM\0*" + struct.pack(">I", 8) + directory
-    return b"\xff\xe1" + struct.pack(">H", len(body) + 2) + body
+        if marker not in markers.WITHOUT_LENGTH:
+            at = segment_end(data, start)
+            if marker == markers.APP1 and (found := _exif_orientation(data, start, at)):
+                return found
 
 
 def with_segments(data: bytes, segments: bytes) -> bytes:
     """A JPEG with segments put where readers look for them: after SOI and JFIF's APP0, if it has one."""
     at = 2
     if data[2:4] == b"\xff\xe0" and data[6:11] == b"JFIF\0":
-        at = _segment_end(data, 2)
-    return data[:at] + segments + data[at:]
+        at = segment_end(data, 2)
+    return b"".join((data[:at], segments, data[at:]))
 
 
 def with_height(data: Buffer, jpeg: Jpeg) -> bytes:
@@ -321,63 +204,152 @@ def with_height(data: Buffer, jpeg: Jpeg) -> bytes:
     if jpeg.dnl is None:
         return bytes(data)
     at = jpeg.frame + 5  # marker, length, precision
-    after = _segment_end(data, jpeg.dnl)
+    after = segment_end(data, jpeg.dnl)
     height = struct.pack(">H", jpeg.height)
     return b"".join((data[:at], height, data[at + 2 : jpeg.dnl], data[after:]))
 
 
-# --- One marker or segment -----------------------------------------------------------------------
+# --- Reading -------------------------------------------------------------------------------------
 
 
-def _after_soi(data: Buffer) -> int:
-    if bytes(data[:2]) != SOI or len(data) < 4 or data[2] != 0xFF:
-        raise NotAJpeg(f"it begins with {bytes(data[:4]).hex(' ') or 'nothing'}")
-    return 2
+@dataclass(slots=True)
+class _Frame:
+    """The frame header; its height is 0 until DNL gives it, its process ``other`` once there are two."""
+
+    offset: int
+    process: Process
+    arithmetic: bool
+    precision: int
+    width: int
+    height: int
+    components: tuple[Component, ...]
 
 
-def _marker(data: Buffer, at: int) -> tuple[int, int]:
-    """(code of the marker that must stand at `at`, where it starts), fill bytes passed over."""
-    size = len(data)
-    if at >= size:
-        raise DamagedJpeg("it ends before EOI", size)
-    if data[at] != 0xFF:
-        raise DamagedJpeg(f"byte {data[at]:02X} where a marker should stand", at)
-    at += 1
-    while at < size and data[at] == 0xFF:
-        at += 1
-    if at == size:
-        raise DamagedJpeg("it ends before EOI", size)
-    return data[at], at - 1
+class _Reader:
+    """Goes from marker to marker, and keeps what they say."""
 
+    def __init__(self, data: Buffer, max_scans: int, max_pixels: int) -> None:
+        self.data = data
+        self.max_scans = max_scans
+        self.max_pixels = max_pixels
+        self.frame: _Frame | None = None
+        self.dnl: int | None = None
+        self.scans: list[Scan] = []
+        self.metadata: list[Segment] = []
+        self.jfif = False
+        self.adobe: int | None = None
+        self.orientation: int | None = None
 
-def _segment_end(data: Buffer, start: int) -> int:
-    """Where the segment ends whose marker starts at `start`."""
-    if start + 4 > len(data):
-        raise DamagedJpeg("it ends inside a segment", len(data))
-    length = data[start + 2] << 8 | data[start + 3]
-    if length < 2:
-        raise DamagedJpeg(f"marker FF{data[start + 1]:02X} has a length of {length}", start)
-    if start + 2 + length > len(data):
-        raise DamagedJpeg("it ends inside a segment", len(data))
-    return start + 2 + length
+    def read(self) -> Jpeg:
+        data = self.data
+        at = markers.after_soi(data)
+        while True:
+            marker, start = marker_at(data, at)
+            at = start + 2
+            if marker == markers.EOI:
+                return self.jpeg(at)
+            if marker in markers.WITHOUT_LENGTH:
+                continue
+            at = segment_end(data, start)
+            if marker == markers.SOS:
+                at = self.scan(start, at)
+            elif marker in _FRAMES:
+                self.frame_header(marker, start, at)
+            elif marker == markers.DNL:
+                self.lines(start, at)
+            elif marker not in markers.TABLES:
+                self.application(marker, start, at)
 
+    def jpeg(self, end: int) -> Jpeg:
+        frame = self.frame
+        if frame is None:
+            raise DamagedJpeg("no frame header", end - 2)
+        if not self.scans:
+            raise DamagedJpeg("no scan", end - 2)
+        if not frame.height:
+            raise DamagedJpeg("a height of 0, and no DNL segment that gives it", frame.offset)
+        return Jpeg(
+            width=frame.width,
+            height=frame.height,
+            precision=frame.precision,
+            process=frame.process,
+            arithmetic=frame.arithmetic,
+            components=frame.components,
+            color=_color(frame.components, self.jfif, self.adobe),
+            orientation=self.orientation or 1,
+            scans=tuple(self.scans),
+            metadata=tuple(self.metadata),
+            end=end,
+            frame=frame.offset,
+            dnl=self.dnl,
+        )
 
-def _end_of_data(data: Buffer, at: int) -> int:
-    """Where the entropy-coded data that starts at `at` ends: the marker after it, or fill before that."""
-    found = _MARKER_AFTER_DATA.search(data, at)
-    if found is None:
-        raise DamagedJpeg("it ends inside a scan", len(data))
-    end = found.start()
-    while end > at and data[end - 1] == 0xFF:
-        end -= 1
-    return end
+    def frame_header(self, marker: int, start: int, end: int) -> None:
+        frame = _frame(self.data, marker, start, end)
+        if self.frame is None:
+            self.frame = frame
+            self.check_pixels(frame)
+        elif "other" in (self.frame.process, frame.process):
+            self.frame.process = "other"
+        else:
+            raise DamagedJpeg("a second frame header", start)
+
+    def scan(self, start: int, end: int) -> int:
+        """Keeps the scan whose SOS segment is `[start, end)`; where its data ends."""
+        if self.frame is None:
+            raise DamagedJpeg("a scan before any frame header", start)
+        if len(self.scans) == self.max_scans:
+            raise LimitError(
+                "a JPEG has too many scans",
+                needed=f"more than {self.max_scans:,} scans",
+                allowed=f"{self.max_scans:,} scans",
+                remedy="leave the image out, or save it anew with an ordinary progressive script",
+            )
+        first = self.scans[-1].end if self.scans else 0
+        last = markers.entropy_end(self.data, end)
+        self.scans.append(_scan(self.data, start, end, self.frame, first, last))
+        return last
+
+    def lines(self, start: int, end: int) -> None:
+        """Takes the height from a DNL segment, where the frame header leaves it open."""
+        frame = self.frame
+        if frame is None or frame.height:
+            return
+        lines = int.from_bytes(self.data[start + 4 : end], "big") if end - start == 6 else 0
+        if not lines:
+            raise DamagedJpeg("a DNL segment that gives no height", start)
+        frame.height = lines
+        self.dnl = start
+        self.check_pixels(frame)
+
+    def application(self, marker: int, start: int, end: int) -> None:
+        """Keeps an APPn or COM segment, and what it says about colours and orientation."""
+        body = bytes(self.data[start + 4 : min(end, start + 18)])
+        if marker == markers.APP0 and len(body) == 14 and body.startswith(b"JFIF\0"):
+            self.jfif = True
+        elif marker == markers.APP14 and len(body) >= 12 and body.startswith(b"Adobe"):
+            self.adobe = body[11]
+        else:
+            self.metadata.append(Segment(marker, start, end))
+            if marker == markers.APP1 and self.orientation is None:
+                self.orientation = _exif_orientation(self.data, start, end)
+
+    def check_pixels(self, frame: _Frame) -> None:
+        if frame.width * frame.height > self.max_pixels:
+            raise LimitError(
+                "a JPEG is too large",
+                needed=f"{frame.width:,} x {frame.height:,} pixels",
+                allowed=f"{self.max_pixels:,} pixels",
+                remedy="leave the image out, or cut it into parts",
+            )
 
 
 def _frame(data: Buffer, marker: int, start: int, end: int) -> _Frame:
+    """The frame header `[start, end)`."""
     if end - start < 10:
         raise DamagedJpeg("a frame header too short for its fields", start)
     precision, height, width, count = struct.unpack_from(">BHHB", data, start + 4)
-    if end - start != 10 + 3 * count or not count:
+    if not count or end - start != 10 + 3 * count:
         raise DamagedJpeg(f"a frame header whose length does not fit {count} components", start)
     if not width:
         raise DamagedJpeg("a width of 0", start)
@@ -400,41 +372,21 @@ def _frame(data: Buffer, marker: int, start: int, end: int) -> _Frame:
     )
 
 
-def _check_pixels(frame: _Frame, max_pixels: int) -> None:
-    if frame.width * frame.height > max_pixels:
-        raise LimitError(
-            "a JPEG is too large",
-            needed=f"{frame.width:,} x {frame.height:,} pixels",
-            allowed=f"{max_pixels:,} pixels",
-            remedy="leave the image out, or cut it into parts",
-        )
-
-
-def _scan(data: Buffer, sos: int, end: int, frame: _Frame, start: int, data_end: int) -> Scan:
-    """The scan whose SOS segment is `[sos, end)`."""
-    count = data[sos + 4] if end - sos > 4 else 0
-    if not 1 <= count <= 4 or end - sos != 8 + 2 * count:
-        raise DamagedJpeg("a scan header whose length does not fit its components", sos)
-    places = {part.id: index for index, part in enumerate(frame.components)}
-    try:
-        components = tuple(places[data[sos + 5 + 2 * index]] for index in range(count))
-    except KeyError as error:
-        raise DamagedJpeg(f"a scan of component {error}, which the frame lacks", sos) from None
-    ss, se, approximation = data[end - 3], data[end - 2], data[end - 1]
-    ah, al = approximation >> 4, approximation & 15
-    if frame.process == "progressive" and not (
-        ss <= se <= 63 and al <= 13 and (se == 0) == (ss == 0) and (ss == 0 or count == 1)
-    ):
-        raise DamagedJpeg(f"a progressive scan of band {ss}-{se}, bits {ah}-{al}", sos)
-    return Scan(start, data_end, components, ss, se, ah, al)
-
-
-def _lines(data: Buffer, start: int, end: int) -> int:
-    """The height that a DNL segment gives."""
-    lines = data[start + 4] << 8 | data[start + 5] if end - start == 6 else 0
-    if not lines:
-        raise DamagedJpeg("a DNL segment that gives no height", start)
-    return lines
+def _scan(data: Buffer, start: int, end: int, frame: _Frame, first: int, last: int) -> Scan:
+    """The scan with bytes `[first, last)` whose SOS segment is `[start, end)`."""
+    count = data[start + 4] if end - start > 4 else 0
+    if not 1 <= count <= 4 or end - start != 8 + 2 * count:
+        raise DamagedJpeg("a scan header whose length does not fit its components", start)
+    ids = [component.id for component in frame.components]
+    named = [data[at] for at in range(start + 5, start + 5 + 2 * count, 2)]
+    if len(set(named) & set(ids)) < count:
+        raise DamagedJpeg(f"a scan of components {named}; the frame has {ids}", start)
+    ss, se, ah, al = data[end - 3], data[end - 2], data[end - 1] >> 4, data[end - 1] & 15
+    of_dc = ss == se == 0
+    of_ac = 0 < ss <= se <= 63 and count == 1
+    if frame.process == "progressive" and not (al <= 13 and (of_dc or of_ac)):
+        raise DamagedJpeg(f"a progressive scan of band {ss}-{se}, bits {ah}-{al}", start)
+    return Scan(first, last, tuple(ids.index(name) for name in named), ss, se, ah, al)
 
 
 def _color(components: tuple[Component, ...], jfif: bool, adobe: int | None) -> Color:
@@ -446,28 +398,15 @@ def _color(components: tuple[Component, ...], jfif: bool, adobe: int | None) -> 
             return "ycbcr"
         if adobe is not None:
             return "rgb" if adobe == 0 else "ycbcr"
-        return "rgb" if tuple(part.id for part in components) == _COMPONENT_IDS_RGB else "ycbcr"
+        return "rgb" if tuple(part.id for part in components) == _IDS_OF_RGB else "ycbcr"
     if len(components) == 4:
-        return "cmyk" if not adobe else "ycck"
+        return "ycck" if adobe else "cmyk"
     return "other"
 
 
-def _exif_orientation(exif: Buffer) -> int:
-    """The orientation tag of a TIFF structure; 0 where it has none that makes sense."""
-    order: Literal["little", "big"] = "little" if bytes(exif[:2]) == b"II" else "big"
-
-    def number(at: int, size: int) -> int:
-        return int.from_bytes(exif[at : at + size], order)  # beyond the end: 0
-
-    if number(2, 2) != 42:
-        return 0
-    directory = number(4, 4)
-    for entry in range(number(directory, 2)):
-        at = directory + 2 + 12 * entry
-        if at + 12 > len(exif):
-            return 0
-        if number(at, 2) == _ORIENTATION_TAG:
-            size = {1: 1, 3: 2, 4: 4}.get(number(at + 2, 2), 0)  # BYTE, SHORT, LONG
-            value = number(at + 8, size)
-            return value if 1 <= value <= 8 else 0
-    return 0
+def _exif_orientation(data: Buffer, start: int, end: int) -> int | None:
+    """The orientation that the APP1 segment `[start, end)` gives."""
+    tiff = start + 4 + len(exif.SIGNATURE)
+    if bytes(data[start + 4 : tiff]) != exif.SIGNATURE:
+        return None
+    return exif.orientation_in(data[tiff:end])

@@ -19,8 +19,6 @@ from pathlib import Path
 from holdfast.data.records.jpeg import parse, with_height
 from holdfast.errors import StoreError
 
-MOST_SCANS = 500
-
 # Of turbojpeg.h: options of a transform, flags of a call, and the two grades of an error.
 _PERFECT, _PROGRESSIVE, _COPY_NONE = 1, 32, 64
 _LIMIT_SCANS = 32768
@@ -107,7 +105,7 @@ def transcode(
         TranscodeError: if the image is of a kind that libjpeg-turbo does not know.
         StoreError: if neither libturbojpeg nor jpegtran is installed.
     """
-    parsed = parse(data, max_scans=MOST_SCANS)
+    parsed = parse(data)
     if parsed.dnl is not None:
         data = with_height(data, parsed)
     if _library() is not None:
@@ -277,13 +275,13 @@ def _jpegtran() -> str:
 
 
 def _by_jpegtran(data: bytes, progressive: bool, operation: Operation) -> bytes:
-    command = [_jpegtran(), "-copy", "none", "-maxscans", str(MOST_SCANS)]
+    command = [_jpegtran(), "-copy", "none"]
     if progressive:
         command += ["-optimize", "-progressive"]
     if operation:
         command += ["-perfect", *_JPEGTRAN[operation]]
     run = subprocess.run(command, input=data, capture_output=True, check=False)
-    if run.returncode == 0 and not run.stderr:
+    if run.returncode == 0:
         return run.stdout
     lines = run.stderr.decode("utf-8", "replace").strip().splitlines()
     reason = (lines or [f"jpegtran ended with code {run.returncode}"])[0]
