@@ -1,0 +1,188 @@
+"""A folder of images: the first level of folders names the classes, as torchvision's ImageFolder has it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.data.records.sources.columns import LABEL, is_unicode, named_label
+from holdfast.data.records.sources.example import (
+    MAGIC_BYTES,
+    SUFFIXES,
+    Example,
+    Options,
+    check_range,
+    image_kind,
+    nothing_found,
+)
+from holdfast.errors import InputError
+
+
+class Folder:
+    """The images below a folder, sorted by their path (by code point), which is their id.
+
+    A file is an image if its first bytes say so. Links are followed, but nothing below the folder is
+    taken twice. Hidden files and folders are left out.
+    """
+
+    def __init__(self, root: Path, options: Options) -> None:
+        del options  # a folder has no columns that could be chosen
+        self._root = root
+        found = _Walk(root).found()
+        self._ids = sorted(found.sizes)
+        self._sizes = np.array([found.sizes[id_] for id_ in self._ids], np.int64)
+        self.ignored = sorted(found.ignored)
+        if not self._ids:
+            raise nothing_found(root, self.ignored, "JPEGs, PNGs or other images")
+        classes = sorted({_class_of(id_) for id_ in self._ids} - {""})
+        self._labels: dict[str, int | None] = {name: number for number, name in enumerate(classes)}
+        self._labels[""] = None
+        self.schema = pa.schema([named_label(classes)] if classes else [])
+
+    def __len__(self) -> int:
+        """How many images there are."""
+        return len(self._ids)
+
+    def ids_and_sizes(self) -> Iterator[tuple[str, int]]:
+        """Path from the folder and bytes of every image."""
+        return zip(self._ids, self._sizes.tolist(), strict=True)
+
+    def read(self, start: int, stop: int) -> Iterator[Example]:
+        """The images with the numbers from `start` to before `stop`."""
+        check_range(start, stop, len(self))
+        for id_ in self._ids[start:stop]:
+            path = self._root / id_
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise InputError(
+                    "an image can no longer be read",
+                    path=path,
+                    found=error.strerror,
+                    remedy="leave the folder as it is while it is read, then start again",
+                ) from error
+            columns = {LABEL: self._labels[_class_of(id_)]} if len(self.schema) else {}
+            yield Example(id_, data, columns)
+
+
+def _class_of(id_: str) -> str:
+    """The first folder of a path, empty if there is none."""
+    return id_.partition("/")[0] if "/" in id_ else ""
+
+
+@dataclass
+class _Found:
+    """Images (path from the root -> bytes), and what is none."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    ignored: list[tuple[str, str]] = field(default_factory=list)
+
+
+class _Walk:
+    """Finds the images below a folder: first what really lies there, then what links lead to."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._real_root = root.resolve()
+        self._found = _Found()
+        self._links: list[str] = []
+        self._seen: set[tuple[int, int]] = set()  # device and inode of the folders gone through
+
+    def found(self) -> _Found:
+        """What is below the root."""
+        self._folder("")
+        while self._links:
+            links, self._links = sorted(self._links), []
+            for link in links:
+                self._follow(link)
+        return self._found
+
+    def _folder(self, top: str) -> None:
+        """Go through a folder and those below it; links wait in `_links`."""
+        folders = [top]
+        while folders:
+            folder = folders.pop()
+            path = self._root / folder
+            try:
+                status = path.stat()
+                entries = list(os.scandir(path))
+            except OSError as error:
+                raise InputError(
+                    "a folder cannot be read",
+                    path=path,
+                    found=error.strerror,
+                    remedy="make it readable, or move it elsewhere",
+                ) from error
+            identity = status.st_dev, status.st_ino
+            if identity in self._seen:
+                self._ignore(folder, "a folder that is read already")
+                continue
+            self._seen.add(identity)
+            for entry in entries:
+                id_ = f"{folder}/{entry.name}" if folder else entry.name
+                if not is_unicode(id_):
+                    self._ignore(ascii(id_), "its name is not UTF-8")
+                elif entry.name.startswith("."):
+                    self._ignore(id_, "hidden")
+                elif entry.is_symlink():
+                    self._links.append(id_)
+                elif entry.is_dir():
+                    folders.append(id_)
+                else:
+                    self._file(id_)
+
+    def _follow(self, id_: str) -> None:
+        path = self._root / id_
+        try:
+            target = path.resolve(strict=True)
+        except (OSError, RuntimeError):
+            self._ignore(id_, "a link that leads nowhere")
+            return
+        if self._is_read_without_links(target):
+            self._ignore(id_, "a link to what is read already")
+        elif target in self._real_root.parents:
+            self._ignore(id_, "a link to a folder around this one")
+        elif target.is_dir():
+            self._folder(id_)
+        else:
+            self._file(id_)
+
+    def _is_read_without_links(self, target: Path) -> bool:
+        if not target.is_relative_to(self._real_root):
+            return False
+        # git-annex keeps files in a hidden folder, and links to them where they belong.
+        return not any(part.startswith(".") for part in target.relative_to(self._real_root).parts)
+
+    def _file(self, id_: str) -> None:
+        path = self._root / id_
+        try:
+            # Opened without waiting: a named pipe would never answer.
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            try:
+                status = os.fstat(descriptor)
+                regular = stat.S_ISREG(status.st_mode)
+                start = os.read(descriptor, MAGIC_BYTES) if regular else b""
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            self._ignore(id_, f"cannot be read: {error.strerror}")
+            return
+        if not regular:
+            self._ignore(id_, "no regular file")
+        elif not start:
+            self._ignore(id_, "empty")
+        elif image_kind(start) is not None:
+            self._found.sizes[id_] = status.st_size
+        elif path.suffix.lower().removeprefix(".") in SUFFIXES:
+            self._ignore(id_, "named as an image, but its first bytes are of none")
+        else:
+            self._ignore(id_, "no image")
+
+    def _ignore(self, id_: str, reason: str) -> None:
+        self._found.ignored.append((id_, reason))

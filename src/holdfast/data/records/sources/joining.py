@@ -1,0 +1,165 @@
+"""Columns from a table beside the images, joined by the images' ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from holdfast.data.records.sources.columns import Columns
+from holdfast.data.records.sources.example import Example, Options, Source, check_ids, check_range
+from holdfast.data.records.sources.values import json_object_of, text_of
+from holdfast.errors import InputError
+
+KEYS = ("file_name", "id")
+_READERS = ("csv", "tsv", "jsonl", "ndjson", "parquet")
+_BATCH = 64  # rows made Python values at a time
+
+
+class Joined:
+    """A source with the columns of a table added; the table's values replace those of the same name.
+
+    Args:
+        source: the images.
+        table: where the rows are from.
+        rows: `rows_of` that; a column `file_name` or `id` says which image each belongs to. Beside a
+            `file_name`, an `id` becomes the image's id.
+        options: which column becomes the label, which are left out.
+    """
+
+    def __init__(
+        self, source: Source, table: Path, rows: list[dict[str, Any]], options: Options
+    ) -> None:
+        self._source = source
+        key = next((key for key in KEYS if any(key in row for row in rows)), None)
+        if key is None:
+            raise InputError(
+                "this table does not say which image a row belongs to",
+                path=table,
+                found=", ".join(rows[0]) if rows else "no row",
+                expected="a column `id` or `file_name`",
+            )
+        columns = Columns(options, table)
+        numbers: dict[str, int] = {}
+        new_ids: list[str | None] = []
+        for number, row in enumerate(rows):
+            place = f"row {number + 1}"
+            id_ = row.pop(key, None)
+            if id_ is None or str(id_) in numbers:
+                raise InputError(
+                    "an image has two rows" if id_ is not None else "a row names no image",
+                    path=table,
+                    place=place,
+                    found=repr(id_),
+                    expected=f"every {key} once",
+                )
+            numbers[str(id_)] = number
+            new_ids.append(columns.take_id(row, table, place))
+            columns.see(row, table, place)
+        added = columns.settle()
+        self._names = added.names
+        # A row of nulls at the end, for images without one.
+        values = [*(columns.values(row) for row in rows), dict.fromkeys(self._names)]
+        self._table = pa.Table.from_pylist(values, schema=added)
+        self._match(numbers, table, key)
+        self._ids = [
+            new_ids[row] or id_ if row < len(rows) else id_
+            for row, (id_, _) in zip(self._row_of, source.ids_and_sizes(), strict=True)
+        ]
+        check_ids(self._ids, None, table)
+        kept = [field for field in source.schema if field.name not in self._names]
+        self.schema: pa.Schema = pa.schema([*added, *kept])
+
+    def _match(self, numbers: dict[str, int], table: Path, key: str) -> None:
+        """Find the row of every image."""
+        missing = len(self._table) - 1
+        rows = [numbers.pop(id_, missing) for id_, _ in self._source.ids_and_sizes()]
+        self._row_of = np.array(rows, np.int64)
+        found = int(np.count_nonzero(self._row_of != missing))
+        example, _ = next(self._source.ids_and_sizes())
+        other = next(iter(numbers), None)
+        if not found:
+            raise InputError(
+                "no row of this table belongs to an image",
+                path=table,
+                place=f"column {key}",
+                found=repr(other),
+                expected=f"ids such as {example!r}",
+            )
+        self.ignored = list(self._source.ignored)
+        if numbers:
+            self.ignored.append(
+                (table.name, f"{len(numbers):,} rows belong to no image, such as {other!r}")
+            )
+        if found < len(rows):
+            self.ignored.append(
+                (table.name, f"no row for {len(rows) - found:,} images: null there")
+            )
+
+    def __len__(self) -> int:
+        """How many images there are."""
+        return len(self._source)
+
+    def ids_and_sizes(self) -> Iterator[tuple[str, int]]:
+        """The id and the bytes of every image, in order."""
+        sizes = (size for _, size in self._source.ids_and_sizes())
+        return zip(self._ids, sizes, strict=True)
+
+    def read(self, start: int, stop: int) -> Iterator[Example]:
+        """The images with the numbers from `start` to before `stop`, with the table's columns."""
+        check_range(start, stop, len(self))
+        for first in range(start, stop, _BATCH):
+            last = min(first + _BATCH, stop)
+            rows = self._table.take(self._row_of[first:last]).to_pylist()
+            examples = self._source.read(first, last)
+            for id_, added, example in zip(self._ids[first:last], rows, examples, strict=True):
+                yield Example(id_, example.data, {**example.columns, **added})
+
+
+def rows_of(table: Path) -> list[dict[str, Any]]:
+    """The rows of a table by the names of their columns."""
+    suffix = table.suffix.lower().removeprefix(".")
+    if suffix not in _READERS:
+        raise InputError(
+            "a table of columns is not of this format",
+            path=table,
+            found=table.suffix or "no suffix",
+            expected=", ".join(f".{reader}" for reader in _READERS),
+        )
+    try:
+        if suffix in ("jsonl", "ndjson"):
+            return _json_lines(table)
+        if suffix == "parquet":
+            return pa.parquet.read_table(table).to_pylist()  # type: ignore[no-any-return]
+        return _csv(table, "\t" if suffix == "tsv" else ",")
+    except (OSError, pa.ArrowException) as error:
+        raise InputError("this table cannot be read", path=table, found=str(error)) from error
+
+
+def _csv(table: Path, delimiter: str) -> list[dict[str, Any]]:
+    as_text = {key: pa.string() for key in KEYS}  # 007 is a name, not the number 7
+    read = pa.csv.read_csv(
+        table,
+        parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+        convert_options=pa.csv.ConvertOptions(column_types=as_text, strings_can_be_null=True),
+    )
+    names = read.column_names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError("a column stands twice", path=table, place="line 1", found=twice)
+    return read.to_pylist()  # type: ignore[no-any-return]
+
+
+def _json_lines(table: Path) -> list[dict[str, Any]]:
+    rows = []
+    with table.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                place = f"line {number}"
+                rows.append(json_object_of(text_of(line, table, place), table, place))
+    return rows

@@ -1,0 +1,126 @@
+"""Opens a source of any format."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from holdfast.data.records.sources import shards, tfrecord
+from holdfast.data.records.sources.columns import LABEL
+from holdfast.data.records.sources.example import Options, Source
+from holdfast.data.records.sources.folders import Folder
+from holdfast.data.records.sources.joining import Joined, rows_of
+from holdfast.data.records.sources.mds import Mds
+from holdfast.data.records.sources.mds_shards import INDEX
+from holdfast.data.records.sources.tfrecord import TFRecord
+from holdfast.data.records.sources.webdataset import WebDataset
+from holdfast.errors import InputError
+
+Format = Literal["auto", "folder", "webdataset", "mds", "tfrecord"]
+TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
+"""A folder of images may keep its columns in one of these, as the `datasets` library has it."""
+
+
+def open_source(
+    where: str | Path,
+    *,
+    format: Format = "auto",
+    columns: str | Path | None = None,
+    image: str | None = None,
+    label: str | None = None,
+    id: str | None = None,
+    drop: Collection[str] = (),
+) -> Source:
+    """A source of images, indexed: where each lies, and one type for every column.
+
+    Args:
+        where: a folder of images; a tar, a folder of tars or a pattern such as ``shard-{000..012}.tar``;
+            an MDS folder with its `index.json`; a TFRecord, a folder of them or a pattern.
+        format: which of these; "auto" looks at the names.
+        columns: a table (CSV, JSON lines, Parquet) joined by its column `id` or `file_name`. A folder's
+            own `metadata.jsonl`, `.csv` or `.parquet` is taken without being named.
+        image: the suffix (WebDataset), column (MDS) or feature (TFRecord) of the image, where several
+            could be it.
+        label: the column that becomes `label`; texts become classes, numbered in the order of their names.
+        id: the column that holds the id; by default one called `id`, else what the format names images by.
+        drop: columns to leave out.
+
+    Raises:
+        InputError: if there is nothing, it is damaged, ids are not unique, or a column has no one type.
+    """
+    if format not in get_args(Format):
+        raise InputError(
+            "a source is not of this format",
+            found=format,
+            expected=", ".join(get_args(Format)),
+        )
+    name = str(where)
+    options = Options(image=image, label=label, id=id, drop=frozenset(drop))
+    chosen = _format_of(name) if format == "auto" else format
+    table = None if columns is None else Path(columns)
+    if chosen == "folder" and table is None:
+        table = next(
+            (path for path in (Path(name) / own for own in TABLES) if path.is_file()), None
+        )
+    if table is None:
+        return _open(name, chosen, options)
+    rows = rows_of(table)
+    in_table = label is None or any(label in row for row in rows)
+    of_table = replace(options, id=None, label=label if in_table else None)
+    of_source = replace(options, label=None if in_table else label)
+    return Joined(_open(name, chosen, of_source), table, rows, of_table)
+
+
+def _open(name: str, format: str, options: Options) -> Source:
+    if format == "folder":
+        if not Path(name).is_dir():
+            raise InputError("there is no such folder", path=name, expected="a folder of images")
+        if options.label not in (None, LABEL):
+            raise InputError(
+                "a folder has no column that could become the label",
+                path=name,
+                found=options.label,
+                remedy="give a table with such a column: columns=",
+            )
+        return Folder(Path(name), options)
+    if format == "webdataset":
+        return WebDataset(name, options)
+    return Mds(name, options) if format == "mds" else TFRecord(name, options)
+
+
+def _format_of(name: str) -> str:
+    """The format that a name, or the names in a folder, speak for."""
+    path = Path(name)
+    if path.is_dir():
+        return _format_of_folder(path)
+    if path.name == INDEX:
+        return "mds"
+    first = Path(shards.expand(name)[0] if shards.is_pattern(name) else name).name
+    if ".tar" in first or first.endswith(".tgz"):
+        return "webdataset"
+    if tfrecord.is_shard(first):
+        return "tfrecord"
+    if not shards.is_pattern(name) and not path.exists():
+        remedy = None
+        if "://" in name:
+            remedy = "copy it to this machine first, or mount it: sources are read from local disks"
+        raise InputError("there is no such file or folder", path=name, remedy=remedy)
+    raise InputError(
+        "the format of this source does not show in its name",
+        path=name,
+        expected="a folder, .tar, .tfrecord, or an MDS index.json",
+        remedy="say format=webdataset, mds, tfrecord or folder",
+    )
+
+
+def _format_of_folder(path: Path) -> str:
+    if (path / INDEX).is_file():
+        return "mds"
+    names = [entry.name for entry in path.iterdir() if not entry.is_dir()]
+    if any(name.endswith((".tar", ".tar.gz", ".tgz")) for name in names):
+        return "webdataset"
+    if any(tfrecord.is_shard(name) for name in names):
+        return "tfrecord"
+    return "folder"

@@ -1,0 +1,118 @@
+"""Where the members of a tar file lie; nothing of what they hold is read."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.data.records.sources.columns import is_unicode
+from holdfast.errors import InputError
+
+_BLOCK = 512
+
+
+class Member(NamedTuple):
+    """One regular file in a tar."""
+
+    name: str
+    """As it stands there, without a leading ``./``."""
+    start: int
+    """Offset of its first byte."""
+    size: int
+
+
+def members(path: Path, ignored: list[tuple[str, str]]) -> Iterator[Member]:
+    """The regular files of a tar, in order.
+
+    Args:
+        path: an uncompressed tar.
+        ignored: takes the names of what is no regular file, with the reason.
+
+    Raises:
+        InputError: if it is compressed, no tar, cut short, damaged, or names a file outside itself.
+    """
+    _refuse_compressed(path)
+    try:
+        with tarfile.open(path, "r:", errorlevel=2) as tar:
+            while (member := tar.next()) is not None:
+                tar.members = []  # type: ignore[attr-defined]  # else it keeps every header
+                name = member.name
+                if member.isdir():
+                    continue
+                if not member.isreg() or member.issparse():
+                    ignored.append((f"{path.name}: {name!a}", "no plain file"))
+                elif not is_unicode(name):
+                    ignored.append((f"{path.name}: {name!a}", "its name is not UTF-8"))
+                else:
+                    yield Member(_inside(name, path), member.offset_data, member.size)
+            _check_end(path, tar.offset)
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise InputError(
+            "this tar is damaged or cut short",
+            path=path,
+            found=str(error),
+            expected="a whole, uncompressed tar",
+            remedy="fetch or make it again",
+        ) from error
+
+
+def _inside(name: str, path: Path) -> str:
+    while name.startswith("./"):
+        name = name[2:].lstrip("/")
+    if name.startswith("/") or ".." in name.split("/"):
+        raise InputError(
+            "this tar names a file outside itself",
+            path=path,
+            found=repr(name),
+            expected="names below the folder in which it is unpacked",
+            remedy="do not trust this tar; make it again with relative names",
+        )
+    return name
+
+
+def _refuse_compressed(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(6)
+    for magic, name, tool in (
+        (b"\x1f\x8b", "gzip", "gunzip --keep"),
+        (b"BZh", "bzip2", "bunzip2 --keep"),
+        (b"\xfd7zXZ\0", "xz", "unxz --keep"),
+        (b"\x28\xb5\x2f\xfd", "zstd", "unzstd"),
+    ):
+        if start.startswith(magic):
+            raise InputError(
+                f"this tar is compressed with {name}, so that its images cannot be reached one by one",
+                path=path,
+                expected="an uncompressed tar (images hardly shrink anyway)",
+                remedy=f"{tool} {path.name}",
+            )
+    if not start:
+        raise InputError("this tar is empty", path=path, found="0 bytes")
+
+
+def _check_end(path: Path, offset: int) -> None:
+    """A tar ends with blocks of zeros; `tarfile` stops silently at anything that is no header."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        block = file.read(_BLOCK)
+    if block == bytes(_BLOCK):
+        return
+    if len(block) < _BLOCK:
+        raise InputError(
+            "this tar has no end: it may have been cut short between two files",
+            path=path,
+            place=f"byte {offset:,}",
+            found=f"{len(block)} bytes",
+            expected="two blocks of 512 zeros",
+            remedy="fetch or make it again; if it is known to be whole, add its end: "
+            f"truncate -s {offset + 2 * _BLOCK} {path.name}",
+        )
+    raise InputError(
+        "this tar is damaged: there is no header where one should be",
+        path=path,
+        place=f"byte {offset:,}",
+        expected="a header of 512 bytes whose checksum matches",
+        remedy="fetch or make it again",
+    )
