@@ -12,46 +12,34 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
 
 import google_crc32c
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
+
+from holdfast.data.records import block
+from holdfast.data.records.block import JPEG as JPEG
+from holdfast.data.records.block import OPAQUE as OPAQUE
+from holdfast.data.records.block import OWN_COLUMNS as OWN_COLUMNS
+from holdfast.data.records.block import RESERVED as RESERVED
+from holdfast.data.records.block import Contents as Contents
+from holdfast.data.records.block import Image as Image
+from holdfast.data.records.block import LayoutError as LayoutError
+from holdfast.errors import InputError
 
 MAGIC = b"\x89PCR\r\n\x1a\n"  # as PNG's: a transfer that changes line ends or the eighth bit shows
 END_MAGIC = b"PCR.END\n"
 VERSION = 1
-HEADER = struct.Struct("<8sHHIQ")  # magic, version, groups, images, length of the metadata block
-TRAILER = struct.Struct(
-    "<HHII8s"
-)  # version, groups, images, crc32c of what stands before, end magic
+HEADER = struct.Struct("<8sHHIQI")  # magic, version, groups, images, length of the block, flags: 0
 CHECK = struct.Struct("<I")  # crc32c of the header
-HEADER_SIZE = HEADER.size + CHECK.size
+HEADER_SIZE = HEADER.size + CHECK.size  # 32: the block's numbers stand at multiples of 8
+TRAILER = struct.Struct("<HHII8s")  # version, groups, images, crc32c of the footer, end magic
 MAX_GROUPS = 64
 MAX_IMAGES = 1 << 24
-
-RESERVED = "pcr."  # columns of this name are the format's, all others the user's
-OPAQUE = "opaque"
-JPEG = "jpeg"
-
-
-class LayoutError(ValueError):
-    """Bytes that are no record of this version, or contradict themselves.
-
-    Attributes:
-        region: the region that is at fault (0: header and metadata), None for the footer.
-    """
-
-    def __init__(self, reason: str, region: int | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.region = region
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,70 +72,6 @@ class Index:
         return (self.ends[number - 1] if number else 0), self.ends[number]
 
 
-@dataclass(frozen=True)
-class Contents:
-    """The metadata block of one record: its images, their columns, where their pieces are."""
-
-    table: pa.Table
-    """N rows: `id`, the user's columns, and the format's own (`pcr.width` ...)."""
-    lengths: npt.NDArray[np.uint32]
-    """[N, G] bytes of each piece; 0 where an image has nothing in a group."""
-    piece_sums: npt.NDArray[np.uint32]
-    """[N, G] crc32c of each piece."""
-    settings: Mapping[str, str] = field(default_factory=dict)
-    """What the writer noted in the schema's metadata, for example `scans_end`."""
-
-    @cached_property
-    def starts(self) -> npt.NDArray[np.int64]:
-        """[N + 1, G] offset of each piece from the start of its group; the last row is the group's size."""
-        starts = np.zeros((len(self.lengths) + 1, self.lengths.shape[1]), np.int64)
-        np.cumsum(self.lengths, axis=0, dtype=np.int64, out=starts[1:])
-        return starts
-
-    @cached_property
-    def ids(self) -> list[str]:
-        """[N] the images' names, unique in the dataset."""
-        return self.table["id"].to_pylist()  # type: ignore[no-any-return]
-
-    @cached_property
-    def opaque(self) -> npt.NDArray[np.bool_]:
-        """[N] whether an image is stored whole in group 1, for it could not be transcoded."""
-        return np.array([kind == OPAQUE for kind in self.table["pcr.kind"].to_pylist()], bool)
-
-    @cached_property
-    def orientations(self) -> npt.NDArray[np.uint8]:
-        """[N] EXIF orientation, 1..8, still to be applied to the pixels."""
-        return self.table["pcr.orientation"].to_numpy().astype(np.uint8)  # type: ignore[no-any-return]
-
-    @property
-    def columns(self) -> pa.Table:
-        """N rows: `id` and the user's columns."""
-        return self.table.select(
-            [name for name in self.table.column_names if not name.startswith(RESERVED)]
-        )
-
-
-class Image(NamedTuple):
-    """One image as the writer hands it to a record."""
-
-    id: str
-    pieces: Sequence[bytes | memoryview]
-    """[G]"""
-    width: int
-    """Pixels as stored; 0 where they are unknown."""
-    height: int
-    orientation: int
-    reason: str | None
-    """Why it is stored opaque; None where it was transcoded."""
-    source_size: int
-    """Bytes of the source file."""
-    stripped_size: int
-    """Bytes of the source file without its metadata segments."""
-    source_sum: int
-    """xxh3-64 of the source file."""
-    columns: Mapping[str, Any]
-
-
 def encode(
     images: Sequence[Image],
     schema: pa.Schema,
@@ -166,10 +90,15 @@ def encode(
         settings: text for the schema's metadata.
         msssim: [G] mean over the images that were measured.
         measured: how many were.
+
+    Raises:
+        InputError: if a column cannot be kept, a value does not fit its column, or an id stands twice.
+        LimitError: if a piece is too large.
     """
-    block = _metadata_block(images, schema, groups, settings)
-    header = HEADER.pack(MAGIC, VERSION, groups, len(images), len(block))
-    start = header + CHECK.pack(google_crc32c.value(header)) + block
+    _check_counts(images, groups)
+    metadata = block.encode(images, schema, groups, settings)
+    header = HEADER.pack(MAGIC, VERSION, groups, len(images), len(metadata), 0)
+    start = header + CHECK.pack(google_crc32c.value(header)) + metadata
     parts: list[bytes | memoryview] = [start]
     sizes, sums = [len(start)], [xxhash.xxh3_64_intdigest(start)]
     for group in range(groups):
@@ -193,40 +122,16 @@ def encode(
     return parts, index
 
 
-def _metadata_block(
-    images: Sequence[Image], schema: pa.Schema, groups: int, settings: Mapping[str, str]
-) -> bytes:
-    lengths = np.array([[len(piece) for piece in image.pieces] for image in images], np.uint32)
-    crcs = np.array(
-        [[google_crc32c.value(bytes(piece)) for piece in image.pieces] for image in images],
-        np.uint32,
-    )
-    fields = [pa.field("id", pa.string(), nullable=False), *schema]
-    arrays = [pa.array([image.id for image in images], pa.string())]
-    arrays += [
-        pa.array([image.columns.get(column.name) for image in images], column.type)
-        for column in schema
-    ]
-    kinds = [JPEG if image.reason is None else OPAQUE for image in images]
-    own = {
-        "pcr.kind": pa.array(kinds, pa.string()).dictionary_encode(),
-        "pcr.reason": pa.array([image.reason for image in images], pa.string()).dictionary_encode(),
-        "pcr.width": pa.array([image.width for image in images], pa.uint32()),
-        "pcr.height": pa.array([image.height for image in images], pa.uint32()),
-        "pcr.orientation": pa.array([image.orientation for image in images], pa.uint8()),
-        "pcr.source_size": pa.array([image.source_size for image in images], pa.uint64()),
-        "pcr.stripped_size": pa.array([image.stripped_size for image in images], pa.uint64()),
-        "pcr.source_xxh3": pa.array([image.source_sum for image in images], pa.uint64()),
-        "pcr.lengths": pa.FixedSizeListArray.from_arrays(pa.array(lengths.ravel()), groups),
-        "pcr.crc32c": pa.FixedSizeListArray.from_arrays(pa.array(crcs.ravel()), groups),
-    }
-    fields += [pa.field(name, array.type) for name, array in own.items()]
-    arrays += own.values()
-    table = pa.Table.from_arrays(arrays, schema=pa.schema(fields, metadata=dict(settings)))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+def _check_counts(images: Sequence[Image], groups: int) -> None:
+    if not (1 <= groups <= MAX_GROUPS and 1 <= len(images) <= MAX_IMAGES):
+        raise ValueError(f"a record of {len(images):,} images in {groups} groups")
+    ((commonest, times),) = Counter(image.id for image in images).most_common(1)
+    if times > 1:
+        raise InputError(
+            f"{times} images have one id",
+            found=commonest,
+            remedy="give each image an id of its own",
+        )
 
 
 def footer_size(groups: int) -> int:
@@ -269,6 +174,8 @@ def decode_footer(tail: bytes, size: int) -> Index:
         raise LayoutError(f"the record is of version {version}; this reads version {VERSION}")
     if not 1 <= groups <= MAX_GROUPS or len(tail) < footer_size(groups):
         raise LayoutError(f"the footer claims {groups} groups, which do not fit")
+    if not 1 <= images <= MAX_IMAGES:
+        raise LayoutError(f"the footer claims {images:,} images")
     footer = tail[-footer_size(groups) :]
     if google_crc32c.value(bytes(footer[: -len(END_MAGIC) - CHECK.size])) != check:
         raise LayoutError("the footer's crc32c does not match")
@@ -298,12 +205,13 @@ def decode_contents(start: bytes | memoryview, index: Index | None = None) -> Co
     view = memoryview(start)
     if len(view) < HEADER_SIZE or bytes(view[: len(MAGIC)]) != MAGIC:
         raise LayoutError("the file does not begin as a record does", 0)
-    magic_to_length = bytes(view[: HEADER.size])
-    if google_crc32c.value(magic_to_length) != CHECK.unpack(view[HEADER.size : HEADER_SIZE])[0]:
+    fields = bytes(view[: HEADER.size])
+    if google_crc32c.value(fields) != CHECK.unpack(view[HEADER.size : HEADER_SIZE])[0]:
         raise LayoutError("the header's crc32c does not match", 0)
-    _, version, groups, images, length = HEADER.unpack(magic_to_length)
-    if version != VERSION:
-        raise LayoutError(f"the record is of version {version}; this reads version {VERSION}", 0)
+    _, version, groups, images, length, flags = HEADER.unpack(fields)
+    if version != VERSION or flags:
+        found = f"{version} with flags {flags:#x}" if flags else f"{version}"
+        raise LayoutError(f"the record is of version {found}; this reads version {VERSION}", 0)
     if HEADER_SIZE + length > len(view):
         raise LayoutError(f"the metadata block of {length:,} bytes is cut", 0)
     if not (1 <= groups <= MAX_GROUPS and 1 <= images <= MAX_IMAGES):
@@ -315,7 +223,7 @@ def decode_contents(start: bytes | memoryview, index: Index | None = None) -> Co
             raise LayoutError("header and index disagree on where the metadata block ends", 0)
         if xxhash.xxh3_64_intdigest(view[: index.ends[0]]) != index.sums[0]:
             raise LayoutError("the metadata block's xxh3 does not match", 0)
-    contents = _decode_block(view[HEADER_SIZE : HEADER_SIZE + length], groups, images)
+    contents = block.decode(view[HEADER_SIZE : HEADER_SIZE + length], groups, images)
     if index is not None:
         sizes = contents.starts[-1]
         for group in range(groups):
@@ -323,51 +231,3 @@ def decode_contents(start: bytes | memoryview, index: Index | None = None) -> Co
             if last - first != sizes[group]:
                 raise LayoutError("the pieces' lengths do not sum up to their group's", group + 1)
     return contents
-
-
-def _decode_block(block: memoryview, groups: int, images: int) -> Contents:
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(block)) as stream:
-            table = stream.read_all().combine_chunks()
-        table.validate(full=True)
-        notes = {
-            key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()
-        }
-        contents = Contents(
-            table=table,
-            lengths=_matrix(table["pcr.lengths"], groups),
-            piece_sums=_matrix(table["pcr.crc32c"], groups),
-            settings=notes,
-        )
-        for name, kind in OWN_COLUMNS.items():
-            if table.schema.field(name).type != kind:
-                raise LayoutError(f"column {name} is {table.schema.field(name).type}", 0)
-    except (pa.ArrowException, KeyError, ValueError, OSError) as error:
-        if isinstance(error, LayoutError):
-            raise
-        raise LayoutError(f"the metadata block cannot be read: {error}", 0) from error
-    if len(table) != images:
-        raise LayoutError(f"the metadata block has {len(table):,} rows for {images:,} images", 0)
-    return contents
-
-
-_WORDS = pa.dictionary(pa.int32(), pa.string())
-OWN_COLUMNS: Mapping[str, pa.DataType] = {
-    "id": pa.string(),
-    "pcr.kind": _WORDS,
-    "pcr.reason": _WORDS,
-    "pcr.width": pa.uint32(),
-    "pcr.height": pa.uint32(),
-    "pcr.orientation": pa.uint8(),
-    "pcr.source_size": pa.uint64(),
-    "pcr.stripped_size": pa.uint64(),
-    "pcr.source_xxh3": pa.uint64(),
-}
-
-
-def _matrix(column: pa.ChunkedArray, groups: int) -> npt.NDArray[np.uint32]:
-    """[N, G] out of a column of lists that all have G numbers."""
-    array = column.combine_chunks()
-    if array.type != pa.list_(pa.uint32(), groups) or array.null_count:
-        raise LayoutError(f"a column of piece numbers is {array.type}", 0)
-    return array.flatten().to_numpy().reshape(-1, groups)  # type: ignore[no-any-return]

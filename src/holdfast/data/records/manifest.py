@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,10 +18,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from holdfast.data.records.layout import Index, LayoutError
+from holdfast.data.records.block import LayoutError
+from holdfast.data.records.layout import HEADER_SIZE, MAX_GROUPS, MAX_IMAGES, Index
 
 NAME = "manifest.parquet"
 FORMAT = "pcr-dataset/1"
+
+_SEAL = b"pcr-dataset/1 xxh3-64 "  # then sixteen hexadecimal digits
+_DIGITS = 16
+# Plain names below the manifest's own folder: they lead nowhere else on any store, and need no quoting.
+_NAME = r"(?!\.)[A-Za-z0-9._-]+"
+_PATH = re.compile(rf"(?:{_NAME}/)*{_NAME}")
+_LONGEST_PATH = 1024
+_LARGEST_FILE = (1 << 63) - 1
+_MOST_EXPANSION = (
+    64  # sums do not compress: what promises more than this is made to fill the memory
+)
 
 _SCHEMA = pa.schema(
     [
@@ -66,7 +81,9 @@ class Manifest:
     @cached_property
     def ends(self) -> npt.NDArray[np.int64]:
         """[R, G + 1] where the regions of each record end: bytes to read for each fidelity."""
-        return np.array([record.ends for record in self.records], np.int64)
+        return np.array([record.ends for record in self.records], np.int64).reshape(
+            -1, self.groups + 1
+        )
 
     def bytes_at(self, fidelity: int) -> int:
         """Bytes that one pass over the dataset reads at a fidelity."""
@@ -88,7 +105,12 @@ class Manifest:
         return np.average(np.nan_to_num(values), axis=0, weights=weights).tolist()  # type: ignore[no-any-return]
 
     def to_bytes(self) -> bytes:
-        """The Parquet file."""
+        """The Parquet file: the same bytes for the same manifest and the same version of pyarrow.
+
+        Raises:
+            LayoutError: if it says what no manifest may say.
+        """
+        self._check()
         table = pa.table(
             {
                 "path": list(self.paths),
@@ -102,92 +124,164 @@ class Manifest:
             schema=_SCHEMA,
         )
         notes = {
-            b"format": FORMAT.encode(),
-            b"scans_end": json.dumps(self.scans_end).encode(),
-            b"columns": self.schema.serialize().to_pybytes(),
-            b"notes": json.dumps(self.notes, sort_keys=True, allow_nan=False).encode(),
+            "format": FORMAT,
+            "scans_end": json.dumps(self.scans_end),
+            "columns": base64.b64encode(self.schema.serialize()).decode(),
+            "notes": json.dumps(self.notes, sort_keys=True, allow_nan=False),
+            "seal": (_SEAL + b"0" * _DIGITS).decode(),
         }
-        notes[b"xxh3"] = _digest(table, notes).encode()
         sink = pa.BufferOutputStream()
-        pq.write_table(
-            table.replace_schema_metadata(notes),
+        with pq.ParquetWriter(
             sink,
+            table.schema,
             compression="zstd",
+            use_dictionary=False,
             write_statistics=False,
             write_page_checksum=True,
-        )
-        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+            store_schema=False,
+        ) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata(notes)
+        file = bytearray(sink.getvalue())
+        at, digits = _sum(file)
+        file[at : at + _DIGITS] = digits
+        return bytes(file)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Manifest:
-        """Read what `to_bytes` wrote.
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> Manifest:
+        """Read what `to_bytes` wrote. Its seal is checked first: a flip of any bit of the file breaks it.
 
         Raises:
-            LayoutError: if it is no manifest of this version, or contradicts itself.
+            LayoutError: if it is no manifest of this version, is damaged, or contradicts itself.
         """
+        data = bytes(data)
         try:
-            table = pq.read_table(pa.BufferReader(data), page_checksum_verification=True)
-            notes = table.schema.metadata or {}
-            if notes.get(b"format") != FORMAT.encode():
-                raise LayoutError(f"its format is {notes.get(b'format')!r}, not {FORMAT}")
-            if not table.schema.remove_metadata().equals(_SCHEMA):
-                raise LayoutError("its columns are not those of a manifest")
-            if _digest(table, notes).encode() != notes[b"xxh3"]:
-                raise LayoutError("its xxh3 does not match what it holds")
-            records = tuple(_index(row) for row in table.to_pylist())
+            _check_seal(data)
+            notes, table = _table(data)
             manifest = cls(
                 paths=tuple(table["path"].to_pylist()),
-                records=records,
-                scans_end=tuple(json.loads(notes[b"scans_end"])),
-                schema=pa.ipc.read_schema(pa.py_buffer(notes[b"columns"])),
-                notes=json.loads(notes[b"notes"]),
+                records=_indexes(table),
+                scans_end=_scans_end(notes[b"scans_end"]),
+                schema=pa.ipc.read_schema(pa.py_buffer(base64.b64decode(notes[b"columns"]))),
+                notes=_object(notes[b"notes"]),
             )
-        except (pa.ArrowException, KeyError, OSError, ValueError) as error:
-            if isinstance(error, LayoutError):
-                raise
+            manifest._check()
+        except LayoutError:
+            raise
+        except (pa.ArrowException, LookupError, OSError, RecursionError, ValueError) as error:
             raise LayoutError(f"it cannot be read: {error}") from error
-        _check_paths(manifest.paths)
-        if any(record.groups != manifest.groups for record in records):
-            raise LayoutError("its records do not have the groups that it names")
         return manifest
 
-
-def _digest(table: pa.Table, notes: Mapping[bytes, bytes]) -> str:
-    """xxh3-64 of all that a manifest says: Parquet's own checksums leave its footer out."""
-    digest = xxhash.xxh3_64("\0".join(table["path"].to_pylist()).encode())
-    for name in _SCHEMA.names[1:]:
-        column = table[name].combine_chunks()
-        if pa.types.is_list(column.type):
-            digest.update(column.value_lengths().to_numpy().astype("<u8").tobytes())
-            column = column.flatten()
-        digest.update(
-            column.to_numpy(zero_copy_only=False)
-            .astype("<f8" if name == "msssim" else "<u8")
-            .tobytes()
-        )
-    for key in (b"format", b"scans_end", b"columns", b"notes"):
-        digest.update(notes[key])
-    return digest.hexdigest()
+    def _check(self) -> None:
+        """What holds for every manifest, whoever made it."""
+        if len(self.paths) != len(self.records):
+            raise LayoutError("it does not have one path a record")
+        for path in self.paths:
+            if not _PATH.fullmatch(path) or len(path) > _LONGEST_PATH:
+                raise LayoutError(f"it names what can be no record of the dataset: {path!r}")
+        if len(set(self.paths)) != len(self.paths):
+            raise LayoutError("it names a record twice")
+        for path, record in zip(self.paths, self.records, strict=True):
+            if record.groups != self.groups:
+                raise LayoutError(f"{path} does not have the groups that the manifest names")
 
 
-def _index(row: Mapping[str, Any]) -> Index:
-    index = Index(
-        images=row["images"],
-        ends=tuple(row["ends"]),
-        sums=tuple(row["sums"]),
-        msssim=tuple(math.nan if value is None else value for value in row["msssim"]),
-        measured=row["measured"],
+# --- The seal ------------------------------------------------------------------------------------
+
+
+def _sum(file: bytes | bytearray) -> tuple[int, bytes]:
+    """(where the digits of the seal stand, what they should be).
+
+    The sum is of all bytes of the file, with the digits themselves as zeros. They stand in its footer
+    after all else that a writer can note, so the last place that looks like a seal is the seal.
+    """
+    at = file.rfind(_SEAL) + len(_SEAL)
+    if at < len(_SEAL) or at + _DIGITS > len(file):
+        raise LayoutError("it is no manifest, or its end is damaged: it has no seal")
+    digest = xxhash.xxh3_64(memoryview(file)[:at])
+    digest.update(b"0" * _DIGITS)
+    digest.update(memoryview(file)[at + _DIGITS :])
+    return at, digest.hexdigest().encode()
+
+
+def _check_seal(file: bytes) -> None:
+    at, digits = _sum(file)
+    if file[at : at + _DIGITS] != digits:
+        raise LayoutError("its seal does not match: it is damaged")
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+
+def _table(data: bytes) -> tuple[Mapping[bytes, bytes], pa.Table]:
+    file = pq.ParquetFile(
+        pa.BufferReader(data),
+        thrift_string_size_limit=len(data),
+        thrift_container_size_limit=len(data),
+        arrow_extensions_enabled=False,
     )
-    lengths = {len(index.ends), len(index.sums), len(index.msssim) + 1}
-    if len(lengths) != 1 or list(index.ends) != sorted(index.ends) or index.size != row["size"]:
-        raise LayoutError(f"the row of {row['path']} contradicts itself")
-    return index
+    notes = file.metadata.metadata or {}
+    if notes.get(b"format") != FORMAT.encode():
+        raise LayoutError(f"its format is {notes.get(b'format')!r}, not {FORMAT}")
+    if not file.schema_arrow.remove_metadata().equals(_SCHEMA):
+        raise LayoutError("its columns are not those of a manifest")
+    unpacked = sum(
+        file.metadata.row_group(number).total_byte_size
+        for number in range(file.metadata.num_row_groups)
+    )
+    allowed = max(_ALWAYS_ALLOWED, _MOST_EXPANSION * len(data))
+    if max(unpacked, 16 * file.metadata.num_rows) > allowed:
+        raise LayoutError("it claims to hold more than fits a file of its size")
+    table = file.read(use_threads=False)
+    table.validate(full=True)
+    return notes, table
 
 
-def _check_paths(paths: Sequence[str]) -> None:
-    """A manifest names files below its own folder only."""
-    for path in paths:
-        if path.startswith("/") or ".." in path.split("/") or "\\" in path or ":" in path:
-            raise LayoutError(f"it names a record outside the dataset: {path!r}")
-    if len(set(paths)) != len(paths):
-        raise LayoutError("it names a record twice")
+def _indexes(table: pa.Table) -> tuple[Index, ...]:
+    if not len(table):
+        return ()
+    ends, sums, msssim = (_lists(table[name]) for name in ("ends", "sums", "msssim"))
+    single = [table[name].to_pylist() for name in ("images", "size", "measured")]
+    if any(None in values for values in single):
+        raise LayoutError("it has records without a number")
+    indexes = []
+    for row, (images, size, measured) in enumerate(zip(*single, strict=True)):
+        index = Index(images, ends[row], sums[row], msssim[row], measured)
+        fits = (
+            1 <= images <= MAX_IMAGES
+            and 1 <= index.groups <= MAX_GROUPS
+            and index.groups + 1 == len(index.sums) == len(index.msssim) + 1
+            and index.size == size <= _LARGEST_FILE
+            and all(a <= b for a, b in pairwise((HEADER_SIZE, *index.ends)))
+        )
+        if not fits:
+            raise LayoutError(f"its row of {table['path'][row]} contradicts itself")
+        indexes.append(index)
+    return tuple(indexes)
+
+
+def _lists(column: pa.ChunkedArray) -> list[tuple[Any, ...]]:
+    """The rows of a column of lists, none of them and nothing in them null."""
+    array = column.combine_chunks()
+    numbers = array.flatten()
+    if array.null_count or numbers.null_count:
+        raise LayoutError("it has lists with numbers missing")
+    flat = numbers.to_pylist()
+    cuts = np.concatenate(([0], np.cumsum(array.value_lengths().to_numpy(), dtype=np.int64)))
+    return [tuple(flat[start:end]) for start, end in pairwise(cuts.tolist())]
+
+
+def _scans_end(text: bytes) -> tuple[int, ...]:
+    ends = json.loads(text)
+    if not isinstance(ends, list) or not all(type(end) is int for end in ends):
+        raise LayoutError("its scans_end is no list of numbers")
+    if not ends or len(ends) > MAX_GROUPS or any(a >= b for a, b in pairwise((0, *ends))):
+        raise LayoutError("its scans_end do not rise")
+    return tuple(ends)
+
+
+def _object(text: bytes) -> Mapping[str, Any]:
+    notes = json.loads(text)
+    if not isinstance(notes, dict):
+        raise LayoutError("its notes are no JSON object")
+    return notes
