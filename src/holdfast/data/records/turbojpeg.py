@@ -16,7 +16,7 @@ from enum import IntEnum
 from functools import cache
 from pathlib import Path
 
-from holdfast.data.records.jpeg import parse, with_height
+from holdfast.data.records.jpeg import Jpeg, parse, with_height
 from holdfast.errors import StoreError
 
 # Of turbojpeg.h: options of a transform, flags of a call, and the two grades of an error.
@@ -89,14 +89,20 @@ class NotPerfect(TranscodeError):
 
 
 def transcode(
-    data: bytes, *, progressive: bool = True, operation: Operation = Operation.NONE
+    data: bytes,
+    *,
+    progressive: bool = True,
+    operation: Operation = Operation.NONE,
+    parsed: Jpeg | None = None,
 ) -> bytes:
-    """The image with the same DCT coefficients, optimal Huffman tables and no metadata.
+    """The image with the same DCT coefficients, and without metadata.
 
     Args:
         data: a JPEG.
-        progressive: as progressive scans, by libjpeg's default script; else as one baseline scan.
+        progressive: as progressive scans, by libjpeg's default script, each with Huffman tables that suit
+            it best; else as one baseline scan with the standard's tables.
         operation: what is done to the picture; only if that loses nothing.
+        parsed: what `jpeg.parse` says about it, where that is known already.
 
     Raises:
         NotAJpeg, DamagedJpeg, LimitError: as `jpeg.parse`.
@@ -105,7 +111,8 @@ def transcode(
         TranscodeError: if the image is of a kind that libjpeg-turbo does not know.
         StoreError: if neither libturbojpeg nor jpegtran is installed.
     """
-    parsed = parse(data)
+    if parsed is None:
+        parsed = parse(data)
     if parsed.dnl is not None:
         data = with_height(data, parsed)
     if _library() is not None:
@@ -284,5 +291,5 @@ def _by_jpegtran(data: bytes, progressive: bool, operation: Operation) -> bytes:
     if run.returncode == 0:
         return run.stdout
     lines = run.stderr.decode("utf-8", "replace").strip().splitlines()
-    reason = (lines or [f"jpegtran ended with code {run.returncode}"])[0]
-    raise _error(reason, warning=run.returncode == 2)
+    reason = lines[-1] if lines else f"jpegtran ended with code {run.returncode}"
+    raise _error(reason.removeprefix(f"{command[0]}: "), warning=run.returncode == 2)
