@@ -31,9 +31,9 @@ _NAME = r"(?!\.)[A-Za-z0-9._-]+"
 _PATH = re.compile(rf"(?:{_NAME}/)*{_NAME}")
 _LONGEST_PATH = 1024
 _LARGEST_FILE = (1 << 63) - 1
-_MOST_EXPANSION = (
-    64  # sums do not compress: what promises more than this is made to fill the memory
-)
+# Sums do not compress: what promises much more than its own size is made to fill the memory.
+_MOST_EXPANSION = 64
+_ALWAYS_ALLOWED = 1 << 26  # bytes
 
 _SCHEMA = pa.schema(
     [
