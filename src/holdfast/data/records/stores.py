@@ -237,16 +237,16 @@ class LocalStore(Store):
 
     def _read(self, path: str, start: int, end: int) -> Buffer:
         with self._opened(path) as handle:
-            return _pread(handle, start, end)
+            return pread(handle, start, end)
 
     def _tail(self, path: str, length: int) -> tuple[Buffer, int]:
         with self._opened(path) as handle:
             size = os.fstat(handle).st_size
-            return _pread(handle, max(0, size - length), size), size
+            return pread(handle, max(0, size - length), size), size
 
     def _read_all(self, path: str) -> Buffer:
         with self._opened(path) as handle:
-            return _pread(handle, 0, os.fstat(handle).st_size)
+            return pread(handle, 0, os.fstat(handle).st_size)
 
     def _size(self, path: str) -> int:
         with self._explained(path):
@@ -317,7 +317,8 @@ class LocalStore(Store):
             raise self._failed(path, error.strerror or error) from error
 
 
-def _pread(handle: int, start: int, end: int) -> Buffer:
+def pread(handle: int, start: int, end: int) -> Buffer:
+    """The bytes [start, end) of an open file, or as many as it has."""
     data = os.pread(handle, min(end - start, _MAX_PREAD), start)
     if len(data) == end - start:
         return data
