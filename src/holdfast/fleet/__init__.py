@@ -9,8 +9,9 @@ Names are imported when they are first used, so that a command that needs one do
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.fleet.assumptions import Assumptions
@@ -61,7 +62,7 @@ _HOMES = {
     "measured_ettr": "ettr_measured",
     "monte_carlo_ettr": "ettr_monte_carlo",
     "mttf": "failures",
-    "open": "log",
+    "open": "log:open_log",
     "optimal_checkpoint_interval": "checkpoint_interval",
     "optimal_ettr": "ettr_forms",
     "preemptions": "preemption",
@@ -108,9 +109,4 @@ __all__ = [
     "young_interval",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_HOMES[name]}")
-    return getattr(module, "open_log" if name == "open" else name)
+__getattr__ = lazily(__name__, _HOMES)

@@ -9,8 +9,9 @@ Names are imported when they are first used; nothing here needs torch but `Check
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.runs.checkpointing.checkpoints import Checkpoints
@@ -66,8 +67,4 @@ __all__ = [
     "watch",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazily(__name__, _HOMES)
