@@ -331,7 +331,7 @@ class _Reader:
             self.adobe = body[11]
         else:
             self.metadata.append(Segment(marker, start, end))
-            if marker == markers.APP1 and self.orientation is None:
+            if marker == markers.APP1 and self.orientation is None and not self.scans:
                 self.orientation = _exif_orientation(self.data, start, end)
 
     def check_pixels(self, frame: _Frame) -> None:

@@ -161,7 +161,7 @@ class _Handle:
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
-        self.pointer = library.tjInitTransform()
+        self.pointer: int = library.tjInitTransform()
         if not self.pointer:
             raise StoreError("libturbojpeg has no memory for a transformer")
 
@@ -171,9 +171,19 @@ class _Handle:
 
 
 class _Handles(threading.local):
-    """One handle a thread, destroyed when the thread ends."""
+    """The handles of a thread, destroyed when it ends: one for progressive output, one for baseline.
 
-    handle: _Handle | None = None
+    A handle keeps the Huffman tables that it wrote last, and baseline output takes what it finds: after
+    a progressive image its codes would be those of that image's last scans, and the result garbage.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[bool, _Handle] = {}
+
+    def pointer(self, library: ctypes.CDLL, progressive: bool) -> int:
+        if progressive not in self._of:
+            self._of[progressive] = _Handle(library)
+        return self._of[progressive].pointer
 
 
 _handles = _Handles()
@@ -213,9 +223,7 @@ def _library() -> ctypes.CDLL | None:
 def _by_library(data: bytes, progressive: bool, operation: Operation) -> bytes:
     library = _library()
     assert library is not None
-    if _handles.handle is None:
-        _handles.handle = _Handle(library)
-    handle = _handles.handle.pointer
+    handle = _handles.pointer(library, progressive)
     transform = _Transform(
         operation=operation,
         options=_COPY_NONE | _PERFECT * (operation != 0) | _PROGRESSIVE * progressive,
