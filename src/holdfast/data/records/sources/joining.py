@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from holdfast.data.records.sources.columns import Columns
+from holdfast.data.records.sources.columns import LABEL, Columns
 from holdfast.data.records.sources.example import Example, Options, Source, check_ids, check_range
 from holdfast.data.records.sources.values import json_object_of, text_of
 from holdfast.errors import InputError
+from holdfast.numbers import counted
 
 KEYS = ("file_name", "id")
 _READERS = ("csv", "tsv", "jsonl", "ndjson", "parquet")
@@ -73,7 +74,8 @@ class Joined:
         ]
         check_ids(self._ids, None, table)
         kept = [field for field in source.schema if field.name not in self._names]
-        self.schema: pa.Schema = pa.schema([*added, *kept])
+        fields = sorted([*added, *kept], key=lambda field: (field.name != LABEL, field.name))
+        self.schema: pa.Schema = pa.schema(fields)
 
     def _match(self, numbers: dict[str, int], table: Path, key: str) -> None:
         """Find the row of every image."""
@@ -94,11 +96,14 @@ class Joined:
         self.ignored = list(self._source.ignored)
         if numbers:
             self.ignored.append(
-                (table.name, f"{len(numbers):,} rows belong to no image, such as {other!r}")
+                (
+                    table.name,
+                    f"{counted(len(numbers), 'row belongs', 'rows belong')} to no image, such as {other!r}",
+                )
             )
         if found < len(rows):
             self.ignored.append(
-                (table.name, f"no row for {len(rows) - found:,} images: null there")
+                (table.name, f"no row for {counted(len(rows) - found, 'image')}: null there")
             )
 
     def __len__(self) -> int:
@@ -118,7 +123,8 @@ class Joined:
             rows = self._table.take(self._row_of[first:last]).to_pylist()
             examples = self._source.read(first, last)
             for id_, added, example in zip(self._ids[first:last], rows, examples, strict=True):
-                yield Example(id_, example.data, {**example.columns, **added})
+                values = {**example.columns, **added}
+                yield Example(id_, example.data, {name: values[name] for name in self.schema.names})
 
 
 def rows_of(table: Path) -> list[dict[str, Any]]:

@@ -99,18 +99,20 @@ def _check_end(path: Path, offset: int) -> None:
         block = file.read(_BLOCK)
     if block == bytes(_BLOCK):
         return
-    if len(block) < _BLOCK:
+    if block and not block.strip(b"\0"):
+        return  # an end of less than a block
+    if not block:
         raise InputError(
             "this tar has no end: it may have been cut short between two files",
             path=path,
             place=f"byte {offset:,}",
-            found=f"{len(block)} bytes",
+            found="the end of the file",
             expected="two blocks of 512 zeros",
             remedy="fetch or make it again; if it is known to be whole, add its end: "
             f"truncate -s {offset + 2 * _BLOCK} {path.name}",
         )
     raise InputError(
-        "this tar is damaged: there is no header where one should be",
+        "this tar is damaged or cut short: there is no header where one should be",
         path=path,
         place=f"byte {offset:,}",
         expected="a header of 512 bytes whose checksum matches",

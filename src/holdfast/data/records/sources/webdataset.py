@@ -31,6 +31,7 @@ from holdfast.data.records.sources.values import (
     text_of,
 )
 from holdfast.errors import InputError
+from holdfast.numbers import counted
 
 _TEXTS = {"txt": "text", "text": "text", "transcript": "transcript"}
 _PARTS = ("image", "cls", "json", *_TEXTS)  # of a sample: what is kept is where each lies
@@ -74,7 +75,7 @@ class WebDataset:
             self._index(path)
             self._firsts.append(len(self._ids))
         for (suffix, reason), count in sorted(self._left_out.items()):
-            self.ignored.append((f"*.{suffix}", f"{reason} ({count:,} files)"))
+            self.ignored.append((f"*.{suffix}", f"{reason} ({counted(count, 'file')})"))
         if not self._ids:
             raise nothing_found(self._source, self.ignored, "samples such as 000.jpg and 000.cls")
         self._name_by_shard()

@@ -1,0 +1,368 @@
+"""Sources against what the formats' own writers were given, and against folders and tables made by hand."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import random
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import source_files as made
+
+from holdfast.data.records.sources import Source, open_source
+
+GOLDEN = Path(__file__).parent / "golden"
+CODECS = ("plain", "zstd", "gz", "br", "bz2", "snappy")
+
+
+@pytest.fixture(scope="module")
+def truth() -> list[dict[str, Any]]:
+    rows = json.loads((GOLDEN / "truth.json").read_text())
+    return [row | {"image": base64.b64decode(row["image"])} for row in rows]
+
+
+def check_consistent(source: Source) -> None:
+    """Ids, sizes and types are what reading gives, in any ranges."""
+    count = len(source)
+    whole = list(source.read(0, count))
+    listed = list(source.ids_and_sizes())
+    assert [(one.id, len(one.data)) for one in whole] == listed
+    assert len({id_ for id_, _ in listed}) == count
+    for one in whole:
+        assert list(one.columns) == source.schema.names
+    rows = [dict(one.columns) for one in whole]
+    pa.Table.from_pylist(rows, schema=source.schema).validate(full=True)
+    rng = random.Random(0)
+    for _ in range(6):
+        start, stop = sorted(rng.randint(0, count) for _ in range(2))
+        assert list(source.read(start, stop)) == whole[start:stop]
+    with pytest.raises(IndexError):
+        next(source.read(0, count + 1))
+
+
+def test_webdataset_is_read_as_its_writer_was_given_it(truth: list[dict[str, Any]]) -> None:
+    for where in (
+        GOLDEN / "webdataset",
+        GOLDEN / "webdataset" / "shard-{000..001}.tar",
+        GOLDEN / "webdataset" / "shard-*.tar",
+    ):
+        source = open_source(where)
+        check_consistent(source)
+        assert source.schema == pa.schema(
+            {"label": pa.int32(), "box": pa.string(), "text": pa.string(), "weight": pa.float64()}
+        )
+        assert source.schema.field("box").metadata == {b"encoding": b"json"}
+        assert source.ignored == []
+        for row, one in zip(truth, source.read(0, 5), strict=True):
+            assert (one.id, one.data) == (row["key"], row["image"])
+            assert json.loads(str(one.columns["box"])) == row["box"]
+            assert (one.columns["label"], one.columns["text"]) == (row["label"], row["caption"])
+            assert one.columns["weight"] == row["weight"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_mds_is_read_as_its_writer_was_given_it(truth: list[dict[str, Any]], codec: str) -> None:
+    source = open_source(GOLDEN / "mds" / codec)
+    check_consistent(source)
+    types = {field.name: field.type for field in source.schema}
+    assert types == {
+        "label": pa.int32(),
+        "array": pa.binary(),
+        "blob": pa.binary(),
+        "box": pa.string(),
+        "caption": pa.string(),
+        "digits": pa.int64(),
+        "half": pa.float32(),
+        "price": pa.string(),
+        "ratio": pa.float64(),
+        "single": pa.float32(),
+        "small": pa.uint8(),
+        "weight": pa.float64(),
+        "wide": pa.uint64(),
+    }
+    assert source.schema.field("array").metadata == {b"encoding": b"ndarray:uint8:2,2"}
+    for number, (row, one) in enumerate(zip(truth, source.read(0, 5), strict=True)):
+        assert (one.id, one.data) == (row["key"], row["image"])
+        assert json.loads(str(one.columns["box"])) == row["box"]
+        expected = {
+            "label": row["label"],
+            "caption": row["caption"],
+            "weight": row["weight"],
+            "small": 200 + number,
+            "half": float(np.float16(0.1)),
+            "single": float(np.float32(0.1)),
+            "wide": 2**64 - 1 - number,
+            "digits": -(10**15) - number,
+            "ratio": 0.1,
+            "price": "12345678901234567890.10",
+            "array": bytes([number] * 4),
+            "blob": bytes([number, 255]),
+        }
+        assert {name: one.columns[name] for name in expected} == expected
+
+
+def test_tfrecord_is_read_as_its_writer_was_given_it(truth: list[dict[str, Any]]) -> None:
+    source = open_source(GOLDEN / "tfrecord")
+    check_consistent(source)
+    assert {field.name: field.type for field in source.schema} == {
+        "label": pa.int32(),
+        "blob": pa.binary(),
+        "caption": pa.string(),
+        "large": pa.int64(),
+        "numbers": pa.list_(pa.int64()),
+        "points": pa.list_(pa.float32()),
+        "weight": pa.float32(),
+    }
+    for number, (row, one) in enumerate(zip(truth, source.read(0, 5), strict=True)):
+        assert one.id == f"train-00000-of-00001/{number:06d}"
+        assert one.data == row["image"]
+        assert dict(one.columns) == {
+            "label": row["label"],
+            "blob": bytes([number, 255]),
+            "caption": row["caption"],
+            "large": number - 2**63,
+            "numbers": list(range(-number, 1)),
+            "points": [0.5] * number or None,
+            "weight": float(np.float32(row["weight"])),
+        }
+
+
+def test_a_folder_gives_classes_and_reports_what_is_no_image(tmp_path: Path) -> None:
+    root = made.files(
+        tmp_path / "root",
+        {
+            "zebra/2.jpg": made.JPEG,
+            "zebra/sub/1.PNG": made.PNG,
+            "Ärger/1.jpeg": made.JPEG + b"!",
+            "ant/no_suffix": made.JPEG,
+            "top.jpg": made.JPEG,
+            "SOURCE.txt": b"where these are from",
+            "ant/fake.jpg": b"<html>",
+            "ant/empty.jpg": b"",
+            ".hidden/1.jpg": made.JPEG,
+            "ant/._1.jpg": made.JPEG,
+        },
+    )
+    os.mkfifo(root / "pipe")
+    source = open_source(root)
+    check_consistent(source)
+    assert [id_ for id_, _ in source.ids_and_sizes()] == [
+        "ant/no_suffix",
+        "top.jpg",
+        "zebra/2.jpg",
+        "zebra/sub/1.PNG",
+        "Ärger/1.jpeg",
+    ]
+    assert json.loads(source.schema.field("label").metadata[b"names"]) == ["ant", "zebra", "Ärger"]
+    assert [one.columns["label"] for one in source.read(0, 5)] == [0, None, 1, 1, 2]
+    assert source.ignored == [
+        (".hidden", "hidden"),
+        ("SOURCE.txt", "no image"),
+        ("ant/._1.jpg", "hidden"),
+        ("ant/empty.jpg", "empty"),
+        ("ant/fake.jpg", "named as an image, but its first bytes are of none"),
+        ("pipe", "no regular file"),
+    ]
+
+
+def test_links_are_followed_but_nothing_is_taken_twice(tmp_path: Path) -> None:
+    outside = made.files(tmp_path / "outside", {"far.jpg": made.JPEG, "deep/a.jpg": made.JPEG})
+    root = made.files(
+        tmp_path / "root", {"a/1.jpg": made.JPEG, ".annex/x7": made.JPEG, "b/2.jpg": made.JPEG}
+    )
+    links = {
+        "a/again.jpg": root / "a/1.jpg",
+        "a/loop": root,
+        "b/up": tmp_path,
+        "c": root / "b",
+        "d": outside,
+        "e": outside / "deep",
+        "annexed.jpg": root / ".annex/x7",
+        "gone.jpg": tmp_path / "nowhere",
+        "self.jpg": root / "self.jpg",
+    }
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    (outside / "back").symlink_to(root)
+    source = open_source(root)
+    assert [id_ for id_, _ in source.ids_and_sizes()] == [
+        "a/1.jpg",
+        "annexed.jpg",
+        "b/2.jpg",
+        "d/deep/a.jpg",
+        "d/far.jpg",
+    ]
+    read, nowhere = "a link to what is read already", "a link that leads nowhere"
+    assert source.ignored == [
+        (".annex", "hidden"),
+        ("a/again.jpg", read),
+        ("a/loop", read),
+        ("b/up", "a link to a folder around this one"),
+        ("c", read),
+        ("d/back", read),
+        ("e", "a folder that is read already"),
+        ("gone.jpg", nowhere),
+        ("self.jpg", nowhere),
+    ]
+
+
+def test_names_that_are_not_utf8_are_reported(tmp_path: Path) -> None:
+    made.files(tmp_path, {"a.jpg": made.JPEG})
+    (tmp_path / os.fsdecode(b"b\xff.jpg")).write_bytes(made.JPEG)
+    source = open_source(tmp_path)
+    assert len(source) == 1
+    assert source.ignored == [("'b\\udcff.jpg'", "its name is not UTF-8")]
+
+
+CSV = "file_name,label,score,day\na.jpg,cat,1.5,2024-02-29\nb.jpg,dog,,2024-03-01\nz.jpg,emu,2,\n"
+JSON_LINES = (
+    '{"file_name": "a.jpg", "label": "cat", "score": 1, "extra": {"x": [1]}}\n\n'
+    '{"file_name": "b.jpg", "label": "dog", "score": 2.5, "id": "bee"}\n'
+)
+
+
+def folder_of_three(tmp_path: Path) -> Path:
+    return made.files(tmp_path / "in", {f"{name}.jpg": made.JPEG for name in "abc"})
+
+
+def rows(source: Source) -> Iterator[tuple[object, ...]]:
+    for one in source.read(0, len(source)):
+        yield (one.id, *one.columns.values())
+
+
+def test_a_csv_is_joined(tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(CSV)
+    source = open_source(folder_of_three(tmp_path), columns=table, drop=["day"])
+    check_consistent(source)
+    assert list(rows(source)) == [
+        ("a.jpg", 0, 1.5),
+        ("b.jpg", 1, None),
+        ("c.jpg", None, None),
+    ]
+    assert json.loads(source.schema.field("label").metadata[b"names"]) == ["cat", "dog", "emu"]
+    assert source.ignored == [
+        ("table.csv", "1 row belongs to no image, such as 'z.jpg'"),
+        ("table.csv", "no row for 1 image: null there"),
+    ]
+
+
+def test_metadata_beside_the_images_is_joined_without_being_named(tmp_path: Path) -> None:
+    folder = folder_of_three(tmp_path)
+    (folder / "metadata.jsonl").write_text(JSON_LINES)
+    source = open_source(folder)
+    check_consistent(source)
+    assert source.schema.names == ["label", "extra", "score"]
+    assert list(rows(source)) == [
+        ("a.jpg", 0, '{"x":[1]}', 1.0),
+        ("bee", 1, None, 2.5),
+        ("c.jpg", None, None, None),
+    ]
+
+
+def test_a_parquet_table_replaces_the_label_of_the_folders(tmp_path: Path) -> None:
+    folder = made.files(tmp_path / "in", {"x/1.jpg": made.JPEG, "y/2.jpg": made.JPEG})
+    pq.write_table(pa.table({"id": ["x/1.jpg", "y/2.jpg"], "cls": [7, 9]}), tmp_path / "t.parquet")
+    source = open_source(folder, columns=tmp_path / "t.parquet", label="cls")
+    assert list(rows(source)) == [("x/1.jpg", 7), ("y/2.jpg", 9)]
+    both = open_source(folder, columns=tmp_path / "t.parquet")
+    assert list(rows(both)) == [("x/1.jpg", 0, 7), ("y/2.jpg", 1, 9)]
+
+
+def test_names_in_a_csv_stay_text(tmp_path: Path) -> None:
+    tar = made.tar(tmp_path / "s.tar", [("007.jpg", made.JPEG), ("008.jpg", made.JPEG)])
+    (tmp_path / "t.csv").write_text("id,n\n007,1\n008,2\n")
+    assert list(rows(open_source(tar, columns=tmp_path / "t.csv"))) == [("007", 1), ("008", 2)]
+
+
+def test_types_are_agreed_over_the_whole_source(tmp_path: Path) -> None:
+    values = [
+        {"n": 1, "t": None, "j": [1], "only": True},
+        {"n": 2.5, "t": "x", "j": None},
+        {"n": None, "j": {"a": 1}},
+    ]
+    members = []
+    for number, value in enumerate(values):
+        members += [(f"{number}.jpg", made.JPEG), (f"{number}.json", json.dumps(value).encode())]
+    source = open_source(made.tar(tmp_path / "s.tar", members))
+    check_consistent(source)
+    assert list(rows(source)) == [
+        ("0", "[1]", 1.0, True, None),
+        ("1", None, 2.5, None, "x"),
+        ("2", '{"a":1}', None, None, None),
+    ]
+
+
+def test_what_of_a_tar_is_left_out_is_reported(tmp_path: Path) -> None:
+    path = made.tar(
+        tmp_path / "s.tar",
+        [
+            ("./a/000.jpg", made.JPEG),
+            ("./a/000.npy", b"array"),
+            ("./a/000.seg.png", made.PNG),
+            ("./a/001.cls", b"7"),
+            ("./a/002.jpg", b"<html>"),
+            ("./a/no_suffix", b"?"),
+            ("__meta__/x.json", b"{}"),
+        ],
+    )
+    with tarfile.open(path, "a") as more:
+        link = tarfile.TarInfo("a/003.jpg")
+        link.type, link.linkname = tarfile.SYMTYPE, "000.jpg"
+        more.addfile(link)
+    source = open_source(path, image="jpg")
+    assert [id_ for id_, _ in source.ids_and_sizes()] == ["a/000"]
+    assert sorted(source.ignored) == [
+        ("*.npy", "not read (1 file)"),
+        ("*.seg.png", "image=jpg was chosen (1 file)"),
+        ("s.tar: 'a/003.jpg'", "no plain file"),
+        ("s.tar: __meta__/x.json", "no name of a sample's file"),
+        ("s.tar: a/001", "a sample without an image"),
+        ("s.tar: a/002.jpg", "its first bytes are of no image"),
+        ("s.tar: a/no_suffix", "no name of a sample's file"),
+    ]
+
+
+def test_the_second_image_of_a_sample_can_be_chosen(tmp_path: Path) -> None:
+    tar = made.tar(tmp_path / "s.tar", [("0.JPG", made.JPEG), ("0.seg.png", made.PNG)])
+    assert next(open_source(tar, image="seg.png").read(0, 1)).data == made.PNG
+
+
+def test_shards_that_use_the_same_keys_are_told_apart(tmp_path: Path) -> None:
+    for part in ("train/0", "train/1", "val/0"):
+        (tmp_path / part).parent.mkdir(exist_ok=True)
+        made.tar(tmp_path / f"{part}.tar", [("000.jpg", made.JPEG + part.encode())])
+    source = open_source(f"{tmp_path}/{{train/0,train/1,val/0}}.tar")
+    check_consistent(source)
+    assert [id_ for id_, _ in source.ids_and_sizes()] == [
+        "train/0/000",
+        "train/1/000",
+        "val/0/000",
+    ]
+
+
+def test_a_tar_of_class_folders_is_read_as_the_folder_is(tmp_path: Path) -> None:
+    contents = {"cat/1.jpg": made.JPEG, "cat/2.jpg": made.JPEG + b"2", "ant/1.jpg": made.PNG}
+    tar = open_source(made.tar(tmp_path / "s.tar", sorted(contents.items())))
+    folder = open_source(made.files(tmp_path / "in", contents))
+    assert tar.schema.equals(folder.schema, check_metadata=True)
+    for one, other in zip(tar.read(0, 3), folder.read(0, 3), strict=True):
+        assert (one.id + ".jpg", one.data, one.columns) == (other.id, other.data, other.columns)
+
+
+def test_real_photos(shared_data: Path) -> None:
+    photos = open_source(shared_data / "jpeg" / "dali_extra")
+    assert len(photos) == 45
+    assert photos.ignored == [("SOURCE.txt", "no image")]
+    signs = open_source(shared_data / "jpeg" / "signdigits" / "signdigits_600.tar")
+    check_consistent(signs)
+    assert len(signs) == 600
+    assert json.loads(signs.schema.field("label").metadata[b"names"]) == list("0123456789")

@@ -1,0 +1,370 @@
+"""What no source can be made of: each case says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import source_files as made
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.data.records.sources import open_source
+from holdfast.data.records.sources.shards import expand
+from holdfast.errors import HoldfastError, InputError, LimitError
+
+GOLDEN = Path(__file__).parent / "golden"
+COLUMNS = {"image": ("jpeg", None), "label": ("int", 8)}
+SAMPLE = {"image": made.JPEG, "label": struct.pack("<q", 3)}
+
+Make = Callable[[Path], object]
+
+
+def one_tar(*members: tuple[str, bytes], **options: bool) -> Make:
+    return lambda root: made.tar(root / "s.tar", members, **options)
+
+
+def samples(*labels: object) -> Make:
+    """A tar of samples with JSON columns."""
+    members: list[tuple[str, bytes]] = []
+    for number, columns in enumerate(labels):
+        members += [(f"{number}.jpg", made.JPEG), (f"{number}.json", json.dumps(columns).encode())]
+    return one_tar(*members)
+
+
+def cut(make: Make, at: int) -> Make:
+    """A file without what follows byte `at` (from its end, if negative)."""
+
+    def made_and_cut(root: Path) -> object:
+        path = make(root)
+        assert isinstance(path, Path)
+        path.write_bytes(path.read_bytes()[:at])
+        return path
+
+    return made_and_cut
+
+
+def changed(make: Make, at: int, byte: int = 0xFF) -> Make:
+    """A file with one byte changed."""
+
+    def made_and_changed(root: Path) -> object:
+        path = make(root)
+        assert isinstance(path, Path)
+        data = bytearray(path.read_bytes())
+        assert data[at] != byte
+        data[at] = byte
+        path.write_bytes(data)
+        return path
+
+    return made_and_changed
+
+
+def two_tars(root: Path) -> object:
+    made.tar(root / "a.tar", [("0.jpg", made.JPEG), ("0.cls", b"1")])
+    return made.tar(root / "b.tar", [("1.jpg", made.JPEG), ("1.cls", b"swan")]).parent
+
+
+def zipped_tar(root: Path) -> object:
+    path = root / "s.tar.gz"
+    path.write_bytes(gzip.compress(made.tar(root / "s.tar", [("0.jpg", made.JPEG)]).read_bytes()))
+    return path
+
+
+def records(*features: dict[str, list[object]]) -> Make:
+    return lambda root: made.tfrecord(root / "s.tfrecord", map(made.example, features))
+
+
+def raw_records(*messages: bytes) -> Make:
+    return lambda root: made.tfrecord(root / "s.tfrecord", messages)
+
+
+def zipped_records(root: Path) -> object:
+    path = root / "s.tfrecord"
+    plain = made.tfrecord(path, [made.example({"image": [made.JPEG]})]).read_bytes()
+    path.write_bytes(gzip.compress(plain))
+    return path
+
+
+def mds(change: dict[str, object] | None = None, **columns: tuple[str, int | None]) -> Make:
+    def make(root: Path) -> object:
+        values = SAMPLE | {name: b"\1" * (size or 1) for name, (_, size) in columns.items()}
+        return made.mds(root / "mds", COLUMNS | columns, [values, values], change)
+
+    return make
+
+
+def mds_with_shard(edit: Callable[[bytearray], object]) -> Make:
+    """An MDS folder whose shard was edited."""
+
+    def make(root: Path) -> object:
+        folder = made.mds(root / "mds", COLUMNS, [SAMPLE, SAMPLE])
+        shard = folder / "shard.00000.mds"
+        data = bytearray(shard.read_bytes())
+        edit(data)
+        shard.write_bytes(data)
+        return folder
+
+    return make
+
+
+def index_of(text: str) -> Make:
+    def make(root: Path) -> object:
+        (root / "index.json").write_text(text)
+        return root
+
+    return make
+
+
+def raw(basename: str, size: int = 100) -> dict[str, object]:
+    return {"raw_data": {"basename": basename, "bytes": size, "hashes": {}}}
+
+
+IMAGE = ("0.jpg", made.JPEG)
+CASES: dict[str, tuple[Make, str]] = {
+    "nothing there": (lambda root: root / "absent", "no such file or folder"),
+    "a store": (lambda root: "s3://bucket/images", "copy it to this machine"),
+    "an empty folder": (lambda root: root, "there is no image in it"),
+    "a folder without images": (lambda root: made.files(root, {"a.txt": b"x"}), "a.txt (no image)"),
+    "no format": (lambda root: made.files(root, {"a.bin": b"x"}) / "a.bin", "does not show"),
+    "a pattern of nothing": (lambda root: f"{root}/*.tar", "no file is found"),
+    "a shard missing": (lambda root: f"{root}/{{0..1}}.tar", "0.tar: there is no such file"),
+    "a pattern twice": (lambda root: f"{two_tars(root)}/{{a,a}}.tar", "names a file twice"),
+    "braces": (lambda root: f"{root}/{{0..1.tar", "braces of this pattern do not match"),
+    "a range backwards": (lambda root: f"{root}/{{9..1}}.tar", "runs backwards"),
+    # WebDataset
+    "an empty tar": (lambda root: made.files(root, {"s.tar": b""}) / "s.tar", "this tar is empty"),
+    "no tar": (lambda root: made.files(root, {"s.tar": b"x" * 600}) / "s.tar", "damaged or cut"),
+    "a tar without files": (one_tar(), "there is no image in it"),
+    "a tar without images": (one_tar(("0.cls", b"1")), "s.tar: 0 (a sample without an image)"),
+    "a compressed tar": (zipped_tar, "gunzip --keep s.tar.gz"),
+    "a tar cut in a file": (cut(one_tar(IMAGE), 520), "damaged or cut short"),
+    "a tar cut in a header": (cut(one_tar(IMAGE, ("1.jpg", b"x")), 1024 + 100), "damaged or cut"),
+    "a tar cut between files": (one_tar(IMAGE, end=False), "this tar has no end"),
+    "a damaged first header": (changed(one_tar(IMAGE), 150), "damaged or cut short"),
+    "a damaged header": (changed(one_tar(IMAGE, ("1.jpg", b"x")), 1030), "byte 1,024"),
+    "an escape": (one_tar(IMAGE, ("../1.jpg", made.JPEG)), "names a file outside itself"),
+    "an escape inside": (one_tar(("a/../../1.jpg", made.JPEG)), "names a file outside itself"),
+    "an absolute name": (one_tar(("/etc/1.jpg", made.JPEG)), "names a file outside itself"),
+    "two images": (one_tar(IMAGE, ("0.png", made.PNG)), "remedy: choose one by its suffix"),
+    "a file twice": (one_tar(IMAGE, IMAGE), "two files of the same suffix"),
+    "a sample apart": (one_tar(IMAGE, ("1.jpg", made.JPEG), ("0.cls", b"1")), "stand apart"),
+    "no JSON": (one_tar(IMAGE, ("0.json", b"{")), "sample 0, .json: this is not JSON"),
+    "deep JSON": (one_tar(IMAGE, ("0.json", b'{"a":' * 99999)), "this is not JSON"),
+    "a JSON list": (one_tar(IMAGE, ("0.json", b"[1]")), "found: a list"),
+    "an empty label": (one_tar(IMAGE, ("0.cls", b"\n")), "this label is empty"),
+    "a text of other bytes": (one_tar(IMAGE, ("0.txt", b"\xff")), "this text is not UTF-8"),
+    "labels of two types": (two_tars, "expected: whole numbers, as in a.tar, sample 0"),
+    "columns of two types": (samples({"n": 1}, {"n": "x"}), "drop=['n']"),
+    "true and a number": (samples({"n": True}, {"n": 1}), "found: whole numbers"),
+    "parts and a text": (samples({"n": [1]}, {"n": "x"}), "expected: values with parts (JSON)"),
+    "a number too large": (samples({"n": 2**63}), "does not fit into 64 bits"),
+    "fraction after large": (samples({"n": 2**60}, {"n": 0.5}), "such as 1152921504606846976"),
+    "large after fraction": (samples({"n": 0.5}, {"n": 2**60}), "not of one type"),
+    "half a character": (samples({"n": "\ud800"}), "no valid Unicode"),
+    "a reserved name": (samples({"pcr.width": 1}), "must not be called 'pcr.width'"),
+    "an id twice": (samples({"id": "x"}, {"id": "x"}), "two images have the same id"),
+    "an id of parts": (samples({"id": ["x"]}), "an image's id is no text"),
+    "an id missing": (samples({"id": "x"}, {}), "a sample has no id, others have"),
+    "an id too late": (samples({}, {"id": "x"}), "those before have none"),
+    "two values": (one_tar(IMAGE, ("0.json", b'{"label": 2}'), ("0.cls", b"1")), "drop=['cls']"),
+    # TFRecord
+    "an empty record file": (
+        lambda r: made.files(r, {"s.tfrecord": b""}) / "s.tfrecord",
+        "is empty",
+    ),
+    "compressed records": (zipped_records, "gunzip"),
+    "records cut in a length": (
+        cut(records({"image": [made.JPEG]}), 7),
+        "cut short within a record",
+    ),
+    "records cut": (cut(records({"image": [made.JPEG]}), -1), "cut short within a record"),
+    "a flipped length": (
+        changed(records({"image": [made.JPEG]}), 0),
+        "checksum of a record's length",
+    ),
+    "a flipped byte": (
+        changed(records({"image": [made.JPEG]}), 30),
+        "checksum of a record does not",
+    ),
+    "a flipped checksum": (
+        changed(records({"image": [made.JPEG]}), -1),
+        "checksum of a record does",
+    ),
+    "no Example": (raw_records(b"\x0a\x05ab"), "record is no tf.train.Example"),
+    "a record without image": (records({"label": [1]}), "found: label (int64)"),
+    "two images in a record": (records({"a": [made.JPEG], "b": [made.JPEG]}), "several images"),
+    "a feature of two types": (
+        records({"image": [made.JPEG], "n": [1]}, {"image": [made.JPEG], "n": [b"x"]}),
+        "expected: whole numbers, as in s.tfrecord, record 0",
+    ),
+    # MDS
+    "no index": (lambda root: root / "index.json", "without its index"),
+    "an index that is no JSON": (index_of("{"), "this is not JSON"),
+    "an index of another version": (index_of('{"version": 3}'), "version 3"),
+    "an index of nothing": (index_of('{"version": 2, "shards": []}'), "there is no image in it"),
+    "a shard of nothing": (
+        index_of('{"version": 2, "shards": [7]}'),
+        "does not describe its shard",
+    ),
+    "another format": (mds({"format": "csv"}), "found: csv"),
+    "a shard outside": (mds(raw("../../etc/passwd")), "names a file outside its folder"),
+    "a shard elsewhere": (mds(raw("/etc/passwd")), "names a file outside its folder"),
+    "a missing shard": (mds(raw("x.mds")), "cannot be opened"),
+    "another size": (mds(raw("shard.00000.mds")), "another size than its index says"),
+    "more samples": (mds({"samples": 3}), "expected: 3, as index.json says"),
+    "far more samples": (mds({"samples": 1 << 30}), "the offsets of this shard are damaged"),
+    "fewer columns": (mds({"column_names": ["image"]}), "contradicts itself"),
+    "a pickle": (mds(None, p=("pkl", None)), "drop=['p']"),
+    "an encoding of the future": (mds(None, p=("uint128", 16)), "an encoding that is not read"),
+    "a scalar of another size": (mds(None, p=("uint8", 4)), "an encoding that is not read"),
+    "no image column": (mds({"column_encodings": ["str", "int"]}), "no column holds images"),
+    "two image columns": (mds(None, other=("png", None)), "remedy: name it with image="),
+    "text for a number": (mds(None, p=("str_int", None)), "sample 0, column p: this is no number"),
+    "an offset beyond": (
+        mds_with_shard(lambda data: struct.pack_into("<I", data, 8, 1 << 31)),
+        "offsets of this shard are damaged",
+    ),
+    "offsets that fall": (
+        mds_with_shard(lambda data: struct.pack_into("<I", data, 8, 20)),
+        "the values of this sample do not fill it",
+    ),
+    "a value beyond": (
+        mds_with_shard(lambda data: struct.pack_into("<I", data, 18, 1 << 31)),
+        "the values of this sample do not fill it",
+    ),
+    "a shard cut": (mds_with_shard(lambda data: data.__delitem__(slice(-5, None))), "another size"),
+    "an unknown compression": (
+        mds({"compression": "lzma", "zip_data": {"basename": "index.json"}} | raw("x.mds")),
+        "found: lzma",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_cannot_be_read_is_refused(case: str, tmp_path: Path) -> None:
+    make, message = CASES[case]
+    where = make(tmp_path)
+    assert isinstance(where, (str, Path))
+    with pytest.raises(InputError) as caught:
+        open_source(where)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x\n1\n", "does not say which image"),
+        ("id,id\n0,1\n", "a column stands twice"),
+        ("id,n\n0,1\n0,2\n", "an image has two rows"),
+        ("id,n\n9,1\n", "no row of this table belongs to an image"),
+        ("id,n\n0,1,2\n", "this table cannot be read"),
+        ("id,n\n,1\n", "a row names no image"),
+    ],
+)
+def test_tables_that_do_not_fit_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    tar = made.tar(tmp_path / "s.tar", [IMAGE])
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        open_source(tar, columns=tmp_path / "t.csv")
+
+
+def test_options_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    tar = samples({"n": 1})(tmp_path)
+    assert isinstance(tar, Path)
+    for options in ({"label": "absent"}, {"format": "zip"}, {"columns": tmp_path / "t.xls"}):
+        with pytest.raises(InputError):
+            open_source(tar, **options)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no column that could become the label"):
+        open_source(made.files(tmp_path / "in", {"a.jpg": made.JPEG}), label="x")
+
+
+def test_a_column_that_is_dropped_does_not_matter(tmp_path: Path) -> None:
+    tar = samples({"n": 1, "m": 1}, {"n": "x", "m": 2})(tmp_path)
+    assert isinstance(tar, Path)
+    assert open_source(tar, drop=["n"]).schema.names == ["m"]
+    assert open_source(tar, drop=["n"], label="m").schema.names == ["label"]
+
+
+def test_a_flipped_byte_of_a_hashed_shard_is_found_when_it_is_read(tmp_path: Path) -> None:
+    for name in ("plain", "zstd"):
+        folder = made.files(
+            tmp_path / name, {p.name: p.read_bytes() for p in (GOLDEN / "mds" / name).iterdir()}
+        )
+        shard = next(folder.glob("shard.00001*"))
+        data = bytearray(shard.read_bytes())
+        data[-3] ^= 1
+        shard.write_bytes(data)
+        with pytest.raises(InputError, match="does not match: it is damaged"):
+            list((source := open_source(folder)).read(0, len(source)))
+
+
+def test_a_source_that_shrinks_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    tar = made.tar(tmp_path / "s.tar", [IMAGE])
+    source = open_source(tar)
+    tar.write_bytes(tar.read_bytes()[:530])
+    with pytest.raises(InputError, match="this file is cut short"):
+        list(source.read(0, 1))
+    folder = made.files(tmp_path / "in", {"a.jpg": made.JPEG})
+    source = open_source(folder)
+    (folder / "a.jpg").unlink()
+    with pytest.raises(InputError, match="can no longer be read"):
+        list(source.read(0, 1))
+
+
+def test_any_flipped_byte_of_a_record_file_is_found(tmp_path: Path) -> None:
+    golden = (GOLDEN / "tfrecord" / "train-00000-of-00001.tfrecord").read_bytes()
+    path = tmp_path / "s.tfrecord"
+    for at in range(0, len(golden), 7):
+        data = bytearray(golden)
+        data[at] ^= 1 << at % 8
+        path.write_bytes(data)
+        with pytest.raises(InputError):
+            open_source(path)
+
+
+@pytest.mark.parametrize("name", ["webdataset/shard-000.tar", "mds/plain", "mds/snappy"])
+def test_any_damage_is_an_input_error_or_harmless(tmp_path: Path, name: str) -> None:
+    golden = GOLDEN / name
+    names = [golden] if golden.is_file() else sorted(golden.iterdir())
+    folder = made.files(tmp_path / "in", {path.name: path.read_bytes() for path in names})
+    rng = random.Random(0)
+    for _ in range(150):
+        path = folder / rng.choice(names).name
+        whole = path.read_bytes()
+        data = bytearray(whole)
+        for _ in range(rng.randint(1, 3)):
+            data[rng.randrange(min(len(data), 3000))] = rng.randrange(256)
+        path.write_bytes(data[: rng.choice([len(data), rng.randrange(len(data))])])
+        try:
+            source = open_source(folder)
+            assert sum(1 for _ in source.read(0, len(source))) == len(source)
+        except HoldfastError:
+            pass
+        path.write_bytes(whole)
+
+
+def test_patterns() -> None:
+    assert expand("a-{008..011}-{x,y}.tar") == [
+        f"a-{number:03d}-{letter}.tar" for number in range(8, 12) for letter in "xy"
+    ]
+    assert expand("plain.tar") == ["plain.tar"]
+    assert expand("{7..7}") == ["7"]
+    with pytest.raises(LimitError, match="stands for too many files"):
+        expand("{0..1000000}.tar")
+    with pytest.raises(LimitError):
+        expand("{0..999}{0..999}{0..1}.tar")
+
+
+@given(st.text(alphabet="{}.,0123a", max_size=12))
+def test_any_pattern_gives_names_or_an_error(pattern: str) -> None:
+    try:
+        names = expand(pattern)
+    except HoldfastError:
+        return
+    assert names
+    assert not any(brace in name for name in names for brace in "{}")
