@@ -11,7 +11,8 @@ import ctypes.util
 import re
 import shutil
 import subprocess
-import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
@@ -115,9 +116,10 @@ def transcode(
         parsed = parse(data)
     if parsed.dnl is not None:
         data = with_height(data, parsed)
-    if _library() is not None:
+    library = _library()
+    if library is not None:
         try:
-            return _by_library(data, progressive, operation)
+            return _by_library(library, data, progressive, operation)
         except _UnknownSampling:
             if shutil.which("jpegtran") is None:
                 raise
@@ -156,37 +158,20 @@ class _Transform(ctypes.Structure):
     )
 
 
-class _Handle:
-    """An instance of the library's transformer; it may be used by one thread at a time."""
+@contextmanager
+def _new_transformer(library: ctypes.CDLL) -> Iterator[int]:
+    """A transformer for one image; it costs a microsecond.
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        self._library = library
-        self.pointer: int = library.tjInitTransform()
-        if not self.pointer:
-            raise StoreError("libturbojpeg has no memory for a transformer")
-
-    def __del__(self) -> None:
-        if getattr(self, "pointer", None):
-            self._library.tjDestroy(self.pointer)
-
-
-class _Handles(threading.local):
-    """The handles of a thread, destroyed when it ends: one for progressive output, one for baseline.
-
-    A handle keeps the Huffman tables that it wrote last, and baseline output takes what it finds: after
-    a progressive image its codes would be those of that image's last scans, and the result garbage.
+    One that is used again keeps Huffman and quantisation tables: an image that lacks its own is then read
+    with those of another, and baseline output is written with those of a progressive image before it.
     """
-
-    def __init__(self) -> None:
-        self._of: dict[bool, _Handle] = {}
-
-    def pointer(self, library: ctypes.CDLL, progressive: bool) -> int:
-        if progressive not in self._of:
-            self._of[progressive] = _Handle(library)
-        return self._of[progressive].pointer
-
-
-_handles = _Handles()
+    handle: int | None = library.tjInitTransform()
+    if not handle:
+        raise MemoryError("libturbojpeg has no memory for a transformer")
+    try:
+        yield handle
+    finally:
+        library.tjDestroy(handle)
 
 
 @cache
@@ -220,32 +205,31 @@ def _library() -> ctypes.CDLL | None:
     return None
 
 
-def _by_library(data: bytes, progressive: bool, operation: Operation) -> bytes:
-    library = _library()
-    assert library is not None
-    handle = _handles.pointer(library, progressive)
+def _by_library(
+    library: ctypes.CDLL, data: bytes, progressive: bool, operation: Operation
+) -> bytes:
     transform = _Transform(
         operation=operation,
         options=_COPY_NONE | _PERFECT * (operation != 0) | _PROGRESSIVE * progressive,
     )
     output, size = ctypes.c_void_p(), ctypes.c_ulong()
-    try:
-        failed = library.tjTransform(
-            handle,
-            data,
-            len(data),
-            1,
-            ctypes.byref(output),
-            ctypes.byref(size),
-            ctypes.byref(transform),
-            _LIMIT_SCANS,
-        )
-        if failed:
-            reason = library.tjGetErrorStr2(handle).decode("ascii", "replace")
-            raise _error(reason, warning=library.tjGetErrorCode(handle) == _WARNING)
-        return ctypes.string_at(output.value or 0, size.value)
-    finally:
-        if output.value:
+    with _new_transformer(library) as handle:
+        try:
+            failed = library.tjTransform(
+                handle,
+                data,
+                len(data),
+                1,
+                ctypes.byref(output),
+                ctypes.byref(size),
+                ctypes.byref(transform),
+                _LIMIT_SCANS,
+            )
+            if failed:
+                reason = library.tjGetErrorStr2(handle).decode("ascii", "replace")
+                raise _error(reason, warning=library.tjGetErrorCode(handle) == _WARNING)
+            return ctypes.string_at(output.value or 0, size.value)
+        finally:
             library.tjFree(output)
 
 
