@@ -1,0 +1,376 @@
+"""`tune`: a trial on a dataset that tells which fidelity its training needs, and what that saves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from holdfast.data.records.describing import groups_of
+from holdfast.data.records.reading import Records, open_records
+from holdfast.data.records.tuning.policies import (
+    Fixed,
+    GradientCosine,
+    LossPlateau,
+    MsSsim,
+    Policy,
+)
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from holdfast.data.records.stores import Store
+    from holdfast.data.records.tuning.feeding import RecordsFeed
+    from holdfast.data.records.tuning.models import MakeModel
+    from holdfast.data.records.tuning.training import Trial
+    from holdfast.data.records.tuning.tuner import Tuner
+
+PolicyName = Literal["gradient", "msssim", "loss"]
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What a trial told."""
+
+    url: str
+    groups: int
+    """G: full fidelity."""
+    threshold: float | None
+    """Of the scores (or of MS-SSIM); None for a policy without one."""
+    epochs: pa.Table
+    """A row an epoch: epoch, fidelity, bytes, bytes_full, loss, reason."""
+    scores: pa.Table
+    """A row a probe and fidelity: epoch, fidelity, score, error, low, high (95 %), surely_above."""
+    fidelities: pa.Table
+    """A row a fidelity: fidelity, scans_end, bytes (of one pass), cumulative_fraction, msssim."""
+    images: int
+    """In the training part."""
+    tested: int
+    """Held-out images."""
+    correct: int
+    """Of them, those whose class was found at the end."""
+    bytes_read: int
+    """For training, over all epochs."""
+    probe_bytes: int
+    """For the images on which gradients were compared; read once."""
+    correct_full: int | None
+    """Held-out images found by a second training at full fidelity, if it was asked for."""
+    bytes_full: int
+    """What training at full fidelity reads: measured where it was done, else computed."""
+    settings: dict[str, Any]
+
+    @property
+    def saving(self) -> float:
+        """How many times fewer bytes were read than in full, those of the probes counted."""
+        return self.bytes_full / (self.bytes_read + self.probe_bytes)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the held-out images whose class was found."""
+        return self.correct / self.tested
+
+    @property
+    def accuracy_full(self) -> float | None:
+        """The same after a training at full fidelity, if it was asked for."""
+        return None if self.correct_full is None else self.correct_full / self.tested
+
+    @property
+    def usual(self) -> int:
+        """The fidelity at which most epochs were read; of equals the highest."""
+        chosen: list[int] = self.epochs["fidelity"].to_pylist()
+        return max(set(chosen), key=lambda fidelity: (chosen.count(fidelity), fidelity))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of it."""
+        return {
+            "url": self.url,
+            "groups": self.groups,
+            "fidelity": self.usual,
+            "accuracy": self.accuracy,
+            "accuracy_interval": list(wilson(self.correct, self.tested)),
+            "accuracy_full": self.accuracy_full,
+            "images": self.images,
+            "tested": self.tested,
+            "bytes_read": self.bytes_read,
+            "probe_bytes": self.probe_bytes,
+            "bytes_full": self.bytes_full,
+            "saving": self.saving,
+            "threshold": self.threshold,
+            "epochs": self.epochs.to_pylist(),
+            "scores": self.scores.to_pylist(),
+            "fidelities": self.fidelities.to_pylist(),
+            "settings": self.settings,
+        }
+
+
+def tune(
+    url: str | os.PathLike[str],
+    *,
+    model: str | MakeModel | None = None,
+    epochs: int = 30,
+    label: str = "label",
+    policy: PolicyName | Policy = "gradient",
+    threshold: float | None = None,
+    every: int = 5,
+    warmup: int = 2,
+    last_full: int = 1,
+    patience: int = 2,
+    probe_batches: int = 10,
+    batch_size: int = 32,
+    side: int = 64,
+    learning_rate: float = 3e-3,
+    hold_out: float = 0.2,
+    against_full: bool = False,
+    storage_bound: Callable[[], bool] | None = None,
+    device: str = "cpu",
+    seed: int = 0,
+    store: Store | None = None,
+) -> Tuned:
+    """Train a classifier on a dataset with the tuner, and tell what it chose and what that saved.
+
+    Args:
+        url: the dataset's folder, or a URL that `open_store` takes.
+        model: ``"module:function"`` or a function, from the number of classes to an `nn.Module`; by
+            default a small CNN.
+        epochs: how many.
+        label: the column of the class.
+        policy: ``"gradient"`` (cosine), ``"msssim"`` (the quality table), ``"loss"`` (plateau), or a
+            policy of your own.
+        threshold: of the score (0.8) or of MS-SSIM (0.95).
+        every: a probe in every so many epochs.
+        warmup: first epochs in full.
+        last_full: last epochs in full.
+        patience: probes in a row that must allow a lower fidelity.
+        probe_batches: batches on which gradients are compared.
+        batch_size: images a batch.
+        side: images are resized to [side, side] pixels.
+        learning_rate: the highest of a one-cycle schedule.
+        hold_out: the share of images held out for the accuracy.
+        against_full: train once more at full fidelity, with the same seed, to compare.
+        storage_bound: tells whether the job waits for storage; without it, it is taken to.
+        device: of torch.
+        seed: of split, order, weights and augmentation.
+        store: an open store in the place of the URL's.
+
+    Raises:
+        InputError: if there is no dataset, no such column, or a setting is out of range.
+        MissingExtraError: if torch is not installed.
+    """
+    from holdfast.data.records.tuning.feeding import RecordsFeed
+    from holdfast.data.records.tuning.models import named_model
+
+    settings = {
+        "model": model if isinstance(model, str) else getattr(model, "__name__", "small_cnn"),
+        "policy": policy if isinstance(policy, str) else type(policy).__name__,
+        "epochs": epochs,
+        "every": every,
+        "warmup": warmup,
+        "last_full": last_full,
+        "patience": patience,
+        "probe_batches": probe_batches,
+        "batch_size": batch_size,
+        "side": side,
+        "learning_rate": learning_rate,
+        "hold_out": hold_out,
+        "seed": seed,
+    }
+    make = named_model(model)
+    with open_records(url, store=store) as records:
+        chosen, threshold = _policy(policy, threshold, records)
+
+        def run(policy: Policy, last_full: int) -> tuple[Trial, Tuner, RecordsFeed]:
+            feed = RecordsFeed(
+                records,
+                label=label,
+                side=side,
+                batch_size=batch_size,
+                hold_out=hold_out,
+                probe_batches=probe_batches,
+                seed=seed,
+            )
+            return _trial(
+                feed,
+                make,
+                policy,
+                {"epochs": epochs, "every": every, "patience": patience}
+                | {"warmup": warmup, "last_full": last_full, "storage_bound": storage_bound},
+                learning_rate=learning_rate,
+                device=device,
+                seed=seed,
+            )
+
+        trial, tuner, feed = run(chosen, last_full)
+        full = run(Fixed(records.groups), 0)[0] if against_full else None
+        return _told(str(url), records, trial, tuner, feed, full, threshold, settings)
+
+
+def _policy(
+    policy: PolicyName | Policy, threshold: float | None, records: Records
+) -> tuple[Policy, float | None]:
+    """The policy, and its threshold if it has one."""
+    if policy == "gradient":
+        policy = GradientCosine()
+    elif policy == "msssim":
+        policy = MsSsim(tuple(records.manifest.msssim()))
+    elif policy == "loss":
+        policy = LossPlateau()
+    elif isinstance(policy, str):
+        raise InputError(
+            "there is no such policy",
+            place="policy",
+            found=policy,
+            expected="gradient, msssim or loss",
+        )
+    if threshold is not None:
+        if not isinstance(policy, (GradientCosine, MsSsim)):
+            raise InputError(
+                "this policy has no threshold", place="threshold", found=str(threshold)
+            )
+        policy = replace(policy, threshold=threshold)
+    return policy, getattr(policy, "threshold", None)
+
+
+def _trial(
+    feed: RecordsFeed,
+    make: MakeModel,
+    policy: Policy,
+    tuning: dict[str, Any],
+    *,
+    learning_rate: float,
+    device: str,
+    seed: int,
+) -> tuple[Trial, Tuner, RecordsFeed]:
+    import torch
+
+    from holdfast.data.records.tuning.gradients import Probe
+    from holdfast.data.records.tuning.training import shifted_and_mirrored, train
+    from holdfast.data.records.tuning.tuner import Tuner
+
+    # The seed decides the weights, and the caller's generators go on as if nothing had been.
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = make(feed.classes).to(device)
+        probe = Probe(
+            model,
+            torch.nn.functional.cross_entropy,
+            lambda fidelity: (
+                (images.to(device), labels.to(device)) for images, labels in feed.fixed(fidelity)
+            ),
+        )
+        tuner = Tuner(feed.groups, probe=probe, policy=policy, **tuning)
+        trial = train(
+            model,
+            feed,
+            tuner,
+            learning_rate=learning_rate,
+            seed=seed,
+            augment=shifted_and_mirrored,
+        )
+    return trial, tuner, feed
+
+
+def _told(
+    url: str,
+    records: Records,
+    trial: Trial,
+    tuner: Tuner,
+    feed: RecordsFeed,
+    full: Trial | None,
+    threshold: float | None,
+    settings: dict[str, Any],
+) -> Tuned:
+    """The result, out of what was measured."""
+    pass_full = records.manifest.bytes_at(records.groups)
+    full_bytes = (
+        [pass_full] * len(trial.epochs) if full is None else [e.bytes_read for e in full.epochs]
+    )
+    epochs = [
+        {
+            "epoch": one.epoch,
+            "fidelity": one.fidelity,
+            "bytes": one.bytes_read,
+            "bytes_full": in_full,
+            "loss": one.loss,
+            "reason": choice.reason,
+        }
+        for one, choice, in_full in zip(trial.epochs, tuner.history, full_bytes, strict=True)
+    ]
+    scores = [
+        {"epoch": choice.epoch}
+        | score.to_dict()
+        | {"surely_above": None if threshold is None else _known(score.surely_above(threshold))}
+        for choice in tuner.history
+        for score in choice.scores
+    ]
+    fidelities = [
+        {
+            "fidelity": group.group,
+            "scans_end": group.scans_end,
+            "bytes": group.bytes,
+            "cumulative_fraction": group.cumulative_fraction,
+            "msssim": group.msssim,
+        }
+        for group in groups_of(records.manifest)
+    ]
+    return Tuned(
+        url=url,
+        groups=records.groups,
+        threshold=threshold,
+        epochs=pa.Table.from_pylist(epochs, _EPOCHS),
+        scores=pa.Table.from_pylist(scores, _SCORES),
+        fidelities=pa.Table.from_pylist(fidelities, _FIDELITIES),
+        images=feed.images,
+        tested=trial.tested,
+        correct=trial.correct,
+        bytes_read=sum(one.bytes_read for one in trial.epochs),
+        probe_bytes=feed.probe_bytes,
+        correct_full=None if full is None else full.correct,
+        bytes_full=sum(full_bytes),
+        settings=settings,
+    )
+
+
+_EPOCHS = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("fidelity", pa.int64()),
+        ("bytes", pa.int64()),
+        ("bytes_full", pa.int64()),
+        ("loss", pa.float64()),
+        ("reason", pa.string()),
+    ]
+)
+_SCORES = pa.schema(
+    [
+        ("epoch", pa.int64()),
+        ("fidelity", pa.int64()),
+        ("score", pa.float64()),
+        ("error", pa.float64()),
+        ("low", pa.float64()),
+        ("high", pa.float64()),
+        ("surely_above", pa.float64()),
+    ]
+)
+_FIDELITIES = pa.schema(
+    [
+        ("fidelity", pa.int64()),
+        ("scans_end", pa.int64()),
+        ("bytes", pa.int64()),
+        ("cumulative_fraction", pa.float64()),
+        ("msssim", pa.float64()),
+    ]
+)
+
+
+def _known(value: float) -> float | None:
+    return value if value == value else None
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """The 95 % interval of a share, by Wilson's score."""
+    from scipy.stats import binomtest
+
+    found = binomtest(hits, of).proportion_ci(0.95, "wilson")
+    return float(found.low), float(found.high)
