@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from holdfast.data.records import exif, markers
 from holdfast.data.records.exif import orientation_segment
-from holdfast.data.records.markers import Buffer, DamagedJpeg, NotAJpeg, marker_at, segment_end
+from holdfast.data.records.markers import Buffer, DamagedJpeg, NotAJpeg, segment_at
 from holdfast.errors import LimitError
 
 __all__ = [
@@ -53,8 +53,7 @@ _ARITHMETIC = frozenset({0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _IDS_OF_RGB = tuple(b"RGB")
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(NamedTuple):
     """One component of the frame."""
 
     id: int
@@ -65,8 +64,7 @@ class Component:
     """Vertical sampling factor, 1..4."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(NamedTuple):
     """One scan: the bytes `[start, end)`, and what of which components they carry."""
 
     start: int
@@ -85,8 +83,7 @@ class Scan:
     """Successive approximation: the bit position after this scan."""
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """An APPn or COM segment, marker and length included: the bytes `[start, end)`."""
 
     marker: int
@@ -178,21 +175,18 @@ def orientation(data: Buffer) -> int:
     """
     at = markers.after_soi(data)
     while True:
-        marker, start = marker_at(data, at)
+        marker, start, at = segment_at(data, at)
         if marker in (markers.SOS, markers.EOI):
             return 1
-        at = start + 2
-        if marker not in markers.WITHOUT_LENGTH:
-            at = segment_end(data, start)
-            if marker == markers.APP1 and (found := _exif_orientation(data, start, at)):
-                return found
+        if marker == markers.APP1 and (found := _exif_orientation(data, start, at)):
+            return found
 
 
 def with_segments(data: bytes, segments: bytes) -> bytes:
     """A JPEG with segments put where readers look for them: after SOI and JFIF's APP0, if it has one."""
     at = 2
     if data[2:4] == b"\xff\xe0" and data[6:11] == b"JFIF\0":
-        at = segment_end(data, 2)
+        _, _, at = segment_at(data, 2)
     return b"".join((data[:at], segments, data[at:]))
 
 
@@ -204,7 +198,7 @@ def with_height(data: Buffer, jpeg: Jpeg) -> bytes:
     if jpeg.dnl is None:
         return bytes(data)
     at = jpeg.frame + 5  # marker, length, precision
-    after = segment_end(data, jpeg.dnl)
+    _, _, after = segment_at(data, jpeg.dnl)
     height = struct.pack(">H", jpeg.height)
     return b"".join((data[:at], height, data[at + 2 : jpeg.dnl], data[after:]))
 
@@ -223,6 +217,7 @@ class _Frame:
     width: int
     height: int
     components: tuple[Component, ...]
+    index_of_id: dict[int, int]
 
 
 class _Reader:
@@ -244,20 +239,18 @@ class _Reader:
         data = self.data
         at = markers.after_soi(data)
         while True:
-            marker, start = marker_at(data, at)
-            at = start + 2
-            if marker == markers.EOI:
-                return self.jpeg(at)
-            if marker in markers.WITHOUT_LENGTH:
-                continue
-            at = segment_end(data, start)
+            marker, start, at = segment_at(data, at)
             if marker == markers.SOS:
                 at = self.scan(start, at)
+            elif marker in markers.TABLES:
+                continue
             elif marker in _FRAMES:
                 self.frame_header(marker, start, at)
             elif marker == markers.DNL:
                 self.lines(start, at)
-            elif marker not in markers.TABLES:
+            elif marker == markers.EOI:
+                return self.jpeg(at)
+            elif marker not in markers.WITHOUT_BODY:
                 self.application(marker, start, at)
 
     def jpeg(self, end: int) -> Jpeg:
@@ -359,7 +352,8 @@ def _frame(data: Buffer, marker: int, start: int, end: int) -> _Frame:
     )
     if any(not (1 <= part.h <= 4 and 1 <= part.v <= 4) for part in components):
         raise DamagedJpeg("a sampling factor outside 1..4", start)
-    if len({part.id for part in components}) < count:
+    index_of_id = {part.id: index for index, part in enumerate(components)}
+    if len(index_of_id) < count:
         raise DamagedJpeg("two components of one id", start)
     return _Frame(
         offset=start,
@@ -369,6 +363,7 @@ def _frame(data: Buffer, marker: int, start: int, end: int) -> _Frame:
         width=width,
         height=height,
         components=components,
+        index_of_id=index_of_id,
     )
 
 
@@ -377,16 +372,21 @@ def _scan(data: Buffer, start: int, end: int, frame: _Frame, first: int, last: i
     count = data[start + 4] if end - start > 4 else 0
     if not 1 <= count <= 4 or end - start != 8 + 2 * count:
         raise DamagedJpeg("a scan header whose length does not fit its components", start)
-    ids = [component.id for component in frame.components]
-    named = [data[at] for at in range(start + 5, start + 5 + 2 * count, 2)]
-    if len(set(named) & set(ids)) < count:
-        raise DamagedJpeg(f"a scan of components {named}; the frame has {ids}", start)
-    ss, se, ah, al = data[end - 3], data[end - 2], data[end - 1] >> 4, data[end - 1] & 15
-    of_dc = ss == se == 0
-    of_ac = 0 < ss <= se <= 63 and count == 1
-    if frame.process == "progressive" and not (al <= 13 and (of_dc or of_ac)):
-        raise DamagedJpeg(f"a progressive scan of band {ss}-{se}, bits {ah}-{al}", start)
-    return Scan(first, last, tuple(ids.index(name) for name in named), ss, se, ah, al)
+    ids = data[start + 5 : start + 5 + 2 * count : 2]
+    try:
+        components = tuple([frame.index_of_id[name] for name in ids])
+    except KeyError as error:
+        raise DamagedJpeg(f"a scan of component {error}, which the frame lacks", start) from None
+    if count > 1 and len(set(components)) < count:
+        raise DamagedJpeg("a scan that names a component twice", start)
+    ss, se, approximation = data[end - 3 : end]
+    ah, al = approximation >> 4, approximation & 15
+    if frame.process == "progressive":
+        of_dc = ss == se == 0
+        of_ac = 0 < ss <= se <= 63 and count == 1
+        if al > 13 or not (of_dc or of_ac):
+            raise DamagedJpeg(f"a progressive scan of band {ss}-{se}, bits {ah}-{al}", start)
+    return Scan(first, last, components, ss, se, ah, al)
 
 
 def _color(components: tuple[Component, ...], jfif: bool, adobe: int | None) -> Color:

@@ -10,8 +10,8 @@ SOI, EOI, SOS, DNL, COM, TEM = 0xD8, 0xD9, 0xDA, 0xDC, 0xFE, 0x01
 APP0, APP1, APP14, APP15 = 0xE0, 0xE1, 0xEE, 0xEF
 RESTARTS = range(0xD0, 0xD8)
 TABLES = frozenset({0xC4, 0xCC, 0xDB, 0xDD, 0xDE, 0xDF})  # DHT, DAC, DQT, DRI, DHP, EXP
-WITHOUT_LENGTH = frozenset({TEM, *RESTARTS})
-"""Markers that stand alone, besides SOI and EOI."""
+WITHOUT_BODY = frozenset({EOI, TEM, *RESTARTS})
+"""Markers that stand alone, besides SOI."""
 FRAMES = frozenset(range(0xC0, 0xD0)) - TABLES - {0xC8}  # SOF0..SOF15; 0xC8 is reserved
 SEGMENTS = TABLES | FRAMES | {SOS, DNL, COM, *range(APP0, APP15 + 1)}
 """Markers with a length and a body."""
@@ -59,44 +59,35 @@ def after_soi(data: Buffer) -> int:
     return 2
 
 
-def marker_at(data: Buffer, at: int) -> tuple[int, int]:
-    """The marker that must stand at `at`, perhaps after fill bytes.
+def segment_at(data: Buffer, at: int) -> tuple[int, int, int]:
+    """The marker that must stand at `at`, perhaps after fill bytes, and its body.
 
     Returns:
-        (its code, where its last FF stands).
+        (code of the marker, where its last FF stands, where its segment ends); a marker that has no body
+        ends after its code.
 
     Raises:
-        DamagedJpeg: if something else stands there, or nothing.
+        DamagedJpeg: if something else stands there, or the data ends before the segment does.
     """
-    size = len(data)
-    if at >= size:
-        raise DamagedJpeg("it ends before EOI", size)
-    if data[at] != 0xFF:
-        raise DamagedJpeg(f"byte {data[at]:02X} where a marker should stand", at)
-    at += 1
-    while at < size and data[at] == 0xFF:
+    try:
+        if data[at] != 0xFF:
+            raise DamagedJpeg(f"byte {data[at]:02X} where a marker should stand", at)
         at += 1
-    if at == size:
-        raise DamagedJpeg("it ends before EOI", size)
-    return data[at], at - 1
-
-
-def segment_end(data: Buffer, start: int) -> int:
-    """Where the segment ends whose marker starts at `start`.
-
-    Raises:
-        DamagedJpeg: if no segment has such a marker or length, or the data ends before.
-    """
-    if data[start + 1] not in SEGMENTS:
-        raise DamagedJpeg(f"marker FF{data[start + 1]:02X} where it has no place", start)
-    if start + 4 > len(data):
-        raise DamagedJpeg("it ends inside a segment", len(data))
-    length = data[start + 2] << 8 | data[start + 3]
+        while (marker := data[at]) == 0xFF:
+            at += 1
+        if marker not in SEGMENTS:
+            if marker not in WITHOUT_BODY:
+                raise DamagedJpeg(f"marker FF{marker:02X} where it has no place", at - 1)
+            return marker, at - 1, at + 1
+        length = data[at + 1] << 8 | data[at + 2]
+    except IndexError:
+        raise DamagedJpeg("it ends before EOI", len(data)) from None
     if length < 2:
-        raise DamagedJpeg(f"marker FF{data[start + 1]:02X} has a length of {length}", start)
-    if start + 2 + length > len(data):
+        raise DamagedJpeg(f"marker FF{marker:02X} has a length of {length}", at - 1)
+    end = at + 1 + length
+    if end > len(data):
         raise DamagedJpeg("it ends inside a segment", len(data))
-    return start + 2 + length
+    return marker, at - 1, end
 
 
 def entropy_end(data: Buffer, at: int) -> int:

@@ -22,7 +22,7 @@ from holdfast.errors import StoreError
 
 # Of turbojpeg.h: options of a transform, flags of a call, and the two grades of an error.
 _PERFECT, _PROGRESSIVE, _COPY_NONE = 1, 32, 64
-_LIMIT_SCANS = 32768
+_STOP_ON_WARNING, _LIMIT_SCANS = 8192, 32768
 _WARNING = 0
 
 _REMEDY = "apt-get install libturbojpeg0 (or libjpeg-turbo-progs)"
@@ -223,7 +223,7 @@ def _by_library(
                 ctypes.byref(output),
                 ctypes.byref(size),
                 ctypes.byref(transform),
-                _LIMIT_SCANS,
+                _STOP_ON_WARNING | _LIMIT_SCANS,
             )
             if failed:
                 reason = library.tjGetErrorStr2(handle).decode("ascii", "replace")
