@@ -82,7 +82,7 @@ class Inspected:
 
 
 def inspect(
-    store: Store,
+    store: Store | bytes | bytearray,
     path: str,
     expected: Index | None = None,
     *,
@@ -92,7 +92,7 @@ def inspect(
     """Read a record from the first byte to the last.
 
     Args:
-        store: where it lies.
+        store: where it lies; or the record itself.
         path: its file.
         expected: what the manifest says about it.
         on_bytes: called with the number of bytes that were summed since the last call.
@@ -122,10 +122,15 @@ def inspect(
 class _File:
     """A record's bytes: kept whole if they are few, read by ranges if they are many."""
 
-    def __init__(self, store: Store, path: str) -> None:
-        self._store, self._path = store, path
-        self.size = store.size(path)
+    def __init__(self, store: Store | bytes | bytearray, path: str) -> None:
+        self._path = path
+        self._store = store if isinstance(store, Store) else None
         self._whole: memoryview | None = None
+        if not isinstance(store, Store):
+            self._whole = memoryview(store)
+            self.size = len(store)
+            return
+        self.size = store.size(path)
         if self.size <= WHOLE:
             self._whole = memoryview(store.read_all(path))
             self.size = len(self._whole)
@@ -135,6 +140,7 @@ class _File:
         start, end = min(start, self.size), min(end, self.size)
         if self._whole is not None:
             return self._whole[start:end]
+        assert self._store is not None
         return self._store.read(self._path, start, end)
 
 
@@ -226,7 +232,8 @@ def _look_at_groups(
         elif bad:
             _name_pieces(found, group, start, bad)
         elif found.index is not None and digest != found.index.sums[group]:
-            found.say("the group's xxh3 does not match, and no piece is to blame", group=group)
+            blame = "" if found.contents is None else ", and no piece is to blame"
+            found.say(f"the group's xxh3 does not match{blame}", group=group)
             found.damaged.append((start, end))
     on_bytes(file.size - summed)
     return good

@@ -142,7 +142,7 @@ def verify(
 def _place(url: str | Path) -> tuple[str, str | None]:
     """(URL of the folder, the record in it that was named)."""
     text = str(url)
-    if not text.endswith(SUFFIX):
+    if not text.endswith(SUFFIX) or ("://" not in text and Path(text).is_dir()):
         return text, None
     folder, _, name = text.rpartition("/")
     return folder or ".", name
