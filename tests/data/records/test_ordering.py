@@ -105,7 +105,9 @@ def test_stretches_are_the_order_at_those_places(counts, window, data):
     total = sum(counts)
     points = sorted(data.draw(st.lists(st.integers(0, total), max_size=6, unique=True)))
     intervals = np.array(points[: len(points) // 2 * 2], np.int64).reshape(-1, 2)
-    found = [(s.window, image) for s in order.stretches(intervals) for image in s.images.tolist()]
+    stretches = list(order.stretches(intervals))
+    assert len({stretch.window for stretch in stretches}) == len(stretches)
+    found = [(s.window, image) for s in stretches for image in s.images.tolist()]
     every = order.numbers().tolist()
     places = [place for start, stop in intervals.tolist() for place in range(start, stop)]
     assert [image for _, image in found] == [every[place] for place in places]

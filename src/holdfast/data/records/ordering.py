@@ -28,7 +28,7 @@ _RECORDS, _IMAGES = 1, 2  # what is permuted: each has random numbers of its own
 
 
 class Stretch(NamedTuple):
-    """Images of one window that follow one another in the order."""
+    """Images of one window, in order."""
 
     window: int
     images: Int64s
@@ -66,18 +66,25 @@ class Order:
         return images
 
     def stretches(self, intervals: Int64s) -> Iterator[Stretch]:
-        """The images at some places, window by window.
+        """The images at some places, one stretch for each window that has any.
 
         Args:
-            intervals: [m, 2] of places, ascending.
+            intervals: [m, 2] of places, ascending and disjoint.
         """
+        number = -1
+        found: list[Int64s] = []
         for start, stop in intervals.tolist():
-            number = int(np.searchsorted(self.edges, start, side="right")) - 1
             while start < stop:
-                begin, end = int(self.edges[number]), int(self.edges[number + 1])
-                images = self.window(number)[start - begin : min(stop, end) - begin]
-                yield Stretch(number, images)
-                start, number = start + len(images), number + 1
+                if not found or start >= self.edges[number + 1]:
+                    if found:
+                        yield Stretch(number, np.concatenate(found))
+                    number = int(np.searchsorted(self.edges, start, side="right")) - 1
+                    images, found = self.window(number), []
+                begin = int(self.edges[number])
+                found.append(images[start - begin : stop - begin])
+                start += len(found[-1])
+        if found:
+            yield Stretch(number, np.concatenate(found))
 
     def numbers(self) -> Int64s:
         """[N] the whole order."""
