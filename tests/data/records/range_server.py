@@ -255,7 +255,9 @@ class RangeServer:
         if path == "/.counters":
             return self._tell_counters(connection, reset="reset" in query)
         if request.method == "GET" and "list-type" in query:
-            return self._list(connection, path, query.get("prefix", [""])[0])
+            return self._list(
+                connection, path, query.get("prefix", [""])[0], quoted="encoding-type" in query
+            )
         fault = self._enter(request, path)
         if self.latency_s:
             time.sleep(self.latency_s)
@@ -380,7 +382,7 @@ class RangeServer:
             self.reset()
         return _tell(connection, json.dumps(told), "application/json")
 
-    def _list(self, connection: socket.socket, bucket: str, prefix: str) -> bool:
+    def _list(self, connection: socket.socket, bucket: str, prefix: str, *, quoted: bool) -> bool:
         """S3's ListObjectsV2, on one page."""
         root = self.folder / bucket.strip("/")
         found = []
@@ -390,7 +392,8 @@ class RangeServer:
                 stat = file.stat()
                 when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(stat.st_mtime))
                 found.append(
-                    f"<Contents><Key>{escape(quote(key))}</Key><LastModified>{when}</LastModified>"
+                    f"<Contents><Key>{escape(quote(key) if quoted else key)}</Key>"
+                    f"<LastModified>{when}</LastModified>"
                     f"<ETag>&quot;{stat.st_mtime_ns:x}&quot;</ETag><Size>{stat.st_size}</Size>"
                     "<StorageClass>STANDARD</StorageClass></Contents>"
                 )
@@ -398,7 +401,8 @@ class RangeServer:
             '<?xml version="1.0" encoding="UTF-8"?>'
             '<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
             f"<Name>{escape(bucket.strip('/'))}</Name><Prefix>{escape(prefix)}</Prefix>"
-            f"<KeyCount>{len(found)}</KeyCount><MaxKeys>1000</MaxKeys><EncodingType>url</EncodingType>"
+            f"<KeyCount>{len(found)}</KeyCount><MaxKeys>1000</MaxKeys>"
+            f"{'<EncodingType>url</EncodingType>' if quoted else ''}"
             f"<IsTruncated>false</IsTruncated>{''.join(found)}</ListBucketResult>"
         )
         return _tell(connection, body, "application/xml")

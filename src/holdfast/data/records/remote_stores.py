@@ -112,6 +112,7 @@ class ObjectStore(Store):
             raise self._missing(path) from error
         except (BaseError, OSError, ValueError) as error:
             problem = str(error).partition("\n\nDebug source:")[0]
+            problem = problem.replace(self.url, redacted(self.url))
             if start is not None and end is not None and "416 Range Not Satisfiable" in problem:
                 raise cut(self.where(path), start, end, b"") from error
             raise self._failed(

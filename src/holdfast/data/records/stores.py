@@ -344,7 +344,7 @@ def open_store(url: str | os.PathLike[str], **options: Any) -> Store:
     if not separator:
         return LocalStore(str(Path(text).expanduser().absolute()), options)
     if scheme == "file":
-        return LocalStore(unquote(urlsplit(text).path), options)
+        return LocalStore(str(Path(unquote(urlsplit(text).path))), options)
     # They stand on this module, and their libraries take a while to import.
     from holdfast.data.records.remote_stores import FsspecStore, ObjectStore
 
