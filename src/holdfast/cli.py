@@ -29,6 +29,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.runs.cli",
         "What one training run did with its time, and what stopped it.",
     ),
+    "data": (
+        "holdfast.data.cli",
+        "Training data, stored so that a run reads no more bytes than it can learn from.",
+    ),
     "lm": (
         "holdfast.lm.cli",
         "What a language model memorised and prefers: asked with regular expressions.",

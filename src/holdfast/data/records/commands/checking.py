@@ -1,0 +1,126 @@
+"""`holdfast data records verify` and `repair`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.console import JsonOption, QuietOption, emit, table
+from holdfast.data.records.commands.options import (
+    DatasetArgument,
+    ThreadsOption,
+    reporting,
+    size,
+)
+from holdfast.numbers import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from holdfast.data.records.inspecting import Finding
+    from holdfast.data.records.repairing import Repaired
+    from holdfast.data.records.verifying import Verified
+
+NOT_OK = 1
+
+
+def verify(
+    dataset: DatasetArgument,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against",
+            metavar="SOURCE",
+            help="Compare every image's coefficients with those of its source.",
+        ),
+    ] = None,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Read every byte and name what is damaged: record, image, group. Exit code 1 if anything is."""
+    from holdfast.data.records import verifying
+
+    with reporting("verifying") as report:
+        found = verifying.verify(dataset, against=against, threads=threads, on_progress=report)
+    emit(found, as_json, _verified)
+    if not found.ok:
+        raise typer.Exit(NOT_OK)
+
+
+def _verified(found: Verified) -> RenderableType:
+    from rich.console import Group as Lines
+
+    checked = f"{counted(found.images, 'image')} in {counted(found.records, 'record')}, {size(found.bytes)}"
+    lines = [f"{'whole' if found.ok else 'damaged'}: {checked}"]
+    if found.compared:
+        lines.append(
+            f"{counted(found.compared, 'image')} compared with the source, by coefficients"
+        )
+    lines += found.remarks
+    if found.ok:
+        return Lines(*lines)
+    more = found.error_count - len(found.errors)
+    caption = f"and {more:,} more" if more else ""
+    return Lines(*lines, _findings(found.errors, caption))
+
+
+def repair(
+    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset's folder.")],
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="SOURCE", help="What the dataset was written from."),
+    ] = None,
+    replica: Annotated[
+        str | None,
+        typer.Option(
+            "--replica", metavar="URL", help="Another copy; only damaged bytes are fetched."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Mend what `verify` names. Exit code 1 if something stays damaged; that is left as it is."""
+    from holdfast.data.records import repairing
+
+    with reporting("repairing") as report:
+        found = repairing.repair(dataset, source=source, replica=replica, on_progress=report)
+    emit(found, as_json, _repaired)
+    if not found.ok:
+        raise typer.Exit(NOT_OK)
+
+
+def _repaired(found: Repaired) -> RenderableType:
+    from rich.console import Group as Lines
+
+    lines: list[RenderableType] = [
+        f"{one.file}: {size(one.bytes)} mended from the {one.by}" for one in found.repaired
+    ]
+    lines += found.remarks
+    if found.remaining:
+        lines.append(_findings(found.remaining, "", "still damaged"))
+    elif not found.repaired:
+        lines.append("nothing to mend")
+    return Lines(*lines)
+
+
+def _findings(findings: Iterable[Finding], caption: str, title: str = "") -> Table:
+    return table(
+        {"record": "left", "image": "left", "group": "right", "reason": "left"},
+        [
+            (
+                one.record or "the dataset",
+                one.image or "–",
+                "–" if one.group is None else one.group,
+                one.reason,
+            )
+            for one in findings
+        ],
+        title=title,
+        caption=caption,
+    )

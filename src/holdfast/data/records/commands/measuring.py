@@ -1,0 +1,271 @@
+"""`holdfast data records quality`, `tune` and `bench`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.console import JsonOption, QuietOption, emit, remark, table
+from holdfast.data.records.commands.options import (
+    DatasetArgument,
+    HtmlOption,
+    ThreadsOption,
+    numbers_of,
+    reporting,
+    size,
+)
+from holdfast.numbers import brief, counted, interval, percent
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from holdfast.data.records.quality import Quality
+    from holdfast.data.records.speed import Bench
+    from holdfast.data.records.tuning.tuned import Tuned
+
+
+class PolicyName(Enum):
+    """By what a fidelity is chosen."""
+
+    gradient = "gradient"
+    msssim = "msssim"
+    loss = "loss"
+
+
+def quality(
+    dataset: DatasetArgument,
+    images: Annotated[
+        int, typer.Option("--images", metavar="N", min=1, help="Images to measure.")
+    ] = 32,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Which images.")] = 0,
+    threshold: Annotated[
+        float,
+        typer.Option("--threshold", metavar="V", min=0, max=1, help="MS-SSIM that is enough."),
+    ] = 0.95,
+    threads: ThreadsOption = None,
+    html: HtmlOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """What each fidelity shows: MS-SSIM and bytes, and how images look in it (--html)."""
+    from holdfast.data.records import quality as measuring
+
+    found = measuring.quality(
+        dataset,
+        images=images,
+        seed=seed,
+        threshold=threshold,
+        strips=6 if html else 0,
+        threads=threads,
+    )
+    emit(found, as_json, _quality)
+    if html is not None:
+        from holdfast import report
+        from holdfast.data.records.pages import quality_page
+
+        report.write(quality_page(found), html)
+        remark(f"report: {html}", quiet)
+
+
+def _quality(found: Quality) -> RenderableType:
+    from rich.console import Group as Lines
+
+    advice = (
+        f"MS-SSIM of {found.threshold:g} is reached at fidelity {found.suggested}"
+        if found.suggested
+        else f"no fidelity below the full one reaches MS-SSIM of {found.threshold:g}"
+    )
+    rows = [
+        (
+            group.group,
+            group.scans_end,
+            size(group.bytes_per_image),
+            percent(group.cumulative_fraction),
+            "–" if group.msssim is None else f"{group.msssim:.3f}",
+            interval(group.msssim_low, group.msssim_high, 3) if group.msssim is not None else "–",
+            "–" if group.worst is None else f"{group.worst:.3f}",
+            "–" if group.ssim_luma is None else f"{group.ssim_luma:.3f}",
+        )
+        for group in found.groups
+    ]
+    measured = table(
+        {
+            "fidelity": "right",
+            "to scan": "right",
+            "an image": "right",
+            "of full": "right",
+            "MS-SSIM": "right",
+            "95 %": "right",
+            "worst": "right",
+            "SSIM of luma": "right",
+        },
+        rows,
+        caption=f"{counted(found.measured, 'image')} of {found.images:,} measured",
+    )
+    return Lines(advice, measured)
+
+
+def tune(
+    dataset: DatasetArgument,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="MODULE:FUNCTION",
+            help="Makes an nn.Module from the number of classes; by default a small CNN.",
+        ),
+    ] = None,
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="Epochs.")] = 30,
+    label: Annotated[
+        str, typer.Option("--label", metavar="NAME", help="The column of the class.")
+    ] = "label",
+    policy: Annotated[
+        PolicyName,
+        typer.Option(
+            "--policy", help="By gradients, by MS-SSIM, or by the loss that stops falling."
+        ),
+    ] = PolicyName.gradient,
+    threshold: Annotated[
+        float | None,
+        typer.Option("--threshold", metavar="V", help="Of the cosine (0.8) or of MS-SSIM (0.95)."),
+    ] = None,
+    every: Annotated[
+        int, typer.Option("--every", metavar="N", min=1, help="Epochs between two probes.")
+    ] = 5,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", metavar="N", min=1, help="Images in a batch.")
+    ] = 32,
+    side: Annotated[
+        int, typer.Option("--side", metavar="PIXELS", min=8, help="Images are resized to a square.")
+    ] = 64,
+    against_full: Annotated[
+        bool, typer.Option("--against-full", help="Train at full fidelity too, and compare.")
+    ] = False,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda ...")] = "cpu",
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", help="Of the model, the order and the hold-out.")
+    ] = 0,
+    html: HtmlOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Train a classifier, choose the fidelity of each epoch while it learns, and say what that saved."""
+    from holdfast.data.records.tuning import tuned
+
+    found = tuned.tune(
+        dataset,
+        model=model,
+        epochs=epochs,
+        label=label,
+        policy=policy.value,
+        threshold=threshold,
+        every=every,
+        batch_size=batch_size,
+        side=side,
+        against_full=against_full,
+        device=device,
+        seed=seed,
+    )
+    emit(found, as_json, _tuned)
+    if html is not None:
+        from holdfast import report
+        from holdfast.data.records.tuning.pages import tuned_page
+
+        report.write(tuned_page(found), html)
+        remark(f"report: {html}", quiet)
+
+
+def _tuned(found: Tuned) -> RenderableType:
+    from rich.console import Group as Lines
+
+    from holdfast.data.records.tuning.tuned import wilson
+
+    low, high = wilson(found.correct, found.tested)
+    lines = [
+        f"most epochs at fidelity {found.usual} of {found.groups}: {brief(found.saving)} times fewer bytes "
+        "than in full, probes counted",
+        f"accuracy {percent(found.accuracy, 1)} {interval(100 * low, 100 * high, 1)} on "
+        f"{counted(found.tested, 'held-out image')}",
+    ]
+    if found.accuracy_full is not None:
+        lines.append(f"at full fidelity {percent(found.accuracy_full, 1)}")
+    return Lines(*lines, _epochs(found))
+
+
+def _epochs(found: Tuned) -> Table:
+    return table(
+        {"epoch": "right", "fidelity": "right", "bytes": "right", "loss": "right", "why": "left"},
+        [
+            (row["epoch"], row["fidelity"], size(row["bytes"]), brief(row["loss"]), row["reason"])
+            for row in found.epochs.to_pylist()
+        ],
+    )
+
+
+def bench(
+    dataset: DatasetArgument,
+    fidelities: Annotated[
+        str | None,
+        typer.Option("--fidelities", metavar="LIST", help="Such as 1,3,5; all by default."),
+    ] = None,
+    images: Annotated[
+        int | None,
+        typer.Option("--images", metavar="N", min=1, help="Images a pass; all by default."),
+    ] = None,
+    decode: Annotated[
+        bool, typer.Option("--decode/--no-decode", help="Whether images are decoded.")
+    ] = True,
+    at_least: Annotated[
+        int | None,
+        typer.Option(
+            "--at-least",
+            metavar="PIXELS",
+            min=1,
+            help="Decode at 1/2, 1/4 or 1/8 if the shorter side keeps so many pixels.",
+        ),
+    ] = None,
+    threads: ThreadsOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """How fast the dataset is read from here at each fidelity, and whether storage is the limit."""
+    from holdfast.data.records import speed
+
+    with reporting("reading", "images") as report:
+        found = speed.bench(
+            dataset,
+            fidelities=None if fidelities is None else numbers_of(fidelities, "--fidelities"),
+            images=images,
+            decode=decode,
+            at_least=at_least,
+            threads=threads,
+            on_progress=report,
+        )
+    emit(found, as_json, _bench)
+
+
+def _bench(found: Bench) -> Table:
+    return table(
+        {
+            "fidelity": "right",
+            "images/s": "right",
+            "MB/s": "right",
+            "an image": "right",
+            "requests": "right",
+            "waited for storage": "right",
+        },
+        [
+            (
+                one.fidelity,
+                f"{one.images_per_s:,.0f}",
+                f"{one.bytes_per_s / 1e6:,.1f}",
+                size(one.bytes / one.images) if one.images else "–",
+                f"{one.requests:,}",
+                percent(one.storage_share),
+            )
+            for one in found.speeds
+        ],
+    )

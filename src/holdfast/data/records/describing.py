@@ -1,0 +1,96 @@
+"""What a dataset is: its images, columns and classes, and what each fidelity costs and shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.data.records.manifest import Manifest
+
+if TYPE_CHECKING:
+    from holdfast.data.records.stores import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What a dataset is at one fidelity."""
+
+    group: int
+    """The fidelity, 1..G."""
+    scans_end: int
+    """The last scan of it, of the ten of a colour image."""
+    bytes: int
+    """Bytes that one pass reads: metadata blocks and groups up to this one."""
+    cumulative_fraction: float
+    """The same as a share of the full fidelity's."""
+    of_stripped: float | None
+    """The same as a share of the source files without their metadata segments."""
+    msssim: float | None
+    """Mean MS-SSIM (RGB) of the images that were measured; None if none was."""
+
+
+def groups_of(manifest: Manifest) -> tuple[Group, ...]:
+    """[G] what each fidelity of a dataset costs and shows."""
+    stripped = manifest.notes.get("stripped_bytes")
+    total = manifest.bytes_at(manifest.groups)
+    return tuple(
+        Group(
+            group=number,
+            scans_end=scans_end,
+            bytes=(size := manifest.bytes_at(number)),
+            cumulative_fraction=size / total,
+            of_stripped=size / stripped if stripped else None,
+            msssim=None if msssim != msssim else msssim,
+        )
+        for number, (scans_end, msssim) in enumerate(
+            zip(manifest.scans_end, manifest.msssim(), strict=True), 1
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `info` tells of a dataset."""
+
+    url: str
+    images: int
+    records: int
+    groups: tuple[Group, ...]
+    columns: Mapping[str, str]
+    """The user's columns -> their Arrow types."""
+    classes: tuple[str, ...] | None
+    """The names of `label`, if it has them."""
+    notes: Mapping[str, Any]
+    """What the writer noted: settings, opaque images and why, the decoder that measured."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of it."""
+        return asdict(self)
+
+
+def info(url: str, *, store: Store | None = None) -> Description:
+    """What a dataset is, from its manifest: one request.
+
+    Args:
+        url: the dataset's folder, or a URL that `open_store` takes.
+        store: an open store in the place of the URL's.
+
+    Raises:
+        InputError: if there is no dataset.
+    """
+    from holdfast.data.records.reading import open_records
+
+    with open_records(url, store=store) as records:
+        manifest = records.manifest
+    return Description(
+        url=str(url),
+        images=manifest.images,
+        records=len(manifest.records),
+        groups=groups_of(manifest),
+        columns={
+            column.name: str(column.type) for column in manifest.schema if column.name != "id"
+        },
+        classes=None if (classes := manifest.classes()) is None else tuple(classes),
+        notes=manifest.notes,
+    )
