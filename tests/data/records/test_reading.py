@@ -508,6 +508,34 @@ def test_a_single_record_that_is_missing_or_empty(folder: Path) -> None:
         open_records(folder / "empty.pcr")
 
 
+def test_names_of_every_kind(
+    folder: Path, server: RangeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder, folder.parent / "named.pcr")
+    shutil.copy(folder / "records-00/000000.pcr", folder)
+    fsspec.filesystem("memory").pipe_file("/a.pcr", (folder / "000000.pcr").read_bytes())
+    monkeypatch.chdir(folder)
+    named = folder.parent / "named.pcr"
+    for url, records in (
+        (named, 3),
+        (f"{server.url}/named.pcr", 3),
+        (f"{named}/", 3),
+        (".", 3),
+        (NAME, 3),
+        ("000000.pcr", 1),
+        ("./000000.pcr", 1),
+        (folder / "000000.pcr", 1),
+        ("memory://a.pcr", 1),
+    ):
+        with open_records(url) as opened:
+            assert len(opened) == records
+            assert len(opened.read(0, 1)) == 4
+    with open_store(named) as store:
+        assert len(open_records(named, store)) == 3
+    with open_store(folder) as store:
+        assert len(open_records(folder / "000000.pcr", store)) == 1
+
+
 @pytest.mark.parametrize("fidelity", [0, -1, G + 1])
 def test_fidelities_that_are_not_there(fidelity: int, folder: Path) -> None:
     with open_records(folder) as records:

@@ -32,7 +32,7 @@ from holdfast.data.records.prefixes import (
     trace,
 )
 from holdfast.data.records.stores import Buffer, CutFile, MissingFile, Store, open_store
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import HoldfastError, InputError, StoreError
 
 if TYPE_CHECKING:
     from holdfast.data.records.caching import Cache
@@ -318,7 +318,7 @@ def open_records(
 
     Args:
         url: of the folder or file: a local path, or any URL that `open_store` takes.
-        store: reads the folder, instead of one that is opened by its URL.
+        store: of the dataset's folder, or the one the record lies in; else one is opened by the URL.
         cache: keeps what is read on a local disk.
         options: for the store.
 
@@ -328,11 +328,17 @@ def open_records(
     """
     text = os.fspath(url).rstrip("/")
     folder, _, name = text.rpartition("/")
+    if not folder or folder.endswith(":/"):  # the root of a disk or of a store, or this folder
+        folder = text.removesuffix(name) or "."
     if name.endswith(SUFFIX):
-        store = store or open_store(folder or ("/" if text.startswith("/") else "."), **options)
-        return Records(store, [name], [_footer(store, name)], None, cache)
+        beside = store or open_store(folder, **options)
+        try:
+            return Records(beside, [name], [_footer(beside, name)], None, cache)
+        except (InputError, StoreError):  # a dataset may have such a name, too
+            if not (store.exists(NAME) if store else beside.exists(f"{name}/{NAME}")):
+                raise
     if name == NAME:
-        text = folder or "."
+        text = folder
     store = store or open_store(text or "/", **options)
     manifest = _read_manifest(store)
     return Records(store, manifest.paths, manifest.records, manifest, cache)
