@@ -47,6 +47,8 @@ _SCHEMA = pa.schema(
     ]
 )
 
+_AS_READ = _SCHEMA.set(0, pa.field("path", pa.dictionary(pa.int32(), pa.string()), nullable=False))
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -219,22 +221,31 @@ def _table(data: bytes) -> tuple[Mapping[bytes, bytes], pa.Table]:
         thrift_string_size_limit=len(data),
         thrift_container_size_limit=len(data),
         arrow_extensions_enabled=False,
+        read_dictionary=["path"],  # one long path on many rows must not be written out
     )
     notes = file.metadata.metadata or {}
     if notes.get(b"format") != FORMAT.encode():
         raise LayoutError(f"its format is {notes.get(b'format')!r}, not {FORMAT}")
-    if not file.schema_arrow.remove_metadata().equals(_SCHEMA):
+    if not file.schema_arrow.remove_metadata().equals(_AS_READ):
         raise LayoutError("its columns are not those of a manifest")
-    unpacked = sum(
-        file.metadata.row_group(number).total_byte_size
-        for number in range(file.metadata.num_row_groups)
-    )
-    allowed = max(_ALWAYS_ALLOWED, _MOST_EXPANSION * len(data))
-    if max(unpacked, 16 * file.metadata.num_rows) > allowed:
+    if _unpacked(file.metadata) > max(_ALWAYS_ALLOWED, _MOST_EXPANSION * len(data)):
         raise LayoutError("it claims to hold more than fits a file of its size")
     table = file.read(use_threads=False)
     table.validate(full=True)
+    for chunk in table["path"].chunks:
+        if any(len(path.as_py() or "") > _LONGEST_PATH for path in chunk.dictionary):
+            raise LayoutError("it names what can be no record of the dataset")
     return notes, table
+
+
+def _unpacked(metadata: pq.FileMetaData) -> int:
+    """Bytes of the table, as far as the file says."""
+    columns = (
+        metadata.row_group(group).column(column)
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
+    return sum(max(column.total_uncompressed_size, 8 * column.num_values) for column in columns)
 
 
 def _indexes(table: pa.Table) -> tuple[Index, ...]:
