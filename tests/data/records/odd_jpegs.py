@@ -392,6 +392,9 @@ OPAQUE: dict[str, Callable[[], bytes]] = {
     "two components": lambda: encode(draw(sampling=((1, 1),) * 2), segments=b""),
     "12 bits": lambda: encode(draw(precision=12), frame=0xC1),
     "lossless": lambda: encode(draw(sampling=GREY), frame=0xC3),
+    "hierarchical, two frames": lambda: encode(
+        draw(sampling=GREY), between=segment(0xC5, bytes.fromhex(HEADER))
+    ),
     "hierarchical": lambda: encode(
         draw(sampling=GREY), segments=segment(0xDE, b"\x08\0\x15\0\x25\x01\x01\x11\0")
     ).replace(b"\xff\xc0", b"\xff\xc5"),
@@ -406,6 +409,24 @@ LIMITS: dict[str, Callable[[], bytes]] = {
 }
 """Images past a limit."""
 
+SOS = b"\xff\xda\x00\x0c\x03\x01"
+HEADER = "08 0015 0025 01 01 11 00"  # of a grey frame
+
+
+def _changed(old: bytes, new: bytes) -> bytes:
+    data = encode(draw())
+    assert data.count(old) == 1
+    return data.replace(old, new)
+
+
+def _rewritten(ss: int, se: int, al: int = 0) -> bytes:
+    """A progressive image with other numbers in the header of its second scan."""
+    data = encode(draw(sampling=GREY), [((0,), 0, 0, 0, 0), ((0,), 1, 63, 0, 0)], frame=0xC2)
+    old = b"\xff\xda\x00\x08\x01\x01\x00"
+    assert data.count(old + b"\x01\x3f\x00") == 1
+    return data.replace(old + b"\x01\x3f\x00", old + bytes((ss, se, al)))
+
+
 BROKEN: dict[str, Callable[[], bytes]] = {
     "without EOI": lambda: encode(draw())[:-2],
     "cut in the data": lambda: encode(draw())[:-300],
@@ -417,8 +438,28 @@ BROKEN: dict[str, Callable[[], bytes]] = {
     "no scan": lambda: SOI + JFIF + EOI,
     "zeros between segments": lambda: SOI + JFIF + b"\0\0" + encode(draw())[2:],
     "two images in one": lambda: encode(draw())[:-2] + encode(draw()),
-    "a scan of no component of the frame": lambda: encode(draw()).replace(
-        b"\xff\xda\x00\x0c\x03\x01", b"\xff\xda\x00\x0c\x03\x09"
+    "a segment one byte past the end": lambda: SOI + JFIF + b"\xff\xe1\x00\x08short",
+    "a frame header one byte short": lambda: _changed(b"\xff\xc0\x00\x11", b"\xff\xc0\x00\x10"),
+    "a sampling factor of 0": lambda: _changed(b"\x01\x22\x00", b"\x01\x20\x00"),
+    "a sampling factor of 5": lambda: _changed(b"\x01\x22\x00", b"\x01\x52\x00"),
+    "two components of one id": lambda: _changed(b"\x02\x11\x01\x03", b"\x02\x11\x01\x02"),
+    "two frame headers": lambda: encode(draw(), between=segment(0xC0, bytes.fromhex(HEADER))),
+    "a scan before the frame": lambda: (
+        SOI + segment(0xDA, bytes.fromhex("01 01 00 00 3f 00")) + EOI
     ),
+    "a scan of no component of the frame": lambda: _changed(SOS, b"\xff\xda\x00\x0c\x03\x09"),
+    "a scan that names a component twice": lambda: _changed(SOS + b"\x00\x02", SOS + b"\x00\x01"),
+    "a scan of five components": lambda: _changed(SOS, b"\xff\xda\x00\x0c\x05\x01"),
+    "a band of DC and AC": lambda: encode(draw(), [((0, 1, 2), 0, 63, 0, 0)], frame=0xC2),
+    "a band that ends before it starts": lambda: _rewritten(ss=9, se=8),
+    "a band past the 64th coefficient": lambda: _rewritten(ss=9, se=64),
+    "a bit position of 14": lambda: _rewritten(ss=9, se=10, al=14),
+    "an AC scan of two components": lambda: encode(
+        draw(), [((0, 1, 2), 0, 0, 0, 0), ((1, 2), 1, 63, 0, 0)], frame=0xC2
+    ),
+    "a DNL segment of no lines": lambda: encode(draw(), dnl=True).replace(
+        b"\xff\xdc\x00\x04\x00\x15", b"\xff\xdc\x00\x04\x00\x00"
+    ),
+    "a reserved marker": lambda: encode(draw(), segments=JFIF + b"\xff\xf7\x00\x02"),
 }
 """Images to refuse as damaged."""

@@ -60,6 +60,7 @@ def test_size_and_orientation_are_those_that_pillow_reads(name: str) -> None:
         ("12 bits", "extended", "ycbcr", "12-bit JPEG"),
         ("lossless", "lossless", "grey", "lossless JPEG"),
         ("hierarchical", "other", "grey", "hierarchical JPEG"),
+        ("hierarchical, two frames", "other", "grey", "hierarchical JPEG"),
     ],
 )
 def test_kinds_are_told_apart(name: str, process: str, color: str, because: str | None) -> None:
@@ -156,6 +157,16 @@ def test_a_tag_that_is_no_number_is_left_alone() -> None:
     assert exif.with_orientation(without, 1) == without
 
 
+def test_a_tag_that_is_cut_off_is_none() -> None:
+    segment = jpeg.orientation_segment(6)
+    cut = segment[
+        : 10 + 10 + 11
+    ]  # signature; TIFF header and count of entries; all but a byte of one
+    assert exif.orientation_in(cut[10:]) is None
+    assert exif.with_orientation(cut, 1) == cut
+    assert exif.orientation_in(segment[10 : 10 + 10 + 12]) == 6
+
+
 @pytest.mark.parametrize("value", range(1, 9))
 def test_a_segment_of_nothing_but_the_orientation(value: int) -> None:
     segment = jpeg.orientation_segment(value)
@@ -206,12 +217,56 @@ def test_no_exif_can_do_harm(noise: bytes, at: int, order: str) -> None:
 # --- Refusals ------------------------------------------------------------------------------------
 
 
+REASONS = {
+    "without EOI": "ends inside a scan",
+    "cut in the data": "ends inside a scan",
+    "cut in the headers": "ends inside a segment",
+    "no height": "height of 0",
+    "no width": "width of 0",
+    "a segment past the end": "ends inside a segment",
+    "a segment one byte past the end": "ends inside a segment",
+    "a segment of length 1": "FFE1 has a length of 1",
+    "no scan": "no frame header",
+    "zeros between segments": "byte 00 where a marker should stand",
+    "two images in one": "marker FFD8 where it has no place",
+    "a frame header one byte short": "length does not fit 3 components",
+    "a sampling factor of 0": "sampling factor",
+    "a sampling factor of 5": "sampling factor",
+    "two components of one id": "two components of one id",
+    "two frame headers": "second frame header",
+    "a scan before the frame": "before any frame header",
+    "a scan of no component of the frame": "component 9",
+    "a scan that names a component twice": "twice",
+    "a scan of five components": "does not fit its components",
+    "a band of DC and AC": "band 0-63",
+    "a band that ends before it starts": "band 9-8",
+    "a band past the 64th coefficient": "band 9-64",
+    "a bit position of 14": "bits 0-14",
+    "an AC scan of two components": "band 1-63",
+    "a DNL segment of no lines": "gives no height",
+    "a reserved marker": "FFF7 where it has no place",
+}
+
+
 @pytest.mark.parametrize("name", BROKEN)
 def test_damage_is_named_with_its_place(name: str) -> None:
-    with pytest.raises(DamagedJpeg, match="damaged JPEG") as raised:
+    with pytest.raises(DamagedJpeg, match=REASONS[name]) as raised:
         parse(odd(name))
     assert 0 <= raised.value.offset <= len(odd(name))
-    assert raised.value.reason
+
+
+def test_a_frame_without_scans_is_damage() -> None:
+    header = odd_jpegs.segment(0xC0, bytes.fromhex(odd_jpegs.HEADER))
+    with pytest.raises(DamagedJpeg, match="no scan"):
+        parse(odd_jpegs.SOI + header + jpeg.EOI)
+
+
+def test_a_jfif_too_short_says_nothing() -> None:
+    data = odd_jpegs.encode(odd_jpegs.draw(sampling=odd_jpegs.FULL, ids=b"RGB"))
+    assert parse(data).color == "ycbcr"
+    short = data.replace(JFIF, odd_jpegs.segment(0xE0, b"JFIF\0\1\2"))
+    assert parse(short).color == "rgb"
+    assert parse(short).metadata_bytes == 11
 
 
 @pytest.mark.parametrize(
@@ -315,7 +370,7 @@ def test_every_cut_is_damage(name: str) -> None:
             parse(data[:size])
 
 
-@pytest.mark.parametrize("name", ["metadata", "progressive, spectral"])
+@pytest.mark.parametrize("name", ["orientation 6<", "progressive, spectral"])
 def test_every_bit_of_the_headers_may_flip(name: str) -> None:
     data = odd(name)
     sos = data.index(b"\xff\xda", data.index(b"\xff\xc4"))

@@ -444,6 +444,14 @@ def test_images_of_motion_jpeg_have_the_tables_of_the_standard() -> None:
     assert transcode(frame) == transcode(odd("4:2:0"))
 
 
+def test_the_first_damage_is_told_and_the_rest_not_read(counted: Counting) -> None:
+    scans = parse(odd("multi-scan baseline")).scans
+    data = odd("multi-scan baseline")
+    cut = data[: scans[0].end - 100] + data[scans[0].end : -2] + bytes(30) + data[-2:]
+    with pytest.raises(DamagedData, match="premature end"):
+        transcode(cut)
+
+
 def test_threads_do_not_disturb_each_other() -> None:
     names = [name for name in ODD if name not in ("4:1:0", "4:4:1", "chroma of two kinds")] * 3
     expected = [transcode(odd(name)) for name in names]
