@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import datetime
+import decimal
 import json
 import os
 import random
@@ -241,12 +243,12 @@ def rows(source: Source) -> Iterator[tuple[object, ...]]:
 def test_a_csv_is_joined(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text(CSV)
-    source = open_source(folder_of_three(tmp_path), columns=table, drop=["day"])
+    source = open_source(folder_of_three(tmp_path), columns=table)
     check_consistent(source)
     assert list(rows(source)) == [
-        ("a.jpg", 0, 1.5),
-        ("b.jpg", 1, None),
-        ("c.jpg", None, None),
+        ("a.jpg", 0, datetime.date(2024, 2, 29), 1.5),
+        ("b.jpg", 1, datetime.date(2024, 3, 1), None),
+        ("c.jpg", None, None, None),
     ]
     assert json.loads(source.schema.field("label").metadata[b"names"]) == ["cat", "dog", "emu"]
     assert source.ignored == [
@@ -275,6 +277,39 @@ def test_a_parquet_table_replaces_the_label_of_the_folders(tmp_path: Path) -> No
     assert list(rows(source)) == [("x/1.jpg", 7), ("y/2.jpg", 9)]
     both = open_source(folder, columns=tmp_path / "t.parquet")
     assert list(rows(both)) == [("x/1.jpg", 0, 7), ("y/2.jpg", 1, 9)]
+
+
+def test_a_parquet_table_keeps_its_types(tmp_path: Path) -> None:
+    table = pa.table(
+        {
+            "file_name": ["b.jpg", "a.jpg"],
+            "box": pa.array([[1.5], None], pa.list_(pa.float32())),
+            "part": pa.array([{"x": 1}, {"x": 2}]),
+            "when": pa.array([None, 7], pa.timestamp("us", tz="UTC")),
+            "label": pa.array(["two", "one"]).dictionary_encode(),
+            "price": pa.array([decimal.Decimal("1.50"), None]),
+            "none": pa.nulls(2),
+        }
+    )
+    pq.write_table(table, tmp_path / "t.parquet")
+    source = open_source(folder_of_three(tmp_path), columns=tmp_path / "t.parquet")
+    check_consistent(source)
+    types = {field.name: field.type for field in source.schema}
+    assert types == {name: table.schema.field(name).type for name in types} | {
+        "label": pa.int32(),
+        "none": pa.string(),
+    }
+    when = datetime.datetime(1970, 1, 1, 0, 0, 0, 7, tzinfo=datetime.UTC)
+    assert list(rows(source)) == [
+        ("a.jpg", 0, None, None, {"x": 2}, None, when),
+        ("b.jpg", 1, [1.5], None, {"x": 1}, decimal.Decimal("1.50"), None),
+        ("c.jpg", None, None, None, None, None, None),
+    ]
+
+
+def test_an_index_of_something_else_is_no_mds(tmp_path: Path) -> None:
+    source = open_source(made.files(tmp_path, {"index.json": b"{}", "a.jpg": made.JPEG}))
+    assert source.ignored == [("index.json", "no image")]
 
 
 def test_names_in_a_csv_stay_text(tmp_path: Path) -> None:

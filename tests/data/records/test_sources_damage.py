@@ -114,8 +114,7 @@ def mds_with_shard(edit: Callable[[bytearray], object]) -> Make:
 
 def index_of(text: str) -> Make:
     def make(root: Path) -> object:
-        (root / "index.json").write_text(text)
-        return root
+        return made.files(root, {"index.json": text.encode(), "shard.00000.mds": b""})
 
     return make
 
@@ -136,6 +135,14 @@ CASES: dict[str, tuple[Make, str]] = {
     "a pattern twice": (lambda root: f"{two_tars(root)}/{{a,a}}.tar", "names a file twice"),
     "braces": (lambda root: f"{root}/{{0..1.tar", "braces of this pattern do not match"),
     "a range backwards": (lambda root: f"{root}/{{9..1}}.tar", "runs backwards"),
+    "tars beside images": (
+        lambda root: made.files(root, {"a.tar": b"x", "b.jpg": made.JPEG}),
+        "found: a.tar beside b.jpg",
+    ),
+    "records beside folders": (
+        lambda root: made.files(root, {"a.tfrecord": b"x", "b/c.jpg": made.JPEG}),
+        "found: a.tfrecord beside b",
+    ),
     # WebDataset
     "an empty tar": (lambda root: made.files(root, {"s.tar": b""}) / "s.tar", "this tar is empty"),
     "no tar": (lambda root: made.files(root, {"s.tar": b"x" * 600}) / "s.tar", "damaged or cut"),

@@ -268,6 +268,10 @@ class Columns:
             whole = pa.types.is_integer(kind.type) or kind.type == pa.bool_()
             if whole and self._label_fits:
                 return pa.field(LABEL, pa.int32())
+        if kind == NULL:
+            return pa.field(
+                name, pa.string()
+            )  # a column of nulls, and a type that every reader knows
         metadata = dict(kind.note) | (JSON_TEXT if kind.json else {})
         return pa.field(name, kind.type, metadata=metadata or None)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from holdfast.data.records.sources.columns import LABEL, Columns
+from holdfast.data.records.block import check_columns
+from holdfast.data.records.sources.columns import LABEL, Columns, Kind
 from holdfast.data.records.sources.example import Example, Options, Source, check_ids, check_range
 from holdfast.data.records.sources.values import json_object_of, text_of
 from holdfast.errors import InputError
@@ -27,16 +30,14 @@ class Joined:
 
     Args:
         source: the images.
-        table: where the rows are from.
-        rows: `rows_of` that; a column `file_name` or `id` says which image each belongs to. Beside a
-            `file_name`, an `id` becomes the image's id.
+        given: a table in which a column `file_name` or `id` says which image each row belongs to.
+            Beside a `file_name`, an `id` becomes the image's id.
         options: which column becomes the label, which are left out.
     """
 
-    def __init__(
-        self, source: Source, table: Path, rows: list[dict[str, Any]], options: Options
-    ) -> None:
+    def __init__(self, source: Source, given: Table, options: Options) -> None:
         self._source = source
+        table, rows = given.path, given.rows
         key = next((key for key in KEYS if any(key in row for row in rows)), None)
         if key is None:
             raise InputError(
@@ -46,6 +47,10 @@ class Joined:
                 expected="a column `id` or `file_name`",
             )
         columns = Columns(options, table)
+        for name, kind in (given.kinds or {}).items():
+            if name not in (key, "id"):
+                for final in columns.renamed({name: kind}):
+                    columns.declare(final, kind, table, f"column {name}")
         numbers: dict[str, int] = {}
         new_ids: list[str | None] = []
         for number, row in enumerate(rows):
@@ -61,8 +66,13 @@ class Joined:
                 )
             numbers[str(id_)] = number
             new_ids.append(columns.take_id(row, table, place))
-            columns.see(row, table, place)
+            if given.kinds is None:
+                columns.see(row, table, place)
+            else:
+                for name, value in columns.renamed(row).items():
+                    columns.check(name, value, table, place)
         added = columns.settle()
+        check_columns(added)
         self._names = added.names
         # A row of nulls at the end, for images without one.
         values = [*(columns.values(row) for row in rows), dict.fromkeys(self._names)]
@@ -127,45 +137,71 @@ class Joined:
                 yield Example(id_, example.data, {name: values[name] for name in self.schema.names})
 
 
-def rows_of(table: Path) -> list[dict[str, Any]]:
-    """The rows of a table by the names of their columns."""
-    suffix = table.suffix.lower().removeprefix(".")
+@dataclass(frozen=True)
+class Table:
+    """A table of columns as it was read."""
+
+    path: Path
+    rows: list[dict[str, Any]]
+    kinds: Mapping[str, Kind] | None
+    """The columns' types, where the table says them (Parquet) or one was found for all (CSV)."""
+
+
+def read_table(path: Path) -> Table:
+    """Read CSV or TSV (header in the first line), JSON lines or Parquet.
+
+    Raises:
+        InputError: if it is another format, or damaged.
+    """
+    suffix = path.suffix.lower().removeprefix(".")
     if suffix not in _READERS:
         raise InputError(
             "a table of columns is not of this format",
-            path=table,
-            found=table.suffix or "no suffix",
+            path=path,
+            found=path.suffix or "no suffix",
             expected=", ".join(f".{reader}" for reader in _READERS),
         )
     try:
         if suffix in ("jsonl", "ndjson"):
-            return _json_lines(table)
+            return Table(path, _json_lines(path), None)
         if suffix == "parquet":
-            return pa.parquet.read_table(table).to_pylist()  # type: ignore[no-any-return]
-        return _csv(table, "\t" if suffix == "tsv" else ",")
+            table = pa.parquet.read_table(path)
+        else:
+            table = _csv(path, "\t" if suffix == "tsv" else ",")
     except (OSError, pa.ArrowException) as error:
-        raise InputError("this table cannot be read", path=table, found=str(error)) from error
+        raise InputError("this table cannot be read", path=path, found=str(error)) from error
+    twice = next((name for name, n in Counter(table.column_names).items() if n > 1), None)
+    if twice is not None:
+        raise InputError("a column stands twice", path=path, found=twice)
+    kinds = {column.name: Kind(_plain_type(column.type)) for column in table.schema}
+    return Table(path, table.to_pylist(), kinds)
 
 
-def _csv(table: Path, delimiter: str) -> list[dict[str, Any]]:
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type of the values, however they are stored."""
+    if pa.types.is_dictionary(type_):
+        return _plain_type(type_.value_type)
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    return type_
+
+
+def _csv(path: Path, delimiter: str) -> pa.Table:
     as_text = {key: pa.string() for key in KEYS}  # 007 is a name, not the number 7
-    read = pa.csv.read_csv(
-        table,
+    return pa.csv.read_csv(
+        path,
         parse_options=pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=pa.csv.ConvertOptions(column_types=as_text, strings_can_be_null=True),
     )
-    names = read.column_names
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError("a column stands twice", path=table, place="line 1", found=twice)
-    return read.to_pylist()  # type: ignore[no-any-return]
 
 
-def _json_lines(table: Path) -> list[dict[str, Any]]:
+def _json_lines(path: Path) -> list[dict[str, Any]]:
     rows = []
-    with table.open("rb") as file:
+    with path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if line.strip():
                 place = f"line {number}"
-                rows.append(json_object_of(text_of(line, table, place), table, place))
+                rows.append(json_object_of(text_of(line, path, place), path, place))
     return rows

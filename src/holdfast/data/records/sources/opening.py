@@ -9,9 +9,9 @@ from typing import Literal, get_args
 
 from holdfast.data.records.sources import shards, tfrecord
 from holdfast.data.records.sources.columns import LABEL
-from holdfast.data.records.sources.example import Options, Source
+from holdfast.data.records.sources.example import SUFFIXES, Options, Source
 from holdfast.data.records.sources.folders import Folder
-from holdfast.data.records.sources.joining import Joined, rows_of
+from holdfast.data.records.sources.joining import Joined, read_table
 from holdfast.data.records.sources.mds import Mds
 from holdfast.data.records.sources.mds_shards import INDEX
 from holdfast.data.records.sources.tfrecord import TFRecord
@@ -66,11 +66,11 @@ def open_source(
         )
     if table is None:
         return _open(name, chosen, options)
-    rows = rows_of(table)
-    in_table = label is None or any(label in row for row in rows)
+    read = read_table(table)
+    in_table = label is None or any(label in row for row in read.rows)
     of_table = replace(options, id=None, label=label if in_table else None)
     of_source = replace(options, label=None if in_table else label)
-    return Joined(_open(name, chosen, of_source), table, rows, of_table)
+    return Joined(_open(name, chosen, of_source), read, of_table)
 
 
 def _open(name: str, format: str, options: Options) -> Source:
@@ -116,11 +116,24 @@ def _format_of(name: str) -> str:
 
 
 def _format_of_folder(path: Path) -> str:
-    if (path / INDEX).is_file():
+    entries = [entry for entry in path.iterdir() if not entry.name.startswith(".")]
+    names = [entry.name for entry in entries if not entry.is_dir()]
+    if INDEX in names and (
+        any(".mds" in name for name in names) or b'"shards"' in (path / INDEX).read_bytes()
+    ):
         return "mds"
-    names = [entry.name for entry in path.iterdir() if not entry.is_dir()]
-    if any(name.endswith((".tar", ".tar.gz", ".tgz")) for name in names):
-        return "webdataset"
-    if any(tfrecord.is_shard(name) for name in names):
-        return "tfrecord"
-    return "folder"
+    tars = [name for name in names if name.endswith((".tar", ".tar.gz", ".tgz"))]
+    records = [name for name in names if tfrecord.is_shard(name)]
+    if not tars and not records:
+        return "folder"
+    folders = [entry.name for entry in entries if entry.is_dir()]
+    images = [name for name in names if Path(name).suffix.lower().removeprefix(".") in SUFFIXES]
+    others = folders or images or (records if tars else [])
+    if others:
+        raise InputError(
+            "this folder could be read in several ways",
+            path=path,
+            found=f"{(tars or records)[0]} beside {others[0]}",
+            remedy="say format=webdataset, tfrecord or folder, or name the shards with a pattern",
+        )
+    return "webdataset" if tars else "tfrecord"
