@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from holdfast.data.records import resuming
+from holdfast.data.records import place, resuming
+from holdfast.data.records.caching import Cache
 from holdfast.data.records.faults import FaultLog, OnFault
+from holdfast.data.records.indexed import HELD, Indexed
 from holdfast.data.records.items import (
     LEFT_OUT,
     Kitchen,
     Recipe,
-    Shelf,
     Undecodable,
     check_columns,
     undecodable,
@@ -30,7 +31,6 @@ from holdfast.data.records.ordering import (
     Int64s,
     Leg,
     Order,
-    Stretch,
     Uneven,
     epoch_order,
     length,
@@ -40,21 +40,18 @@ from holdfast.data.records.ordering import (
 from holdfast.data.records.prefixes import Damaged, Fault
 from holdfast.data.records.reading import Records, open_records
 from holdfast.data.records.resuming import Cursor
-from holdfast.data.records.streaming import Pace, Plan, Read, Stream
+from holdfast.data.records.streaming import Pace, Plan, Stream
 from holdfast.data.records.traffic import Board, Fidelity, Meter, Since, Traffic
 from holdfast.data.records.tuning.mixture import Mixture
 from holdfast.errors import InputError, MissingExtraError
 
 try:
-    from torch import distributed
-    from torch.utils.data import Dataset as MapDataset
-    from torch.utils.data import IterableDataset, get_worker_info
+    from torch.utils.data import IterableDataset
 except ImportError as error:
     raise MissingExtraError("torch", "torch") from error
 
 CONNECTIONS = 8
 PREFETCH = 128 << 20
-HELD = 256 << 20
 _CHUNK_BYTES = 64 << 10
 _CHUNK_IMAGES = 16
 _ON_FAULT = ("raise", "skip", "degrade")
@@ -87,7 +84,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         threads: that decode; None for this process's share of the processors, 0 for none.
         prefetch: bytes that are read ahead of the present window.
         connections: records that are read at once.
-        cache: a `Cache` that keeps what was read on a local disk.
+        cache: keeps what was read on a local disk: a `Cache`, or its folder.
         rank, ranks: which share of the epoch is read here, of how many; None for those of
             `torch.distributed`, if it is initialised, or the only one.
         uneven: what is done if ranks cannot have equally many images (see `Deal`).
@@ -115,7 +112,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         threads: int | None = None,
         prefetch: int = PREFETCH,
         connections: int = CONNECTIONS,
-        cache: Any = None,
+        cache: Cache | str | os.PathLike[str] | None = None,
         rank: int | None = None,
         ranks: int | None = None,
         uneven: Uneven = "keep",
@@ -123,6 +120,8 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         quarantine: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
+        if isinstance(cache, str | os.PathLike):
+            cache = Cache(cache)
         self.records = (
             url if isinstance(url, Records) else open_records(url, cache=cache, **options)
         )
@@ -138,7 +137,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         )
         _check(threads, prefetch, connections, on_fault)
         self._threads, self._prefetch, self._connections = threads, prefetch, connections
-        self._rank, self._ranks = _checked_rank(rank, ranks)
+        self._rank, self._ranks = place.check_rank(rank, ranks)
         self._deal = Deal(uneven=uneven)
         self._on_fault: OnFault = on_fault
         self._log = FaultLog(quarantine)
@@ -170,11 +169,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     @property
     def place(self) -> tuple[int, int]:
         """This rank, and how many there are."""
-        if self._rank is not None and self._ranks is not None:
-            return self._rank, self._ranks
-        if distributed.is_available() and distributed.is_initialized():
-            return distributed.get_rank(), distributed.get_world_size()
-        return 0, 1
+        return place.of_ranks(self._rank, self._ranks)
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
@@ -287,15 +282,14 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         self.set_epoch(epoch)
 
     def count(self, passed: Traffic) -> None:
-        """Add to the counters of this process."""
-        self._board.add(_worker(), passed)
+        """Add to the counters of this process, and what its store has given meanwhile."""
+        for amount in (passed, self._meter()):
+            self._board.add(place.worker(), amount)
 
     # --- iterating ---------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        info = get_worker_info()
-        worker, workers = (0, 1) if info is None else (info.id, info.num_workers)
-        rank, _ = self.place
+        (worker, workers), (rank, _) = place.of_workers(), self.place
         deal, cursor = self.deal(workers), self._cursor
         legs, delivered = cursor.begin(self.epoch, deal)
         left = remaining(self.images, legs)
@@ -303,7 +297,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         turn = (worker + delivered[rank]) % workers
         cuts = deal.cuts(length(left), rank, turn, delivered[rank])
         places = within(left, int(cuts[0]), int(cuts[-1]))
-        with closing(self._chunks(places, cursor.epoch, _worker())) as chunks:
+        with closing(self._chunks(places, cursor.epoch)) as chunks:
             if self._batched:
                 yield from _in_batches(chunks, np.diff(cuts).tolist())
                 return
@@ -312,17 +306,17 @@ class Dataset(IterableDataset):  # type: ignore[misc]
                     cursor.steps += 1
                     if item is not LEFT_OUT:
                         yield item
-        if info is None:
+        if place.worker() is None:
             cursor.finish()
             self.set_epoch(cursor.epoch)
 
-    def _chunks(self, places: Int64s, epoch: int, worker: int | None) -> Generator[list[Any]]:
+    def _chunks(self, places: Int64s, epoch: int) -> Generator[list[Any]]:
         """The items at some places of the order, counted."""
-        records = self._records_here()
+        records = self.records_here()
         order = self._order(epoch)
-        kitchen = self._kitchen()
+        kitchen = self.kitchen()
         stream = Stream(
-            (self._plan(stretch, epoch) for stretch in order.stretches(places)),
+            (self.plan(stretch.images, epoch) for stretch in order.stretches(places)),
             size=lambda record, fidelity: int(self._ends[record, fidelity]),
             fetch=lambda record, fidelity: kitchen.shelve(records.read(record, fidelity)),
             make=kitchen.item,
@@ -340,15 +334,15 @@ class Dataset(IterableDataset):  # type: ignore[misc]
                     decode_s=stream.decode_s,
                     reading_s=perf_counter() - began,
                 )
-                self._board.add(worker, now - seen)
-                self._board.add(worker, self._meter())
+                self.count(now - seen)
                 seen = now
                 yield made
         finally:
             stream.close()
-            self._board.add(worker, self._meter())
+            self.count(Traffic())
 
-    def _kitchen(self) -> Kitchen:
+    def kitchen(self) -> Kitchen:
+        """What makes items, and passes over what the quarantine lists now."""
         return Kitchen(self._recipe, self._on_fault, self._log, self._log.quarantined())
 
     def _order(self, epoch: int) -> Order:
@@ -360,9 +354,17 @@ class Dataset(IterableDataset):  # type: ignore[misc]
             shuffle=self._shuffle,
         )
 
-    def _plan(self, stretch: Stretch, epoch: int) -> Plan:
-        records, indexes = self._home(stretch.images)
-        return Plan(records, indexes, self._fidelities(stretch.images, records, epoch))
+    def plan(self, images: Int64s, epoch: int) -> Plan:
+        """Where some images lie, and at which fidelity they are to be served.
+
+        Args:
+            images: [n] numbers in the dataset.
+            epoch: that a mixture is drawn for.
+        """
+        records = np.searchsorted(self._first, images, side="right") - 1
+        return Plan(
+            records, images - self._first[records], self._fidelities(images, records, epoch)
+        )
 
     def _fidelities(self, images: Int64s, records: Int64s, epoch: int) -> Int64s:
         fidelity = self.fidelity
@@ -375,7 +377,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     def _pace(self) -> Pace:
         threads = self._threads
         if threads is None:
-            threads = _processors() if self._recipe.decode or self._recipe.transform else 0
+            threads = place.processors() if self._recipe.decode or self._recipe.transform else 0
         each = int(self._ends[:, -1].sum()) // max(1, self.images)
         chunk = max(1, min(_CHUNK_IMAGES, _CHUNK_BYTES // max(1, each)))
         ahead = 2 * threads + (-(-self._deal.batch // chunk) if self._batched else 0)
@@ -392,26 +394,22 @@ class Dataset(IterableDataset):  # type: ignore[misc]
             IndexError: if there is no such image.
             Damaged: if it is damaged.
         """
-        number = operator.index(image)
-        if not -self.images <= number < self.images:
-            raise IndexError(f"image {image} of {self.images}")
-        number %= self.images
-        record, index = self._home(np.array([number]))
-        fidelity = self._fidelities(np.array([number]), record, self.epoch).item()
+        plan = self.plan(self.numbers([operator.index(image)]), self.epoch)
+        record, index, fidelity = (int(column[0]) for column in plan)
         try:
-            return self._single(record.item(), index.item(), fidelity)
+            return self._single(record, index, fidelity)
         except Damaged as error:
             for fault in error.faults:
                 self._log.add(fault, left_out=False)
             for lower in range(fidelity - 1, 0, -1) if self._on_fault == "degrade" else ():
                 with suppress(Damaged):
-                    return self._single(record.item(), index.item(), lower)
+                    return self._single(record, index, lower)
             raise
         finally:
-            self._board.add(_worker(), self._meter())
+            self.count(Traffic())
 
     def _single(self, record: int, image: int, fidelity: int) -> Any:
-        records = self._records_here()
+        records = self.records_here()
         data = records.image(record, image, fidelity)
         contents = records.contents(record)
         names = ("id", *self._recipe.columns)
@@ -429,88 +427,23 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         """
         return Indexed(self, held_bytes)
 
-    def _home(self, images: Int64s) -> tuple[Int64s, Int64s]:
-        """The record of each image, and its number in it."""
-        records = np.searchsorted(self._first, images, side="right") - 1
-        return records, images - self._first[records]
+    def numbers(self, images: Sequence[int]) -> Int64s:
+        """Numbers from 0 of images that may be counted from the end."""
+        numbers = np.asarray(images, np.int64).reshape(-1)
+        for wrong in numbers[(numbers < -self.images) | (numbers >= self.images)].tolist():
+            raise IndexError(f"image {wrong} of {self.images}")
+        numbers[numbers < 0] += self.images
+        return numbers
 
-    def _records_here(self) -> Records:
+    def records_here(self) -> Records:
         """The records, with no lock that another process's thread may have held when this was forked."""
         if self._used_in != os.getpid():
             fresh = Records.__new__(Records)
             fresh.__setstate__(self.records.__getstate__())
+            fresh.cache = copy.copy(fresh.cache)
             self.records, self._used_in = fresh, os.getpid()
             self._meter = Meter(fresh.store)
         return self.records
-
-
-class Indexed(MapDataset):  # type: ignore[misc]
-    """A dataset by image number, for samplers: ``DataLoader(data.indexed(), sampler=...)``.
-
-    A record is read whole, and held for the next of its images; it is read further if the fidelity was
-    raised meanwhile. An image that is left out for damage is missing in its batch; asked for alone, it is
-    an error.
-    """
-
-    def __init__(self, dataset: Dataset, held_bytes: int = HELD) -> None:
-        self._dataset, self._held_bytes = dataset, held_bytes
-        self._shelves: OrderedDict[int, Shelf] = OrderedDict()
-        self._held = 0
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_shelves": OrderedDict(), "_held": 0}
-
-    def __len__(self) -> int:
-        """Images of the whole dataset."""
-        return self._dataset.images
-
-    def __getitem__(self, image: int) -> Any:
-        """The item of one image; raises as `Dataset`'s."""
-        found = self.__getitems__([image])
-        return found[0] if found else self._dataset[image]
-
-    def __getitems__(self, images: Sequence[int]) -> list[Any]:
-        """The items of some images, without those that are left out."""
-        data, count = self._dataset, len(self)
-        numbers = np.asarray(images, np.int64)
-        if ((numbers < -count) | (numbers >= count)).any():
-            raise IndexError(
-                f"image {numbers[(numbers < -count) | (numbers >= count)][0]} of {count}"
-            )
-        numbers = numbers % count
-        records, indexes = data._home(numbers)
-        fidelities = data._fidelities(numbers, records, data.epoch)
-        kitchen = data._kitchen()
-        found = []
-        for record, index, fidelity in zip(
-            records.tolist(), indexes.tolist(), fidelities.tolist(), strict=True
-        ):
-            read = Read(record, fidelity, 0, 0, 0)
-            try:
-                read.held = self._shelf(kitchen, record, fidelity)
-            except Damaged as error:
-                read.error = error
-            item = kitchen.item(read, index, fidelity)
-            if item is not LEFT_OUT:
-                found.append(item)
-        left_out = len(numbers) - len(found)
-        passed = Traffic(images=len(found), skipped=left_out, degraded=kitchen.degraded)
-        for amount in (passed, data._meter()):
-            data._board.add(_worker(), amount)
-        return found
-
-    def _shelf(self, kitchen: Kitchen, record: int, fidelity: int) -> Shelf:
-        shelf = self._shelves.pop(record, None)
-        have = None if shelf is None else shelf.prefix
-        if have is not None:
-            self._held -= have.nbytes
-        if shelf is None or have is None or have.fidelity < fidelity:
-            shelf = kitchen.shelve(self._dataset._records_here().read(record, fidelity, have))
-        self._shelves[record] = shelf
-        self._held += shelf.prefix.nbytes
-        while self._held > self._held_bytes and len(self._shelves) > 1:
-            self._held -= self._shelves.popitem(last=False)[1].prefix.nbytes
-        return shelf
 
 
 def _in_batches(chunks: Iterator[list[Any]], sizes: Sequence[int]) -> Iterator[list[Any]]:
@@ -521,33 +454,6 @@ def _in_batches(chunks: Iterator[list[Any]], sizes: Sequence[int]) -> Iterator[l
             held += next(chunks)
         batch, held = held[:size], held[size:]
         yield [item for item in batch if item is not LEFT_OUT]
-
-
-def _worker() -> int | None:
-    info = get_worker_info()
-    return None if info is None else int(info.id)
-
-
-def _processors() -> int:
-    """This process's share of the processors."""
-    info = get_worker_info()
-    sharers = int(os.environ.get("LOCAL_WORLD_SIZE", "1")) * (
-        1 if info is None else info.num_workers
-    )
-    affinity = getattr(os, "sched_getaffinity", None)  # not everywhere
-    return max(1, (len(affinity(0)) if affinity else os.cpu_count() or 1) // sharers)
-
-
-def _checked_rank(rank: int | None, ranks: int | None) -> tuple[int | None, int | None]:
-    if (rank is None) != (ranks is None) or (
-        rank is not None and ranks is not None and not 0 <= rank < ranks
-    ):
-        raise InputError(
-            "a rank is named with how many there are, and counted from 0",
-            place="rank, ranks",
-            found=f"{rank} of {ranks}",
-        )
-    return rank, ranks
 
 
 def _check(threads: int | None, prefetch: int, connections: int, on_fault: str) -> None:

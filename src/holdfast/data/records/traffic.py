@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import astuple, dataclass, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,7 @@ except ImportError as error:
 Fidelity: TypeAlias = int | Literal["full"] | Mixture
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """What one dataset's processes have read and waited for on this rank, since it was opened."""
 
     bytes: float = 0
@@ -48,7 +46,7 @@ class Traffic:
 
     def __sub__(self, earlier: Traffic) -> Traffic:
         """What came to pass since an earlier look."""
-        return Traffic(*(a - b for a, b in zip(astuple(self), astuple(earlier), strict=True)))
+        return Traffic(*(a - b for a, b in zip(self, earlier, strict=True)))
 
     @property
     def storage_share(self) -> float:
@@ -64,7 +62,7 @@ class Traffic:
         return self.storage_s / self.reading_s if self.reading_s > 0 else 0.0
 
 
-COUNTERS = tuple(field.name for field in fields(Traffic))
+_COUNTERS = len(Traffic._fields)
 _WORKERS = 512  # rows of counters; workers beyond share rows
 _MAX_GROUPS = 64
 _SLOTS = 4
@@ -87,13 +85,13 @@ class Board:
 
     def __init__(self, groups: int) -> None:
         self.groups = groups
-        size = _ROWS_AT + (_WORKERS + 1) * len(COUNTERS)
+        size = _ROWS_AT + (_WORKERS + 1) * _COUNTERS
         self._shared: Any = torch.zeros(size, dtype=torch.float64).share_memory_()
         self._view()
 
     def _view(self) -> None:
         self._numbers: npt.NDArray[np.float64] = self._shared.numpy()
-        self._rows = self._numbers[_ROWS_AT:].reshape(-1, len(COUNTERS))
+        self._rows = self._numbers[_ROWS_AT:].reshape(-1, _COUNTERS)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"groups": self.groups, "_shared": self._shared}
@@ -143,7 +141,7 @@ class Board:
             worker: its number; None for the process that made the dataset.
             passed: since it was last called.
         """
-        self._rows[0 if worker is None else 1 + worker % _WORKERS] += astuple(passed)
+        self._rows[0 if worker is None else 1 + worker % _WORKERS] += passed
 
     def traffic(self) -> Traffic:
         """The counters of all processes together."""
