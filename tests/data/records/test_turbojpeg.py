@@ -444,7 +444,7 @@ def test_images_of_motion_jpeg_have_the_tables_of_the_standard() -> None:
     assert transcode(frame) == transcode(odd("4:2:0"))
 
 
-def test_the_first_damage_is_told_and_the_rest_not_read(counted: Counting) -> None:
+def test_the_first_damage_is_the_one_told(counted: Counting) -> None:
     scans = parse(odd("multi-scan baseline")).scans
     data = odd("multi-scan baseline")
     cut = data[: scans[0].end - 100] + data[scans[0].end : -2] + bytes(30) + data[-2:]
