@@ -78,6 +78,8 @@ def test_mssim_is_chosen_once_and_for_all(quality, threshold, chosen):
 def test_a_quality_table_of_another_dataset_is_refused():
     with pytest.raises(InputError, match="not that of the dataset"):
         Tuner(5, 6, policy=MsSsim((0.5, 1.0))).fidelity(0)
+    with pytest.raises(InputError, match="not measured"):
+        Tuner(2, 6, policy=MsSsim((NAN, NAN))).fidelity(0)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.data.records.dataset import Dataset
 from holdfast.data.records.decoding import decode
 from holdfast.data.records.prefixes import assemble
-from holdfast.data.records.reading import Records
+from holdfast.data.records.reading import Records, open_records
 from holdfast.data.records.stores import Buffer
 from holdfast.data.records.tuning.training import Batch
 from holdfast.errors import InputError, MissingExtraError
@@ -28,22 +30,24 @@ Integers = npt.NDArray[np.int64]
 class RecordsFeed:
     """Feeds a trial from a dataset of records; see `training.Feed`.
 
-    Training reads whole records up to the fidelity of the epoch. The images of the probes and those held
-    out are read alone, in full, once: a lower fidelity of the same image is the first of its pieces.
+    Training reads whole records up to the fidelity of the epoch, by a `Dataset`. The images of the probes
+    and those held out are read alone, in full, once: a lower fidelity of the same image is the first of
+    its pieces.
 
     Args:
-        records: the dataset.
+        url: the dataset.
         label: a column of whole numbers or of text.
         side: images are resized to [side, side] pixels.
         batch_size: images a batch.
         hold_out: the share of images that training never sees.
         probe_batches: how many fixed batches.
         seed: of the split, the choice of the fixed batches, and the order.
+        options: for the store.
     """
 
     def __init__(
         self,
-        records: Records,
+        url: str | os.PathLike[str],
         *,
         label: str,
         side: int,
@@ -51,26 +55,43 @@ class RecordsFeed:
         hold_out: float,
         probe_batches: int,
         seed: int,
+        **options: Any,
     ) -> None:
-        self._records, self._side, self._batch_size = records, side, batch_size
-        self._seed = seed
-        self.groups = records.groups
-        self._labels, self.classes = _labels(records, label)
-        counts = records.manifest.counts
-        self._first = np.concatenate([[0], np.cumsum(counts)])
-        total = int(counts.sum())
-        self._test, train = split(total, hold_out, seed)
+        # Another reader than the dataset's, so that the dataset counts what training reads, and no more.
+        self.records = open_records(url, **options)
+        self.groups = self.records.groups
+        self._side, self._batch_size = side, batch_size
+        self._labels, self.classes, ids = _labels(self.records, label)
+        self._first = np.concatenate([[0], np.cumsum(self.records.manifest.counts)])
+        self._test, train = split(len(self._labels), hold_out, seed)
         self.images = len(train)
-        self._kept = np.zeros(total, bool)
-        self._kept[train] = True
+        self._numbers = {ids[number]: number for number in train.tolist()}
         drawn = np.random.default_rng((seed, 1)).permutation(train)
         self._fixed = drawn[: probe_batches * batch_size]
         self._pieces: dict[int, list[Buffer]] = {}
-        self._training_bytes = 0
+        self._dataset = Dataset(
+            url,
+            columns=[],
+            seed=seed,
+            at_least=side,
+            transform=self._shown,
+            rank=0,
+            ranks=1,
+            **options,
+        )
+
+    def close(self) -> None:
+        """Let go of files and connections."""
+        self.records.close()
+        self._dataset.records.close()
 
     def bytes_read(self) -> int:
         """Bytes read from the store for training so far."""
-        return self._training_bytes
+        return int(self._dataset.traffic.bytes)
+
+    def storage_bound(self) -> bool:
+        """Whether training waited for storage since this was last asked."""
+        return bool(self._dataset.storage_bound())
 
     @property
     def probe_bytes(self) -> int:
@@ -79,22 +100,22 @@ class RecordsFeed:
 
     def batches(self, epoch: int, fidelity: int) -> Iterator[Batch]:
         """The training batches of an epoch, shuffled, at a fidelity."""
-        before = self._records.store.bytes_read
-        draw = np.random.default_rng((self._seed, 2, epoch))
-        images, numbers = [], []
-        for record in draw.permutation(len(self._records)):
-            prefix = self._records.read(int(record), fidelity)
-            start = int(self._first[record])
-            for place in range(len(prefix)):
-                if self._kept[start + place]:
-                    turned = int(prefix.contents.orientations[place])
-                    images.append(self._pixels(prefix.image(place), turned))
-                    numbers.append(start + place)
-        self._training_bytes += self._records.store.bytes_read - before
-        order = draw.permutation(len(images))
-        for part in _parts(order, self._batch_size):
-            chosen = torch.stack([images[place] for place in part])
-            yield chosen, self._labels_of([numbers[place] for place in part])
+        self._dataset.set_epoch(epoch)
+        self._dataset.set_fidelity(fidelity)
+        batch: list[tuple[Any, int]] = []
+        for item in self._dataset:
+            if item is not None:
+                batch.append(item)
+            if len(batch) == self._batch_size:
+                yield self._batch(*zip(*batch, strict=True))
+                batch = []
+        if len(batch) > 1:  # BatchNorm has no statistics of one image
+            yield self._batch(*zip(*batch, strict=True))
+
+    def _shown(self, item: dict[str, Any]) -> tuple[Any, int] | None:
+        """The image and its number; None if it is held out."""
+        number = self._numbers.get(item["id"])
+        return None if number is None else (self._resized(item["image"]), number)
 
     def fixed(self, fidelity: int) -> Iterator[Batch]:
         """The batches on which gradients are compared: always the same, not augmented."""
@@ -105,31 +126,32 @@ class RecordsFeed:
         return self._alone(self._test, self.groups, keep=False)
 
     def _alone(self, numbers: Integers, fidelity: int, keep: bool) -> Iterator[Batch]:
-        for part in _parts(numbers, self._batch_size):
-            images = [self._image(int(number), fidelity, keep) for number in part]
-            yield torch.stack(images), self._labels_of(part.tolist())
+        for start in range(0, len(numbers), self._batch_size):
+            part = numbers[start : start + self._batch_size].tolist()
+            yield self._batch([self._image(number, fidelity, keep) for number in part], part)
+
+    def _batch(self, images: Sequence[Any], numbers: Sequence[int]) -> Batch:
+        return torch.stack(list(images)), torch.as_tensor(self._labels[np.asarray(numbers)])
 
     def _image(self, number: int, fidelity: int, keep: bool) -> Any:
         record = int(np.searchsorted(self._first, number, side="right")) - 1
         place = number - int(self._first[record])
         pieces = self._pieces.get(number)
         if pieces is None:
-            pieces = self._records.pieces(record, place)
+            pieces = self.records.pieces(record, place)
             if keep:
                 self._pieces[number] = pieces
-        contents = self._records.contents(record)
+        contents = self.records.contents(record)
         data = assemble(contents, place, pieces[:fidelity])
-        return self._pixels(data, int(contents.orientations[place]))
+        turned = int(contents.orientations[place])
+        pixels = decode(data, at_least=self._side, orientation=turned)
+        return self._resized(torch.from_numpy(pixels).permute(2, 0, 1))
 
-    def _pixels(self, data: bytes, orientation: int) -> Any:
+    def _resized(self, pixels: Any) -> Any:
         """[3, side, side] float32 in 0..1."""
-        decoded = decode(data, at_least=self._side, orientation=orientation)
-        image = torch.as_tensor(decoded).permute(2, 0, 1)[None].to(torch.float32) / 255
+        image = pixels[None].to(torch.float32) / 255
         size = (self._side, self._side)
         return torch.nn.functional.interpolate(image, size, mode="bilinear", antialias=True)[0]
-
-    def _labels_of(self, numbers: Sequence[int]) -> Any:
-        return torch.as_tensor(self._labels[np.asarray(numbers)])
 
 
 def split(images: int, hold_out: float, seed: int) -> tuple[Integers, Integers]:
@@ -146,13 +168,8 @@ def split(images: int, hold_out: float, seed: int) -> tuple[Integers, Integers]:
     return np.sort(drawn[:count]), np.sort(drawn[count:])
 
 
-def _parts(numbers: Integers, size: int) -> Iterator[Integers]:
-    for start in range(0, len(numbers), size):
-        yield numbers[start : start + size]
-
-
-def _labels(records: Records, column: str) -> tuple[Integers, int]:
-    """The class of each image [images], and how many classes there are."""
+def _labels(records: Records, column: str) -> tuple[Integers, int, list[str]]:
+    """The class of each image [images], how many classes there are, and the images' ids."""
     schema = records.manifest.schema
     if column not in schema.names:
         raise InputError(
@@ -163,13 +180,11 @@ def _labels(records: Records, column: str) -> tuple[Integers, int]:
             expected=", ".join(name for name in schema.names if name != "id") or "a label column",
             remedy="name the column that holds the class",
         )
-    values = pa.concat_arrays(
-        [
-            chunk
-            for record in range(len(records))
-            for chunk in records.contents(record).table[column].chunks
-        ]
-    )
+    tables = [
+        records.contents(record).table.select(["id", column]) for record in range(len(records))
+    ]
+    table = pa.concat_tables(tables)
+    values, ids = table[column].combine_chunks(), table["id"].to_pylist()
     names = (schema.field(column).metadata or {}).get(b"names")
     if values.null_count:
         raise InputError(
@@ -186,10 +201,10 @@ def _labels(records: Records, column: str) -> tuple[Integers, int]:
                 place=column,
                 found=str(labels.min()),
             )
-        return labels, classes
+        return labels, classes, ids
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         found, codes = np.unique(np.asarray(values.to_pylist()), return_inverse=True)
-        return codes.astype(np.int64), len(found)
+        return codes.astype(np.int64), len(found), ids
     raise InputError(
         "the column does not hold classes",
         path=records.url,

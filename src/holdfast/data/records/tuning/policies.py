@@ -118,6 +118,12 @@ class MsSsim:
                 expected=f"{evidence.groups} fidelities",
                 remedy="take it from the dataset's manifest, or run `holdfast data records quality`",
             )
+        if not all(math.isfinite(value) for value in self.quality):
+            raise InputError(
+                "the quality of the dataset's fidelities was not measured",
+                found="no MS-SSIM in the manifest",
+                remedy="write it with quality_images above 0, or choose by gradients or the loss",
+            )
         passing = (g for g, value in enumerate(self.quality, 1) if value >= self.threshold)
         chosen = min(passing, default=evidence.groups)
         reason = (

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pyarrow as pa
 
 from holdfast.data.records.describing import groups_of
-from holdfast.data.records.reading import Records, open_records
+from holdfast.data.records.reading import Records
 from holdfast.data.records.tuning.policies import (
     Fixed,
     GradientCosine,
@@ -21,7 +20,6 @@ from holdfast.data.records.tuning.policies import (
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
-    from holdfast.data.records.stores import Store
     from holdfast.data.records.tuning.feeding import RecordsFeed
     from holdfast.data.records.tuning.models import MakeModel
     from holdfast.data.records.tuning.training import Trial
@@ -123,10 +121,10 @@ def tune(
     learning_rate: float = 3e-3,
     hold_out: float = 0.2,
     against_full: bool = False,
-    storage_bound: Callable[[], bool] | None = None,
+    while_bound: bool = False,
     device: str = "cpu",
     seed: int = 0,
-    store: Store | None = None,
+    **options: Any,
 ) -> Tuned:
     """Train a classifier on a dataset with the tuner, and tell what it chose and what that saved.
 
@@ -149,10 +147,10 @@ def tune(
         learning_rate: the highest of a one-cycle schedule.
         hold_out: the share of images held out for the accuracy.
         against_full: train once more at full fidelity, with the same seed, to compare.
-        storage_bound: tells whether the job waits for storage; without it, it is taken to.
+        while_bound: lower the fidelity only while training waits for storage.
         device: of torch.
         seed: of split, order, weights and augmentation.
-        store: an open store in the place of the URL's.
+        options: for the store, as of `open_store`.
 
     Raises:
         InputError: if there is no dataset, no such column, or a setting is out of range.
@@ -174,36 +172,49 @@ def tune(
         "side": side,
         "learning_rate": learning_rate,
         "hold_out": hold_out,
+        "while_bound": while_bound,
         "seed": seed,
     }
     make = named_model(model)
-    with open_records(url, store=store) as records:
-        chosen, threshold = _policy(policy, threshold, records)
 
-        def run(policy: Policy, last_full: int) -> tuple[Trial, Tuner, RecordsFeed]:
-            feed = RecordsFeed(
-                records,
-                label=label,
-                side=side,
-                batch_size=batch_size,
-                hold_out=hold_out,
-                probe_batches=probe_batches,
-                seed=seed,
-            )
-            return _trial(
-                feed,
-                make,
-                policy,
-                {"epochs": epochs, "every": every, "patience": patience}
-                | {"warmup": warmup, "last_full": last_full, "storage_bound": storage_bound},
-                learning_rate=learning_rate,
-                device=device,
-                seed=seed,
-            )
+    def run(policy: PolicyName | Policy, threshold: float | None, last_full: int) -> _Run:
+        feed = RecordsFeed(
+            url,
+            label=label,
+            side=side,
+            batch_size=batch_size,
+            hold_out=hold_out,
+            probe_batches=probe_batches,
+            seed=seed,
+            **options,
+        )
+        tuning = {
+            "epochs": epochs,
+            "every": every,
+            "patience": patience,
+            "warmup": warmup,
+            "last_full": last_full,
+            "storage_bound": feed.storage_bound if while_bound else None,
+        }
+        chosen, limit = _policy(policy, threshold, feed.records)
+        try:
+            trial, tuner = _trial(feed, make, chosen, tuning, learning_rate, device, seed)
+        finally:
+            feed.close()
+        return _Run(feed, trial, tuner, limit)
 
-        trial, tuner, feed = run(chosen, last_full)
-        full = run(Fixed(records.groups), 0)[0] if against_full else None
-        return _told(str(url), records, trial, tuner, feed, full, threshold, settings)
+    tuned = run(policy, threshold, last_full)
+    full = run(Fixed(tuned.feed.groups), None, 0).trial if against_full else None
+    return _told(str(url), tuned, full, settings)
+
+
+class _Run(NamedTuple):
+    """A trial and what it was done with."""
+
+    feed: RecordsFeed
+    trial: Trial
+    tuner: Tuner
+    threshold: float | None
 
 
 def _policy(
@@ -237,11 +248,10 @@ def _trial(
     make: MakeModel,
     policy: Policy,
     tuning: dict[str, Any],
-    *,
     learning_rate: float,
     device: str,
     seed: int,
-) -> tuple[Trial, Tuner, RecordsFeed]:
+) -> tuple[Trial, Tuner]:
     import torch
 
     from holdfast.data.records.tuning.gradients import Probe
@@ -268,24 +278,16 @@ def _trial(
             seed=seed,
             augment=shifted_and_mirrored,
         )
-    return trial, tuner, feed
+    return trial, tuner
 
 
-def _told(
-    url: str,
-    records: Records,
-    trial: Trial,
-    tuner: Tuner,
-    feed: RecordsFeed,
-    full: Trial | None,
-    threshold: float | None,
-    settings: dict[str, Any],
-) -> Tuned:
+def _told(url: str, run: _Run, full: Trial | None, settings: dict[str, Any]) -> Tuned:
     """The result, out of what was measured."""
-    pass_full = records.manifest.bytes_at(records.groups)
-    full_bytes = (
-        [pass_full] * len(trial.epochs) if full is None else [e.bytes_read for e in full.epochs]
-    )
+    feed, trial, tuner, threshold = run
+    manifest = feed.records.manifest
+    full_bytes = [manifest.bytes_at(feed.groups)] * len(trial.epochs)
+    if full is not None:
+        full_bytes = [one.bytes_read for one in full.epochs]
     epochs = [
         {
             "epoch": one.epoch,
@@ -312,11 +314,11 @@ def _told(
             "cumulative_fraction": group.cumulative_fraction,
             "msssim": group.msssim,
         }
-        for group in groups_of(records.manifest)
+        for group in groups_of(manifest)
     ]
     return Tuned(
         url=url,
-        groups=records.groups,
+        groups=feed.groups,
         threshold=threshold,
         epochs=pa.Table.from_pylist(epochs, _EPOCHS),
         scores=pa.Table.from_pylist(scores, _SCORES),
