@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.data.records.speed import Bench, Speed, bench
     from holdfast.data.records.stores import Store, open_store
     from holdfast.data.records.traffic import Traffic
+    from holdfast.data.records.tuning.gradients import Probe
     from holdfast.data.records.tuning.mixture import Mixture
     from holdfast.data.records.tuning.policies import Fixed, GradientCosine, LossPlateau, MsSsim
     from holdfast.data.records.tuning.tuned import Tuned, tune
@@ -70,6 +71,7 @@ _HOMES = {
     "Mixture": "tuning.mixture",
     "MsSsim": "tuning.policies",
     "Prefix": "prefixes",
+    "Probe": "tuning.gradients",
     "Quality": "quality",
     "Records": "reading",
     "Repaired": "repairing",
@@ -127,6 +129,7 @@ __all__ = [
     "Mixture",
     "MsSsim",
     "Prefix",
+    "Probe",
     "Quality",
     "Records",
     "Repaired",
