@@ -1,4 +1,4 @@
-"""The metadata block of a record: an Arrow IPC stream with a row an image.
+"""The metadata block of a record: an Arrow IPC stream with a row an image, packed by zstd.
 
 A block may come from anywhere. So its messages are looked at before Arrow is given them: buffers that
 would grow when they are decompressed, dictionaries that change on the way and bytes after the end are
@@ -22,14 +22,16 @@ import pyarrow.compute as pc
 from holdfast.errors import InputError, LimitError
 
 RESERVED = "pcr."  # columns of this name are the format's, all others the user's
-OPAQUE = "opaque"
-JPEG = "jpeg"
 MAX_PIECE = (1 << 32) - 1
+
+# Sums and the lengths of pieces hardly shrink, so a block that unpacks to more was made to fill the memory.
+MOST_EXPANSION = 256
+ALWAYS_ALLOWED = 1 << 20  # bytes
+_LEVEL = 9  # of zstd: higher ones take milliseconds a record and gain a few bytes an image
 
 _WORDS = pa.dictionary(pa.int32(), pa.string())
 OWN_COLUMNS: Mapping[str, pa.DataType] = {
     "id": pa.string(),
-    "pcr.kind": _WORDS,
     "pcr.reason": _WORDS,
     "pcr.width": pa.uint32(),
     "pcr.height": pa.uint32(),
@@ -82,7 +84,7 @@ class Contents:
     @cached_property
     def opaque(self) -> npt.NDArray[np.bool_]:
         """[N] whether an image is stored whole in group 1, for it could not be transcoded."""
-        return np.array([kind == OPAQUE for kind in self.table["pcr.kind"].to_pylist()], bool)
+        return self.table["pcr.reason"].is_valid().to_numpy().astype(bool)  # type: ignore[no-any-return]
 
     @cached_property
     def orientations(self) -> npt.NDArray[np.uint8]:
@@ -121,7 +123,7 @@ class Image(NamedTuple):
 def encode(
     images: Sequence[Image], schema: pa.Schema, groups: int, settings: Mapping[str, str]
 ) -> bytes:
-    """The metadata block of these images.
+    """The metadata of these images as an Arrow IPC stream.
 
     Raises:
         InputError: if a column cannot be kept, or a value does not fit its column.
@@ -173,8 +175,42 @@ def check_columns(schema: pa.Schema) -> None:
         taken.add(column.name)
 
 
+def pack(stream: bytes) -> bytes:
+    """The block of a stream: a zstd frame; or the stream, if the frame is no shorter, or beyond belief."""
+    packed: bytes = pa.Codec("zstd", _LEVEL).compress(stream, asbytes=True)
+    if len(packed) >= len(stream) or len(stream) > _most(len(packed)):
+        return stream
+    return packed
+
+
+def unpack(block: memoryview, size: int) -> memoryview:
+    """The stream of a block.
+
+    Args:
+        block: what `pack` made.
+        size: bytes of the stream, as the header says.
+
+    Raises:
+        LayoutError: if it does not unpack to so many bytes, or to more than is believable.
+    """
+    if size == len(block):
+        return block
+    if not len(block) < size <= _most(len(block)):
+        raise LayoutError(
+            f"the metadata block of {len(block):,} bytes claims to unpack to {size:,}", 0
+        )
+    try:
+        return memoryview(pa.Codec("zstd").decompress(pa.py_buffer(block), size))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise LayoutError(f"the metadata block cannot be unpacked: {error}", 0) from error
+
+
+def _most(packed: int) -> int:
+    return ALWAYS_ALLOWED + MOST_EXPANSION * packed
+
+
 def decode(block: memoryview, groups: int, images: int) -> Contents:
-    """Read what `encode` wrote, trusting nothing.
+    """Read the stream that `encode` wrote, trusting nothing.
 
     Raises:
         LayoutError: if it is no such block, or does not fit the header's numbers.
@@ -219,9 +255,7 @@ def _own_columns(images: Sequence[Image], groups: int) -> dict[str, pa.Array]:
         [[google_crc32c.value(bytes(piece)) for piece in image.pieces] for image in images],
         np.uint32,
     )
-    kinds = [JPEG if image.reason is None else OPAQUE for image in images]
     return {
-        "pcr.kind": pa.array(kinds, pa.string()).dictionary_encode(),
         "pcr.reason": pa.array([image.reason for image in images], pa.string()).dictionary_encode(),
         "pcr.width": pa.array([image.width for image in images], pa.uint32()),
         "pcr.height": pa.array([image.height for image in images], pa.uint32()),
@@ -298,9 +332,8 @@ def _check_values(batch: pa.RecordBatch, images: int) -> None:
     for name in OWN_COLUMNS:
         if name != "pcr.reason" and batch[name].null_count:
             raise LayoutError(f"column {name} has rows without a value", 0)
-    kinds = batch["pcr.kind"].dictionary_decode()
-    if not pc.all(pc.is_in(kinds, pa.array([JPEG, OPAQUE]))).as_py():
-        raise LayoutError(f"column pcr.kind says neither {JPEG} nor {OPAQUE}", 0)
+    if batch["pcr.reason"].dictionary.null_count:
+        raise LayoutError("column pcr.reason has a reason without a value", 0)
     orientations = batch["pcr.orientation"].to_numpy()
     if ((orientations < 1) | (orientations > 8)).any():
         raise LayoutError("an orientation is none of 1..8", 0)

@@ -346,14 +346,11 @@ def _judge(
     contents: Contents, row: int, pieces: Sequence[Buffer], groups: tuple[int, ...]
 ) -> tuple[str | None, bytes]:
     """(what is wrong with an image whose bytes are right, the image)."""
-    reason = contents.table["pcr.reason"][row].as_py()
     if contents.opaque[row]:
         if any(pieces[1:]) or not pieces[0]:
             return "it is stored opaque, and not in group 1 alone", bytes(pieces[0])
-        return None if reason else "it is stored opaque for no reason", bytes(pieces[0])
+        return None, bytes(pieces[0])
     image = scripts.image(pieces)
-    if reason is not None:
-        return "it is transcoded, and a reason is given why it is not", image
     try:
         head = jpeg.parse(image)
         cut = scripts.pieces(image, head, groups)

@@ -4,7 +4,7 @@
 
 *Region* 0 is the header and the metadata block, region g is group g: the g-th pieces of all images, one
 after another. So the bytes [0, ends[g]) hold every image at fidelity g, and one sequential read gets them.
-The metadata block is an Arrow IPC stream with a row an image; the footer holds the ends and the sums of
+The metadata block is a table with a row an image (`block.py`); the footer holds the ends and the sums of
 the regions, and is found from the end of the file.
 """
 
@@ -22,8 +22,6 @@ import pyarrow as pa
 import xxhash
 
 from holdfast.data.records import block
-from holdfast.data.records.block import JPEG as JPEG
-from holdfast.data.records.block import OPAQUE as OPAQUE
 from holdfast.data.records.block import OWN_COLUMNS as OWN_COLUMNS
 from holdfast.data.records.block import RESERVED as RESERVED
 from holdfast.data.records.block import Contents as Contents
@@ -34,9 +32,9 @@ from holdfast.errors import InputError
 MAGIC = b"\x89PCR\r\n\x1a\n"  # as PNG's: a transfer that changes line ends or the eighth bit shows
 END_MAGIC = b"PCR.END\n"
 VERSION = 1
-HEADER = struct.Struct("<8sHHIQI")  # magic, version, groups, images, length of the block, flags: 0
+HEADER = struct.Struct("<8sHHIQQ")  # magic, version, groups, images, block: its bytes, unpacked
 CHECK = struct.Struct("<I")  # crc32c of the header
-HEADER_SIZE = HEADER.size + CHECK.size  # 32: the block's numbers stand at multiples of 8
+HEADER_SIZE = HEADER.size + CHECK.size
 TRAILER = struct.Struct("<HHII8s")  # version, groups, images, crc32c of the footer, end magic
 MAX_GROUPS = 64
 MAX_IMAGES = 1 << 24
@@ -96,8 +94,9 @@ def encode(
         LimitError: if a piece is too large.
     """
     _check_counts(images, groups)
-    metadata = block.encode(images, schema, groups, settings)
-    header = HEADER.pack(MAGIC, VERSION, groups, len(images), len(metadata), 0)
+    stream = block.encode(images, schema, groups, settings)
+    metadata = block.pack(stream)
+    header = HEADER.pack(MAGIC, VERSION, groups, len(images), len(metadata), len(stream))
     start = header + CHECK.pack(google_crc32c.value(header)) + metadata
     parts: list[bytes | memoryview] = [start]
     sizes, sums = [len(start)], [xxhash.xxh3_64_intdigest(start)]
@@ -208,10 +207,9 @@ def decode_contents(start: bytes | memoryview, index: Index | None = None) -> Co
     fields = bytes(view[: HEADER.size])
     if google_crc32c.value(fields) != CHECK.unpack(view[HEADER.size : HEADER_SIZE])[0]:
         raise LayoutError("the header's crc32c does not match", 0)
-    _, version, groups, images, length, flags = HEADER.unpack(fields)
-    if version != VERSION or flags:
-        found = f"{version} with flags {flags:#x}" if flags else f"{version}"
-        raise LayoutError(f"the record is of version {found}; this reads version {VERSION}", 0)
+    _, version, groups, images, length, unpacked = HEADER.unpack(fields)
+    if version != VERSION:
+        raise LayoutError(f"the record is of version {version}; this reads version {VERSION}", 0)
     if HEADER_SIZE + length > len(view):
         raise LayoutError(f"the metadata block of {length:,} bytes is cut", 0)
     if not (1 <= groups <= MAX_GROUPS and 1 <= images <= MAX_IMAGES):
@@ -223,7 +221,8 @@ def decode_contents(start: bytes | memoryview, index: Index | None = None) -> Co
             raise LayoutError("header and index disagree on where the metadata block ends", 0)
         if xxhash.xxh3_64_intdigest(view[: index.ends[0]]) != index.sums[0]:
             raise LayoutError("the metadata block's xxh3 does not match", 0)
-    contents = block.decode(view[HEADER_SIZE : HEADER_SIZE + length], groups, images)
+    stream = block.unpack(view[HEADER_SIZE : HEADER_SIZE + length], unpacked)
+    contents = block.decode(stream, groups, images)
     if index is not None:
         sizes = contents.starts[-1]
         for group in range(groups):
