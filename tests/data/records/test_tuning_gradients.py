@@ -238,3 +238,52 @@ def test_a_gradient_that_explodes_asks_for_full_fidelity():
     tuner = Tuner(3, 10, Probe(model, loss, image_batches()))
     assert tuner.fidelity(0) == 3
     assert all(math.isnan(one.value) for one in tuner.history[0].scores[:2])
+
+
+def test_generators_of_an_accelerator_in_use_are_put_back(monkeypatch):
+    """Stand-ins for CUDA's generators: no GPU is needed to see that they are seeded and put back."""
+    drawn = [torch.tensor([1, 2], dtype=torch.uint8)]
+    seeds = []
+
+    def seed_all(number):
+        seeds.append(number)
+        drawn[0] = torch.tensor([number, 9], dtype=torch.uint8)
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [drawn[0].clone()])
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state_all", lambda states: drawn.__setitem__(0, *states)
+    )
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seed_all)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+    Probe(model, CROSS_ENTROPY, image_batches(count=2)).scores([1], 3)
+    assert seeds == [0, 1, 0, 1]  # each batch alike at both fidelities
+    assert drawn[0].tolist() == [1, 2]
+
+
+def test_an_accelerator_that_is_not_in_use_is_not_asked(monkeypatch):
+    def used(*_):
+        pytest.fail("it was started, or left a seed")
+
+    for name in ("get_rng_state_all", "set_rng_state_all", "manual_seed_all"):
+        monkeypatch.setattr(torch.cuda, name, used)
+    if torch.cuda.is_initialized():
+        pytest.skip("CUDA is in use here")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(192, 3))
+    Probe(model, CROSS_ENTROPY, image_batches(count=1)).scores([1], 3)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_probe_on_cuda_leaves_its_generators_bit_for_bit():
+    model = nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(192, 3)).cuda()
+
+    def give(fidelity):
+        return ((x.cuda(), y.cuda()) for x, y in image_batches()(fidelity))
+
+    torch.rand(3, device="cuda")
+    before = everything(model), [one.clone() for one in torch.cuda.get_rng_state_all()]
+    Probe(model, CROSS_ENTROPY, give, scaler=torch.amp.GradScaler("cuda")).scores([1, 2], 3)
+    assert everything(model) == before[0]
+    assert all(
+        torch.equal(a, b) for a, b in zip(torch.cuda.get_rng_state_all(), before[1], strict=True)
+    )

@@ -15,7 +15,7 @@ from PIL import Image  # noqa: E402
 from holdfast.console import plain  # noqa: E402
 from holdfast.data.records.reading import open_records  # noqa: E402
 from holdfast.data.records.sources.example import Example  # noqa: E402
-from holdfast.data.records.tuning import models  # noqa: E402
+from holdfast.data.records.tuning import models, tuned  # noqa: E402
 from holdfast.data.records.tuning.feeding import RecordsFeed, split  # noqa: E402
 from holdfast.data.records.tuning.pages import tuned_page  # noqa: E402
 from holdfast.data.records.tuning.policies import Fixed  # noqa: E402
@@ -198,6 +198,7 @@ def test_other_policies_and_what_binds(datasets):
         ({"model": "test_tuning_trial"}, "module and a function"),
         ({"model": "json:no_such_name"}, "cannot be imported"),
         ({"epochs": 0}, "out of range"),
+        ({"side": 15}, "too small"),
     ],
 )
 def test_what_cannot_be_done_is_refused(datasets, settings, message):
@@ -209,6 +210,11 @@ def test_a_model_is_named_or_given():
     assert models.named_model("holdfast.data.records.tuning.models:small_cnn") is models.small_cnn
     assert models.named_model(tiny_cnn) is tiny_cnn
     assert models.small_cnn(7)(torch.zeros(2, 3, 100, 100)).shape == (2, 7)
+    assert (
+        models.small_cnn(2)(torch.zeros(1, 3, tuned.SMALLEST_SIDE, tuned.SMALLEST_SIDE))
+        .isfinite()
+        .all()
+    )
 
 
 def test_the_learning_rate_rises_and_falls_once():

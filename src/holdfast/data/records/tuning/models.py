@@ -34,7 +34,7 @@ def small_cnn(classes: int, width: int = 16) -> Any:
             torch.nn.ReLU(),
             torch.nn.MaxPool2d(2),
         ]
-    # Averaged to 3x3, so that images of any side from 48 pixels do.
+    # Averaged to 3x3, so that images of any side from 16 pixels do.
     head = [torch.nn.AdaptiveAvgPool2d(3), torch.nn.Flatten(), torch.nn.Dropout(0.3)]
     return torch.nn.Sequential(*layers, *head, torch.nn.Linear(9 * channels[-1], classes))
 

@@ -37,7 +37,13 @@ def tuned_page(tuned: Tuned) -> Page:
         inputs=[
             ("Dataset", tuned.url),
             ("Fidelities", f"1 to {tuned.groups} (full)"),
-            *((name.replace("_", " "), str(value)) for name, value in tuned.settings.items()),
+            ("Model", str(tuned.settings.get("model", ""))),
+            (
+                "Settings",
+                ", ".join(
+                    f"{name} {value}" for name, value in tuned.settings.items() if name != "model"
+                ),
+            ),
         ],
         findings=_findings(tuned),
         tiles=[
@@ -176,7 +182,7 @@ def _fidelity_figure(tuned: Tuned) -> Figure:
     rows = tuned.epochs.select(["epoch", "fidelity", "reason"]).to_pylist()
     x = alt.X("epoch", type="quantitative").title("Epoch").axis(tickMinStep=1)
     y = alt.Y("fidelity", type="quantitative").title("Fidelity (groups read)")
-    y = y.scale(domain=[0, tuned.groups]).axis(values=list(range(1, tuned.groups + 1)))
+    y = y.scale(domain=[0, tuned.groups + 0.5]).axis(values=list(range(1, tuned.groups + 1)))
     base = alt.Chart(charts.data(rows)).encode(
         x=x,
         y=y,

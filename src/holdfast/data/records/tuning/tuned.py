@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.data.records.tuning.tuner import Tuner
 
 PolicyName = Literal["gradient", "msssim", "loss"]
+SMALLEST_SIDE = 16
+"""Pixels: the built-in model halves the sides four times."""
 
 
 @dataclass(frozen=True)
@@ -159,8 +161,15 @@ def tune(
     from holdfast.data.records.tuning.feeding import RecordsFeed
     from holdfast.data.records.tuning.models import named_model
 
+    if side < SMALLEST_SIDE:
+        raise InputError(
+            "the images would be too small to tell apart",
+            place="side",
+            found=f"{side} pixels",
+            expected=f"{SMALLEST_SIDE} pixels or more",
+        )
     settings = {
-        "model": model if isinstance(model, str) else getattr(model, "__name__", "small_cnn"),
+        "model": _name(model),
         "policy": policy if isinstance(policy, str) else type(policy).__name__,
         "epochs": epochs,
         "every": every,
@@ -206,6 +215,12 @@ def tune(
     tuned = run(policy, threshold, last_full)
     full = run(Fixed(tuned.feed.groups), None, 0).trial if against_full else None
     return _told(str(url), tuned, full, settings)
+
+
+def _name(model: str | MakeModel | None) -> str:
+    if model is None:
+        return "small_cnn"
+    return model if isinstance(model, str) else getattr(model, "__name__", type(model).__name__)
 
 
 class _Run(NamedTuple):
