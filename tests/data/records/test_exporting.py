@@ -259,7 +259,7 @@ def test_what_was_killed_goes_on(
     first = "a/0.jpg" if format == "folder" else "000000.tar"
     resumed = {"folder": 4, "webdataset": 8}[format] * at
     if harm == "cut journal":
-        journal = draft / ".export.jsonl"
+        journal = tmp_path / ".out.part.jsonl"
         journal.write_bytes(journal.read_bytes()[:-5])
         resumed = {"folder": 4, "webdataset": 8}[format] * (at - 1)
     elif harm == "a file gone":
@@ -273,7 +273,26 @@ def test_what_was_killed_goes_on(
     found = extract(dataset, tmp_path / "out", **options)
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
     assert (found.images, found.resumed) == (len(PLAIN + ODD), resumed)
-    assert not draft.exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
+
+
+def test_killed_at_the_very_end_it_is_finished_by_the_next_run(
+    tmp_path: Path, plain_ones: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, _ = plain_ones
+    extract(dataset, tmp_path / "whole")
+
+    def kill(folder: Path) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.data.records.export_drafts.sync_folder", kill)
+        with pytest.raises(Killed):
+            extract(dataset, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    found = extract(dataset, tmp_path / "out")
+    assert found.resumed == found.images
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
 def test_a_draft_of_another_export_is_begun_anew(tmp_path: Path, plain_ones: Made) -> None:
@@ -304,8 +323,7 @@ def test_nothing_is_overwritten(tmp_path: Path, plain_ones: Made) -> None:
 
 def test_two_exports_to_one_place_do_not_mix(tmp_path: Path, plain_ones: Made) -> None:
     dataset, _ = plain_ones
-    (tmp_path / ".out.part").mkdir()
-    with (tmp_path / ".out.part" / ".export.jsonl").open("a+b") as journal:
+    with (tmp_path / ".out.part.jsonl").open("a+b") as journal:
         fcntl.flock(journal, fcntl.LOCK_EX)
         with pytest.raises(StoreError, match="another process is writing it"):
             extract(dataset, tmp_path / "out")

@@ -1,7 +1,8 @@
 """A folder that appears whole or not at all, and goes on where it was interrupted.
 
-What is made stands in a hidden folder beside the target, ``.TARGET.part``, until it is renamed. There a
-journal says which steps are done; a step's files are in place before its line is.
+What is made stands in a hidden folder beside the target, ``.TARGET.part``, until it is renamed. Beside
+that, the journal ``.TARGET.part.jsonl`` says which steps are done; a step's files are in place before
+its line is. The journal goes last: killed at any time, a run leaves what the next one goes on with.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,8 +21,8 @@ from typing import Any, BinaryIO
 from holdfast.errors import InputError, StoreError
 from holdfast.whole_files import sync_folder
 
-JOURNAL = ".export.jsonl"
 _WHAT = "holdfast export"
+_SYNCS = 16
 
 
 class Draft:
@@ -30,8 +32,13 @@ class Draft:
         folder: where to put files.
     """
 
-    def __init__(self, folder: Path, journal: BinaryIO) -> None:
+    def __init__(
+        self, folder: Path, path: Path, journal: BinaryIO, pool: ThreadPoolExecutor
+    ) -> None:
         self.folder = folder
+        self._path = path
+        self._pool = pool
+        self._unsynced: list[Path] = []
         self._journal = journal
 
     def put(self, path: str, data: bytes) -> None:
@@ -44,19 +51,23 @@ class Draft:
         except FileNotFoundError:
             target.parent.mkdir(parents=True, exist_ok=True)
             draft.replace(target)
+        self._unsynced.append(target)
 
     def note(self, step: Mapping[str, Any]) -> None:
-        """Note that a step is done."""
+        """Note that a step is done: its files are on the disk."""
+        # Several at a time, so that the file system puts them down together: 8 times as fast.
+        list(self._pool.map(_sync, self._unsynced))
+        self._unsynced.clear()
         self._journal.write(_line(step))
         self._journal.flush()
 
     def steps(self) -> Iterator[dict[str, Any]]:
         """The steps that are done, of this run and earlier ones, in order."""
-        return islice(_read(self.folder / JOURNAL), 1, None)
+        return islice(_read(self._path), 1, None)
 
     def keep(self, steps: int) -> None:
         """Forget what was noted after the first steps: they will be done again."""
-        lines = islice(_read(self.folder / JOURNAL), steps + 1)
+        lines = islice(_read(self._path), steps + 1)
         self._journal.truncate(sum(len(_line(line)) for line in lines))
 
 
@@ -75,13 +86,15 @@ def drafting(target: Path, plan: Mapping[str, Any]) -> Iterator[Draft]:
     target = target.absolute()
     _check_target(target)
     folder = target.with_name(f".{target.name}.part")
+    path = target.with_name(f"{folder.name}.jsonl")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / JOURNAL).open("a+b") as journal:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a+b") as journal, ThreadPoolExecutor(_SYNCS) as pool:
             _lock(journal, target)
-            _begin(folder, journal, {"what": _WHAT, **plan})
-            yield Draft(folder, journal)
+            _begin(folder, path, journal, {"what": _WHAT, **plan})
+            yield Draft(folder, path, journal, pool)
             _finish(folder, target)
+            path.unlink()
     except OSError as error:
         raise StoreError(
             f"{target}: it cannot be written\n  found: {error.strerror or error}\n"
@@ -113,12 +126,13 @@ def _lock(journal: BinaryIO, target: Path) -> None:
         ) from None
 
 
-def _begin(folder: Path, journal: BinaryIO, plan: dict[str, Any]) -> None:
+def _begin(folder: Path, path: Path, journal: BinaryIO, plan: dict[str, Any]) -> None:
     """Leave a draft of the same plan as it is; remove any other."""
-    first = next(_read(folder / JOURNAL), None)
+    folder.mkdir(exist_ok=True)
+    first = next(_read(path), None)
     if first == plan:
         return
-    others = [entry for entry in folder.iterdir() if entry.name != JOURNAL]
+    others = list(folder.iterdir())
     if others and (first is None or first.get("what") != _WHAT):
         raise InputError(
             "a folder that is none of an export stands where its draft shall be",
@@ -134,6 +148,11 @@ def _begin(folder: Path, journal: BinaryIO, plan: dict[str, Any]) -> None:
     journal.truncate(0)
     journal.write(_line(plan))
     journal.flush()
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
 
 
 def _read(path: Path) -> Iterator[dict[str, Any]]:
@@ -154,10 +173,10 @@ def _line(step: Mapping[str, Any]) -> bytes:
 
 
 def _finish(folder: Path, target: Path) -> None:
-    """Put everything on the disk, then give the folder its name."""
-    os.sync()  # once for all files: one by one takes longer than writing them
-    (folder / JOURNAL).unlink()
+    """Put the names of all files on the disk, then give the folder its own."""
     for stray in folder.glob(".*.part"):
         stray.unlink()
+    for inner, _, _ in os.walk(folder, topdown=False):
+        sync_folder(Path(inner))
     folder.rename(target)
     sync_folder(target.parent)

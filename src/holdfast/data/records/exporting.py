@@ -338,6 +338,8 @@ class _Folder(_Export):
                 for row in step["rows"]:
                     says_more = says_more or len(row) > 1
                     file.write(json_line(row))
+            file.flush()
+            os.fsync(file.fileno())
         if says_more:
             draft.replace(self._draft.folder / METADATA)
         else:
