@@ -10,13 +10,13 @@ import io
 import os
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 import xxhash
 
+from holdfast.data.records.export_ahead import Ahead
 from holdfast.data.records.export_drafts import Draft, drafting
 from holdfast.data.records.export_names import FileNames, Keys
 from holdfast.data.records.export_values import LABEL, class_of, json_line, json_row
@@ -229,7 +229,7 @@ class _Export:
         todo = steps[len(done) :]
         total, read = sum(sizes), sum(sizes[n] for step in steps[: len(done)] for n in step)
         before = read
-        with _Ahead(self._read, [number for step in todo for number in step]) as prefixes:
+        with Ahead(self._read, [number for step in todo for number in step]) as prefixes:
             for numbers in todo:
                 step = _Step(numbers)
                 self._write(step, self._images(step, prefixes))
@@ -394,27 +394,3 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     info = tarfile.TarInfo(name)
     info.size = len(data)
     tar.addfile(info, io.BytesIO(data))
-
-
-class _Ahead:
-    """Reads the next records while one is written."""
-
-    def __init__(self, read: Callable[[int], Prefix | Damaged], numbers: Sequence[int]) -> None:
-        self._read = read
-        self._numbers = iter(numbers)
-        self._pending: list[Future[Prefix | Damaged]] = []
-
-    def __enter__(self) -> Iterator[Prefix | Damaged]:
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="export")
-        return self._results()
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def _results(self) -> Iterator[Prefix | Damaged]:
-        while True:
-            while len(self._pending) < 3 and (number := next(self._numbers, None)) is not None:
-                self._pending.append(self._pool.submit(self._read, number))
-            if not self._pending:
-                return
-            yield self._pending.pop(0).result()
