@@ -12,10 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.data.records.dataset import Dataset
-from holdfast.data.records.decoding import decode
-from holdfast.data.records.prefixes import assemble
+from holdfast.data.records.items import Recipe
 from holdfast.data.records.reading import Records, open_records
-from holdfast.data.records.stores import Buffer
+from holdfast.data.records.tuning.fixed import FixedBatches
 from holdfast.data.records.tuning.training import Batch
 from holdfast.errors import InputError, MissingExtraError
 
@@ -25,6 +24,7 @@ except ImportError as error:
     raise MissingExtraError("torch", "torch") from error
 
 Integers = npt.NDArray[np.int64]
+_Shown = tuple[Any, int]
 
 
 class RecordsFeed:
@@ -62,13 +62,18 @@ class RecordsFeed:
         self.groups = self.records.groups
         self._side, self._batch_size = side, batch_size
         self._labels, self.classes, ids = _labels(self.records, label)
-        self._first = np.concatenate([[0], np.cumsum(self.records.manifest.counts)])
-        self._test, train = split(len(self._labels), hold_out, seed)
+        test, train = split(len(self._labels), hold_out, seed)
         self.images = len(train)
-        self._numbers = {ids[number]: number for number in train.tolist()}
-        drawn = np.random.default_rng((seed, 1)).permutation(train)
-        self._fixed = drawn[: probe_batches * batch_size]
-        self._pieces: dict[int, list[Buffer]] = {}
+        self._numbers = {name: number for number, name in enumerate(ids)}
+        self._held_out = frozenset(ids[number] for number in test.tolist())
+        drawn = np.random.default_rng((seed, 1)).permutation(train)[: probe_batches * batch_size]
+        alone: dict[str, Any] = {
+            "batch_size": batch_size,
+            "recipe": Recipe((), at_least=side, transform=self._numbered),
+            "collate": self._batch,
+        }
+        self._fixed = FixedBatches(self.records, drawn, **alone)
+        self._test = FixedBatches(self.records, test, keep=False, **alone)
         self._dataset = Dataset(
             url,
             columns=[],
@@ -96,62 +101,44 @@ class RecordsFeed:
     @property
     def probe_bytes(self) -> int:
         """Bytes of the images on which gradients are compared; they are read once."""
-        return sum(len(piece) for image in self._fixed for piece in self._pieces.get(image, ()))
+        return self._fixed.nbytes
 
     def batches(self, epoch: int, fidelity: int) -> Iterator[Batch]:
         """The training batches of an epoch, shuffled, at a fidelity."""
         self._dataset.set_epoch(epoch)
         self._dataset.set_fidelity(fidelity)
-        batch: list[tuple[Any, int]] = []
+        batch: list[_Shown] = []
         for item in self._dataset:
             if item is not None:
                 batch.append(item)
             if len(batch) == self._batch_size:
-                yield self._batch(*zip(*batch, strict=True))
+                yield self._batch(batch)
                 batch = []
         if len(batch) > 1:  # BatchNorm has no statistics of one image
-            yield self._batch(*zip(*batch, strict=True))
-
-    def _shown(self, item: dict[str, Any]) -> tuple[Any, int] | None:
-        """The image and its number; None if it is held out."""
-        number = self._numbers.get(item["id"])
-        return None if number is None else (self._resized(item["image"]), number)
+            yield self._batch(batch)
 
     def fixed(self, fidelity: int) -> Iterator[Batch]:
         """The batches on which gradients are compared: always the same, not augmented."""
-        return self._alone(self._fixed, fidelity, keep=True)
+        return self._fixed(fidelity)
 
     def held_out(self) -> Iterator[Batch]:
         """The images that training never sees, at full fidelity."""
-        return self._alone(self._test, self.groups, keep=False)
+        return self._test(self.groups)
 
-    def _alone(self, numbers: Integers, fidelity: int, keep: bool) -> Iterator[Batch]:
-        for start in range(0, len(numbers), self._batch_size):
-            part = numbers[start : start + self._batch_size].tolist()
-            yield self._batch([self._image(number, fidelity, keep) for number in part], part)
+    def _shown(self, item: dict[str, Any]) -> _Shown | None:
+        """What training sees of an item: nothing if it is held out."""
+        return None if item["id"] in self._held_out else self._numbered(item)
 
-    def _batch(self, images: Sequence[Any], numbers: Sequence[int]) -> Batch:
-        return torch.stack(list(images)), torch.as_tensor(self._labels[np.asarray(numbers)])
-
-    def _image(self, number: int, fidelity: int, keep: bool) -> Any:
-        record = int(np.searchsorted(self._first, number, side="right")) - 1
-        place = number - int(self._first[record])
-        pieces = self._pieces.get(number)
-        if pieces is None:
-            pieces = self.records.pieces(record, place)
-            if keep:
-                self._pieces[number] = pieces
-        contents = self.records.contents(record)
-        data = assemble(contents, place, pieces[:fidelity])
-        turned = int(contents.orientations[place])
-        pixels = decode(data, at_least=self._side, orientation=turned)
-        return self._resized(torch.from_numpy(pixels).permute(2, 0, 1))
-
-    def _resized(self, pixels: Any) -> Any:
-        """[3, side, side] float32 in 0..1."""
-        image = pixels[None].to(torch.float32) / 255
+    def _numbered(self, item: dict[str, Any]) -> _Shown:
+        """The image, [3, side, side] float32 in 0..1, and its number."""
+        pixels = item["image"][None].to(torch.float32) / 255
         size = (self._side, self._side)
-        return torch.nn.functional.interpolate(image, size, mode="bilinear", antialias=True)[0]
+        resized = torch.nn.functional.interpolate(pixels, size, mode="bilinear", antialias=True)
+        return resized[0], self._numbers[item["id"]]
+
+    def _batch(self, shown: Sequence[_Shown]) -> Batch:
+        images, numbers = zip(*shown, strict=True)
+        return torch.stack(images), torch.as_tensor(self._labels[np.asarray(numbers)])
 
 
 def split(images: int, hold_out: float, seed: int) -> tuple[Integers, Integers]:

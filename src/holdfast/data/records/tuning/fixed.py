@@ -1,0 +1,128 @@
+"""Fixed batches of a dataset at any fidelity, each image read once: what probes take gradients of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from holdfast.data.records.items import Recipe, check_columns
+from holdfast.data.records.prefixes import assemble
+from holdfast.data.records.reading import Records, open_records
+from holdfast.data.records.stores import Buffer
+from holdfast.errors import InputError, MissingExtraError
+
+try:
+    from torch.utils.data import default_collate
+except ImportError as error:
+    raise MissingExtraError("torch", "torch") from error
+
+
+class FixedBatches:
+    """The same images of a dataset, in batches, at the fidelity asked for.
+
+        fixed = FixedBatches.drawn("s3://bucket/photos", batch_size=64, transform=without_augmentation)
+        probe = Probe(model, loss, fixed)
+
+    Each image is read alone, in full, when it is first asked for, and kept as it was stored: a lower
+    fidelity of it is the first of its pieces.
+
+    Args:
+        records: the dataset.
+        images: [n] numbers of images in the dataset, in the order of the batches.
+        batch_size: images a batch; the last batch has the rest.
+        recipe: how an item is made of an image.
+        collate: list of items -> batch.
+        keep: hold the bytes in memory; without it, they are read each time.
+    """
+
+    def __init__(
+        self,
+        records: Records,
+        images: Sequence[int] | npt.NDArray[np.int64],
+        *,
+        batch_size: int,
+        recipe: Recipe,
+        collate: Callable[[list[Any]], Any] = default_collate,
+        keep: bool = True,
+    ) -> None:
+        self._records, self._batch_size = records, batch_size
+        self._images = [int(image) for image in images]
+        self._recipe, self._collate, self._keep = recipe, collate, keep
+        self._first = np.concatenate([[0], np.cumsum(records.manifest.counts)])
+        self._pieces: dict[int, list[Buffer]] = {}
+
+    @classmethod
+    def drawn(
+        cls,
+        url: str | os.PathLike[str] | Records,
+        *,
+        batch_size: int,
+        batches: int = 10,
+        seed: int = 0,
+        columns: Sequence[str] | None = None,
+        at_least: int | None = None,
+        transform: Callable[[dict[str, Any]], Any] | None = None,
+        collate: Callable[[list[Any]], Any] = default_collate,
+        **options: Any,
+    ) -> FixedBatches:
+        """Batches of images drawn from the whole dataset, without repeats.
+
+        Args:
+            url: the dataset's folder, or opened `Records`.
+            batch_size: images a batch.
+            batches: how many; ten are usual.
+            seed: of the draw. Under `torch.distributed`, give each rank another.
+            columns: which of the dataset's columns items have; None for all.
+            at_least: as of `Dataset`.
+            transform: item -> what is collated; without augmentation.
+            collate: list of these -> batch, such as (images, labels).
+            options: for the store.
+
+        Raises:
+            InputError: if there is no dataset, or a column that it does not have is asked for.
+        """
+        if batch_size < 1 or batches < 1:
+            raise InputError(
+                "batches without images",
+                found=f"{batches} batches of {batch_size}",
+                expected="1 or more of both",
+            )
+        records = url if isinstance(url, Records) else open_records(url, **options)
+        names = check_columns(columns, records.manifest.schema.names)
+        total = records.manifest.images
+        drawn = np.random.default_rng(seed).permutation(total)[: batches * batch_size]
+        recipe = Recipe(names, at_least=at_least, transform=transform)
+        return cls(records, drawn, batch_size=batch_size, recipe=recipe, collate=collate)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of images that were read and are kept."""
+        return sum(len(piece) for pieces in self._pieces.values() for piece in pieces)
+
+    def __call__(self, fidelity: int) -> Iterator[Any]:
+        """The batches at a fidelity, 1 to G.
+
+        Raises:
+            Damaged: if an image is damaged.
+        """
+        for start in range(0, len(self._images), self._batch_size):
+            part = self._images[start : start + self._batch_size]
+            yield self._collate([self._item(image, fidelity) for image in part])
+
+    def _item(self, image: int, fidelity: int) -> Any:
+        record = int(np.searchsorted(self._first, image, side="right")) - 1
+        place = image - int(self._first[record])
+        pieces = self._pieces.get(image)
+        if pieces is None:
+            pieces = self._records.pieces(record, place)
+            if self._keep:
+                self._pieces[image] = pieces
+        contents = self._records.contents(record)
+        row = {"id": contents.ids[place]}
+        row |= {name: contents.table[name][place].as_py() for name in self._recipe.columns}
+        data = assemble(contents, place, pieces[:fidelity])
+        return self._recipe.make(row, data, int(contents.orientations[place]))
