@@ -359,9 +359,9 @@ def test_a_block_that_shrinks_too_well_is_stored_as_it_is() -> None:
     text = "the same for all " * 10_000
     schema = pa.schema([("text", pa.string())])
     few = encode([image(str(k), [b"1"], text=text) for k in range(3)], 1, schema)
-    many = encode([image(str(k), [b"1"], text=text) for k in range(30)], 1, schema)
+    many = encode([image(str(k), [b"1"], text=text) for k in range(8)], 1, schema)
     assert len(few) < 2**16 < 2**20 < len(many)
-    for file, images in ((few, 3), (many, 30)):
+    for file, images in ((few, 3), (many, 8)):
         assert read(file)[1].table["text"].to_pylist() == [text] * images
         assert len(second_reader.read_record(file).rows) == images
 

@@ -17,7 +17,6 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from holdfast.errors import InputError, LimitError
 
@@ -337,7 +336,7 @@ def _check_values(batch: pa.RecordBatch, images: int) -> None:
     orientations = batch["pcr.orientation"].to_numpy()
     if ((orientations < 1) | (orientations > 8)).any():
         raise LayoutError("an orientation is none of 1..8", 0)
-    if pc.count_distinct(batch["id"]).as_py() != len(batch):
+    if len(set(batch["id"].to_pylist())) != images:
         raise LayoutError("two images have one id", 0)
 
 

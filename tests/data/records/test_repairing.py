@@ -1,0 +1,323 @@
+"""What is repaired is, byte for byte, what was written; what cannot be is left alone and named."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import made
+import pytest
+from range_server import RangeServer
+
+from holdfast.data.records import transcoding
+from holdfast.data.records.generations import only_writer
+from holdfast.data.records.layout import decode_contents, decode_footer
+from holdfast.data.records.manifest import NAME
+from holdfast.data.records.repairing import Repaired, repair
+from holdfast.data.records.verifying import verify
+from holdfast.data.records.writing import write
+from holdfast.errors import InputError, StoreError
+
+Files = dict[str, bytes]
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `source` and `dataset`: eight images, one of them a PNG, in three records."""
+    root = tmp_path_factory.mktemp("original")
+    for number in range(7):
+        path = root / "source" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(made.picture(number))
+    made.Pillow.new("RGB", (5, 4)).save(root / "source" / "a" / "x.png")
+    write(root / "source", root / "dataset", record_size=3, quality_images=2)
+    return root
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    shutil.copytree(original / "dataset", tmp_path / "d")
+    return tmp_path / "d"
+
+
+def files(folder: Path) -> Files:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def records(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.pcr"))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+
+
+def swap(folder: Path) -> None:
+    one, other = records(folder)[:2]
+    first, second = one.read_bytes(), other.read_bytes()
+    one.write_bytes(second)
+    other.write_bytes(first)
+
+
+def in_footer(folder: Path) -> None:
+    flip(records(folder)[0], -50)
+
+
+def in_manifest(folder: Path) -> None:
+    flip(folder / NAME, 70)
+
+
+def no_manifest(folder: Path) -> None:
+    (folder / NAME).unlink()
+
+
+FROM_ELSEWHERE: dict[str, Callable[[Path], object]] = {
+    "a piece": lambda folder: flip(records(folder)[0], -300),
+    "two pieces": lambda folder: [flip(records(folder)[1], at) for at in (-300, -900)],
+    "metadata": lambda folder: flip(records(folder)[0], 500),
+    "the header": lambda folder: flip(records(folder)[0], 12),
+    "metadata and a piece": lambda folder: [flip(records(folder)[0], at) for at in (500, -300)],
+    "footer and a piece": lambda folder: [flip(records(folder)[2], at) for at in (-9, -300)],
+    "the end is cut": lambda folder: records(folder)[0].write_bytes(
+        records(folder)[0].read_bytes()[:-1000]
+    ),
+    "half is cut": lambda folder: records(folder)[1].write_bytes(
+        records(folder)[1].read_bytes()[:900]
+    ),
+    "nothing left": lambda folder: records(folder)[0].write_bytes(b""),
+    "bytes too many": lambda folder: records(folder)[0].write_bytes(
+        b"x" + records(folder)[0].read_bytes()
+    ),
+    "a record gone": lambda folder: records(folder)[1].unlink(),
+    "all records gone": lambda folder: shutil.rmtree(records(folder)[0].parent),
+    "two in each other's place": swap,
+    "no manifest, a piece": lambda folder: [no_manifest(folder), flip(records(folder)[0], -300)],
+}
+FROM_ITSELF: dict[str, Callable[[Path], object]] = {
+    "footer": in_footer,
+    "all footers": lambda folder: [flip(path, -9) for path in records(folder)],
+    "manifest": in_manifest,
+    "no manifest": no_manifest,
+    "bytes after the footer": lambda folder: records(folder)[0].write_bytes(
+        records(folder)[0].read_bytes() + b"x"
+    ),
+    "nothing": lambda folder: None,
+}
+
+
+def check(folder: Path, original: Path, done: Repaired) -> None:
+    assert done.ok, done.remaining
+    assert files(folder) == files(original / "dataset")
+    assert verify(folder, against=original / "source").ok
+    assert done.to_dict()["ok"]
+
+
+@pytest.mark.parametrize("damage", [*FROM_ELSEWHERE, *FROM_ITSELF])
+@pytest.mark.parametrize("helper", ["source", "replica"])
+def test_repaired_with_help(folder: Path, original: Path, damage: str, helper: str) -> None:
+    (FROM_ELSEWHERE | FROM_ITSELF)[damage](folder)
+    changed = [
+        name
+        for name, data in files(original / "dataset").items()
+        if files(folder).get(name) != data
+    ]
+    if helper == "source":
+        done = repair(folder, source=original / "source")
+    else:
+        done = repair(folder, replica=str(original / "dataset"))
+    check(folder, original, done)
+    assert sorted(one.file for one in done.repaired) == sorted(changed)
+
+
+@pytest.mark.parametrize("damage", FROM_ITSELF)
+def test_repaired_from_what_is_said_twice(folder: Path, original: Path, damage: str) -> None:
+    FROM_ITSELF[damage](folder)
+    check(folder, original, repair(folder))
+
+
+@pytest.mark.parametrize("damage", FROM_ELSEWHERE)
+def test_what_cannot_be_repaired_is_left_alone(folder: Path, damage: str) -> None:
+    FROM_ELSEWHERE[damage](folder)
+    before, wrong = files(folder), verify(folder)
+    done = repair(folder)
+    after = files(folder)
+    assert not done.ok
+    rebuilt = {one.file for one in done.repaired}
+    assert rebuilt <= {NAME}
+    assert {name: data for name, data in after.items() if name not in rebuilt} == before
+    records_at_fault = {error.record for error in wrong.errors} - {None}
+    assert {finding.record for finding in done.remaining} == records_at_fault
+
+
+# --- What is fetched, what is trusted ------------------------------------------------------------
+
+
+def test_only_the_damaged_piece_is_fetched(folder: Path, original: Path) -> None:
+    path = records(folder)[0]
+    data = path.read_bytes()
+    index = decode_footer(data, len(data))
+    contents = decode_contents(data, index)
+    flip(path, index.ends[1])
+    with RangeServer(original / "dataset") as server:
+        done = repair(folder, replica=server.url)
+        requests = sum(count for name, count in server.requests_of.items() if name.endswith(".pcr"))
+    check(folder, original, done)
+    assert done.fetched == contents.lengths[0, 1]
+    assert requests == 1
+
+
+def test_a_damaged_replica_helps_as_far_as_it_is_whole(
+    folder: Path, original: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(original / "dataset", tmp_path / "copy")
+    flip(records(folder)[0], -300)
+    flip(records(folder)[1], -300)
+    flip(records(tmp_path / "copy")[0], -301)  # the same piece
+    flip(records(tmp_path / "copy")[1], -900)  # another one
+    done = repair(folder, replica=str(tmp_path / "copy"))
+    assert [one.file for one in done.repaired] == [
+        records(folder)[1].relative_to(folder).as_posix()
+    ]
+    assert {one.record for one in done.remaining} == {
+        records(folder)[0].relative_to(folder).as_posix()
+    }
+    check(folder, original, repair(folder, source=original / "source"))
+
+
+def test_two_that_each_have_a_half(folder: Path, original: Path, tmp_path: Path) -> None:
+    """A piece from the replica, another from the source."""
+    shutil.copytree(original / "dataset", tmp_path / "copy")
+    shutil.copytree(original / "source", tmp_path / "source")
+    data = records(folder)[0].read_bytes()
+    index = decode_footer(data, len(data))
+    contents = decode_contents(data, index)
+    for row in (0, 1):
+        flip(records(folder)[0], index.ends[4] + int(contents.starts[row, 4]))
+    flip(records(tmp_path / "copy")[0], index.ends[4])
+    (tmp_path / "source" / contents.ids[1]).unlink()
+    done = repair(folder, source=tmp_path / "source", replica=str(tmp_path / "copy"))
+    check(folder, original, done)
+    assert done.repaired[0].by == "replica and source"
+
+
+def test_a_replica_of_another_generation_is_not_taken(
+    folder: Path, original: Path, tmp_path: Path
+) -> None:
+    write(original / "source", tmp_path / "other", record_size=2, quality_images=0)
+    no_manifest(folder)
+    flip(records(folder)[0], -300)
+    before = files(folder)
+    done = repair(folder, replica=str(tmp_path / "other"))
+    assert [one.by for one in done.repaired] == ["records"]  # the manifest, from the records
+    assert {finding.image for finding in done.remaining} != {None}
+    assert {name: files(folder)[name] for name in before} == before
+
+
+def test_a_source_that_has_changed_is_not_taken(
+    folder: Path, original: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(original / "source", tmp_path / "changed")
+    for path in (tmp_path / "changed").rglob("*.jpg"):
+        path.write_bytes(made.picture(99))
+    for damage in (lambda: flip(records(folder)[0], -300), lambda: records(folder)[1].unlink()):
+        damage()
+        before = files(folder)
+        done = repair(folder, source=tmp_path / "changed")
+        assert not done.ok
+        assert not done.repaired
+        assert files(folder) == before
+
+
+def test_another_transcoder_is_not_taken(
+    folder: Path, original: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = transcoding.image
+
+    def other(*arguments: object) -> object:
+        image = real(*arguments)  # type: ignore[arg-type]
+        return image._replace(pieces=[bytes(len(piece)) for piece in image.pieces])
+
+    monkeypatch.setattr(transcoding, "image", other)
+    records(folder)[1].unlink()
+    flip(records(folder)[0], -300)
+    before = files(folder)
+    assert not repair(folder, source=original / "source").ok
+    assert files(folder) == before
+
+
+# --- A manifest that cannot be known -------------------------------------------------------------
+
+
+def two_generations(folder: Path) -> None:
+    shutil.copytree(records(folder)[0].parent, folder / ("records-" + "0" * 16))
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lambda folder: records(folder)[1].unlink(), "record 000001"),
+        (in_footer, "is damaged"),
+        (lambda folder: flip(records(folder)[0], 500), "is damaged"),
+        (two_generations, "more than one generation"),
+        (
+            lambda folder: records(folder)[0].rename(folder / "x.pcr"),
+            "no records that a writer named",
+        ),
+    ],
+)
+def test_manifests_that_cannot_be_rebuilt(
+    folder: Path, damage: Callable[[Path], None], reason: str
+) -> None:
+    damage(folder)
+    no_manifest(folder)
+    before = files(folder)
+    done = repair(folder)
+    assert done.remaining[0].record is None
+    assert reason in done.remaining[0].reason
+    assert not done.repaired
+    assert files(folder) == before
+
+
+def test_a_rebuilt_manifest_says_what_it_cannot_know(folder: Path) -> None:
+    no_manifest(folder)
+    (remark,) = repair(folder).remarks
+    assert "the last one is not known" in remark
+
+
+def test_records_of_another_writer(tmp_path: Path) -> None:
+    """Without the writer's settings in its records, a manifest is rebuilt without notes."""
+    made.dataset(tmp_path / "d", images=4, record_size=2)
+    before = verify(tmp_path / "d")
+    good = files(tmp_path / "d")
+    no_manifest(tmp_path / "d")
+    assert repair(tmp_path / "d").ok
+    assert verify(tmp_path / "d") == before
+    assert files(tmp_path / "d") == good
+
+
+# --- Who may -------------------------------------------------------------------------------------
+
+
+def test_a_dataset_that_is_being_written_is_not_repaired(folder: Path) -> None:
+    in_footer(folder)
+    with only_writer(folder), pytest.raises(StoreError, match="another process"):
+        repair(folder)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/d", "/no/such/folder"])
+def test_only_folders_of_this_machine_are_repaired(url: str) -> None:
+    with pytest.raises(InputError, match="where it lies"):
+        repair(url)
+
+
+def test_an_empty_folder_is_no_dataset(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no dataset"):
+        repair(tmp_path)
+    assert list(tmp_path.iterdir()) == []
