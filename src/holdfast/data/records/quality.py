@@ -146,17 +146,18 @@ def quality(
         StoreError: if the store does not give it.
     """
     from holdfast.data.records.reading import open_records
+    from holdfast.data.records.stores import redacted
 
     _check_arguments(images, threshold, strips)
     with open_records(url, store=store) as records:
         if not records.manifest.images:
-            raise InputError("the dataset has no images to measure", path=os.fspath(url))
+            raise InputError("the dataset has no images to measure", path=redacted(os.fspath(url)))
         drawn = _draw(records, images, seed)
         results = list(_examine_all(records, drawn, threads))
         measured = [one for one in results if isinstance(one, _Measured)]
         groups = tuple(_groups(records, measured))
         return Quality(
-            url=os.fspath(url),
+            url=redacted(os.fspath(url)),
             images=records.manifest.images,
             sampled=len(drawn),
             measured=len(measured),
