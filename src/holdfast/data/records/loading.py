@@ -107,6 +107,14 @@ class Loader(DataLoader):  # type: ignore[misc]
                 batch = next(batches)
             except StopIteration:
                 break
+            except Exception as error:
+                if not self.num_workers:
+                    raise
+                # Its text has the worker's traceback. That of this process would keep the workers until
+                # the garbage is collected, and then hold it up for seconds.
+                self._iterator = batches = None
+                error.__traceback__ = None
+                raise error  # noqa: TRY201
             now = perf_counter()
             self.dataset.count(Traffic(waited_s=now - asked, consuming_s=now - began - consuming))
             consuming = now - began

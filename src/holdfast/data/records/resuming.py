@@ -138,7 +138,7 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if (
         not same
         or sorted(by_rank) != list(range(deal.ranks))
-        or any(own[-1].deal != deal for own in full)
+        or any(own[-1].deal != deal for own in full if count)
         or any(own != full[0][:-1] for own in rest if count)
     ):
         raise InputError(

@@ -231,11 +231,14 @@ class Stream:
                 self._arrived.notify_all()
 
     def _next_read(self) -> Read | None:
-        if not self._pending and not self._plan_next():
-            return None
+        begun = sum(self._ahead.values())
+        if not self._pending:
+            if begun and begun >= self._pace.prefetch:
+                return None  # planned as late as can be, for the fidelity may change
+            if not self._plan_next():
+                return None
         read = self._pending[0]
         if read.stretch > self._stretch:
-            begun = sum(self._ahead.values())
             if begun and begun + read.size > self._pace.prefetch:
                 return None
             self._ahead[read.stretch] = self._ahead.get(read.stretch, 0) + read.size
