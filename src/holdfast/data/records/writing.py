@@ -11,16 +11,16 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
-import xxhash
 
-from holdfast.data.records import layout, scripts, transcoding, turbojpeg
+from holdfast.data.records import layout, scripts, turbojpeg
+from holdfast.data.records.batches import Done, chunks, means, reused, transcode
 from holdfast.data.records.decoding import DECODER
 from holdfast.data.records.describing import Group, groups_of
 from holdfast.data.records.generations import (
@@ -38,18 +38,14 @@ from holdfast.data.records.generations import (
 from holdfast.data.records.layout import Image, Index
 from holdfast.data.records.manifest import Manifest
 from holdfast.data.records.planning import Plan, Rejected, SourceChanged
-from holdfast.data.records.quality import measure
 from holdfast.data.records.settings import MetadataPolicy, OrientationPolicy, Settings
-from holdfast.data.records.sources import Example, Source, open_source
-from holdfast.errors import InputError, LimitError
+from holdfast.data.records.sources import Source, open_source
+from holdfast.errors import InputError
 
 MOST_RECORDS = 3
 """Records in memory at once: one that is put in place, others that are transcoded meanwhile."""
 MOST_BYTES = 256 << 20
 """Bytes of source images in memory at once, if they are of more than one record."""
-CHUNK_IMAGES, CHUNK_BYTES = 16, 1 << 20
-"""What one task of a thread is: small images in batches, for a task costs some time of its own."""
-_DIGITS = 6  # of MS-SSIM: the last bits of a sum must not change a file
 
 
 @dataclass(frozen=True)
@@ -199,21 +195,13 @@ class _Records:
                 self.reasons[image.reason.partition(":")[0]] += 1
 
 
-class _Done(NamedTuple):
-    """What has come of an image."""
-
-    image: Image | Rejected
-    msssim: Sequence[float] | None = None
-    """[G] if it was measured."""
-
-
 @dataclass(frozen=True)
 class _Batch:
     """The images of one record on their way."""
 
     number: int
     source_bytes: int
-    tasks: Sequence[Future[list[_Done]]]
+    tasks: Sequence[Future[list[Done]]]
     """What comes of the images, in order."""
     stored: Stored | None = None
     """The record in place, if its images are those of the source now; then `kept` stands for tasks."""
@@ -289,11 +277,11 @@ def _begin(
             remedy="leave it as it is while it is written, and run the same command again",
         ) from None
     stored = generation.stored(number)
-    if stored is not None and (kept := _reused(stored, found, work.plan)) is not None:
+    if stored is not None and (kept := reused(stored, found, work.plan)) is not None:
         return _Batch(number, size, [], stored, kept)
     tasks = [
-        pool.submit(_transcode, chunk, work.plan.settings)
-        for chunk in _chunks(found, [image in work.measured for image in numbers])
+        pool.submit(transcode, chunk, work.plan.settings)
+        for chunk in chunks(found, [image in work.measured for image in numbers])
     ]
     return _Batch(number, size, tasks)
 
@@ -306,7 +294,7 @@ def _finish(batch: _Batch, generation: Generation, work: _Work, done: _Records) 
     else:
         made = [one for task in batch.tasks for one in task.result()]
         results = [one.image for one in made]
-        msssim, measured = _means([one.msssim for one in made if one.msssim is not None])
+        msssim, measured = means([one.msssim for one in made if one.msssim is not None])
     images = [one for one in results if isinstance(one, Image)]
     done.rejected += [one for one in results if isinstance(one, Rejected)]
     _check_rejected(done.rejected, work)
@@ -358,82 +346,6 @@ def _manifest(plan: Plan, records: _Records) -> Manifest:
             "stripped_bytes": records.stripped_bytes,
         },
     )
-
-
-# --- One image -----------------------------------------------------------------------------------
-
-
-def _chunks(
-    found: Sequence[Example | Rejected], measured: Sequence[bool]
-) -> Iterator[list[tuple[Example | Rejected, bool]]]:
-    """The images of a record, as many together as make a task."""
-    chunk: list[tuple[Example | Rejected, bool]] = []
-    size = 0
-    for one, is_measured in zip(found, measured, strict=True):
-        chunk.append((one, is_measured))
-        size += len(one.data) if isinstance(one, Example) else 0
-        if len(chunk) == CHUNK_IMAGES or size >= CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _transcode(chunk: list[tuple[Example | Rejected, bool]], settings: Settings) -> list[_Done]:
-    """What a thread does: transcode images, and measure those of the sample."""
-    done = []
-    for one, is_measured in chunk:
-        image = one if isinstance(one, Rejected) else _image(one, settings)
-        msssim = None
-        if is_measured and isinstance(image, Image) and image.reason is None:
-            means = measure([[bytes(piece) for piece in image.pieces]])
-            msssim = means.msssim if means.images else None
-        done.append(_Done(image, msssim))
-    return done
-
-
-def _image(example: Example, settings: Settings) -> Image | Rejected:
-    try:
-        return transcoding.image(example, settings)
-    except LimitError as error:
-        return Rejected(example.id, f"{error.problem}: {error.needed}")
-
-
-def _reused(
-    stored: Stored, found: Sequence[Example | Rejected], plan: Plan
-) -> list[Image | Rejected] | None:
-    """The images of a record that is in place, if they are the source's; None if one is not.
-
-    What could not be transcoded is tried again: what was missing may be installed by now.
-    """
-    if stored.contents.settings != plan.texts:
-        return None
-    kept: list[Image | Rejected] = []
-    row = 0
-    for one in found:
-        if isinstance(one, Rejected):
-            kept.append(one)
-            continue
-        is_there = row < stored.index.images and stored.contents.ids[row] == one.id
-        if is_there and not stored.contents.opaque[row]:
-            image = stored.image(row, one)
-            if image.source_sum != xxhash.xxh3_64_intdigest(one.data):
-                return None
-            kept.append(image)
-        else:
-            again = _image(one, plan.settings)
-            is_still = isinstance(again, Image) and again.reason is not None
-            if is_there != is_still:
-                return None
-            kept.append(again)
-        row += is_there
-    return kept if row == stored.index.images else None
-
-
-def _means(scores: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], int]:
-    """([G] the mean of each group, how many were measured)."""
-    means = (math.fsum(group) / len(scores) for group in zip(*scores, strict=True))
-    return tuple(round(mean, _DIGITS) for mean in means), len(scores)
 
 
 # --- Checks --------------------------------------------------------------------------------------
