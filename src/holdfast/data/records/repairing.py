@@ -76,7 +76,7 @@ def repair(
     url: str | Path,
     *,
     source: str | Path | Source | None = None,
-    replica: str | None = None,
+    replica: str | Path | None = None,
     on_progress: Progress | None = None,
     **options: Any,
 ) -> Repaired:
