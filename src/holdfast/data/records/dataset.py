@@ -12,7 +12,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import xxhash
 
 from holdfast.data.records import place, resuming
 from holdfast.data.records.caching import Cache
@@ -30,13 +29,12 @@ from holdfast.data.records.ordering import (
     Deal,
     Int64s,
     Leg,
-    Order,
     Uneven,
-    epoch_order,
     length,
     remaining,
     within,
 )
+from holdfast.data.records.planning import Planner
 from holdfast.data.records.prefixes import Damaged, Fault
 from holdfast.data.records.reading import Records, open_records
 from holdfast.data.records.resuming import Cursor
@@ -128,10 +126,8 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         manifest = self.records.manifest
         self.images = manifest.images
         """Images of the whole dataset, over all ranks."""
-        self.seed = seed
-        self._first: Int64s = np.concatenate([[0], np.cumsum(manifest.counts)]).astype(np.int64)
         self._ends = manifest.ends.reshape(-1, self.groups + 1)
-        self._shuffle, self._window = shuffle, window
+        self._planner = Planner(manifest, seed, window, shuffle)
         self._recipe = Recipe(
             check_columns(columns, manifest.schema.names), decode, at_least, transform
         )
@@ -147,9 +143,13 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         self._since = Since()
         self._batched = False
         self._used_in, self._meter = os.getpid(), Meter(self.records.store)
-        self._order(0)
 
     # --- what it is --------------------------------------------------------------------------------
+
+    @property
+    def seed(self) -> int:
+        """Of the order and of a mixture."""
+        return self._planner.seed
 
     @property
     def groups(self) -> int:
@@ -225,17 +225,10 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         Raises:
             InputError: if the state is of another dataset, window or order.
         """
-        self.seed, epoch, legs = resuming.decode(state, self._order_of_state())
+        seed, epoch, legs = resuming.decode(state, self._planner.identity())
+        self._planner.seed = seed
         self.begin_at(epoch, legs)
         return epoch, legs
-
-    def _order_of_state(self) -> dict[str, Any]:
-        return {
-            "images": self.images,
-            "records": xxhash.xxh3_64_hexdigest(self._first.astype("<i8").tobytes()),
-            "shuffle": self._shuffle,
-            "window": self._window,
-        }
 
     # --- what happened -----------------------------------------------------------------------------
 
@@ -274,7 +267,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     def encode_state(self, cursor: Cursor) -> dict[str, Any]:
         """The state of one who counts for himself."""
         now = cursor.now(self.epoch)
-        return resuming.encode(self._order_of_state(), self.seed, self.place[0], now)
+        return resuming.encode(self._planner.identity(), self.seed, self.place[0], now)
 
     def begin_at(self, epoch: int, legs: Sequence[Leg]) -> None:
         """Begin the next iteration after some legs of an epoch."""
@@ -313,7 +306,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     def _chunks(self, places: Int64s, epoch: int) -> Generator[list[Any]]:
         """The items at some places of the order, counted."""
         records = self.records_here()
-        order = self._order(epoch)
+        order = self._planner.order(epoch)
         kitchen = self.kitchen()
         stream = Stream(
             (self.plan(stretch.images, epoch) for stretch in order.stretches(places)),
@@ -345,34 +338,9 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         """What makes items, and passes over what the quarantine lists now."""
         return Kitchen(self._recipe, self._on_fault, self._log, self._log.quarantined())
 
-    def _order(self, epoch: int) -> Order:
-        return epoch_order(
-            np.diff(self._first),
-            seed=self.seed,
-            epoch=epoch,
-            window=self._window,
-            shuffle=self._shuffle,
-        )
-
     def plan(self, images: Int64s, epoch: int) -> Plan:
-        """Where some images lie, and at which fidelity they are to be served.
-
-        Args:
-            images: [n] numbers in the dataset.
-            epoch: that a mixture is drawn for.
-        """
-        records = np.searchsorted(self._first, images, side="right") - 1
-        return Plan(
-            records, images - self._first[records], self._fidelities(images, records, epoch)
-        )
-
-    def _fidelities(self, images: Int64s, records: Int64s, epoch: int) -> Int64s:
-        fidelity = self.fidelity
-        if not isinstance(fidelity, Mixture):
-            return np.full(len(images), fidelity)
-        numbers = records if fidelity.by == "record" else images
-        drawn = fidelity.draw(numbers, seed=self.seed, epoch=epoch, groups=self.groups)
-        return drawn.astype(np.int64)
+        """Where some images lie, and at which fidelity they are to be served now."""
+        return self._planner.plan(images, epoch, self.fidelity)
 
     def _pace(self) -> Pace:
         threads = self._threads
@@ -394,7 +362,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
             IndexError: if there is no such image.
             Damaged: if it is damaged.
         """
-        plan = self.plan(self.numbers([operator.index(image)]), self.epoch)
+        plan = self.at([operator.index(image)])
         record, index, fidelity = (int(column[0]) for column in plan)
         try:
             return self._single(record, index, fidelity)
@@ -407,6 +375,10 @@ class Dataset(IterableDataset):  # type: ignore[misc]
             raise
         finally:
             self.count(Traffic())
+
+    def at(self, images: Sequence[int]) -> Plan:
+        """Where some images lie, by numbers that may be counted from the end."""
+        return self.plan(self._planner.numbers(images), self.epoch)
 
     def _single(self, record: int, image: int, fidelity: int) -> Any:
         records = self.records_here()
@@ -426,14 +398,6 @@ class Dataset(IterableDataset):  # type: ignore[misc]
             held_bytes: of records, in each process.
         """
         return Indexed(self, held_bytes)
-
-    def numbers(self, images: Sequence[int]) -> Int64s:
-        """Numbers from 0 of images that may be counted from the end."""
-        numbers = np.asarray(images, np.int64).reshape(-1)
-        for wrong in numbers[(numbers < -self.images) | (numbers >= self.images)].tolist():
-            raise IndexError(f"image {wrong} of {self.images}")
-        numbers[numbers < 0] += self.images
-        return numbers
 
     def records_here(self) -> Records:
         """The records, with no lock that another process's thread may have held when this was forked."""

@@ -52,7 +52,7 @@ class Indexed(MapDataset):  # type: ignore[misc]
         """The items of some images, without those that are left out."""
         data = self._dataset
         kitchen, found = data.kitchen(), []
-        plan = data.plan(data.numbers(images), data.epoch)
+        plan = data.at(images)
         for record, index, fidelity in zip(*(column.tolist() for column in plan), strict=True):
             read = Read(record, fidelity, 0, 0, 0)
             try:
