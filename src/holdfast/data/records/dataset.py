@@ -15,6 +15,7 @@ import numpy as np
 
 from holdfast.data.records import place, resuming
 from holdfast.data.records.caching import Cache
+from holdfast.data.records.epochs import Epochs
 from holdfast.data.records.faults import FaultLog, OnFault
 from holdfast.data.records.indexed import HELD, Indexed
 from holdfast.data.records.items import (
@@ -34,7 +35,6 @@ from holdfast.data.records.ordering import (
     remaining,
     within,
 )
-from holdfast.data.records.planning import Planner
 from holdfast.data.records.prefixes import Damaged, Fault
 from holdfast.data.records.reading import Records, open_records
 from holdfast.data.records.resuming import Cursor
@@ -127,7 +127,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         self.images = manifest.images
         """Images of the whole dataset, over all ranks."""
         self._ends = manifest.ends.reshape(-1, self.groups + 1)
-        self._planner = Planner(manifest, seed, window, shuffle)
+        self._epochs = Epochs(manifest, seed, window, shuffle)
         self._recipe = Recipe(
             check_columns(columns, manifest.schema.names), decode, at_least, transform
         )
@@ -149,7 +149,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     @property
     def seed(self) -> int:
         """Of the order and of a mixture."""
-        return self._planner.seed
+        return self._epochs.seed
 
     @property
     def groups(self) -> int:
@@ -225,8 +225,8 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         Raises:
             InputError: if the state is of another dataset, window or order.
         """
-        seed, epoch, legs = resuming.decode(state, self._planner.identity())
-        self._planner.seed = seed
+        seed, epoch, legs = resuming.decode(state, self._epochs.identity())
+        self._epochs.seed = seed
         self.begin_at(epoch, legs)
         return epoch, legs
 
@@ -267,7 +267,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     def encode_state(self, cursor: Cursor) -> dict[str, Any]:
         """The state of one who counts for himself."""
         now = cursor.now(self.epoch)
-        return resuming.encode(self._planner.identity(), self.seed, self.place[0], now)
+        return resuming.encode(self._epochs.identity(), self.seed, self.place[0], now)
 
     def begin_at(self, epoch: int, legs: Sequence[Leg]) -> None:
         """Begin the next iteration after some legs of an epoch."""
@@ -306,7 +306,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     def _chunks(self, places: Int64s, epoch: int) -> Generator[list[Any]]:
         """The items at some places of the order, counted."""
         records = self.records_here()
-        order = self._planner.order(epoch)
+        order = self._epochs.order(epoch)
         kitchen = self.kitchen()
         stream = Stream(
             (self.plan(stretch.images, epoch) for stretch in order.stretches(places)),
@@ -340,7 +340,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
 
     def plan(self, images: Int64s, epoch: int) -> Plan:
         """Where some images lie, and at which fidelity they are to be served now."""
-        return self._planner.plan(images, epoch, self.fidelity)
+        return self._epochs.plan(images, epoch, self.fidelity)
 
     def _pace(self) -> Pace:
         threads = self._threads
@@ -378,7 +378,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
 
     def at(self, images: Sequence[int]) -> Plan:
         """Where some images lie, by numbers that may be counted from the end."""
-        return self.plan(self._planner.numbers(images), self.epoch)
+        return self.plan(self._epochs.numbers(images), self.epoch)
 
     def _single(self, record: int, image: int, fidelity: int) -> Any:
         records = self.records_here()

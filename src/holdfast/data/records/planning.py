@@ -1,88 +1,181 @@
-"""Which images come when, where they lie, and at which fidelity they are served."""
+"""What a writer is about to write, known before the first image is read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice, pairwise
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import xxhash
 
-from holdfast.data.records.manifest import Manifest
-from holdfast.data.records.ordering import Int64s, Order, epoch_order
-from holdfast.data.records.streaming import Plan
-from holdfast.data.records.tuning.mixture import Mixture
+from holdfast.data.records import block
+from holdfast.data.records.settings import Settings
+from holdfast.data.records.sources import Example, Source
+from holdfast.errors import InputError
 
 
-@dataclass
-class Planner:
-    """What is known of the dataset's images before any record is read.
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """An image that is set aside."""
 
-    Args:
-        manifest: of the dataset.
-        seed: of the order and of mixtures.
-        window: about how many images are shuffled together.
-        shuffle: whether they are.
-    """
+    id: str
+    reason: str
 
-    manifest: Manifest
-    seed: int
-    window: int
-    shuffle: bool
-
-    def __post_init__(self) -> None:
-        self._first: Int64s = np.append(0, np.cumsum(self.manifest.counts)).astype(np.int64)
-        self.order(0)
-
-    def order(self, epoch: int) -> Order:
-        """The global order of an epoch."""
-        return epoch_order(
-            self.manifest.counts,
-            seed=self.seed,
-            epoch=epoch,
-            window=self.window,
-            shuffle=self.shuffle,
+    def to_line(self) -> bytes:
+        """The line of `rejected.jsonl`."""
+        return (
+            json.dumps({"id": self.id, "reason": self.reason}, ensure_ascii=False).encode() + b"\n"
         )
 
-    def identity(self) -> dict[str, Any]:
-        """What the order depends on besides the seed and the epoch, as JSON."""
-        return {
-            "images": self.manifest.images,
-            "records": xxhash.xxh3_64_hexdigest(self._first.astype("<i8").tobytes()),
-            "shuffle": self.shuffle,
-            "window": self.window,
-        }
 
-    def plan(self, images: Int64s, epoch: int, fidelity: int | Mixture) -> Plan:
-        """Where some images lie, and at which fidelity each is served.
+@dataclass(frozen=True)
+class Plan:
+    """The images of a source in order, the settings, and a number that stands for both."""
+
+    source: Source
+    settings: Settings
+    texts: dict[str, str]
+    """What each record notes: settings, and the programs that its bytes come from."""
+    id_sums: npt.NDArray[np.uint64]
+    """[N] xxh3-64 of each id."""
+    sizes: npt.NDArray[np.uint64]
+    """[N] bytes of each image."""
+
+    @classmethod
+    def of(cls, source: Source, settings: Settings, programs: dict[str, str]) -> Plan:
+        """List a source.
 
         Args:
-            images: [n] numbers in the dataset.
-            epoch: that a mixture is drawn for.
-            fidelity: of all of them, or drawn for each.
-        """
-        records = np.searchsorted(self._first, images, side="right") - 1
-        if isinstance(fidelity, Mixture):
-            drawn = fidelity.draw(
-                records if fidelity.by == "record" else images,
-                seed=self.seed,
-                epoch=epoch,
-                groups=self.manifest.groups,
-            ).astype(np.int64)
-        else:
-            drawn = np.full(len(images), fidelity)
-        return Plan(records, images - self._first[records], drawn)
-
-    def numbers(self, images: Sequence[int]) -> Int64s:
-        """Numbers from 0 of images that may be counted from the end.
+            source: the images.
+            settings: how they are written.
+            programs: what the bytes of records depend on besides: another version starts anew.
 
         Raises:
-            IndexError: if there is no such image.
+            InputError: if there is no image, an id stands twice, or a column cannot be kept.
         """
-        count = self.manifest.images
-        numbers = np.array(images, np.int64).reshape(-1)
-        for wrong in numbers[(numbers < -count) | (numbers >= count)].tolist():
-            raise IndexError(f"image {wrong} of {count}")
-        numbers[numbers < 0] += count
-        return numbers
+        block.check_columns(source.schema)
+        id_sums, sizes = array("Q"), array("Q")
+        for id_, size in source.ids_and_sizes():
+            id_sums.append(xxhash.xxh3_64_intdigest(id_.encode("utf-8", "surrogatepass")))
+            sizes.append(size)
+        if not sizes:
+            raise InputError("the source holds no image", expected="at least one")
+        plan = cls(
+            source=source,
+            settings=settings,
+            texts=settings.to_texts() | programs,
+            id_sums=np.array(id_sums, np.uint64),
+            sizes=np.array(sizes, np.uint64),
+        )
+        plan._check_ids()
+        return plan
+
+    def number(self, turn: int) -> int:
+        """64 bits that name the folder of the records; a plan has one for each of two turns."""
+        digest = xxhash.xxh3_64(
+            json.dumps([turn, self.texts, _columns(self.source.schema)]).encode()
+        )
+        digest.update(self.id_sums.astype("<u8").tobytes())
+        digest.update(self.sizes.astype("<u8").tobytes())
+        return digest.intdigest()
+
+    @property
+    def images(self) -> int:
+        """N."""
+        return len(self.sizes)
+
+    def records(self) -> Iterator[range]:
+        """The numbers of the images of each record."""
+        step = self.settings.record_size
+        for start in range(0, self.images, step):
+            yield range(start, min(start + step, self.images))
+
+    def measured(self) -> frozenset[int]:
+        """The numbers of the images whose quality is measured: one of each of as many equal parts.
+
+        Where in its part an image stands is drawn by a hash, so that a source that repeats itself is
+        not always met at the same place.
+        """
+        count = min(self.settings.quality_images, self.images)
+        edges = [part * self.images // count for part in range(count + 1)] if count else []
+        return frozenset(
+            start + xxhash.xxh3_64_intdigest(b"quality %d" % part) % (end - start)
+            for part, (start, end) in enumerate(pairwise(edges))
+        )
+
+    def read(self, numbers: range) -> Iterator[Example | Rejected]:
+        """The images with these numbers, in order; those that cannot be stored as `Rejected`.
+
+        Raises:
+            InputError: if the source is no longer what it was when it was listed.
+        """
+        at = numbers.start
+        examples: Iterator[Example] | None = None
+        while at < numbers.stop:
+            try:
+                examples = examples or self.source.read(at, numbers.stop)
+                found = self._checked(at, next(examples, None))
+            except (OSError, InputError) as error:
+                examples = None  # what failed does not go on: start again after it
+                found = Rejected(self._id(at), f"cannot be read: {_said(error)}")
+            yield found
+            at += 1
+
+    def _checked(self, number: int, example: Example | None) -> Example | Rejected:
+        if example is None:
+            raise SourceChanged(self._id(number))
+        if not example.data:
+            return Rejected(example.id, "empty")
+        if len(example.data) > block.MAX_PIECE:
+            return Rejected(example.id, f"larger than {block.MAX_PIECE:,} bytes")
+        id_sum = xxhash.xxh3_64_intdigest(example.id.encode("utf-8", "surrogatepass"))
+        if (id_sum, len(example.data)) != (self.id_sums[number], self.sizes[number]):
+            raise SourceChanged(example.id)
+        return example
+
+    def _id(self, number: int) -> str:
+        return next(islice(self.source.ids_and_sizes(), number, None))[0]
+
+    def _check_ids(self) -> None:
+        if len(np.unique(self.id_sums)) == self.images:
+            return
+        seen: set[str] = set()
+        for id_, _ in self.source.ids_and_sizes():
+            if id_ in seen:
+                raise InputError(
+                    "two images of the source have one id",
+                    found=repr(id_),
+                    expected="an id for each image",
+                )
+            seen.add(id_)
+
+
+class SourceChanged(Exception):
+    """An image is not the one that was listed."""
+
+
+def _said(error: OSError | InputError) -> str:
+    """What an error says, without the path, which is none of the dataset's."""
+    if isinstance(error, InputError):
+        return ": ".join(part for part in (error.problem, error.found) if part)
+    return error.strerror or type(error).__name__
+
+
+def _columns(schema: pa.Schema) -> list[list[object]]:
+    """The columns, so that JSON can hold them."""
+    return [
+        [
+            field.name,
+            str(field.type),
+            sorted(
+                (key.decode("latin-1"), value.decode("latin-1"))
+                for key, value in (field.metadata or {}).items()
+            ),
+        ]
+        for field in schema
+    ]
