@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import odd_jpegs
 import pytest
 import simplejpeg
 from hypothesis import given
@@ -166,6 +167,19 @@ def test_floats_have_no_range() -> None:
     data = saved(Image.fromarray(np.ones((4, 4), np.float32)), "TIFF")
     with pytest.raises(DecodeError, match="range"):
         decode(data)
+
+
+@pytest.mark.parametrize("name", [name for name in odd_jpegs.ODD if not name.startswith("DNL")])
+def test_odd_jpegs_as_pillow_decodes_them(name: str) -> None:
+    data = odd_jpegs.ODD[name]()
+    theirs = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    assert np.abs(decode(data).astype(int) - theirs).max() <= 1
+
+
+@pytest.mark.parametrize("name", odd_jpegs.BROKEN)
+def test_broken_jpegs_are_refused(name: str) -> None:
+    with pytest.raises(DecodeError):
+        decode(odd_jpegs.BROKEN[name]())
 
 
 DAMAGED = {

@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import math
+import sys
 from pathlib import Path
 
 import made
 import numpy as np
+import odd_jpegs
 import pytest
 from PIL import Image as Pillow
 
@@ -85,6 +87,20 @@ def test_means_leave_out_what_does_not_decode() -> None:
     assert measure([good[0], damaged, good[1]], threads=3) == found
     assert measure([]) == ([], 0)
     assert measure([damaged]) == ([], 0)
+
+
+def test_without_pillow_an_image_that_needs_it_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "odd.jpg").write_bytes(odd_jpegs.ODD["4:1:0"]())
+    (tmp_path / "in" / "plain.jpg").write_bytes(made.picture(1))
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    write(tmp_path / "in", tmp_path / "out", quality_images=2)
+    found = quality(tmp_path / "out")
+    assert found.measured == 1
+    assert [one.id for one in found.unmeasured] == ["odd.jpg"]
+    assert "Pillow" in found.unmeasured[0].reason
 
 
 def test_of_a_large_image_the_middle_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:

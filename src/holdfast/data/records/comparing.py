@@ -13,7 +13,7 @@ import numpy as np
 
 from holdfast.data.records import scripts
 from holdfast.data.records.decoding import DecodeError, decode
-from holdfast.errors import LimitError
+from holdfast.errors import LimitError, MissingExtraError
 
 if TYPE_CHECKING:
     from holdfast.data.records.decoding import Pixels
@@ -54,6 +54,7 @@ def compare(pieces: Sequence[Buffer], *, with_luma: bool = False) -> Likeness:
     Raises:
         DecodeError: if the image does not decode.
         LimitError: if it has too many pixels.
+        MissingExtraError: if only Pillow can decode it, and it is not installed.
     """
     # Compiled code: what only writes or reads records need not wait for it.
     from holdfast.data.records.similarity import Reference, luma
@@ -95,7 +96,7 @@ def measure(images: Iterable[Sequence[Buffer]], *, threads: int = 1) -> Means:
 def _msssim(pieces: Sequence[Buffer]) -> list[float] | None:
     try:
         return compare(pieces).msssim
-    except (DecodeError, LimitError):
+    except (DecodeError, LimitError, MissingExtraError):
         return None
 
 

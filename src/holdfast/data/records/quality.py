@@ -20,7 +20,7 @@ from holdfast.data.records.comparing import Likeness, Means, compare, measure
 from holdfast.data.records.contact_sheet import Strip, strip
 from holdfast.data.records.decoding import DECODER, DecodeError
 from holdfast.data.records.describing import groups_of
-from holdfast.errors import InputError, LimitError
+from holdfast.errors import InputError, LimitError, MissingExtraError
 from holdfast.progress import track
 
 if TYPE_CHECKING:
@@ -244,6 +244,8 @@ def _examine(records: Records, record: int, image: int) -> _Measured | Unmeasure
         return Unmeasured(name, f"it does not decode: {error.reason}")
     except LimitError as error:
         return Unmeasured(name, error.problem)
+    except MissingExtraError as error:
+        return Unmeasured(name, f"it needs Pillow: pip install 'holdfast[{error.extra}]'")
     sizes = np.cumsum([len(piece) for piece in pieces]).tolist()
     return _Measured(record, image, name, sizes, likeness)
 
