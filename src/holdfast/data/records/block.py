@@ -8,7 +8,7 @@ refused, and so are columns whose rows take no room.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.data.records.ipc_messages import check_messages
 from holdfast.errors import InputError, LimitError
 
 RESERVED = "pcr."  # columns of this name are the format's, all others the user's
@@ -215,7 +216,7 @@ def decode(block: memoryview, groups: int, images: int) -> Contents:
         LayoutError: if it is no such block, or does not fit the header's numbers.
     """
     try:
-        _check_messages(block)
+        check_messages(block)
         with pa.ipc.open_stream(pa.py_buffer(block)) as stream:
             _check_schema(stream.schema, groups)
             batch = stream.read_next_batch()
@@ -346,87 +347,3 @@ def _matrix(column: pa.Array, groups: int) -> npt.NDArray[np.uint32]:
     if column.null_count or numbers.null_count:
         raise LayoutError("a column of piece numbers has rows without a value", 0)
     return numbers.to_numpy().reshape(-1, groups)  # type: ignore[no-any-return]
-
-
-# --- The messages of an Arrow IPC stream: https://arrow.apache.org/docs/format/Columnar.html ------
-
-_SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
-_CONTINUATION = 0xFFFFFFFF
-_BODY_ALIGNMENT = 8
-
-
-def _check_messages(block: memoryview) -> None:
-    """One schema, dictionaries that stand once, one batch, the end: nothing compressed, nothing after."""
-    kinds = []
-    dictionaries = []
-    for message in _messages(block):
-        kinds.append(message.kind)
-        batch = message.header
-        if message.kind == _DICTIONARY:
-            dictionaries.append(message.header.number("q", 0))
-            if message.header.number("B", 2):
-                raise LayoutError("the metadata block has a dictionary that grows", 0)
-            batch = message.header.table(1)
-        if message.kind != _SCHEMA and batch.has(3):
-            raise LayoutError("the metadata block has compressed buffers", 0)
-    if kinds != [_SCHEMA, *[_DICTIONARY] * len(dictionaries), _BATCH]:
-        raise LayoutError("the metadata block is not one schema, its dictionaries and one batch", 0)
-    if len(set(dictionaries)) != len(dictionaries):
-        raise LayoutError("the metadata block has a dictionary twice", 0)
-
-
-class _Table(NamedTuple):
-    """A table of a flatbuffer; what leads out of the buffer raises struct.error or LayoutError."""
-
-    buffer: memoryview
-    at: int
-
-    def _field(self, number: int) -> int:
-        """Where a field stands; 0 where the table lacks it."""
-        vtable = self.at - self._read("i", self.at)
-        if 4 + 2 * number >= self._read("H", vtable):
-            return 0
-        offset: int = self._read("H", vtable + 4 + 2 * number)
-        return offset and self.at + offset
-
-    def _read(self, form: str, at: int) -> Any:
-        if at < 0:
-            raise LayoutError("the metadata block's messages lead out of it", 0)
-        return struct.unpack_from("<" + form, self.buffer, at)[0]
-
-    def has(self, number: int) -> bool:
-        return bool(self._field(number))
-
-    def number(self, form: str, field: int) -> int:
-        at = self._field(field)
-        return int(self._read(form, at)) if at else 0
-
-    def table(self, field: int) -> _Table:
-        at = self._field(field)
-        return _Table(self.buffer, at + self._read("I", at))
-
-
-class _Message(NamedTuple):
-    kind: int
-    header: _Table
-
-
-def _messages(block: memoryview) -> Iterator[_Message]:
-    at = 0
-    while True:
-        marker, length = struct.unpack_from("<Ii", block, at)
-        at += 8
-        if marker != _CONTINUATION or length < 0 or length > len(block) - at:
-            raise LayoutError("the metadata block is no Arrow IPC stream", 0)
-        if length == 0:
-            if at != len(block):
-                raise LayoutError("the metadata block goes on after its end", 0)
-            return
-        metadata = block[at : at + length]
-        message = _Table(metadata, struct.unpack_from("<I", metadata)[0])
-        body = message.number("q", 3)
-        at += length
-        if body < 0 or body % _BODY_ALIGNMENT or body > len(block) - at:
-            raise LayoutError("the metadata block is cut", 0)
-        at += body
-        yield _Message(message.number("B", 1), message.table(2))
