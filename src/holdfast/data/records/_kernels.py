@@ -8,7 +8,10 @@ squares small enough for float32.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
+
+Plane = npt.NDArray[np.float32]
 
 WINDOW = 11
 SIGMA = 1.5
@@ -23,13 +26,25 @@ _MIDDLE = np.float32(MIDDLE)
 
 
 @njit(nogil=True, fastmath=True, inline="always")
-def _weigh(a, b, c, d, e, f, g, h, i, j, k):
+def _weigh(
+    a: np.float32,
+    b: np.float32,
+    c: np.float32,
+    d: np.float32,
+    e: np.float32,
+    f: np.float32,
+    g: np.float32,
+    h: np.float32,
+    i: np.float32,
+    j: np.float32,
+    k: np.float32,
+) -> np.float32:
     """The symmetric window's weighted sum; written out, for the compiler vectorises it so."""
     return _W0 * (a + k) + _W1 * (b + j) + _W2 * (c + i) + _W3 * (d + h) + _W4 * (e + g) + _W5 * f
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def _down(y, out, squares):
+def _down(y: Plane, out: Plane, squares: Plane) -> None:
     """Down the columns of 11 rows: weighted sums of the values and of their squares."""
     for c in range(out.size):
         a, b, d, e, f, g = y[0, c], y[1, c], y[2, c], y[3, c], y[4, c], y[5, c]
@@ -41,7 +56,7 @@ def _down(y, out, squares):
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def _down_both(x, y, out, squares, products):
+def _down_both(x: Plane, y: Plane, out: Plane, squares: Plane, products: Plane) -> None:
     """As `_down`, with the products with another image."""
     for c in range(out.size):
         a, b, d, e, f, g = y[0, c], y[1, c], y[2, c], y[3, c], y[4, c], y[5, c]
@@ -66,7 +81,7 @@ def _down_both(x, y, out, squares, products):
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def _across(row, channels, out):
+def _across(row: Plane, channels: int, out: Plane) -> None:
     """Along one row: the weighted sum of 11 neighbours of the same channel."""
     # Slices, not computed subscripts: only so does the compiler see that memory is contiguous.
     b, d, e = row[channels:], row[2 * channels :], row[3 * channels :]
@@ -77,7 +92,15 @@ def _across(row, channels, out):
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def _compare(mean_x, var_x, mean, squares, products, contrast, whole):
+def _compare(
+    mean_x: Plane,
+    var_x: Plane,
+    mean: Plane,
+    squares: Plane,
+    products: Plane,
+    contrast: Plane,
+    whole: Plane,
+) -> None:
     """Add one row's contrast-structure term and SSIM to the sums of each column."""
     for c in range(mean.size):
         mx, my = mean_x[c], mean[c]
@@ -89,7 +112,7 @@ def _compare(mean_x, var_x, mean, squares, products, contrast, whole):
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def statistics(x, channels):
+def statistics(x: Plane, channels: int) -> tuple[Plane, Plane]:
     """The windowed mean and variance of a plane, where the window fits: [H - 10, (W - 10) * C] each."""
     height, width = x.shape
     margin = WINDOW - 1
@@ -106,7 +129,9 @@ def statistics(x, channels):
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def similarity(x, mean_x, var_x, y, channels):
+def similarity(
+    x: Plane, mean_x: Plane, var_x: Plane, y: Plane, channels: int
+) -> npt.NDArray[np.float64]:
     """Means over the image of the contrast-structure term and of SSIM: [2, C] float64."""
     width = x.shape[1]
     rows, columns = mean_x.shape
@@ -126,7 +151,7 @@ def similarity(x, mean_x, var_x, y, channels):
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def plane(pixels):
+def plane(pixels: npt.NDArray[np.uint8]) -> Plane:
     """uint8 [H, W, C] as a plane."""
     height, width, channels = pixels.shape
     made = np.empty((height, width * channels), np.float32)
@@ -138,7 +163,7 @@ def plane(pixels):
 
 
 @njit(nogil=True, fastmath=True, cache=True)
-def halve(x, channels):
+def halve(x: Plane, channels: int) -> Plane:
     """Means of 2 x 2 pixels; an odd last row or column is left out."""
     height, width = x.shape[0] // 2, x.shape[1] // channels // 2
     made = np.empty((height, width * channels), np.float32)
