@@ -63,7 +63,7 @@ def write(images: Path, out: Path, quality_images: int) -> dict[str, Any]:
 
 def transform(images: Path) -> dict[str, Any]:
     """Every image through tjTransform, on one core, and nothing else."""
-    from holdfast.data.records.turbojpeg import transcode
+    from holdfast.data.records.jpeg.turbojpeg import transcode
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     sources = [file.read_bytes() for file in sorted(images.glob("*.jpg"))]

@@ -23,7 +23,7 @@ import torch
 
 from holdfast.data.records.tuning.policies import Fixed
 from holdfast.data.records.tuning.tuned import tune
-from holdfast.data.records.writing import write
+from holdfast.data.records.writing.writer import write
 from measuring import machine
 from records_training_results import TUNED, results_of
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from listed_source import Listed, of_pictures
 
-from holdfast.data.records import writing
+from holdfast.data.records.writing import writer
 from holdfast.errors import HoldfastError
 
 CALLS = ("replace", "fsync", "unlink", "rmdir", "mkdir")
@@ -35,9 +35,9 @@ def source(seeds: tuple[int, ...], size: int) -> Listed:
     return of_pictures(seeds, size)
 
 
-def write(out: str | Path, seeds: list[int], size: int) -> writing.Written:
+def write(out: str | Path, seeds: list[int], size: int) -> writer.Written:
     """The dataset that children write."""
-    return writing.write(
+    return writer.write(
         source(tuple(seeds), size),
         out,
         record_size=RECORD_SIZE,

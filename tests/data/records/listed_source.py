@@ -10,8 +10,8 @@ import made
 import pyarrow as pa
 import xxhash
 
-from holdfast.data.records import layout
-from holdfast.data.records.manifest import NAME, Manifest
+from holdfast.data.records.format import layout
+from holdfast.data.records.format.manifest import NAME, Manifest
 from holdfast.data.records.sources import Example
 
 CLASSES = pa.schema([pa.field("label", pa.int32(), metadata={"names": '["even", "odd"]'})])

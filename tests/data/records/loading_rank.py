@@ -14,8 +14,8 @@ from itertools import islice
 
 import torch.distributed as dist
 
-from holdfast.data.records.dataset import Dataset
-from holdfast.data.records.loading import Loader
+from holdfast.data.records.loading.dataset import Dataset
+from holdfast.data.records.loading.loader import Loader
 
 
 def ids(items: list) -> list[int]:

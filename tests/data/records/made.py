@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import xxhash
-from holdfast.data.records.jpeg import parse
-from holdfast.data.records.scripts import DEFAULT_GROUPS, pieces
-from holdfast.data.records.turbojpeg import transcode
 from PIL import Image as Pillow
 
-from holdfast.data.records import layout
-from holdfast.data.records.manifest import NAME, Manifest
+from holdfast.data.records.format import layout
+from holdfast.data.records.format.manifest import NAME, Manifest
+from holdfast.data.records.jpeg.parsing import parse
+from holdfast.data.records.jpeg.scripts import DEFAULT_GROUPS, pieces
+from holdfast.data.records.jpeg.turbojpeg import transcode
 
 LABELLED = pa.schema([pa.field("label", pa.int32(), metadata={"names": '["even", "odd"]'})])
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import source_files
 from made import image, picture
 
-from holdfast.data.records import layout
-from holdfast.data.records.manifest import NAME, Manifest
-from holdfast.data.records.scripts import DEFAULT_GROUPS
+from holdfast.data.records.format import layout
+from holdfast.data.records.format.manifest import NAME, Manifest
+from holdfast.data.records.jpeg.scripts import DEFAULT_GROUPS
 
 CLASSES = ["swan", "Käfer", "crane"]
 SCHEMA = pa.schema(

@@ -22,9 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from range_server import RangeServer
 
-from holdfast.data.records.caching import Cache
-from holdfast.data.records.layout import Index
-from holdfast.data.records.reading import open_records
+from holdfast.data.records.format.layout import Index
+from holdfast.data.records.reading.caching import Cache
+from holdfast.data.records.reading.records import open_records
 from holdfast.errors import StoreError
 
 
@@ -177,8 +177,8 @@ def test_a_lost_count_of_what_is_used_is_made_anew(tmp_path: Path) -> None:
 WORKER = """
 from __future__ import annotations
 import numpy as np, xxhash
-from holdfast.data.records.caching import Cache
-from holdfast.data.records.layout import Index
+from holdfast.data.records.reading.caching import Cache
+from holdfast.data.records.format.layout import Index
 {record}
 cache = Cache({folder!r}, {limit})
 good = 0

@@ -17,18 +17,18 @@ from range_server import RangeServer  # noqa: E402
 from torch.utils.data import DataLoader, SequentialSampler  # noqa: E402
 
 from holdfast.data.records import streaming  # noqa: E402
-from holdfast.data.records.caching import Cache  # noqa: E402
-from holdfast.data.records.dataset import Dataset  # noqa: E402
-from holdfast.data.records.decoding import decode  # noqa: E402
-from holdfast.data.records.jpeg import parse  # noqa: E402
-from holdfast.data.records.loading import Loader  # noqa: E402
-from holdfast.data.records.manifest import NAME, Manifest  # noqa: E402
-from holdfast.data.records.ordering import epoch_order  # noqa: E402
-from holdfast.data.records.prefixes import Damaged  # noqa: E402
-from holdfast.data.records.reading import open_records  # noqa: E402
-from holdfast.data.records.scripts import DEFAULT_GROUPS, pieces  # noqa: E402
-from holdfast.data.records.stores import LocalStore  # noqa: E402
-from holdfast.data.records.traffic import Traffic  # noqa: E402
+from holdfast.data.records.format.manifest import NAME, Manifest  # noqa: E402
+from holdfast.data.records.jpeg.decoding import decode  # noqa: E402
+from holdfast.data.records.jpeg.parsing import parse  # noqa: E402
+from holdfast.data.records.jpeg.scripts import DEFAULT_GROUPS, pieces  # noqa: E402
+from holdfast.data.records.loading.dataset import Dataset  # noqa: E402
+from holdfast.data.records.loading.loader import Loader  # noqa: E402
+from holdfast.data.records.loading.ordering import epoch_order  # noqa: E402
+from holdfast.data.records.loading.traffic import Traffic  # noqa: E402
+from holdfast.data.records.reading.caching import Cache  # noqa: E402
+from holdfast.data.records.reading.prefixes import Damaged  # noqa: E402
+from holdfast.data.records.reading.records import open_records  # noqa: E402
+from holdfast.data.records.reading.stores import LocalStore  # noqa: E402
 from holdfast.data.records.tuning.mixture import Mixture  # noqa: E402
 from holdfast.errors import InputError, StoreError  # noqa: E402
 

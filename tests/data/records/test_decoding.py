@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from holdfast.data.records.decoding import DECODER, DecodeError, decode, scale, upright
+from holdfast.data.records.jpeg.decoding import DECODER, DecodeError, decode, scale, upright
 from holdfast.errors import LimitError, MissingExtraError
 
 

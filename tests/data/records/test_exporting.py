@@ -17,13 +17,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.console import plain
-from holdfast.data.records import layout
-from holdfast.data.records.export_names import FileNames, Keys, safe
-from holdfast.data.records.exporting import extract, image_bytes, samples
-from holdfast.data.records.reading import Damaged, open_records
+from holdfast.data.records.extracting.exporting import extract, image_bytes, samples
+from holdfast.data.records.extracting.names import FileNames, Keys, safe
+from holdfast.data.records.format import layout
+from holdfast.data.records.reading.records import Damaged, open_records
+from holdfast.data.records.reading.stores import open_store
 from holdfast.data.records.sources import open_source
-from holdfast.data.records.stores import open_store
-from holdfast.data.records.writing import write
+from holdfast.data.records.writing.writer import write
 from holdfast.errors import InputError, StoreError
 
 Format = Literal["folder", "webdataset"]
@@ -286,7 +286,7 @@ def test_killed_at_the_very_end_it_is_finished_by_the_next_run(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.data.records.export_drafts.sync_folder", kill)
+        patch.setattr("holdfast.data.records.extracting.drafts.sync_folder", kill)
         with pytest.raises(Killed):
             extract(dataset, tmp_path / "out")
     assert not (tmp_path / "out").exists()

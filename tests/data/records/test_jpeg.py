@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from odd_jpegs import BROKEN, COMMENT, DEEP, ICC, JFIF, LIMITS, ODD, OPAQUE, SPECTRAL, XMP
 from PIL import Image
 
-from holdfast.data.records import exif, jpeg
-from holdfast.data.records.jpeg import DamagedJpeg, NotAJpeg, orientation, parse
+from holdfast.data.records.jpeg import exif, parsing
+from holdfast.data.records.jpeg.parsing import DamagedJpeg, NotAJpeg, orientation, parse
 from holdfast.errors import LimitError
 
 Script = list[odd_jpegs.Scan]
@@ -83,7 +83,7 @@ def test_scans_are_those_that_were_written(script: Script, fill: int, restart: i
         assert data[: scan.end].endswith(coded)
         assert data[scan.end : scan.end + 1] == b"\xff"
     assert [scan.start for scan in scans] == [0, *(scan.end for scan in scans[:-1])]
-    assert data[scans[-1].end :] == b"\xff" * fill + jpeg.EOI
+    assert data[scans[-1].end :] == b"\xff" * fill + parsing.EOI
 
 
 def test_metadata_are_counted_apart_from_what_says_how_to_decode() -> None:
@@ -125,9 +125,9 @@ def test_arithmetic_coding_is_seen() -> None:
 def test_the_height_of_dnl_is_taken_and_can_be_put_into_the_header(name: str) -> None:
     parsed = parse(odd(name))
     assert (parsed.width, parsed.height) == (37, 21)
-    plain = jpeg.with_height(odd(name), parsed)
+    plain = parsing.with_height(odd(name), parsed)
     assert plain == odd("4:2:0" if name == "DNL" else "progressive, spectral")
-    assert jpeg.with_height(plain, parse(plain)) == plain
+    assert parsing.with_height(plain, parse(plain)) == plain
 
 
 # --- EXIF ----------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_a_tag_that_is_no_number_is_left_alone() -> None:
 
 
 def test_a_tag_that_is_cut_off_is_none() -> None:
-    segment = jpeg.orientation_segment(6)
+    segment = parsing.orientation_segment(6)
     cut = segment[
         : 10 + 10 + 11
     ]  # signature; TIFF header and count of entries; all but a byte of one
@@ -169,29 +169,29 @@ def test_a_tag_that_is_cut_off_is_none() -> None:
 
 @pytest.mark.parametrize("value", range(1, 9))
 def test_a_segment_of_nothing_but_the_orientation(value: int) -> None:
-    segment = jpeg.orientation_segment(value)
+    segment = parsing.orientation_segment(value)
     assert len(segment) == 36
-    data = jpeg.with_segments(odd("4:2:0"), segment)
+    data = parsing.with_segments(odd("4:2:0"), segment)
     assert data.startswith(odd_jpegs.SOI + JFIF + segment)
     assert orientation(data) == parse(data).orientation == value
     with Image.open(io.BytesIO(data)) as theirs:
         assert dict(theirs.getexif()) == {0x0112: value}
-    assert jpeg.with_segments(odd("no JFIF"), segment)[2:].startswith(segment)
+    assert parsing.with_segments(odd("no JFIF"), segment)[2:].startswith(segment)
 
 
 @pytest.mark.parametrize("value", [0, 9])
 def test_only_eight_orientations_are_written(value: int) -> None:
     with pytest.raises(ValueError, match=r"1\.\.8"):
-        jpeg.orientation_segment(value)
+        parsing.orientation_segment(value)
     with pytest.raises(ValueError, match=r"1\.\.8"):
-        exif.with_orientation(jpeg.orientation_segment(1), value)
+        exif.with_orientation(parsing.orientation_segment(1), value)
 
 
 def test_the_first_exif_counts_and_only_its_first_directory() -> None:
-    two = jpeg.with_segments(odd("4:2:0"), odd_jpegs.exif(5) + odd_jpegs.exif(2))
+    two = parsing.with_segments(odd("4:2:0"), odd_jpegs.exif(5) + odd_jpegs.exif(2))
     assert parse(two).orientation == orientation(two) == 5
     thumbnail = odd_jpegs.exif(1, thumbnail=odd_jpegs.exif(7)[10:])
-    assert parse(jpeg.with_segments(odd("4:2:0"), thumbnail)).orientation == 1
+    assert parse(parsing.with_segments(odd("4:2:0"), thumbnail)).orientation == 1
 
 
 def test_exif_after_the_first_scan_is_not_heard() -> None:
@@ -258,7 +258,7 @@ def test_damage_is_named_with_its_place(name: str) -> None:
 def test_a_frame_without_scans_is_damage() -> None:
     header = odd_jpegs.segment(0xC0, bytes.fromhex(odd_jpegs.HEADER))
     with pytest.raises(DamagedJpeg, match="no scan"):
-        parse(odd_jpegs.SOI + header + jpeg.EOI)
+        parse(odd_jpegs.SOI + header + parsing.EOI)
 
 
 def test_a_jfif_too_short_says_nothing() -> None:
@@ -321,7 +321,7 @@ def test_long_data_are_read_once(filler: bytes) -> None:
     data = odd("grey")[:-2] + filler * (MANY // len(filler))
     with pytest.raises(DamagedJpeg, match=r"inside a scan|before EOI"):
         parse(data)
-    parsed = parse(data + jpeg.EOI)
+    parsed = parse(data + parsing.EOI)
     end = len(odd("grey")) - 2 if filler == b"\xff" else len(data)
     assert parsed.scans[-1].end == end
 
@@ -335,8 +335,8 @@ def check(data: bytes) -> None:
     ends = [scan.end for scan in parsed.scans]
     assert ends == sorted(set(ends))
     assert ends[-1] < parsed.end <= len(data)
-    assert data[parsed.end - 2 : parsed.end] == jpeg.EOI
-    assert 0 < parsed.width * parsed.height <= jpeg.MOST_PIXELS
+    assert data[parsed.end - 2 : parsed.end] == parsing.EOI
+    assert 0 < parsed.width * parsed.height <= parsing.MOST_PIXELS
     assert parsed.stripped_bytes > 0
     assert parsed.orientation == orientation(data) in range(1, 9)
 

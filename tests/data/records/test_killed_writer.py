@@ -17,8 +17,8 @@ import killed_writer
 import pytest
 from listed_source import files, on_disk
 
-from holdfast.data.records import turbojpeg
-from holdfast.data.records.generations import only_writer
+from holdfast.data.records.jpeg import turbojpeg
+from holdfast.data.records.writing.generations import only_writer
 from holdfast.errors import StoreError
 
 SIZE = 9000

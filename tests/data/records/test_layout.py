@@ -15,8 +15,8 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.data.records import block, layout
-from holdfast.data.records.layout import Index, LayoutError
+from holdfast.data.records.format import block, layout
+from holdfast.data.records.format.layout import Index, LayoutError
 from holdfast.errors import InputError, LimitError
 
 LISTS = pa.list_(pa.uint32(), 2)

@@ -17,9 +17,9 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.data.records import manifest as manifest_module
-from holdfast.data.records.layout import Index, LayoutError
-from holdfast.data.records.manifest import Manifest
+from holdfast.data.records.format import manifest as manifest_module
+from holdfast.data.records.format.layout import Index, LayoutError
+from holdfast.data.records.format.manifest import Manifest
 
 COLUMNS = pa.schema(
     [

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.data.records.ordering import (
+from holdfast.data.records.loading.ordering import (
     Deal,
     Leg,
     batches_of,

@@ -11,8 +11,9 @@ import pytest
 import second_reader
 from PIL import Image as Pillow
 
-from holdfast.data.records import block, layout, manifest, scripts
-from holdfast.data.records.inspecting import inspect
+from holdfast.data.records.checking.inspecting import inspect
+from holdfast.data.records.format import block, layout, manifest
+from holdfast.data.records.jpeg import scripts
 
 HERE = Path(__file__).resolve().parent
 PAGE = (HERE.parents[2] / "docs" / "formats" / "pcr.md").read_text(encoding="utf-8")

@@ -15,16 +15,16 @@ import pytest
 from PIL import Image as Pillow
 
 from holdfast.console import plain
-from holdfast.data.records import comparing
-from holdfast.data.records.comparing import compare, measure
-from holdfast.data.records.contact_sheet import HEIGHT, WIDTH, busiest, strip
-from holdfast.data.records.decoding import DECODER, decode
-from holdfast.data.records.quality import Quality, mean_interval, quality
-from holdfast.data.records.reading import open_records
-from holdfast.data.records.scripts import image
-from holdfast.data.records.similarity import luma, msssim, ssim
-from holdfast.data.records.stores import open_store
-from holdfast.data.records.writing import write
+from holdfast.data.records.jpeg.decoding import DECODER, decode
+from holdfast.data.records.jpeg.scripts import image
+from holdfast.data.records.measuring import comparing
+from holdfast.data.records.measuring.comparing import compare, measure
+from holdfast.data.records.measuring.contact_sheet import HEIGHT, WIDTH, busiest, strip
+from holdfast.data.records.measuring.quality import Quality, mean_interval, quality
+from holdfast.data.records.measuring.similarity import luma, msssim, ssim
+from holdfast.data.records.reading.records import open_records
+from holdfast.data.records.reading.stores import open_store
+from holdfast.data.records.writing.writer import write
 from holdfast.errors import InputError
 
 
@@ -160,7 +160,7 @@ def test_the_same_seed_draws_the_same_images(mixed: Path) -> None:
 
 
 def test_every_image_is_drawn_equally_often(mixed: Path) -> None:
-    from holdfast.data.records.quality import _draw
+    from holdfast.data.records.measuring.quality import _draw
 
     with open_records(mixed) as records:
         draws = [place for seed in range(600) for place in _draw(records, 5, seed)]

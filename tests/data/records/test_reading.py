@@ -18,14 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from range_server import RangeServer, Seen
 
-from holdfast.data.records import layout
-from holdfast.data.records.decoding import decode
-from holdfast.data.records.jpeg import parse
-from holdfast.data.records.manifest import NAME, Manifest
-from holdfast.data.records.prefixes import assemble
-from holdfast.data.records.reading import Damaged, Fault, Records, open_records
-from holdfast.data.records.scripts import DEFAULT_GROUPS
-from holdfast.data.records.stores import open_store
+from holdfast.data.records.format import layout
+from holdfast.data.records.format.manifest import NAME, Manifest
+from holdfast.data.records.jpeg.decoding import decode
+from holdfast.data.records.jpeg.parsing import parse
+from holdfast.data.records.jpeg.scripts import DEFAULT_GROUPS
+from holdfast.data.records.reading.prefixes import assemble
+from holdfast.data.records.reading.records import Damaged, Fault, Records, open_records
+from holdfast.data.records.reading.stores import open_store
 from holdfast.errors import InputError, StoreError
 
 G = len(DEFAULT_GROUPS)
@@ -232,7 +232,7 @@ def test_local_reads_are_counted_alike(folder: Path) -> None:
 
 
 def test_only_metadata_lately_read_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.data.records.reading._KEPT_CONTENTS", 2)
+    monkeypatch.setattr("holdfast.data.records.reading.records._KEPT_CONTENTS", 2)
     with open_records(folder) as records:
         first = records.contents(0)
         records.contents(1)

@@ -10,10 +10,10 @@ from pathlib import Path
 import made
 import pytest
 
-from holdfast.data.records.decoding import decode
-from holdfast.data.records.pages import quality_page
-from holdfast.data.records.quality import Quality, Unmeasured, quality
-from holdfast.data.records.quality_sections import size_text
+from holdfast.data.records.jpeg.decoding import decode
+from holdfast.data.records.measuring.pages import quality_page
+from holdfast.data.records.measuring.quality import Quality, Unmeasured, quality
+from holdfast.data.records.measuring.sections import size_text
 from holdfast.report import render
 
 

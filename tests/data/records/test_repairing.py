@@ -10,13 +10,13 @@ import made
 import pytest
 from range_server import RangeServer
 
-from holdfast.data.records import transcoding
-from holdfast.data.records.generations import only_writer
-from holdfast.data.records.layout import decode_contents, decode_footer
-from holdfast.data.records.manifest import NAME
-from holdfast.data.records.repairing import Repaired, repair
-from holdfast.data.records.verifying import verify
-from holdfast.data.records.writing import write
+from holdfast.data.records.checking.repairing import Repaired, repair
+from holdfast.data.records.checking.verifying import verify
+from holdfast.data.records.format.layout import decode_contents, decode_footer
+from holdfast.data.records.format.manifest import NAME
+from holdfast.data.records.writing import transcoding
+from holdfast.data.records.writing.generations import only_writer
+from holdfast.data.records.writing.writer import write
 from holdfast.errors import InputError, StoreError
 
 Files = dict[str, bytes]

@@ -19,10 +19,10 @@ torch = pytest.importorskip("torch")
 from range_server import RangeServer  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
-from holdfast.data.records.dataset import Dataset  # noqa: E402
-from holdfast.data.records.loading import Loader  # noqa: E402
-from holdfast.data.records.ordering import Deal, Leg  # noqa: E402
-from holdfast.data.records.resuming import merge_states  # noqa: E402
+from holdfast.data.records.loading.dataset import Dataset  # noqa: E402
+from holdfast.data.records.loading.loader import Loader  # noqa: E402
+from holdfast.data.records.loading.ordering import Deal, Leg  # noqa: E402
+from holdfast.data.records.loading.resuming import merge_states  # noqa: E402
 from holdfast.errors import InputError  # noqa: E402
 
 IMAGES = 61
@@ -308,7 +308,7 @@ def test_a_plain_dataloader_deals_an_epoch_to_its_workers(folder):
 
 
 def test_a_dataset_knows_its_rank_in_spawned_workers_too(folder, monkeypatch):
-    place = "holdfast.data.records.place.distributed"
+    place = "holdfast.data.records.loading.place.distributed"
     monkeypatch.setattr(f"{place}.is_initialized", lambda: True)
     monkeypatch.setattr(f"{place}.get_rank", lambda: 2)
     monkeypatch.setattr(f"{place}.get_world_size", lambda: 3)

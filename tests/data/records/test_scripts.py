@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odd_jpegs import ODD
 
-from holdfast.data.records.jpeg import EOI, parse
-from holdfast.data.records.scripts import (
+from holdfast.data.records.jpeg.parsing import EOI, parse
+from holdfast.data.records.jpeg.scripts import (
     DEFAULT_GROUPS,
     YCBCR_SCRIPT,
     UnknownScript,
@@ -23,7 +23,7 @@ from holdfast.data.records.scripts import (
     pieces,
     places,
 )
-from holdfast.data.records.turbojpeg import transcode
+from holdfast.data.records.jpeg.turbojpeg import transcode
 from holdfast.errors import InputError
 
 ALL = range(1, 11)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.signal import convolve2d
 
-from holdfast.data.records.similarity import (
+from holdfast.data.records.measuring.similarity import (
     WEIGHTS,
     WINDOW,
     Reference,

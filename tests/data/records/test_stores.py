@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 from range_server import Bucket, RangeServer, Seen
 
-from holdfast.data.records import stores
-from holdfast.data.records.remote_stores import is_loopback
-from holdfast.data.records.stores import CutFile, LocalStore, MissingFile, Store, open_store
+from holdfast.data.records.reading import stores
+from holdfast.data.records.reading.remote_stores import is_loopback
+from holdfast.data.records.reading.stores import CutFile, LocalStore, MissingFile, Store, open_store
 from holdfast.errors import InputError, StoreError
 
 DATA = np.random.default_rng(0).bytes(300_000)

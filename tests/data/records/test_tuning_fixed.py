@@ -7,8 +7,8 @@ torch = pytest.importorskip("torch")
 
 from made import dataset  # noqa: E402
 
-from holdfast.data.records.dataset import Dataset  # noqa: E402
-from holdfast.data.records.reading import open_records  # noqa: E402
+from holdfast.data.records.loading.dataset import Dataset  # noqa: E402
+from holdfast.data.records.reading.records import open_records  # noqa: E402
 from holdfast.data.records.tuning.fixed import FixedBatches  # noqa: E402
 from holdfast.errors import InputError  # noqa: E402
 

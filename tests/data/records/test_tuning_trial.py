@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from PIL import Image  # noqa: E402
 
 from holdfast.console import plain  # noqa: E402
-from holdfast.data.records.reading import open_records  # noqa: E402
+from holdfast.data.records.reading.records import open_records  # noqa: E402
 from holdfast.data.records.sources.example import Example  # noqa: E402
 from holdfast.data.records.tuning import models, tuned  # noqa: E402
 from holdfast.data.records.tuning.feeding import RecordsFeed, split  # noqa: E402
@@ -21,7 +21,7 @@ from holdfast.data.records.tuning.pages import tuned_page  # noqa: E402
 from holdfast.data.records.tuning.policies import Fixed  # noqa: E402
 from holdfast.data.records.tuning.training import one_cycle, shifted_and_mirrored  # noqa: E402
 from holdfast.data.records.tuning.tuned import tune, wilson  # noqa: E402
-from holdfast.data.records.writing import write  # noqa: E402
+from holdfast.data.records.writing.writer import write  # noqa: E402
 from holdfast.errors import InputError  # noqa: E402
 from holdfast.report import render  # noqa: E402
 

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 from odd_jpegs import BROKEN, LIMITS, ODD, OPAQUE
 from PIL import Image
 
-from holdfast.data.records import scripts, turbojpeg
-from holdfast.data.records.jpeg import DamagedJpeg, NotAJpeg, parse, with_segments
-from holdfast.data.records.turbojpeg import (
+from holdfast.data.records.jpeg import scripts, turbojpeg
+from holdfast.data.records.jpeg.parsing import DamagedJpeg, NotAJpeg, parse, with_segments
+from holdfast.data.records.jpeg.turbojpeg import (
     DamagedData,
     NotPerfect,
     Operation,

@@ -12,13 +12,14 @@ import pyarrow as pa
 import pytest
 from range_server import RangeServer
 
-from holdfast.data.records import inspecting, layout
-from holdfast.data.records.inspecting import Finding, Inspected, inspect
-from holdfast.data.records.layout import Index, decode_contents, decode_footer
-from holdfast.data.records.manifest import NAME, Manifest
+from holdfast.data.records.checking import inspecting
+from holdfast.data.records.checking.inspecting import Finding, Inspected, inspect
+from holdfast.data.records.checking.verifying import verify
+from holdfast.data.records.format import layout
+from holdfast.data.records.format.layout import Index, decode_contents, decode_footer
+from holdfast.data.records.format.manifest import NAME, Manifest
 from holdfast.data.records.sources import Example, open_source
-from holdfast.data.records.verifying import verify
-from holdfast.data.records.writing import write
+from holdfast.data.records.writing.writer import write
 from holdfast.errors import InputError
 
 GROUPS = (2, 10)
@@ -481,8 +482,8 @@ def test_images_that_the_writer_set_aside_are_not_missed(tmp_path: Path) -> None
 
 
 def test_a_picture_turned_upright_is_the_sources(tmp_path: Path) -> None:
-    from holdfast.data.records.exif import orientation_segment
-    from holdfast.data.records.jpeg import with_segments
+    from holdfast.data.records.jpeg.exif import orientation_segment
+    from holdfast.data.records.jpeg.parsing import with_segments
 
     (tmp_path / "s").mkdir()
     for orientation in range(1, 9):

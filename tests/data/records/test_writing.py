@@ -25,12 +25,13 @@ from listed_source import Listed, files, of_pictures, on_disk
 from PIL import Image as Pillow
 from PIL import ImageOps
 
-from holdfast.data.records import jpeg, turbojpeg, writing
-from holdfast.data.records.decoding import upright
-from holdfast.data.records.generations import only_writer
-from holdfast.data.records.settings import Settings
+from holdfast.data.records.jpeg import parsing, turbojpeg
+from holdfast.data.records.jpeg.decoding import upright
 from holdfast.data.records.sources import Example, open_source
-from holdfast.data.records.transcoding import prepare
+from holdfast.data.records.writing import writer
+from holdfast.data.records.writing.generations import only_writer
+from holdfast.data.records.writing.settings import Settings
+from holdfast.data.records.writing.transcoding import prepare
 from holdfast.errors import InputError, StoreError
 
 JPEGTRAN = shutil.which("jpegtran")
@@ -48,8 +49,8 @@ def png(width: int = 9, height: int = 5) -> bytes:
     return file.getvalue()
 
 
-def write(source: Any, out: Path, **options: Any) -> writing.Written:
-    return writing.write(source, out, **{"quality_images": 0, "threads": 2} | options)
+def write(source: Any, out: Path, **options: Any) -> writer.Written:
+    return writer.write(source, out, **{"quality_images": 0, "threads": 2} | options)
 
 
 # --- What is in it -------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def test_an_orientation_is_kept_in_the_first_piece_and_in_a_column(value: int) -
             assert image.getexif().get(ORIENTATION, 1) == value
             assert image.info.get("icc_profile") is None
             assert set(image.getexif()) <= {ORIENTATION}
-    assert jpeg.parse(whole).metadata_bytes == (36 if value != 1 else 0)
+    assert parsing.parse(whole).metadata_bytes == (36 if value != 1 else 0)
     assert np.array_equal(pixels(whole), pixels(source))
 
 
@@ -229,7 +230,7 @@ def test_all_metadata_stay_if_they_shall() -> None:
     source = source[:2] + index + source[2:]
     kept = prepare(source, Settings(metadata="all"))
     whole = b"".join(kept.pieces) + b"\xff\xd9"
-    before, after = jpeg.parse(source), jpeg.parse(whole)
+    before, after = parsing.parse(source), parsing.parse(whole)
     bodies = [source[one.start : one.end] for one in before.metadata]
     assert [whole[one.start : one.end] for one in after.metadata] == [
         body for body in bodies if body != index
@@ -376,7 +377,7 @@ def test_totals_and_groups_are_those_of_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("images", "asked"), [(1, 1), (10, 3), (10, 10), (7, 32), (100, 32)])
 def test_the_sample_is_spread_evenly(images: int, asked: int) -> None:
-    plan = writing.Plan.of(
+    plan = writer.Plan.of(
         Listed([Example(str(n), b"x", {}) for n in range(images)]),
         Settings(quality_images=asked),
         {},
@@ -406,8 +407,8 @@ def test_few_images_are_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.Mo
         ahead.append(source.taken - round(done / total * 30))
 
     write(source, tmp_path / "a", record_size=2, on_progress=note)
-    assert max(ahead) <= 2 * writing.MOST_RECORDS
-    monkeypatch.setattr(writing, "MOST_BYTES", 1)
+    assert max(ahead) <= 2 * writer.MOST_RECORDS
+    monkeypatch.setattr(writer, "MOST_BYTES", 1)
     ahead, source.taken = [], 0
     write(source, tmp_path / "b", record_size=2, on_progress=note)
     assert max(ahead) <= 1  # one record alone, and rounding
@@ -550,7 +551,7 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no dataset can be written there"):
         write(of_pictures(range(2)), tmp_path / "file")
     with pytest.raises(InputError, match="written to this machine"):
-        writing.write(of_pictures(range(2)), "s3://bucket/out")
+        writer.write(of_pictures(range(2)), "s3://bucket/out")
     with only_writer(tmp_path / "held"), pytest.raises(StoreError, match="another process"):
         write(of_pictures(range(2)), tmp_path / "held")
     assert files(tmp_path / "held") == {}

@@ -17,90 +17,97 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.data.records.caching import Cache
-    from holdfast.data.records.dataset import Dataset, Indexed
-    from holdfast.data.records.decoding import DecodeError, decode
+    from holdfast.data.records.checking.inspecting import Finding
+    from holdfast.data.records.checking.repairing import Mended, Repaired, repair
+    from holdfast.data.records.checking.verifying import Verified, verify
     from holdfast.data.records.describing import Description, Group, info
-    from holdfast.data.records.exporting import Extracted, extract
-    from holdfast.data.records.inspecting import Finding
-    from holdfast.data.records.layout import Contents, Index
-    from holdfast.data.records.loading import Loader
-    from holdfast.data.records.manifest import Manifest
-    from holdfast.data.records.prefixes import Damaged, Fault, Prefix
-    from holdfast.data.records.quality import GroupQuality, Quality, quality
-    from holdfast.data.records.reading import Records, open_records
-    from holdfast.data.records.repairing import Mended, Repaired, repair
-    from holdfast.data.records.samples import Samples, image_bytes, samples
-    from holdfast.data.records.settings import Settings
-    from holdfast.data.records.similarity import msssim, ssim
+    from holdfast.data.records.extracting.exporting import Extracted, extract
+    from holdfast.data.records.extracting.samples import Samples, image_bytes, samples
+    from holdfast.data.records.format.layout import Contents, Index
+    from holdfast.data.records.format.manifest import Manifest
+    from holdfast.data.records.jpeg.decoding import DecodeError, decode
+    from holdfast.data.records.loading.dataset import Dataset
+    from holdfast.data.records.loading.indexed import Indexed
+    from holdfast.data.records.loading.loader import Loader
+    from holdfast.data.records.loading.resuming import merge_states
+    from holdfast.data.records.loading.traffic import Traffic
+    from holdfast.data.records.measuring.quality import GroupQuality, Quality, quality
+    from holdfast.data.records.measuring.similarity import msssim, ssim
+    from holdfast.data.records.measuring.speed import Bench, Speed, bench
+    from holdfast.data.records.reading.caching import Cache
+    from holdfast.data.records.reading.prefixes import Damaged, Fault, Prefix
+    from holdfast.data.records.reading.records import Records, open_records
+    from holdfast.data.records.reading.stores import Store, open_store
     from holdfast.data.records.sources import Example, Source, open_source
-    from holdfast.data.records.speed import Bench, Speed, bench
-    from holdfast.data.records.stores import Store, open_store
-    from holdfast.data.records.traffic import Traffic
+    from holdfast.data.records.tuning.fixed import FixedBatches
     from holdfast.data.records.tuning.gradients import Probe
     from holdfast.data.records.tuning.mixture import Mixture
     from holdfast.data.records.tuning.policies import Fixed, GradientCosine, LossPlateau, MsSsim
+    from holdfast.data.records.tuning.scores import Score
     from holdfast.data.records.tuning.tuned import Tuned, tune
     from holdfast.data.records.tuning.tuner import Choice, Tuner
-    from holdfast.data.records.verifying import Verified, verify
-    from holdfast.data.records.writing import Written, write
+    from holdfast.data.records.writing.settings import Settings
+    from holdfast.data.records.writing.writer import Written, write
 
 _HOMES = {
-    "Bench": "speed",
-    "Cache": "caching",
+    "Bench": "measuring.speed",
+    "Cache": "reading.caching",
     "Choice": "tuning.tuner",
-    "Contents": "layout",
-    "Damaged": "prefixes",
-    "Dataset": "dataset",
-    "DecodeError": "decoding",
+    "Contents": "format.layout",
+    "Damaged": "reading.prefixes",
+    "Dataset": "loading.dataset",
+    "DecodeError": "jpeg.decoding",
     "Description": "describing",
     "Example": "sources",
-    "Extracted": "exporting",
-    "Fault": "prefixes",
-    "Finding": "inspecting",
+    "Extracted": "extracting.exporting",
+    "Fault": "reading.prefixes",
+    "Finding": "checking.inspecting",
     "Fixed": "tuning.policies",
+    "FixedBatches": "tuning.fixed",
     "GradientCosine": "tuning.policies",
     "Group": "describing",
-    "GroupQuality": "quality",
-    "Index": "layout",
-    "Indexed": "dataset",
-    "Loader": "loading",
+    "GroupQuality": "measuring.quality",
+    "Index": "format.layout",
+    "Indexed": "loading.indexed",
+    "Loader": "loading.loader",
     "LossPlateau": "tuning.policies",
-    "Manifest": "manifest",
-    "Mended": "repairing",
+    "Manifest": "format.manifest",
+    "Mended": "checking.repairing",
     "Mixture": "tuning.mixture",
     "MsSsim": "tuning.policies",
-    "Prefix": "prefixes",
+    "Prefix": "reading.prefixes",
     "Probe": "tuning.gradients",
-    "Quality": "quality",
-    "Records": "reading",
-    "Repaired": "repairing",
-    "Samples": "samples",
-    "Settings": "settings",
+    "Quality": "measuring.quality",
+    "Records": "reading.records",
+    "Repaired": "checking.repairing",
+    "Samples": "extracting.samples",
+    "Score": "tuning.scores",
+    "Settings": "writing.settings",
     "Source": "sources",
-    "Speed": "speed",
-    "Store": "stores",
-    "Traffic": "traffic",
+    "Speed": "measuring.speed",
+    "Store": "reading.stores",
+    "Traffic": "loading.traffic",
     "Tuned": "tuning.tuned",
     "Tuner": "tuning.tuner",
-    "Verified": "verifying",
-    "Written": "writing",
-    "bench": "speed",
-    "decode": "decoding",
-    "extract": "exporting",
-    "image_bytes": "samples",
+    "Verified": "checking.verifying",
+    "Written": "writing.writer",
+    "bench": "measuring.speed",
+    "decode": "jpeg.decoding",
+    "extract": "extracting.exporting",
+    "image_bytes": "extracting.samples",
     "info": "describing",
-    "msssim": "similarity",
-    "open_records": "reading",
+    "merge_states": "loading.resuming",
+    "msssim": "measuring.similarity",
+    "open_records": "reading.records",
     "open_source": "sources",
-    "open_store": "stores",
-    "quality": "quality",
-    "repair": "repairing",
-    "samples": "samples",
-    "ssim": "similarity",
+    "open_store": "reading.stores",
+    "quality": "measuring.quality",
+    "repair": "checking.repairing",
+    "samples": "extracting.samples",
+    "ssim": "measuring.similarity",
     "tune": "tuning.tuned",
-    "verify": "verifying",
-    "write": "writing",
+    "verify": "checking.verifying",
+    "write": "writing.writer",
 }
 
 __all__ = [
@@ -117,6 +124,7 @@ __all__ = [
     "Fault",
     "Finding",
     "Fixed",
+    "FixedBatches",
     "GradientCosine",
     "Group",
     "GroupQuality",
@@ -134,6 +142,7 @@ __all__ = [
     "Records",
     "Repaired",
     "Samples",
+    "Score",
     "Settings",
     "Source",
     "Speed",
@@ -148,6 +157,7 @@ __all__ = [
     "extract",
     "image_bytes",
     "info",
+    "merge_states",
     "msssim",
     "open_records",
     "open_source",

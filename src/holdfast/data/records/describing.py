@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.data.records.manifest import Manifest
+from holdfast.data.records.format.manifest import Manifest
 
 if TYPE_CHECKING:
-    from holdfast.data.records.stores import Store
+    from holdfast.data.records.reading.stores import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def info(url: str, *, store: Store | None = None) -> Description:
     Raises:
         InputError: if there is no dataset.
     """
-    from holdfast.data.records.reading import open_records
+    from holdfast.data.records.reading.records import open_records
 
     with open_records(url, store=store) as records:
         manifest = records.manifest

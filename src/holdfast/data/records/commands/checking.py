@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from holdfast.data.records.inspecting import Finding
-    from holdfast.data.records.repairing import Repaired
-    from holdfast.data.records.verifying import Verified
+    from holdfast.data.records.checking.inspecting import Finding
+    from holdfast.data.records.checking.repairing import Repaired
+    from holdfast.data.records.checking.verifying import Verified
 
 NOT_OK = 1
 
@@ -44,7 +44,7 @@ def verify(
     quiet: QuietOption = False,
 ) -> None:
     """Read every byte and name what is damaged: record, image, group. Exit code 1 if anything is."""
-    from holdfast.data.records import verifying
+    from holdfast.data.records.checking import verifying
 
     with reporting("verifying") as report:
         found = verifying.verify(dataset, against=against, threads=threads, on_progress=report)
@@ -86,7 +86,7 @@ def repair(
     quiet: QuietOption = False,
 ) -> None:
     """Mend what `verify` names. Exit code 1 if something stays damaged; that is left as it is."""
-    from holdfast.data.records import repairing
+    from holdfast.data.records.checking import repairing
 
     with reporting("repairing") as report:
         found = repairing.repair(dataset, source=source, replica=replica, on_progress=report)

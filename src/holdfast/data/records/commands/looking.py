@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from holdfast.data.records.describing import Description
-    from holdfast.data.records.exporting import Extracted
+    from holdfast.data.records.extracting.exporting import Extracted
 
 
 class Target(Enum):
@@ -83,7 +83,7 @@ def cat(
     quiet: QuietOption = False,
 ) -> None:
     """The images of a dataset with their columns, a line of JSON each; or one image's bytes."""
-    from holdfast.data.records import samples
+    from holdfast.data.records.extracting import samples
 
     if image is not None:
         sys.stdout.buffer.write(samples.image_bytes(dataset, image, fidelity=fidelity_of(fidelity)))
@@ -117,7 +117,7 @@ def extract(
     quiet: QuietOption = False,
 ) -> None:
     """A dataset -> one JPEG an image, at a fidelity; the same command again completes it."""
-    from holdfast.data.records import exporting
+    from holdfast.data.records.extracting import exporting
 
     with reporting("extracting") as report:
         found = exporting.extract(

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from holdfast.data.records.quality import Quality
-    from holdfast.data.records.speed import Bench
+    from holdfast.data.records.measuring.quality import Quality
+    from holdfast.data.records.measuring.speed import Bench
     from holdfast.data.records.tuning.tuned import Tuned
 
 
@@ -51,7 +51,7 @@ def quality(
     quiet: QuietOption = False,
 ) -> None:
     """What each fidelity shows: MS-SSIM and bytes, and how images look in it (--html)."""
-    from holdfast.data.records import quality as measuring
+    from holdfast.data.records.measuring import quality as measuring
 
     found = measuring.quality(
         dataset,
@@ -64,7 +64,7 @@ def quality(
     emit(found, as_json, _quality)
     if html is not None:
         from holdfast import report
-        from holdfast.data.records.pages import quality_page
+        from holdfast.data.records.measuring.pages import quality_page
 
         report.write(quality_page(found), html)
         remark(f"report: {html}", quiet)
@@ -232,7 +232,7 @@ def bench(
     quiet: QuietOption = False,
 ) -> None:
     """How fast the dataset is read from here at each fidelity, and whether storage is the limit."""
-    from holdfast.data.records import speed
+    from holdfast.data.records.measuring import speed
 
     with reporting("reading", "images") as report:
         found = speed.bench(

@@ -21,7 +21,7 @@ from holdfast.numbers import counted
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from holdfast.data.records.writing import Written
+    from holdfast.data.records.writing.writer import Written
 
 
 class SourceFormat(Enum):
@@ -125,8 +125,8 @@ def write(
     quiet: QuietOption = False,
 ) -> None:
     """Images -> a dataset of progressive records, losslessly; the same command again completes it."""
-    from holdfast.data.records import writing
     from holdfast.data.records.sources import open_source
+    from holdfast.data.records.writing import writer
 
     opened = open_source(
         source,
@@ -138,7 +138,7 @@ def write(
         drop=drop or (),
     )
     with reporting("writing") as report:
-        written = writing.write(
+        written = writer.write(
             opened,
             out,
             record_size=record_size,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from holdfast.data.records.layout import RESERVED
+from holdfast.data.records.format.layout import RESERVED
 from holdfast.data.records.sources.example import Options
 from holdfast.errors import InputError
 

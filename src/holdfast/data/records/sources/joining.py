@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from holdfast.data.records.block import check_columns
+from holdfast.data.records.format.block import check_columns
 from holdfast.data.records.sources.columns import LABEL, Columns, Kind
 from holdfast.data.records.sources.example import Example, Options, Source, check_ids, check_range
 from holdfast.data.records.sources.values import json_object_of, text_of

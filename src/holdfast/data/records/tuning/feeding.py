@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.data.records.dataset import Dataset
-from holdfast.data.records.items import Recipe
-from holdfast.data.records.reading import Records, open_records
+from holdfast.data.records.loading.dataset import Dataset
+from holdfast.data.records.loading.items import Recipe
+from holdfast.data.records.reading.records import Records, open_records
 from holdfast.data.records.tuning.fixed import FixedBatches
 from holdfast.data.records.tuning.training import Batch
 from holdfast.errors import InputError, MissingExtraError

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.data.records.items import Recipe, check_columns
-from holdfast.data.records.prefixes import assemble
-from holdfast.data.records.reading import Records, open_records
-from holdfast.data.records.stores import Buffer
+from holdfast.data.records.loading.items import Recipe, check_columns
+from holdfast.data.records.reading.prefixes import assemble
+from holdfast.data.records.reading.records import Records, open_records
+from holdfast.data.records.reading.stores import Buffer
 from holdfast.errors import InputError, MissingExtraError
 
 try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow as pa
 
 from holdfast.data.records.describing import groups_of
-from holdfast.data.records.reading import Records
+from holdfast.data.records.reading.records import Records
 from holdfast.data.records.tuning.policies import (
     Fixed,
     GradientCosine,

@@ -1,0 +1,306 @@
+"""Mends a dataset so that every byte is what it was: from another copy, from the source, from itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from holdfast.data.records.checking.inspecting import Finding, Inspected, inspect
+from holdfast.data.records.checking.originals import Originals
+from holdfast.data.records.checking.rebuilding import Unknowable, rebuild
+from holdfast.data.records.checking.replacing import Again, Known, Maker, Replica, size_of
+from holdfast.data.records.checking.verifying import SUFFIX, Progress, read_manifest
+from holdfast.data.records.format import layout
+from holdfast.data.records.format.layout import Index
+from holdfast.data.records.format.manifest import NAME, Manifest
+from holdfast.data.records.reading.stores import Store, open_store
+from holdfast.data.records.sources import Source
+from holdfast.data.records.writing.generations import REJECTED, only_writer, sweep
+from holdfast.data.records.writing.settings import Settings
+from holdfast.errors import InputError
+from holdfast.whole_files import write_whole
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """One file that is now what it was."""
+
+    file: str
+    """From the dataset's folder."""
+    bytes: int
+    """How many of its bytes were wrong or missing, as far as that can be said."""
+    by: str
+    """What they were taken from: `replica`, `source`, `manifest` or `records`, joined by ` and `."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of it."""
+        return {"file": self.file, "bytes": self.bytes, "by": self.by}
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """What `repair` did."""
+
+    url: str
+    repaired: tuple[Mended, ...]
+    remaining: tuple[Finding, ...]
+    """What is still wrong; the files concerned were left as they are."""
+    remarks: tuple[str, ...]
+    fetched: int
+    """Bytes that were read from the replica's records."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong any more."""
+        return not self.remaining
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of it."""
+        return {
+            "url": self.url,
+            "ok": self.ok,
+            "repaired": [one.to_dict() for one in self.repaired],
+            "remaining": [one.to_dict() for one in self.remaining],
+            "remarks": list(self.remarks),
+            "fetched": self.fetched,
+        }
+
+
+def repair(
+    url: str | Path,
+    *,
+    source: str | Path | Source | None = None,
+    replica: str | Path | None = None,
+    on_progress: Progress | None = None,
+    **options: Any,
+) -> Repaired:
+    """Mend what `verify` finds. A file is replaced only by what its sums say it was.
+
+    A damaged footer is made from the manifest, a damaged manifest from the records. Other bytes come from
+    the replica, of which only those are read, or from the source, whose images are transcoded anew.
+
+    Args:
+        url: of the dataset's folder, on this machine. Writers are kept out meanwhile; readers are not.
+        source: what the dataset was written from.
+        replica: URL of another copy.
+        on_progress: called with the bytes that were looked at and those there are.
+        options: for the replica's store (`open_store`).
+
+    Raises:
+        InputError: if there is no dataset, or it is not on this machine.
+        StoreError: if another process is writing it, the folder cannot be written, or the replica fails.
+    """
+    folder = _local(url)
+    with only_writer(folder), ExitStack() as opened:
+        sweep(folder)
+        makers: list[Maker] = []
+        copy = None
+        if replica is not None:
+            copy = Replica(opened.enter_context(open_store(replica, **options)))
+            makers.append(copy)
+        if source is not None:
+            makers.append(Again(Originals(source)))
+        store = opened.enter_context(open_store(folder))
+        repair = _Repair(folder, store, makers, copy, on_progress or (lambda done, total: None))
+        return repair.run(str(url))
+
+
+def _local(url: str | Path) -> Path:
+    text = str(url).removeprefix("file://")
+    if "://" in text or not Path(text).is_dir():
+        raise InputError(
+            "a dataset is repaired where it lies",
+            path=text,
+            expected="a folder on this machine",
+            remedy="copy it here, or repair it there",
+        )
+    return Path(text)
+
+
+class _Repair:
+    """One dataset while it is mended."""
+
+    def __init__(
+        self,
+        folder: Path,
+        store: Store,
+        makers: Sequence[Maker],
+        copy: Replica | None,
+        on_progress: Progress,
+    ) -> None:
+        self._folder, self._store = folder, store
+        self._makers, self._copy = makers, copy
+        self._tell = on_progress
+        self._mended: list[Mended] = []
+        self._remarks: list[str] = []
+        self._manifest: Manifest | None = None
+        self._records: dict[str, Inspected] = {}
+
+    def run(self, url: str) -> Repaired:
+        """Mend manifest and records, as far as they can be."""
+        self._manifest, size, reason = read_manifest(self._store)
+        self._look(size)
+        if self._manifest is None:
+            reason = self._mend_manifest(reason)
+        remaining = self._mend_records()
+        if self._manifest is None:  # what was in the way may be mended
+            reason = self._mend_manifest(reason)
+        if self._manifest is None:
+            remaining.insert(0, Finding(None, None, None, f"{NAME}: {reason}"))
+        return Repaired(
+            url=url,
+            repaired=tuple(self._mended),
+            remaining=tuple(remaining),
+            remarks=tuple(self._remarks),
+            fetched=0 if self._copy is None else self._copy.fetched,
+        )
+
+    def _look(self, manifest_size: int) -> None:
+        """Inspect every record that the manifest names, or that lies there if there is no manifest."""
+        named: list[tuple[str, Index | None]]
+        if self._manifest is not None:
+            named = list(zip(self._manifest.paths, self._manifest.records, strict=True))
+        else:
+            paths = [path for path in self._store.list() if path.endswith(SUFFIX)]
+            named = [(path, None) for path in paths]
+            if not (named or manifest_size or self._copy is not None):
+                raise InputError(
+                    "there is no dataset",
+                    path=self._folder,
+                    expected=f"a {NAME} and the records that it names",
+                )
+        total = sum((self._folder / path).stat().st_size for path, _ in named if self._has(path))
+        done = 0
+        for path, expected in named:
+            found = inspect(self._store, path, expected)
+            self._store.forget(path)
+            if found.findings or expected is None or not self._records:
+                self._records[path] = found  # of the others nothing is needed any more
+            done += found.size
+            self._tell(done, total)
+
+    def _has(self, path: str) -> bool:
+        return (self._folder / path).is_file()
+
+    def _mend_manifest(self, reason: str) -> str:
+        """Write the manifest anew, or say why that cannot be."""
+        records = list(self._records.values())
+        made, by = None, "replica"
+        reasons = [reason]
+        if self._copy is not None:
+            try:
+                made = self._copy.manifest(records)
+            except Unknowable as error:
+                reasons.append(error.reason)
+        if made is None:
+            by = "records"
+            try:
+                made = rebuild(records, _count_rejected(self._folder))
+            except Unknowable as error:
+                return "; ".join([*reasons, error.reason])
+            self._remarks.append(
+                f"{NAME} names the {len(records):,} records that are there; whether there were others "
+                "after the last one is not known"
+            )
+        data = made.to_bytes()
+        _write(self._folder, NAME, data)
+        self._mended.append(Mended(NAME, len(data), by))
+        self._manifest = made
+        for path, index in zip(made.paths, made.records, strict=True):
+            before = self._records.get(path)
+            if before is None or before.findings:
+                self._records[path] = inspect(self._store, path, index)
+        return ""
+
+    def _mend_records(self) -> list[Finding]:
+        """Write anew what can be made whole; what is wrong with the others."""
+        rows: dict[str, Index] = {}
+        if self._manifest is not None:
+            rows = dict(zip(self._manifest.paths, self._manifest.records, strict=True))
+        remaining: list[Finding] = []
+        for path, found in self._records.items():
+            if not found.findings:
+                continue
+            expected = rows.get(path) or found.footer
+            mended = None if expected is None else self._mended_record(found, expected)
+            if mended is None:
+                remaining += found.findings
+                continue
+            data, record = mended
+            _write(self._folder, path, data)
+            self._store.forget(path)
+            self._records[path] = inspect(self._store, path, expected)
+            self._mended.append(record)
+        return remaining
+
+    def _mended_record(self, found: Inspected, expected: Index) -> tuple[bytes, Mended] | None:
+        """A damaged record as its sums say it was; None if it cannot be had."""
+        before = bytes(self._store.read_all(found.path)) if self._has(found.path) else b""
+        data = bytearray(expected.size)
+        kept = min(len(before), expected.ends[-1])
+        data[:kept] = before[:kept]
+        footer = layout.encode_footer(expected)
+        data[expected.ends[-1] :] = footer
+        by = [] if before[expected.ends[-1] :] == footer else ["manifest"]
+        now = inspect(data, found.path, expected)
+        tried: list[Maker] = []
+        while now.damaged and len(tried) < len(self._makers):
+            maker = next(one for one in self._makers if one not in tried)
+            better = bytearray(data)
+            for start, part in maker.make(now, expected, self._known()):
+                better[start : start + len(part)] = part
+            then = inspect(better, found.path, expected)
+            if size_of(then.damaged) >= size_of(now.damaged):
+                tried.append(maker)
+                continue
+            data, now = better, then
+            tried.clear()  # what another could not do before, it may do now
+            by += [maker.name] if maker.name not in by else []
+        if now.findings:
+            return None
+        wrong = _differing(before, data)
+        return bytes(data), Mended(found.path, wrong, " and ".join(by))
+
+    def _known(self) -> Known:
+        """What the dataset says about how it was written."""
+        contents = next(
+            (one.contents for one in self._records.values() if one.contents is not None), None
+        )
+        if contents is not None:
+            return Known(contents.settings, contents.columns.schema)
+        manifest = self._manifest
+        if manifest is None:
+            return Known({}, pa.schema([]))
+        notes = manifest.notes
+        with suppress(InputError, TypeError, LookupError):
+            texts = Settings(**notes["settings"]).to_texts()
+            for program in ("transcoder", "decoder"):
+                if notes.get(program) is not None:
+                    texts[program] = str(notes[program])
+            return Known(texts, manifest.schema)
+        return Known({}, manifest.schema)
+
+
+def _differing(one: bytes, other: bytes | bytearray) -> int:
+    """How many bytes of two files differ."""
+    common = min(len(one), len(other))
+    pair = (np.frombuffer(file, np.uint8, common) for file in (one, other))
+    return int(np.not_equal(*pair).sum()) + max(len(one), len(other)) - common
+
+
+def _write(folder: Path, path: str, data: bytes) -> None:
+    (folder / path).parent.mkdir(exist_ok=True)
+    write_whole(folder / path, data)
+
+
+def _count_rejected(folder: Path) -> int:
+    try:
+        return len((folder / REJECTED).read_bytes().splitlines())
+    except FileNotFoundError:
+        return 0

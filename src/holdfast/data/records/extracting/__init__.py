@@ -1,0 +1,1 @@
+"""Images out of a dataset, as files or tars."""

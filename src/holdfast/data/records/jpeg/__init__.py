@@ -1,0 +1,1 @@
+"""JPEG as far as records need it: markers, scans, lossless transcoding, decoding."""

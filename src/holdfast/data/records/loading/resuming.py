@@ -1,0 +1,155 @@
+"""Where a run is in its epoch: what is saved with a checkpoint, and what a resumed run begins with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.data.records.loading.ordering import Deal, Leg
+from holdfast.errors import InputError
+
+VERSION = 1
+
+
+@dataclass
+class Cursor:
+    """The legs of an epoch that are behind, and how far the present one is."""
+
+    epoch: int = 0
+    legs: tuple[Leg, ...] = ()
+    """Of `epoch`, when the iteration began."""
+    steps: int = 0
+    """Batches delivered since then."""
+    _present: tuple[tuple[Leg, ...], Deal, tuple[int, ...]] | None = field(default=None, repr=False)
+
+    def begin(self, epoch: int, deal: Deal) -> tuple[tuple[Leg, ...], tuple[int, ...]]:
+        """Start to iterate.
+
+        If the last leg was run with the same deal it goes on, batch for batch; otherwise what is left
+        is dealt anew.
+
+        Returns:
+            The legs whose places are gone, and [ranks] how many batches of the deal were delivered.
+        """
+        if epoch != self.epoch:
+            self.epoch, self.legs = epoch, ()
+        before, delivered = self.legs, (0,) * deal.ranks
+        if before and before[-1].deal == deal:
+            before, delivered = before[:-1], before[-1].delivered
+        self.steps = 0
+        self._present = (before, deal, delivered)
+        return before, delivered
+
+    def finish(self) -> None:
+        """The epoch has come to its end."""
+        self.load(self.epoch + 1, ())
+
+    def load(self, epoch: int, legs: Sequence[Leg]) -> None:
+        """Begin the next iteration there."""
+        self.epoch, self.legs, self.steps, self._present = epoch, tuple(legs), 0, None
+
+    def now(self, epoch: int) -> tuple[int, tuple[Leg, ...]]:
+        """The epoch and its legs, up to the batch that was delivered last.
+
+        Args:
+            epoch: the one that comes next, if no iteration has begun.
+        """
+        if self._present is None:
+            return epoch, self.legs if epoch == self.epoch else ()
+        before, deal, delivered = self._present
+        leg = Leg(deal, tuple(done + self.steps for done in delivered))
+        return self.epoch, (*before, leg) if any(leg.delivered) else before
+
+
+def encode(
+    order: Mapping[str, Any], seed: int, rank: int, now: tuple[int, tuple[Leg, ...]]
+) -> dict[str, Any]:
+    """A state as JSON.
+
+    Args:
+        order: what else than the seed and the epoch the order depends on.
+        seed: the order's.
+        rank: whose state it is.
+        now: the epoch and its legs.
+    """
+    epoch, legs = now
+    return {
+        "version": VERSION,
+        "order": dict(order),
+        "seed": seed,
+        "epoch": epoch,
+        "rank": rank,
+        "legs": [leg.to_dict() for leg in legs],
+    }
+
+
+def decode(state: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[int, int, tuple[Leg, ...]]:
+    """Seed, epoch and legs of a state.
+
+    Raises:
+        InputError: if it is no state, or of a dataset or order other than this.
+    """
+    try:
+        version, found = state["version"], dict(state["order"])
+        seed, epoch = int(state["seed"]), int(state["epoch"])
+        legs = [Leg.from_dict(leg) for leg in state["legs"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("this is no state of a dataset", found=repr(state)[:200]) from error
+    if version != VERSION:
+        raise InputError(
+            "the state is of a version that is not known", found=str(version), expected=str(VERSION)
+        )
+    for name, value in order.items():
+        if found.get(name) != value:
+            raise InputError(
+                "the state is of another dataset, or of another order of it: its places mean other images",
+                place=name,
+                found=repr(found.get(name)),
+                expected=repr(value),
+                remedy="open the dataset as it was when the state was saved, or begin the epoch anew",
+            )
+    return seed, epoch, tuple(legs)
+
+
+def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One state out of those of all ranks, for ranks that are not in step.
+
+    A rank's own state takes it that every rank has delivered as many batches as itself, as ranks do that
+    take their steps together. Where they do not, gather the states and load what this makes of them.
+
+    Args:
+        states: one of each rank, in any order, saved in the same epoch after the same resumptions.
+
+    Raises:
+        InputError: if they are not the states of all ranks of one run.
+    """
+    by_rank = {state["rank"]: state for state in states}
+    first = states[0] if states else {}
+    legs = [[Leg.from_dict(leg) for leg in by_rank[rank]["legs"]] for rank in sorted(by_rank)]
+    count = max(map(len, legs), default=0)
+    same = all(
+        {**state, "rank": 0, "legs": 0} == {**first, "rank": 0, "legs": 0} for state in states
+    )
+    # A rank that has delivered nothing yet has no leg for it.
+    full = [own for own in legs if len(own) == count]
+    deal = full[0][-1].deal if count else Deal(ranks=max(1, len(states)))
+    rest = [own[: count - 1] for own in legs]
+    if (
+        not same
+        or sorted(by_rank) != list(range(deal.ranks))
+        or any(own[-1].deal != deal for own in full if count)
+        or any(own != full[0][:-1] for own in rest if count)
+    ):
+        raise InputError(
+            "these are not the states of all ranks of one run",
+            found=f"ranks {sorted(by_rank)} of {deal.ranks}, with {[len(own) for own in legs]} legs",
+            expected="one state of each rank, of one epoch, saved after the same resumptions",
+        )
+    made = dict(first) | {"rank": 0}
+    if count:
+        done = tuple(
+            own[-1].delivered[rank] if len(own) == count else 0 for rank, own in enumerate(legs)
+        )
+        made["legs"] = [leg.to_dict() for leg in (*full[0][:-1], Leg(deal, done))]
+    return made

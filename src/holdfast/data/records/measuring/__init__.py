@@ -1,0 +1,1 @@
+"""What each fidelity shows, and how fast it is read."""

@@ -1,0 +1,106 @@
+"""One image at each fidelity, compared with the same image at full fidelity."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from holdfast.data.records.jpeg import scripts
+from holdfast.data.records.jpeg.decoding import DecodeError, decode
+from holdfast.errors import LimitError, MissingExtraError
+
+if TYPE_CHECKING:
+    from holdfast.data.records.jpeg.decoding import Pixels
+    from holdfast.data.records.jpeg.parsing import Buffer
+
+LARGEST_SIDE = 4096
+"""Of a larger image the middle alone is compared: the statistics of all would fill the memory."""
+
+_SEVERAL_AT_ONCE = 2**22  # pixels; a larger image takes 50 bytes for each and is measured alone
+_alone = threading.Lock()
+
+
+class Likeness(NamedTuple):
+    """How an image at each fidelity resembles the same at full fidelity."""
+
+    msssim: list[float]
+    """[G] of the RGB channels; the last is 1."""
+    ssim_luma: list[float]
+    """[G] of the luma alone; NaN if it was not asked for."""
+
+
+class Means(NamedTuple):
+    """What `measure` finds."""
+
+    msssim: list[float]
+    """[G] mean over the images that were measured; empty if none was."""
+    images: int
+    """How many were."""
+
+
+def compare(pieces: Sequence[Buffer], *, with_luma: bool = False) -> Likeness:
+    """Measure one image.
+
+    Args:
+        pieces: [G] of a transcoded image (an opaque one is whole at every fidelity).
+        with_luma: take the SSIM of the luma too.
+
+    Raises:
+        DecodeError: if the image does not decode.
+        LimitError: if it has too many pixels.
+        MissingExtraError: if only Pillow can decode it, and it is not installed.
+    """
+    # Compiled code: what only writes or reads records need not wait for it.
+    from holdfast.data.records.measuring.similarity import Reference, luma
+
+    full = _middle(decode(scripts.image(pieces)))
+    large = full.shape[0] * full.shape[1] > _SEVERAL_AT_ONCE
+    found = Likeness([], [])
+    with _alone if large else nullcontext():
+        reference = Reference(full)
+        grey = Reference(luma(full)) if with_luma else None
+        for fidelity in range(1, len(pieces)):
+            if fidelity > 1 and not pieces[fidelity - 1]:
+                found.msssim.append(found.msssim[-1])
+                found.ssim_luma.append(found.ssim_luma[-1])
+                continue
+            partial = _middle(decode(scripts.image(pieces[:fidelity])))
+            found.msssim.append(reference.msssim(partial))
+            found.ssim_luma.append(grey.ssim(luma(partial)) if grey is not None else math.nan)
+    return Likeness([*found.msssim, 1.0], [*found.ssim_luma, 1.0 if with_luma else math.nan])
+
+
+def measure(images: Iterable[Sequence[Buffer]], *, threads: int = 1) -> Means:
+    """The mean MS-SSIM of each fidelity, over images at hand.
+
+    Args:
+        images: the pieces [G] of each. Leave opaque images out: whole at every fidelity, they would
+            flatter the mean. One that does not decode is not counted.
+        threads: measure this many at once.
+    """
+    if threads > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            results = list(pool.map(_msssim, images))
+    else:
+        results = [_msssim(pieces) for pieces in images]
+    found = [values for values in results if values is not None]
+    return Means(np.mean(found, axis=0).tolist() if found else [], len(found))
+
+
+def _msssim(pieces: Sequence[Buffer]) -> list[float] | None:
+    try:
+        return compare(pieces).msssim
+    except (DecodeError, LimitError, MissingExtraError):
+        return None
+
+
+def _middle(pixels: Pixels) -> Pixels:
+    height, width = pixels.shape[:2]
+    top, left = (max(side - LARGEST_SIDE, 0) // 2 for side in (height, width))
+    return pixels[top : top + LARGEST_SIDE, left : left + LARGEST_SIDE]

@@ -1,0 +1,347 @@
+"""What a dataset shows at each fidelity: MS-SSIM against the full fidelity, measured on a sample.
+
+`measure` is for images at hand, as the writer has them; `quality` samples a dataset that is written.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from holdfast.data.records.describing import groups_of
+from holdfast.data.records.jpeg.decoding import DECODER, DecodeError
+from holdfast.data.records.measuring.comparing import Likeness, Means, compare, measure
+from holdfast.data.records.measuring.contact_sheet import Strip, strip
+from holdfast.errors import InputError, LimitError, MissingExtraError
+from holdfast.progress import track
+
+if TYPE_CHECKING:
+    from holdfast.data.records.reading.records import Records
+    from holdfast.data.records.reading.stores import Store
+
+__all__ = ["GroupQuality", "Means", "Quality", "Unmeasured", "mean_interval", "measure", "quality"]
+
+THRESHOLD = 0.95
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQuality:
+    """What one fidelity costs and shows."""
+
+    group: int
+    """The fidelity, 1..G."""
+    scans_end: int
+    """The last scan of it, of the ten of a colour image."""
+    bytes: int
+    """Bytes that one pass over the dataset reads."""
+    bytes_per_image: float
+    """The same for one image."""
+    cumulative_fraction: float
+    """The same as a share of the full fidelity's."""
+    of_stripped: float | None
+    """The same as a share of the source files without their metadata segments."""
+    msssim: float | None
+    """Mean MS-SSIM of the images that were measured; None if none was."""
+    msssim_low: float | None
+    """The interval of the mean over all images, at 95 %; None if fewer than two were measured."""
+    msssim_high: float | None
+    worst: float | None
+    """The lowest MS-SSIM of an image; None at full fidelity."""
+    worst_id: str | None
+    """The image that has it."""
+    ssim_luma: float | None
+    """Mean SSIM of the luma."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unmeasured:
+    """An image of the sample that could not be measured."""
+
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What each fidelity of a dataset costs and shows."""
+
+    url: str
+    images: int
+    """Images of the dataset."""
+    sampled: int
+    """Images that were drawn."""
+    measured: int
+    """Those of them on which MS-SSIM could be measured."""
+    opaque: int
+    """Those that are stored whole, and so the same at every fidelity."""
+    unmeasured: tuple[Unmeasured, ...]
+    """Those that are damaged or do not decode."""
+    groups: tuple[GroupQuality, ...]
+    """[G]"""
+    threshold: float
+    suggested: int | None
+    """The lowest fidelity whose mean MS-SSIM reaches the threshold; None if none was measured."""
+    seed: int
+    """Of the sample."""
+    decoder: str
+    """What decoded: partial images differ between decoders."""
+    frame: pa.Table
+    """A row for each measured image and fidelity: `id`, `group`, `bytes` (of the image up to this group),
+    `fraction` (of its full bytes), `msssim`, `ssim_luma`."""
+    strips: tuple[Strip, ...] = field(default=(), repr=False)
+    """Cuttings of some images at every fidelity, for the contact sheet."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of it, without pictures."""
+        return {
+            "url": self.url,
+            "images": self.images,
+            "sampled": self.sampled,
+            "measured": self.measured,
+            "opaque": self.opaque,
+            "unmeasured": [asdict(one) for one in self.unmeasured],
+            "threshold": self.threshold,
+            "suggested": self.suggested,
+            "seed": self.seed,
+            "decoder": self.decoder,
+            "groups": [asdict(group) for group in self.groups],
+            "per_image": self.frame.to_pylist(),
+        }
+
+
+def quality(
+    url: str | os.PathLike[str],
+    *,
+    images: int = 32,
+    seed: int = 0,
+    threshold: float = THRESHOLD,
+    strips: int = 0,
+    threads: int | None = None,
+    store: Store | None = None,
+) -> Quality:
+    """Measure what each fidelity of a dataset shows, on a random sample of its images.
+
+    Only the pieces of the sampled images are read, and the metadata of their records.
+
+    Args:
+        url: the dataset's folder, a single `.pcr` file, or a URL of either.
+        images: how many to draw; all, if there are fewer.
+        seed: of the sample: the same seed draws the same images.
+        threshold: the mean MS-SSIM that the suggested fidelity reaches.
+        strips: of how many images to keep cuttings for a contact sheet.
+        threads: measure at once; one for each processor by default.
+        store: an open store in the place of the URL's.
+
+    Raises:
+        InputError: if there is no dataset, or an argument cannot be.
+        StoreError: if the store does not give it.
+    """
+    from holdfast.data.records.reading.records import open_records
+    from holdfast.data.records.reading.stores import redacted
+
+    _check_arguments(images, threshold, strips)
+    with open_records(url, store=store) as records:
+        if not records.manifest.images:
+            raise InputError("the dataset has no images to measure", path=redacted(os.fspath(url)))
+        drawn = _draw(records, images, seed)
+        results = list(_examine_all(records, drawn, threads))
+        measured = [one for one in results if isinstance(one, _Measured)]
+        groups = tuple(_groups(records, measured))
+        return Quality(
+            url=redacted(os.fspath(url)),
+            images=records.manifest.images,
+            sampled=len(drawn),
+            measured=len(measured),
+            opaque=sum(one is None for one in results),
+            unmeasured=tuple(one for one in results if isinstance(one, Unmeasured)),
+            groups=groups,
+            threshold=threshold,
+            suggested=_suggest(groups, threshold),
+            seed=seed,
+            decoder=DECODER,
+            frame=_frame(measured),
+            strips=tuple(_strips(records, measured, strips)),
+        )
+
+
+def _check_arguments(images: int, threshold: float, strips: int) -> None:
+    for name, value, usable, expected in (
+        ("images", images, images >= 1, "1 or more"),
+        ("threshold", threshold, 0 <= threshold <= 1, "0 to 1"),
+        ("strips", strips, strips >= 0, "0 or more"),
+    ):
+        if not usable:
+            raise InputError(
+                "an argument that cannot be", place=name, found=str(value), expected=expected
+            )
+
+
+# --- The sample ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """An image of the sample, as it was found."""
+
+    record: int
+    image: int
+    id: str
+    bytes: list[int]
+    """[G] of its pieces up to each group."""
+    likeness: Likeness
+
+
+def _draw(records: Records, images: int, seed: int) -> list[tuple[int, int]]:
+    """(record, image) of a uniform sample without replacement, in the order of the dataset."""
+    counts = records.manifest.counts
+    total = int(counts.sum())
+    chosen = np.random.default_rng(seed).choice(total, min(images, total), replace=False)
+    firsts = np.concatenate([[0], np.cumsum(counts)])
+    found = np.searchsorted(firsts, np.sort(chosen), side="right") - 1
+    return [
+        (int(record), int(number - firsts[record]))
+        for record, number in zip(found, np.sort(chosen), strict=True)
+    ]
+
+
+def _examine_all(
+    records: Records, drawn: Sequence[tuple[int, int]], threads: int | None
+) -> Iterator[_Measured | Unmeasured | None]:
+    workers = threads or len(os.sched_getaffinity(0))
+    with (
+        ThreadPoolExecutor(workers) as pool,
+        track("Measuring", len(drawn), "images") as progress,
+    ):
+        for result in pool.map(lambda place: _examine(records, *place), drawn):
+            progress.advance(1)
+            yield result
+
+
+def _examine(records: Records, record: int, image: int) -> _Measured | Unmeasured | None:
+    """Measure one image; None if it is opaque."""
+    from holdfast.data.records.reading.records import Damaged
+
+    name = f"image {image} of {records.paths[record]}"
+    try:
+        contents = records.contents(record)
+        name = contents.ids[image]
+        if contents.opaque[image]:
+            return None
+        pieces = records.pieces(record, image)
+        likeness = compare(pieces, with_luma=True)
+    except Damaged as error:
+        return Unmeasured(name, "; ".join(fault.reason for fault in error.faults))
+    except DecodeError as error:
+        return Unmeasured(name, f"it does not decode: {error.reason}")
+    except LimitError as error:
+        return Unmeasured(name, error.problem)
+    except MissingExtraError as error:
+        return Unmeasured(name, f"it needs Pillow: pip install 'holdfast[{error.extra}]'")
+    sizes = np.cumsum([len(piece) for piece in pieces]).tolist()
+    return _Measured(record, image, name, sizes, likeness)
+
+
+# --- What it says about the dataset --------------------------------------------------------------
+
+
+def _groups(records: Records, measured: Sequence[_Measured]) -> Iterator[GroupQuality]:
+    images = records.manifest.images
+    for number, group in enumerate(groups_of(records.manifest)):
+        values = np.array([one.likeness.msssim[number] for one in measured])
+        lumas = [one.likeness.ssim_luma[number] for one in measured]
+        low, high = mean_interval(values, images)
+        worst = int(values.argmin()) if measured and values.min() < 1 else None
+        yield GroupQuality(
+            group=group.group,
+            scans_end=group.scans_end,
+            bytes=group.bytes,
+            bytes_per_image=group.bytes / images,
+            cumulative_fraction=group.cumulative_fraction,
+            of_stripped=group.of_stripped,
+            msssim=float(values.mean()) if measured else None,
+            msssim_low=low,
+            msssim_high=high,
+            worst=None if worst is None else float(values[worst]),
+            worst_id=None if worst is None else measured[worst].id,
+            ssim_luma=float(np.mean(lumas)) if measured else None,
+        )
+
+
+def mean_interval(
+    values: npt.NDArray[np.float64], population: int
+) -> tuple[float | None, float | None]:
+    """The interval of a mean over all images from a sample of them, at 95 %.
+
+    Student's t with the correction for a finite population: all images give the mean itself. A
+    likeness is at most 1, and so are the ends.
+
+    Args:
+        values: [n] of a sample drawn without replacement.
+        population: from how many.
+
+    Returns:
+        Lower and upper end; None if there are fewer than two values, and more images.
+    """
+    from scipy.stats import t
+
+    count = len(values)
+    if count == population and count:
+        return float(values.mean()), float(values.mean())
+    if count < 2:
+        return None, None
+    error = values.std(ddof=1) / math.sqrt(count) * math.sqrt(1 - count / population)
+    reach = float(t.ppf(0.5 + CONFIDENCE / 2, count - 1) * error)
+    mean = float(values.mean())
+    return mean - reach, min(mean + reach, 1.0)
+
+
+def _suggest(groups: Sequence[GroupQuality], threshold: float) -> int | None:
+    passing = (
+        group.group for group in groups if group.msssim is not None and group.msssim >= threshold
+    )
+    return next(passing, None)
+
+
+def _frame(measured: Sequence[_Measured]) -> pa.Table:
+    schema = pa.schema(
+        [
+            ("id", pa.string()),
+            ("group", pa.int32()),
+            ("bytes", pa.int64()),
+            ("fraction", pa.float64()),
+            ("msssim", pa.float64()),
+            ("ssim_luma", pa.float64()),
+        ]
+    )
+    rows = [
+        {
+            "id": one.id,
+            "group": number + 1,
+            "bytes": size,
+            "fraction": size / one.bytes[-1],
+            "msssim": one.likeness.msssim[number],
+            "ssim_luma": one.likeness.ssim_luma[number],
+        }
+        for one in measured
+        for number, size in enumerate(one.bytes)
+    ]
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def _strips(records: Records, measured: Sequence[_Measured], count: int) -> Iterator[Strip]:
+    """Cuttings of images, from the one that suffers most at the lowest fidelity to the least."""
+    ranked = sorted(measured, key=lambda one: one.likeness.msssim[0])
+    places = np.linspace(0, len(ranked) - 1, min(count, len(ranked))).round().astype(int)
+    for one in (ranked[place] for place in places):
+        orientation = int(records.contents(one.record).orientations[one.image])
+        pieces = records.pieces(one.record, one.image)
+        yield strip(one.id, pieces, orientation, one.likeness.msssim)

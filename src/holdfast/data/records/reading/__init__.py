@@ -1,0 +1,1 @@
+"""Ranges of records, from disks and object stores, checked when they arrive."""

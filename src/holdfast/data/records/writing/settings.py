@@ -1,0 +1,88 @@
+"""What decides the bytes of a dataset besides its source, and how that is noted in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from holdfast.data.records.format import layout
+from holdfast.data.records.jpeg import scripts
+from holdfast.errors import InputError
+
+OrientationPolicy = Literal["keep", "bake"]
+MetadataPolicy = Literal["orientation", "all"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a dataset is written.
+
+    Raises:
+        InputError: if a value cannot be.
+    """
+
+    record_size: int = 64
+    """Images a record; the last one may have fewer."""
+    scans_end: tuple[int, ...] = scripts.DEFAULT_GROUPS
+    """[G] the last scan of each group."""
+    orientation: OrientationPolicy = "keep"
+    """Whether an EXIF orientation stays a tag, or is baked into the picture where that loses nothing."""
+    metadata: MetadataPolicy = "orientation"
+    """Which of the source's metadata stay in the first piece: nothing but the orientation, or all."""
+    quality_images: int = 32
+    """How many images of the dataset are measured for the quality of each group."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scans_end", scripts.check_groups(self.scans_end))
+        if not 1 <= self.record_size <= layout.MAX_IMAGES:
+            raise _unusable("record_size", self.record_size, f"1 to {layout.MAX_IMAGES:,} images")
+        if self.quality_images < 0:
+            raise _unusable("quality_images", self.quality_images, "0 or more images")
+        for name, value, known in (
+            ("orientation", self.orientation, get_args(OrientationPolicy)),
+            ("metadata", self.metadata, get_args(MetadataPolicy)),
+        ):
+            if value not in known:
+                raise _unusable(name, value, " or ".join(known))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of it."""
+        return {
+            "record_size": self.record_size,
+            "scans_end": list(self.scans_end),
+            "orientation": self.orientation,
+            "metadata": self.metadata,
+            "quality_images": self.quality_images,
+        }
+
+    def to_texts(self) -> dict[str, str]:
+        """As each record notes it."""
+        texts = {name: str(value) for name, value in self.to_dict().items()}
+        return texts | {"scans_end": ",".join(map(str, self.scans_end))}
+
+    @classmethod
+    def from_texts(cls, texts: Mapping[str, str]) -> Settings:
+        """What `to_texts` noted, among other notes.
+
+        Raises:
+            InputError: if it is not all there.
+        """
+        try:
+            return cls(
+                record_size=int(texts["record_size"]),
+                scans_end=tuple(int(end) for end in texts["scans_end"].split(",")),
+                orientation=cast("OrientationPolicy", texts["orientation"]),
+                metadata=cast("MetadataPolicy", texts["metadata"]),
+                quality_images=int(texts["quality_images"]),
+            )
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                "a record does not say how it was written",
+                found=", ".join(f"{name}={text}" for name, text in texts.items()) or "no settings",
+                expected="the settings of holdfast's writer",
+            ) from error
+
+
+def _unusable(name: str, found: object, expected: str) -> InputError:
+    return InputError(f"a {name} that cannot be", found=str(found), expected=expected)
