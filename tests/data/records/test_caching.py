@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -243,14 +244,10 @@ def test_processes_and_threads_share_one_folder_and_limit(tmp_path: Path) -> Non
 
 
 def used_now(folder: Path) -> int:
-    """Bytes of the chunks; some go while it looks."""
-    total = 0
-    for path in folder.rglob("*.*-*"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            continue
-    return total
+    """Bytes of the chunks, while nobody adds or takes away."""
+    with (folder / ".usage").open("ab") as usage:
+        flock(usage, LOCK_EX)
+        return sum(path.stat().st_size for path in folder.rglob("*.*-*"))
 
 
 # --- a disk that fails -----------------------------------------------------------------------------------

@@ -16,11 +16,11 @@ torch = pytest.importorskip("torch")
 from range_server import RangeServer  # noqa: E402
 from torch.utils.data import DataLoader, SequentialSampler  # noqa: E402
 
-from holdfast.data.records import streaming  # noqa: E402
 from holdfast.data.records.format.manifest import NAME, Manifest  # noqa: E402
 from holdfast.data.records.jpeg.decoding import decode  # noqa: E402
 from holdfast.data.records.jpeg.parsing import parse  # noqa: E402
 from holdfast.data.records.jpeg.scripts import DEFAULT_GROUPS, pieces  # noqa: E402
+from holdfast.data.records.loading import streaming  # noqa: E402
 from holdfast.data.records.loading.dataset import Dataset  # noqa: E402
 from holdfast.data.records.loading.loader import Loader  # noqa: E402
 from holdfast.data.records.loading.ordering import epoch_order  # noqa: E402
@@ -339,7 +339,7 @@ class SlowStore(LocalStore):
 def test_waiting_for_storage_is_told_from_waiting_for_pixels(folder, monkeypatch):
     clock = Clock()
     for module in ("streaming", "dataset"):
-        monkeypatch.setattr(f"holdfast.data.records.{module}.perf_counter", clock)
+        monkeypatch.setattr(f"holdfast.data.records.loading.{module}.perf_counter", clock)
     store = SlowStore(str(folder), {})
     store.clock = clock
 
