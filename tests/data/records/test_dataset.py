@@ -183,17 +183,20 @@ def test_ranks_share_an_epoch(folder, uneven):
         assert {number for share in shares for number in share} == set(range(IMAGES))
 
 
-def test_a_window_bounds_what_is_held(folder):
-    """With windows of one record, records are let go of one after another."""
-    data = Dataset(folder, window=4, shuffle=False, decode=False, prefetch=0, threads=0)
-    ends = manifest_of(folder).ends
+@pytest.mark.parametrize("prefetch", [0, 12_000])
+def test_what_is_read_ahead_is_bounded(folder, prefetch):
+    """With windows of one record: that one, and of the next what fits, but always one."""
+    ends = manifest_of(folder).ends[:, GROUPS]
+    assert 2 * ends.max() < 12_000 < 3 * ends[:-1].min(), "two records fit"
+    data = Dataset(
+        folder, window=4, shuffle=False, decode=False, prefetch=prefetch, threads=0, columns=[]
+    )
     before = data.records.store.bytes_read
     stream = iter(data)
     for image in range(20):
         next(stream)
-        # its own record, the one ahead that is always allowed, and not one byte more
         read = data.records.store.bytes_read - before
-        assert read <= ends[: image // RECORD_SIZE + 2, GROUPS].sum()
+        assert read <= ends[: image // RECORD_SIZE + (3 if prefetch else 2)].sum()
     stream.close()
 
 

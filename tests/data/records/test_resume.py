@@ -128,6 +128,8 @@ def test_workers_that_persist_resume_and_forget(folder):
     state = loader.state_dict()
     loader.load_state_dict(state)  # while its workers live
     assert list(loader) == epochs[0][3:]
+    loader.set_epoch(0)
+    assert list(loader) == epochs[0], "no worker goes on with the legs a second time"
     assert list(loader) == epochs[1]
     loader.set_epoch(0)
     assert list(loader) == epochs[0], "the legs belong to the run that was resumed"
