@@ -10,7 +10,7 @@ from typing import Any
 
 from scipy import stats
 
-from holdfast.data.records.decoding import DECODER
+from holdfast.data.records.jpeg.decoding import DECODER
 from measuring import limited
 
 TUNED = "tuned"

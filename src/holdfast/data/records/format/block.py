@@ -84,12 +84,12 @@ class Contents:
     @cached_property
     def opaque(self) -> npt.NDArray[np.bool_]:
         """[N] whether an image is stored whole in group 1, for it could not be transcoded."""
-        return self.table["pcr.reason"].is_valid().to_numpy().astype(bool)  # type: ignore[no-any-return]
+        return np.array(self.table["pcr.reason"].is_valid().to_pylist(), bool)
 
     @cached_property
     def orientations(self) -> npt.NDArray[np.uint8]:
         """[N] EXIF orientation, 1..8, still to be applied to the pixels."""
-        return self.table["pcr.orientation"].to_numpy().astype(np.uint8)  # type: ignore[no-any-return]
+        return as_numpy(self.table["pcr.orientation"].combine_chunks())
 
     @property
     def columns(self) -> pa.Table:
@@ -334,7 +334,7 @@ def _check_values(batch: pa.RecordBatch, images: int) -> None:
             raise LayoutError(f"column {name} has rows without a value", 0)
     if batch["pcr.reason"].dictionary.null_count:
         raise LayoutError("column pcr.reason has a reason without a value", 0)
-    orientations = batch["pcr.orientation"].to_numpy()
+    orientations = as_numpy(batch["pcr.orientation"])
     if ((orientations < 1) | (orientations > 8)).any():
         raise LayoutError("an orientation is none of 1..8", 0)
     if len(set(batch["id"].to_pylist())) != images:
@@ -346,4 +346,9 @@ def _matrix(column: pa.Array, groups: int) -> npt.NDArray[np.uint32]:
     numbers = column.flatten()
     if column.null_count or numbers.null_count:
         raise LayoutError("a column of piece numbers has rows without a value", 0)
-    return numbers.to_numpy().reshape(-1, groups)  # type: ignore[no-any-return]
+    return as_numpy(numbers).reshape(-1, groups)
+
+
+def as_numpy(numbers: pa.Array) -> npt.NDArray[Any]:
+    """Numbers, none of them null, without a copy: Arrow's own `to_numpy` would import pandas first."""
+    return np.from_dlpack(numbers)

@@ -278,7 +278,7 @@ def _lists(column: pa.ChunkedArray) -> list[tuple[Any, ...]]:
     if array.null_count or numbers.null_count:
         raise LayoutError("it has lists with numbers missing")
     flat = numbers.to_pylist()
-    cuts = np.concatenate(([0], np.cumsum(array.value_lengths().to_numpy(), dtype=np.int64)))
+    cuts = np.concatenate(([0], np.cumsum(array.value_lengths().to_pylist(), dtype=np.int64)))
     return [tuple(flat[start:end]) for start, end in pairwise(cuts.tolist())]
 
 
