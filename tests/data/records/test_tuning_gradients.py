@@ -287,3 +287,8 @@ def test_a_probe_on_cuda_leaves_its_generators_bit_for_bit():
     assert all(
         torch.equal(a, b) for a, b in zip(torch.cuda.get_rng_state_all(), before[1], strict=True)
     )
+
+
+def test_batches_that_are_no_pairs_are_refused() -> None:
+    with pytest.raises(InputError, match=r"dict with image, label"):
+        Probe(DisturbingCNN(), CROSS_ENTROPY, lambda _: [{"image": 0, "label": 1}]).scores([1], 3)

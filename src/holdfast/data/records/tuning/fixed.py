@@ -24,11 +24,12 @@ except ImportError as error:
 class FixedBatches:
     """The same images of a dataset, in batches, at the fidelity asked for.
 
-        fixed = FixedBatches.drawn("s3://bucket/photos", batch_size=64, transform=without_augmentation)
+        fixed = FixedBatches.drawn("s3://bucket/photos", batch_size=64, transform=plain_pair)
         probe = Probe(model, loss, fixed)
 
-    Each image is read alone, in full, when it is first asked for, and kept as it was stored: a lower
-    fidelity of it is the first of its pieces.
+    A `Probe` takes batches of images and labels: `transform` makes a pair of an item, without
+    augmentation. Each image is read alone, in full, when it is first asked for, and kept as it was
+    stored: a lower fidelity of it is the first of its pieces.
 
     Args:
         records: the dataset.

@@ -107,7 +107,8 @@ class Probe:
         most = max(1, self.memory_bytes // (2 * width * trained[0].element_size()))
         rows: list[Any] = []
         sizes = []
-        for number, (images, labels) in enumerate(self.batches(fidelity)):
+        for number, batch in enumerate(self.batches(fidelity)):
+            images, labels = _pair(batch)
             snapshot.restore_buffers()
             snapshot.restore_random()
             _seed(number)
@@ -141,6 +142,19 @@ class Probe:
                 for one, gradient in zip(trained, gradients, strict=True)
             ]
         )
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        keys = f" with {', '.join(map(str, batch))}" if isinstance(batch, dict) else ""
+        raise InputError(
+            "a batch for the probe is no pair of images and labels",
+            place="batches",
+            found=f"{type(batch).__name__}{keys}",
+            expected="(images [B, C, H, W], labels [B])",
+            remedy="let transform make a pair of an item: (item['image'], item['label'])",
+        )
+    return batch[0], batch[1]
 
 
 def _products(left: Any, right: Any) -> Any:
