@@ -84,7 +84,7 @@ class Contents:
     @cached_property
     def opaque(self) -> npt.NDArray[np.bool_]:
         """[N] whether an image is stored whole in group 1, for it could not be transcoded."""
-        return np.array(self.table["pcr.reason"].is_valid().to_pylist(), bool)
+        return np.array([why is not None for why in self.table["pcr.reason"].to_pylist()], bool)
 
     @cached_property
     def orientations(self) -> npt.NDArray[np.uint8]:
@@ -343,12 +343,12 @@ def _check_values(batch: pa.RecordBatch, images: int) -> None:
 
 def _matrix(column: pa.Array, groups: int) -> npt.NDArray[np.uint32]:
     """[N, G] out of a column of lists that all have G numbers."""
-    numbers = column.flatten()
+    numbers = column.values[column.offset * groups : (column.offset + len(column)) * groups]
     if column.null_count or numbers.null_count:
         raise LayoutError("a column of piece numbers has rows without a value", 0)
     return as_numpy(numbers).reshape(-1, groups)
 
 
 def as_numpy(numbers: pa.Array) -> npt.NDArray[Any]:
-    """Numbers, none of them null, without a copy: Arrow's own `to_numpy` would import pandas first."""
+    """Numbers, none of them null, without a copy: Arrow's `to_numpy` would import pandas first."""
     return np.from_dlpack(numbers)

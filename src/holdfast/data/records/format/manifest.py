@@ -273,13 +273,10 @@ def _indexes(table: pa.Table) -> tuple[Index, ...]:
 
 def _lists(column: pa.ChunkedArray) -> list[tuple[Any, ...]]:
     """The rows of a column of lists, none of them and nothing in them null."""
-    array = column.combine_chunks()
-    numbers = array.flatten()
-    if array.null_count or numbers.null_count:
+    rows = column.to_pylist()
+    if any(row is None or None in row for row in rows):
         raise LayoutError("it has lists with numbers missing")
-    flat = numbers.to_pylist()
-    cuts = np.concatenate(([0], np.cumsum(array.value_lengths().to_pylist(), dtype=np.int64)))
-    return [tuple(flat[start:end]) for start, end in pairwise(cuts.tolist())]
+    return [tuple(row) for row in rows]
 
 
 def _scans_end(text: bytes) -> tuple[int, ...]:
