@@ -20,6 +20,7 @@ import pytest
 import source_files as made
 
 from holdfast.data.records.sources import Source, open_source
+from holdfast.errors import InputError
 
 GOLDEN = Path(__file__).parent / "golden"
 CODECS = ("plain", "zstd", "gz", "br", "bz2", "snappy")
@@ -401,3 +402,10 @@ def test_real_photos(shared_data: Path) -> None:
     check_consistent(signs)
     assert len(signs) == 600
     assert json.loads(signs.schema.field("label").metadata[b"names"]) == list("0123456789")
+
+
+def test_a_folder_leaves_out_its_label_or_nothing(tmp_path: Path) -> None:
+    made.files(tmp_path, {"ant/1.jpg": made.image(1), "bee/2.jpg": made.image(2)})
+    assert open_source(tmp_path, drop=["label"]).schema.names == []
+    with pytest.raises(InputError, match=r"labell"):
+        open_source(tmp_path, drop=["labell"])

@@ -642,3 +642,21 @@ def test_real_sets_are_smaller_than_their_stripped_jpegs(
     assert scores[-1] == 1
     again = write(source, tmp_path, quality_images=32)
     assert again.reused == written.records
+
+
+def test_files_named_as_images_that_are_none_are_set_aside(tmp_path: Path) -> None:
+    source = tmp_path / "photos"
+    source.mkdir()
+    for number in range(3):
+        (source / f"{number}.jpg").write_bytes(made.picture(number))
+    (source / "empty.jpg").write_bytes(b"")
+    (source / "text.png").write_text("no image")
+    (source / "gone.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    (source / "notes.txt").write_text("hello")
+    with pytest.raises(InputError, match=r"empty\.jpg \(empty\)"):
+        write(source, tmp_path / "a", quality_images=0)
+    written = write(source, tmp_path / "b", quality_images=0, max_rejected=0.5)
+    assert (written.images, written.rejected, written.ignored) == (3, 3, 1)
+    assert written.passed_over == ("notes.txt (no image)",)
+    lines = (tmp_path / "b" / "rejected.jsonl").read_text().splitlines()
+    assert sorted(json.loads(line)["id"] for line in lines) == ["empty.jpg", "gone.jpg", "text.png"]

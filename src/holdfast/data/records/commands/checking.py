@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -71,7 +70,7 @@ def _verified(found: Verified) -> RenderableType:
 
 
 def repair(
-    dataset: Annotated[Path, typer.Argument(metavar="DATASET", help="A dataset's folder.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset's folder.")],
     source: Annotated[
         str | None,
         typer.Option("--source", metavar="SOURCE", help="What the dataset was written from."),

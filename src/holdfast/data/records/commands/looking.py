@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -98,7 +97,7 @@ def cat(
 
 def extract(
     dataset: DatasetArgument,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder to make.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The folder to make.")],
     fidelity: FidelityOption = "full",
     form: Annotated[
         Target, typer.Option("--format", help="One file an image in folders, or WebDataset tars.")

@@ -36,8 +36,23 @@ ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", min=1, help="Threads; by default, one for each core."),
 ]
+
+
+def _in_a_folder(page: Path | None) -> Path | None:
+    """A page can be written where it shall be: said before the work, not after it."""
+    if page is not None and not page.absolute().parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {page.parent}")
+    return page
+
+
 HtmlOption = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write the report as an HTML page.")
+    Path | None,
+    typer.Option(
+        "--html",
+        metavar="FILE",
+        help="Write the report as an HTML page.",
+        callback=_in_a_folder,
+    ),
 ]
 
 SIZES = {"MB": 1e6, "kB": 1e3}

@@ -56,7 +56,7 @@ def write(
             help="A folder of images, WebDataset tars, an MDS folder, or TFRecords; never changed.",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The dataset's folder.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The dataset's folder.")],
     record_size: Annotated[
         int, typer.Option("--record-size", metavar="N", min=1, help="Images in a record.")
     ] = 64,
@@ -167,7 +167,8 @@ def _written(written: Written) -> RenderableType:
     if written.rejected:
         lines.append(f"{counted(written.rejected, 'file')} set aside: see rejected.jsonl")
     if written.ignored:
-        lines.append(f"{counted(written.ignored, 'file')} not taken: no images")
+        named = ", ".join(written.passed_over[:3]) + (", ..." if written.ignored > 3 else "")
+        lines.append(f"{counted(written.ignored, 'file')} passed over: {named}")
     if written.reused:
         lines.append(f"{counted(written.reused, 'record')} were there already and whole")
     return Lines(*lines, groups_table(written.groups, written.images))

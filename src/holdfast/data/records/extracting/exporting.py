@@ -23,7 +23,7 @@ from holdfast.data.records.extracting.samples import Samples, groups_of, image_b
 from holdfast.data.records.extracting.values import LABEL, class_of, json_line, json_row
 from holdfast.data.records.reading.prefixes import Damaged, Fault, Prefix, damaged
 from holdfast.data.records.reading.records import Records, open_records
-from holdfast.data.records.reading.stores import Store
+from holdfast.data.records.reading.stores import Store, local_folder
 from holdfast.data.records.sources.example import MAGIC_BYTES, image_kind
 from holdfast.errors import InputError
 
@@ -155,6 +155,7 @@ def extract(
         )
     if shard_images < 1:
         raise InputError("a tar without images", found=f"shard_images={shard_images}")
+    target = local_folder(out)
     with open_records(url, store=store) as records:
         groups = groups_of(records, fidelity)
         export = _Folder if format == "folder" else _Tars
@@ -165,11 +166,11 @@ def extract(
             "shard_images": shard_images if format == "webdataset" else None,
             "dataset": _fingerprint(records, groups),
         }
-        with drafting(Path(out), plan) as draft:
+        with drafting(target, plan) as draft:
             run = export(records, groups, on_fault, draft)
             steps = _steps_of(records, 1 if format == "folder" else shard_images)
             found = run.run(steps, on_progress)
-    return Extracted(path=Path(out), format=format, fidelity=groups, **found)
+    return Extracted(path=target, format=format, fidelity=groups, **found)
 
 
 def _fingerprint(records: Records, groups: int) -> str:

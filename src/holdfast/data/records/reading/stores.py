@@ -362,6 +362,23 @@ def open_store(url: str | os.PathLike[str], **options: Any) -> Store:
     return ObjectStore(text, options)
 
 
+def local_folder(out: str | os.PathLike[str]) -> Path:
+    """A folder that shall be written.
+
+    Raises:
+        InputError: if it is not on this machine.
+    """
+    text = os.fspath(out)
+    if "://" in text:
+        raise InputError(
+            "only folders of this machine are written",
+            found=redacted(text),
+            expected="a folder",
+            remedy="write it to a folder, then copy that; of a dataset, the manifest last",
+        )
+    return Path(text)
+
+
 def redacted(url: str) -> str:
     """A URL without the password that it may carry."""
     parts = urlsplit(url)

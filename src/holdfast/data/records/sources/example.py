@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 import pyarrow as pa
@@ -93,6 +93,12 @@ def image_kind(start: bytes) -> str | None:
     if start[4:12] in (b"ftypavif", b"ftypavis"):
         return "avif"
     return None
+
+
+def named_as_image(name: str) -> bool:
+    """Whether a file calls itself an image, by its suffix; hidden ones do not."""
+    path = PurePosixPath(name)
+    return path.suffix.lower().removeprefix(".") in SUFFIXES and not path.name.startswith(".")
 
 
 def check_ids(ids: Iterable[str], place_of: Mapping[int, str] | None, path: Path) -> None:

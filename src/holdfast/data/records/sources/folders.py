@@ -14,11 +14,11 @@ import pyarrow as pa
 from holdfast.data.records.sources.columns import LABEL, is_unicode, named_label
 from holdfast.data.records.sources.example import (
     MAGIC_BYTES,
-    SUFFIXES,
     Example,
     Options,
     check_range,
     image_kind,
+    named_as_image,
     nothing_found,
 )
 from holdfast.errors import InputError
@@ -32,7 +32,6 @@ class Folder:
     """
 
     def __init__(self, root: Path, options: Options) -> None:
-        del options  # a folder has no columns that could be chosen
         self._root = root
         found = _Walk(root).found()
         self._ids = sorted(found.sizes)
@@ -41,6 +40,8 @@ class Folder:
         if not self._ids:
             raise nothing_found(root, self.ignored, "JPEGs, PNGs or other images")
         classes = sorted({_class_of(id_) for id_ in self._ids} - {""})
+        if LABEL in options.drop:
+            classes = []
         self._labels: dict[str, int | None] = {name: number for number, name in enumerate(classes)}
         self._labels[""] = None
         self.schema = pa.schema([named_label(classes)] if classes else [])
@@ -179,7 +180,7 @@ class _Walk:
             self._ignore(id_, "empty")
         elif image_kind(start) is not None:
             self._found.sizes[id_] = status.st_size
-        elif path.suffix.lower().removeprefix(".") in SUFFIXES:
+        elif named_as_image(id_):
             self._ignore(id_, "named as an image, but its first bytes are of none")
         else:
             self._ignore(id_, "no image")

@@ -65,12 +65,26 @@ def open_source(
             (path for path in (Path(name) / own for own in TABLES) if path.is_file()), None
         )
     if table is None:
+        if chosen == "folder":
+            _check_dropped(options.drop, name)
         return _open(name, chosen, options)
     read = read_table(table)
     in_table = label is None or any(label in row for row in read.rows)
     of_table = replace(options, id=None, label=label if in_table else None)
     of_source = replace(options, label=None if in_table else label)
     return Joined(_open(name, chosen, of_source), read, of_table)
+
+
+def _check_dropped(drop: frozenset[str], folder: str) -> None:
+    """A folder's one column is the label: another name is a slip that would keep what shall go."""
+    if unknown := sorted(drop - {LABEL}):
+        raise InputError(
+            "a folder has no such column to leave out",
+            path=folder,
+            place="drop",
+            found=", ".join(unknown),
+            expected=LABEL,
+        )
 
 
 def _open(name: str, format: str, options: Options) -> Source:

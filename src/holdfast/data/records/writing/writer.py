@@ -25,7 +25,9 @@ from holdfast.data.records.format.layout import Image, Index
 from holdfast.data.records.format.manifest import Manifest
 from holdfast.data.records.jpeg import scripts, turbojpeg
 from holdfast.data.records.jpeg.decoding import DECODER
+from holdfast.data.records.reading.stores import local_folder
 from holdfast.data.records.sources import Source, open_source
+from holdfast.data.records.sources.example import named_as_image
 from holdfast.data.records.writing.batches import Done, chunks, means, reused, transcode
 from holdfast.data.records.writing.generations import (
     Generation,
@@ -47,6 +49,10 @@ MOST_RECORDS = 3
 """Records in memory at once: one that is put in place, others that are transcoded meanwhile."""
 MOST_BYTES = 256 << 20
 """Bytes of source images in memory at once, if they are of more than one record."""
+
+
+_NAMED = 10
+"""Files passed over that a result names."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,9 @@ class Written:
     rejected: int
     """Images that were set aside: `rejected.jsonl` beside the manifest lists them."""
     ignored: int
-    """What the source did not take for an image; its `ignored` says why."""
+    """What else the source holds that is no image."""
+    passed_over: tuple[str, ...]
+    """The first of those, and why."""
     reused: int
     """Records that were in place already."""
     groups: tuple[Group, ...]
@@ -120,18 +128,20 @@ def write(
     """
     settings = Settings(record_size, tuple(groups), orientation, metadata, quality_images)
     _check_options(max_rejected, threads)
-    folder = _local(out)
+    folder = local_folder(out)
     check_target(folder)
     images = open_source(source) if isinstance(source, (str, Path)) else source
     programs = {"transcoder": turbojpeg.version()}
     if quality_images:
         programs["decoder"] = DECODER
     plan = Plan.of(images, settings, programs)
+    refused = [Rejected(*one) for one in images.ignored if named_as_image(one[0])]
     work = _Work(
         plan=plan,
         measured=plan.measured(),
         threads=threads or _processors(),
-        most_rejected=math.ceil(max_rejected * plan.images),
+        refused=refused,
+        most_rejected=math.ceil(max_rejected * (plan.images + len(refused))),
         on_progress=on_progress or (lambda done, total: None),
     )
     with only_writer(folder):
@@ -150,7 +160,10 @@ def write(
         reasons=dict(records.reasons),
         not_upright=records.not_upright,
         rejected=len(records.rejected),
-        ignored=len(images.ignored),
+        ignored=len(images.ignored) - len(refused),
+        passed_over=tuple(
+            f"{name} ({why})" for name, why in images.ignored if not named_as_image(name)
+        )[:_NAMED],
         reused=records.reused,
         groups=groups_of(manifest),
     )
@@ -167,6 +180,8 @@ class _Work:
     measured: frozenset[int]
     """Numbers of the images whose quality is measured."""
     threads: int
+    refused: Sequence[Rejected]
+    """What is named as an image, but the source could not take for one."""
     most_rejected: int
     on_progress: Callable[[int, int], None]
 
@@ -231,7 +246,7 @@ def _records(folder: Path, work: _Work) -> _Records:
 def _fill(generation: Generation, work: _Work) -> _Records:
     """Put all records of a generation in place, a few at a time."""
     generation.make()
-    done = _Records()
+    done = _Records(rejected=list(work.refused))
     waiting: deque[_Batch] = deque()
     finished_bytes = 0
     total = int(work.plan.sizes.sum())
@@ -358,17 +373,6 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-def _local(out: str | Path) -> Path:
-    if "://" in str(out):
-        raise InputError(
-            "a dataset is written to this machine",
-            found=str(out),
-            expected="a folder",
-            remedy="write it to a folder, then copy that, the manifest last",
-        )
-    return Path(out)
-
-
 def _check_options(max_rejected: float, threads: int | None) -> None:
     if not 0 <= max_rejected <= 1:
         raise InputError(
@@ -382,10 +386,11 @@ def _check_options(max_rejected: float, threads: int | None) -> None:
 
 def _check_rejected(rejected: Sequence[Rejected], work: _Work) -> None:
     if len(rejected) > work.most_rejected:
+        images = work.plan.images + len(work.refused)
         raise InputError(
             "too many images of the source cannot be used",
             found=_examples_of(rejected),
-            expected=f"at most {work.most_rejected:,} of {work.plan.images:,} images",
+            expected=f"at most {work.most_rejected:,} of {images:,} images",
             remedy="mend them or take them out, or allow a larger share with max_rejected",
         )
 
