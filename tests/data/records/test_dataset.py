@@ -759,3 +759,23 @@ def test_settings_that_cannot_be(folder, options, message):
 def test_a_folder_without_a_dataset(tmp_path):
     with pytest.raises(InputError, match="no dataset"):
         Dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"fidelty": 1}, "fidelty"),
+        ({"at_least": 0}, "at_least"),
+        ({"threads": -1}, "threads"),
+        ({"columns": ["lable"]}, "lable"),
+    ],
+)
+def test_slips_are_named(folder, options, named):
+    with pytest.raises(InputError, match=named):
+        Dataset(folder, **options)
+
+
+def test_one_column_may_be_named_alone(folder):
+    assert set(Dataset(folder, columns="label")[0]) == {"id", "image", "label"}
+    with pytest.raises(TypeError):
+        Dataset(folder).indexed()[1.5]

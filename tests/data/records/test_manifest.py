@@ -278,3 +278,9 @@ def test_a_manifest_that_no_reader_takes_is_not_written() -> None:
     with pytest.raises(LayoutError, match="no record"):
         manifest(paths=("../a", "b")).to_bytes()
     assert json.loads(json.dumps(manifest().notes)) == manifest().notes
+
+
+@pytest.mark.parametrize("names", ["no JSON", '{"a": 1}', "[1, 2]", "[" * 100_000])
+def test_names_of_classes_that_are_none_are_no_names(names: str) -> None:
+    label = pa.field("label", pa.int32(), metadata={"names": names})
+    assert manifest_module.Manifest((), (), (1, 10), pa.schema([label])).classes() is None

@@ -424,3 +424,14 @@ def test_the_order_is_not_for_the_loader_to_change(folder, option):
 def test_a_state_is_small(folder):
     leg = Leg(Deal(ranks=512, workers=8, batch=64), (1234,) * 512)
     assert len(json.dumps(leg.to_dict())) < 5000
+
+
+def test_ranks_that_resumed_and_delivered_nothing_merge(folder):
+    first = Loader(Dataset(folder, rank=0, ranks=3), 2)
+    next(iter(first))
+    (again,) = [Loader(Dataset(folder, rank=0, ranks=1), 2)]
+    again.load_state_dict(first.state_dict())
+    state = again.state_dict()
+    assert merge_states([state]) == state
+    with pytest.raises(InputError, match="all ranks"):
+        merge_states([first.state_dict()])

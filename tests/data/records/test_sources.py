@@ -405,7 +405,7 @@ def test_real_photos(shared_data: Path) -> None:
 
 
 def test_a_folder_leaves_out_its_label_or_nothing(tmp_path: Path) -> None:
-    made.files(tmp_path, {"ant/1.jpg": made.image(1), "bee/2.jpg": made.image(2)})
+    made.files(tmp_path, {"ant/1.jpg": made.JPEG, "bee/2.jpg": made.JPEG})
     assert open_source(tmp_path, drop=["label"]).schema.names == []
     with pytest.raises(InputError, match=r"labell"):
         open_source(tmp_path, drop=["labell"])

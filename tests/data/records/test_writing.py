@@ -550,7 +550,7 @@ def test_places_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="no dataset can be written there"):
         write(of_pictures(range(2)), tmp_path / "file")
-    with pytest.raises(InputError, match="written to this machine"):
+    with pytest.raises(InputError, match="folders of this machine"):
         writer.write(of_pictures(range(2)), "s3://bucket/out")
     with only_writer(tmp_path / "held"), pytest.raises(StoreError, match="another process"):
         write(of_pictures(range(2)), tmp_path / "held")

@@ -92,11 +92,15 @@ class Manifest:
         return int(self.ends[:, fidelity].sum())
 
     def classes(self, column: str = "label") -> list[str] | None:
-        """The names of a label's classes, if its column has them."""
+        """The names of a label's classes, if its column has them: `names`, a JSON list of texts."""
         if column not in self.schema.names:
             return None
-        names = (self.schema.field(column).metadata or {}).get(b"names")
-        return None if names is None else json.loads(names)
+        try:
+            names = json.loads((self.schema.field(column).metadata or {}).get(b"names", b"null"))
+        except (RecursionError, ValueError):
+            return None
+        is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        return names if is_list else None
 
     def msssim(self) -> list[float]:
         """[G] mean MS-SSIM over the images that were measured; NaN where none was."""

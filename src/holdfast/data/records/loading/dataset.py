@@ -131,7 +131,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         self._recipe = Recipe(
             check_columns(columns, manifest.schema.names), decode, at_least, transform
         )
-        _check(threads, prefetch, connections, on_fault)
+        _check(threads, prefetch, connections, at_least, on_fault)
         self._threads, self._prefetch, self._connections = threads, prefetch, connections
         self._rank, self._ranks = place.check_rank(rank, ranks)
         self._deal = Deal(uneven=uneven)
@@ -267,7 +267,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     def encode_state(self, cursor: Cursor) -> dict[str, Any]:
         """The state of one who counts for himself."""
         now = cursor.now(self.epoch)
-        return resuming.encode(self._epochs.identity(), self.seed, self.place[0], now)
+        return resuming.encode(self._epochs.identity(), self.seed, self.place, now)
 
     def begin_at(self, epoch: int, legs: Sequence[Leg]) -> None:
         """Begin the next iteration after some legs of an epoch."""
@@ -420,15 +420,21 @@ def _in_batches(chunks: Iterator[list[Any]], sizes: Sequence[int]) -> Iterator[l
         yield [item for item in batch if item is not LEFT_OUT]
 
 
-def _check(threads: int | None, prefetch: int, connections: int, on_fault: str) -> None:
+def _check(
+    threads: int | None, prefetch: int, connections: int, at_least: int | None, on_fault: str
+) -> None:
     for name, value, least in (
         ("threads", threads, 0),
         ("prefetch", prefetch, 0),
         ("connections", connections, 1),
+        ("at_least", at_least, 1),
     ):
         if value is not None and value < least:
             raise InputError(
-                "too few to read with", place=name, found=str(value), expected=f"{least} or more"
+                "a number that is too small",
+                place=name,
+                found=str(value),
+                expected=f"{least} or more",
             )
     if on_fault not in _ON_FAULT:
         raise InputError(

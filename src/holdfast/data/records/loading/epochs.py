@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,7 +82,7 @@ class Epochs:
             IndexError: if there is no such image.
         """
         count = self.manifest.images
-        numbers = np.array(images, np.int64).reshape(-1)
+        numbers = np.array([operator.index(image) for image in images], np.int64)
         for wrong in numbers[(numbers < -count) | (numbers >= count)].tolist():
             raise IndexError(f"image {wrong} of {count}")
         numbers[numbers < 0] += count

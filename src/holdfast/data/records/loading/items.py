@@ -199,6 +199,8 @@ def check_columns(columns: Sequence[str] | None, present: Sequence[str]) -> tupl
     Raises:
         InputError: if one is not there, or stands in the way of the image.
     """
+    if isinstance(columns, str):
+        columns = (columns,)
     there = [name for name in present if name != "id"]
     wanted = tuple(there if columns is None else [name for name in columns if name != "id"])
     for name in wanted:

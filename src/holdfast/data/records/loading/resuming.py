@@ -63,14 +63,14 @@ class Cursor:
 
 
 def encode(
-    order: Mapping[str, Any], seed: int, rank: int, now: tuple[int, tuple[Leg, ...]]
+    order: Mapping[str, Any], seed: int, place: tuple[int, int], now: tuple[int, tuple[Leg, ...]]
 ) -> dict[str, Any]:
     """A state as JSON.
 
     Args:
         order: what else than the seed and the epoch the order depends on.
         seed: the order's.
-        rank: whose state it is.
+        place: the rank whose state it is, and how many there are.
         now: the epoch and its legs.
     """
     epoch, legs = now
@@ -79,7 +79,8 @@ def encode(
         "order": dict(order),
         "seed": seed,
         "epoch": epoch,
-        "rank": rank,
+        "rank": place[0],
+        "ranks": place[1],
         "legs": [leg.to_dict() for leg in legs],
     }
 
@@ -112,6 +113,11 @@ def decode(state: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[int, int
     return seed, epoch, tuple(legs)
 
 
+def _differ(states: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the states say more than one thing, besides whose they are."""
+    return any({**state, "rank": 0} != {**states[0], "rank": 0} for state in states)
+
+
 def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One state out of those of all ranks, for ranks that are not in step.
 
@@ -126,6 +132,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     by_rank = {state["rank"]: state for state in states}
     first = states[0] if states else {}
+    if states and len(by_rank) == first["ranks"] and not _differ(states):
+        return dict(first) | {"rank": 0}
     legs = [[Leg.from_dict(leg) for leg in by_rank[rank]["legs"]] for rank in sorted(by_rank)]
     count = max(map(len, legs), default=0)
     same = all(

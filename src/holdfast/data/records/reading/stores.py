@@ -341,6 +341,13 @@ def open_store(url: str | os.PathLike[str], **options: Any) -> Store:
     """
     text = os.fspath(url)
     scheme, separator, _ = text.partition("://")
+    if options and scheme in (text, "file"):
+        raise InputError(
+            "a folder of this machine is opened without options",
+            path=text,
+            found=", ".join(sorted(options)),
+            remedy="look for a slip in the name of an argument",
+        )
     if not separator:
         return LocalStore(str(Path(text).expanduser().absolute()), options)
     if scheme == "file":

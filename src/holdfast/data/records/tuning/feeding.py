@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -172,7 +171,7 @@ def _labels(records: Records, column: str) -> tuple[Integers, int, list[str]]:
     ]
     table = pa.concat_tables(tables)
     values, ids = table[column].combine_chunks(), table["id"].to_pylist()
-    names = (schema.field(column).metadata or {}).get(b"names")
+    names = records.manifest.classes(column) or ()
     if values.null_count:
         raise InputError(
             "some images have no label", path=records.url, place=column,
@@ -180,7 +179,7 @@ def _labels(records: Records, column: str) -> tuple[Integers, int, list[str]]:
         )  # fmt: skip
     if pa.types.is_integer(values.type):
         labels = values.to_numpy().astype(np.int64)
-        classes = max(len(json.loads(names)) if names else 0, int(labels.max()) + 1)
+        classes = max(len(names), int(labels.max()) + 1)
         if labels.min() < 0:
             raise InputError(
                 "a class is a number from 0",
