@@ -1,6 +1,6 @@
 """Reading records beside WebDataset, mosaicml-streaming and litdata: from a slow store, and from the disk.
 
-    python benchmarks/records_read.py DATA [--peers PYTHON] [--copies 6] [--repeats 5]
+    python benchmarks/records_read.py DATA [--peers PYTHON] [--copies 5] [--repeats 5]
 
 DATA is a folder with `dali_extra` (photos) and `signdigits/signdigits_600.tar`. All contenders read the
 same images, stripped of metadata, and decode them to the same size with the same decoder on the same two
@@ -335,7 +335,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("data", type=Path, nargs="?", default=HERE.parents[1] / "shared/data/jpeg")
     parser.add_argument("--peers", type=Path, help="a Python that has the peers")
-    parser.add_argument("--copies", type=int, default=6)
+    parser.add_argument("--copies", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--result", type=Path, default=RESULT)
     return parser.parse_args(arguments)

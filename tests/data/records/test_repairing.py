@@ -321,3 +321,28 @@ def test_an_empty_folder_is_no_dataset(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no dataset"):
         repair(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_record_in_the_place_of_another_gives_no_manifest(original: Path, folder: Path) -> None:
+    (folder / NAME).unlink()
+    shutil.copy(records(folder)[0], records(folder)[1])
+    before = files(folder)
+    found = repair(folder)
+    assert not found.ok
+    assert "both have the image" in found.remaining[0].reason
+    assert files(folder) == before
+    assert repair(folder, replica=str(original / "dataset")).ok
+    assert files(folder) == files(original / "dataset")
+
+
+def test_with_the_source_no_manifest_is_made_of_too_few_records(
+    original: Path, folder: Path
+) -> None:
+    (folder / NAME).unlink()
+    records(folder)[-1].unlink()
+    found = repair(folder, source=original / "source")
+    assert not found.ok
+    assert "2 images of the source" in found.remaining[0].reason
+    assert not (folder / NAME).exists()
+    write(original / "source", folder, record_size=3, quality_images=2)
+    assert files(folder) == files(original / "dataset")

@@ -39,7 +39,7 @@ def groups_of(manifest: Manifest) -> tuple[Group, ...]:
             group=number,
             scans_end=scans_end,
             bytes=(size := manifest.bytes_at(number)),
-            cumulative_fraction=size / total,
+            cumulative_fraction=size / total if total else 1.0,
             of_stripped=size / stripped if stripped else None,
             msssim=None if msssim != msssim else msssim,
         )

@@ -38,7 +38,8 @@ def rebuild(records: Sequence[Inspected], rejected: int) -> Manifest:
         rejected: how many images the writer set aside.
 
     Raises:
-        Unknowable: if a record is damaged or missing, or they are of more than one generation.
+        Unknowable: if a record is damaged or missing, is a copy of another, or they are of more than one
+            generation.
     """
     numbered = [_NUMBERED.fullmatch(record.path) for record in records]
     names = [match for match in numbered if match is not None]
@@ -67,6 +68,12 @@ def rebuild(records: Sequence[Inspected], rejected: int) -> Manifest:
     for (_, record), one in zip(ordered, contents, strict=True):
         if one.settings != first.settings or not one.columns.schema.equals(first.columns.schema):
             raise Unknowable(f"{record.path} was written with other settings or columns")
+    homes: dict[str, str] = {}
+    for (_, record), one in zip(ordered, contents, strict=True):
+        for id_ in one.ids:
+            home = homes.setdefault(id_, record.path)
+            if home != record.path:
+                raise Unknowable(f"{record.path} and {home} both have the image {id_}")
     fields = list(first.columns.schema)
     manifest = Manifest(
         paths=tuple(record.path for _, record in ordered),

@@ -15,13 +15,13 @@ from holdfast.data.records.checking.inspecting import Finding, Inspected, inspec
 from holdfast.data.records.checking.originals import Originals
 from holdfast.data.records.checking.rebuilding import Unknowable, rebuild
 from holdfast.data.records.checking.replacing import Again, Known, Maker, Replica, size_of
-from holdfast.data.records.checking.verifying import SUFFIX, Progress, read_manifest
+from holdfast.data.records.checking.verifying import SUFFIX, Progress, read_manifest, rejected_ids
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.layout import Index
 from holdfast.data.records.format.manifest import NAME, Manifest
 from holdfast.data.records.reading.stores import Store, open_store
 from holdfast.data.records.sources import Source
-from holdfast.data.records.writing.generations import REJECTED, only_writer, sweep
+from holdfast.data.records.writing.generations import REJECTED, only_writer, same, sweep
 from holdfast.data.records.writing.settings import Settings
 from holdfast.errors import InputError
 from holdfast.whole_files import write_whole
@@ -104,10 +104,12 @@ def repair(
         if replica is not None:
             copy = Replica(opened.enter_context(open_store(replica, **options)))
             makers.append(copy)
-        if source is not None:
-            makers.append(Again(Originals(source)))
+        originals = None if source is None else Originals(source)
+        if originals is not None:
+            makers.append(Again(originals))
         store = opened.enter_context(open_store(folder))
-        repair = _Repair(folder, store, makers, copy, on_progress or (lambda done, total: None))
+        tell = on_progress or (lambda done, total: None)
+        repair = _Repair(folder, store, makers, copy, originals, tell)
         return repair.run(str(url))
 
 
@@ -132,10 +134,11 @@ class _Repair:
         store: Store,
         makers: Sequence[Maker],
         copy: Replica | None,
+        originals: Originals | None,
         on_progress: Progress,
     ) -> None:
         self._folder, self._store = folder, store
-        self._makers, self._copy = makers, copy
+        self._makers, self._copy, self._originals = makers, copy, originals
         self._tell = on_progress
         self._mended: list[Mended] = []
         self._remarks: list[str] = []
@@ -203,20 +206,36 @@ class _Repair:
             try:
                 made = rebuild(records, _count_rejected(self._folder))
             except Unknowable as error:
-                return "; ".join([*reasons, error.reason])
-            self._remarks.append(
-                f"{NAME} names the {len(records):,} records that are there; whether there were others "
-                "after the last one is not known"
-            )
+                return "; ".join(dict.fromkeys([*reasons, error.reason]))
+            if self._originals is None:
+                self._remarks.append(
+                    f"{NAME} names the {len(records):,} records that are there; whether there were "
+                    "others after the last one is not known"
+                )
+            elif lost := self._lost(self._originals):
+                reasons.append(
+                    f"no record has {lost[0]}, and {len(lost):,} images of the source in all: "
+                    "holdfast data records write completes the dataset"
+                )
+                return "; ".join(dict.fromkeys(reasons))
         data = made.to_bytes()
         _write(self._folder, NAME, data)
         self._mended.append(Mended(NAME, len(data), by))
         self._manifest = made
         for path, index in zip(made.paths, made.records, strict=True):
             before = self._records.get(path)
-            if before is None or before.findings:
+            footer = None if before is None or before.findings else before.footer
+            if footer is None or not same(footer, index):
                 self._records[path] = inspect(self._store, path, index)
         return ""
+
+    def _lost(self, originals: Originals) -> list[str]:
+        """Images of the source that neither a record has nor the writer set aside."""
+        for one in self._records.values():
+            if one.contents is not None:
+                originals.hold(one.contents.ids)
+        rejected = rejected_ids(self._store)
+        return [id_ for id_ in originals.missing() if id_ not in rejected]
 
     def _mend_records(self) -> list[Finding]:
         """Write anew what can be made whole; what is wrong with the others."""

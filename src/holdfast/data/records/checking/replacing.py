@@ -89,14 +89,17 @@ class Replica:
         if manifest is None:
             raise Unknowable(f"the replica's manifest: {reason}")
         rows = dict(zip(manifest.paths, manifest.records, strict=True))
-        for record in records:
-            if record.footer is None:
-                continue
-            row = rows.get(record.path)
-            if row is None or not same(row, record.footer):
-                raise Unknowable(
-                    f"the replica is of another generation: it has no such {record.path}"
-                )
+        whole = {record.path: record.footer for record in records if record.footer is not None}
+        others = [
+            path
+            for path, footer in whole.items()
+            if path not in rows or not same(rows[path], footer)
+        ]
+        # One that is like the replica's shows that the others lie in the wrong place.
+        strange = [path for path in others if path not in rows]
+        if strange or (others and len(others) == len(whole)):
+            path = (strange or others)[0]
+            raise Unknowable(f"the replica is of another generation: it has no such {path}")
         return manifest
 
 

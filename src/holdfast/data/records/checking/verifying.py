@@ -126,7 +126,7 @@ def verify(
                 originals.hold(found.contents.ids)
         report.look_for_twins(store)
         if originals is not None and single is None:
-            report.say_missing(originals, _rejected(store))
+            report.say_missing(originals, rejected_ids(store))
     return Verified(
         url=str(url),
         records=len(work.records),
@@ -211,7 +211,7 @@ def _strangers(files: Sequence[str] | None, manifest: Manifest) -> list[str]:
     return remarks
 
 
-def _rejected(store: Store) -> set[str]:
+def rejected_ids(store: Store) -> set[str]:
     """The ids that the writer set aside: they are missing with good reason."""
     try:
         lines = bytes(store.read_all(REJECTED)).splitlines()

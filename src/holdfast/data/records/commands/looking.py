@@ -60,9 +60,10 @@ def _described(found: Description) -> RenderableType:
     if found.classes:
         shown = ", ".join(found.classes[:10]) + (", ..." if len(found.classes) > 10 else "")
         lines.append(f"{counted(len(found.classes), 'class', 'classes')}: {shown}")
-    if opaque := found.notes.get("opaque"):
-        reasons = ", ".join(f"{count:,} {why}" for why, count in found.notes["reasons"].items())
-        lines.append(f"{counted(opaque, 'image')} stored whole: {reasons}")
+    reasons = found.notes.get("reasons")
+    if isinstance(reasons, dict) and reasons:
+        told = ", ".join(f"{count} {why}" for why, count in reasons.items())
+        lines.append(f"stored whole, for they cannot be transcoded: {told}")
     return Lines(*lines, groups_table(found.groups, found.images))
 
 
@@ -115,7 +116,7 @@ def extract(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """A dataset -> one JPEG an image, at a fidelity; the same command again completes it."""
+    """A dataset -> one JPEG an image, at a fidelity; after a kill, the same command completes it."""
     from holdfast.data.records.extracting import exporting
 
     with reporting("extracting") as report:
