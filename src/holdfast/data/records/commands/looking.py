@@ -63,7 +63,7 @@ def _described(found: Description) -> RenderableType:
     reasons = found.notes.get("reasons")
     if isinstance(reasons, dict) and reasons:
         told = ", ".join(f"{count} {why}" for why, count in reasons.items())
-        lines.append(f"stored whole, for they cannot be transcoded: {told}")
+        lines.append(f"stored as they came, for they cannot be transcoded: {told}")
     return Lines(*lines, groups_table(found.groups, found.images))
 
 

@@ -163,7 +163,7 @@ def _written(written: Written) -> RenderableType:
     ]
     if written.opaque:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in written.reasons.items())
-        lines.append(f"stored whole, for they cannot be transcoded: {reasons}")
+        lines.append(f"stored as they came, for they cannot be transcoded: {reasons}")
     if written.rejected:
         lines.append(f"{counted(written.rejected, 'file')} set aside: see rejected.jsonl")
     if written.ignored:

@@ -81,7 +81,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         transform: item -> what is delivered; called on the threads that decode.
         threads: that decode; None for this process's share of the processors, 0 for none.
         prefetch: bytes that are read ahead of the present window.
-        connections: records that are read at once.
+        connections: records that are read at once, at most; it begins with two.
         cache: keeps what was read on a local disk: a `Cache`, or its folder.
         rank, ranks: which share of the epoch is read here, of how many; None for those of
             `torch.distributed`, if it is initialised, or the only one.

@@ -186,7 +186,8 @@ class Kitchen:
 def undecodable(path: str, image: str, error: Undecodable) -> Damaged:
     """The error of an image that is undamaged in its record, but does not decode."""
     fault = Fault(path, image, None, f"it does not decode: {error}")
-    return Damaged(str(fault), [fault])
+    remedy = 'remedy: it was stored as it came; on_fault="skip" leaves such images out'
+    return Damaged(f"{fault}\n  {remedy}", [fault])
 
 
 def check_columns(columns: Sequence[str] | None, present: Sequence[str]) -> tuple[str, ...]:

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+_FIRST_READS = 2
+"""Records that are asked for at first; with each that arrives one more may be under way."""
 _PATIENCE_S = 2.0
 """How long an early end waits for a request in flight, before it leaves it to end by itself."""
 
@@ -124,6 +126,8 @@ class Stream:
         self._unmade: deque[Chunk] = deque()  # chunks nobody has begun to make
         self._line: deque[Chunk] = deque()  # chunks begun or made, in order
         self._ahead: dict[int, int] = {}  # stretch -> bytes of it begun or held
+        self._reading = 0  # records that are asked for
+        self._read = 0  # records that are here
         self._stretch = 0  # that the latest begun chunk is of
         self._planned = 0  # stretches
         self._all_planned = False
@@ -228,9 +232,14 @@ class Stream:
                 error = problem
             with self._lock:
                 read.held, read.error, read.arrived_at = held, error, perf_counter()
+                self._reading, self._read = self._reading - 1, self._read + 1
                 self._arrived.notify_all()
+                self._wanted.notify_all()
 
     def _next_read(self) -> Read | None:
+        # Requests share what the store gives: begun all together, the first would end as late as the last.
+        if self._reading >= _FIRST_READS + self._read:
+            return None
         begun = sum(self._ahead.values())
         if not self._pending:
             if begun and begun >= self._pace.prefetch:
@@ -242,6 +251,7 @@ class Stream:
             if begun and begun + read.size > self._pace.prefetch:
                 return None
             self._ahead[read.stretch] = self._ahead.get(read.stretch, 0) + read.size
+        self._reading += 1
         return self._pending.popleft()
 
     # --- making ------------------------------------------------------------------------------------
