@@ -81,12 +81,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         runs: dict[str, list[Run]] = defaultdict(list)
         with _store(work) as url:
             for _ in range(options.repeats):
-                for contender in (*OURS, *THEIRS):
+                for contender, at_least in (
+                    *((each, None) for each in (*OURS, *THEIRS)),
+                    *((each, AT_LEAST) for each in (OURS[2], OURS[-1], *THEIRS)),
+                ):
                     where = f"{url}/photos/{contender.kind}"
                     _counters(url)
-                    one, said = _read(contender, where, work / "photos", python, AT_LEAST)
+                    one, said = _read(contender, where, work / "photos", python, at_least)
                     counted = _counters(url)
-                    name = f"store: {contender.name}"
+                    name = f"store{'' if at_least is None else ', decoded'}: {contender.name}"
                     told[name].append(
                         said | {"gets": counted["requests"], "sent": counted["bytes"]}
                     )
@@ -153,10 +156,10 @@ def _write(images: Path, out: Path, python: Path) -> dict[str, Any]:
 
 
 def _read(
-    contender: Contender, where: str, folder: Path, python: Path, at_least: int
+    contender: Contender, where: str, folder: Path, python: Path, at_least: int | None
 ) -> tuple[Run, dict[str, Any]]:
     """One pass in a fresh process."""
-    size = ["--at-least", str(at_least)]
+    size = [] if at_least is None else ["--at-least", str(at_least)]
     if contender.kind == "pcr":
         command = [sys.executable, STEPS, "read", where, "--fidelity", contender.fidelity, *size]
     else:
@@ -209,7 +212,7 @@ def _result(
 
     images = int(median("store: holdfast full", "images"))
     assert len({one["images"] for name in told if "signs" not in name for one in told[name]}) == 1
-    for place in ("disk, photos", "disk, photos scaled", "store"):
+    for place in ("disk, photos", "disk, photos scaled", "store, decoded"):
         shown = {
             one["pixels"] for name in told if name.startswith(f"{place}:") for one in told[name]
         }
@@ -220,13 +223,24 @@ def _result(
             target = 2.7 if contender.fidelity == "3" and peer.kind != "litdata" else None
             comparisons.append(
                 compared(
-                    f"{images} photos from the store, fidelity {contender.fidelity}",
+                    f"{images} photos from the store, not decoded, fidelity {contender.fidelity}",
                     median(f"store: {contender.name}"),
                     peer.name,
                     median(f"store: {peer.name}"),
                     target,
                 )
             )
+    comparisons += [
+        compared(
+            f"{images} photos from the store, decoded, fidelity {contender.fidelity}",
+            median(f"store, decoded: {contender.name}"),
+            peer.name,
+            median(f"store, decoded: {peer.name}"),
+            2.7 if contender.fidelity == "3" and peer.kind != "litdata" else None,
+        )
+        for contender in (OURS[2], OURS[-1])
+        for peer in THEIRS
+    ]
     for place in ("photos", "photos scaled", "signs"):
         for contender in (OURS[2], OURS[-1]):
             for peer in THEIRS:
@@ -308,8 +322,8 @@ def _result(
             "Seconds of the comparisons run from the opening of the dataset to its last decoded image; the "
             "steps below are whole processes, imports included. holdfast decodes on two threads, the peers "
             "in two DataLoader workers; all by simplejpeg, which is faster than the peers' own decoders.",
-            f"From the store and `scaled`, images are decoded at 1/2 (shorter side at least {AT_LEAST}); "
-            "`photos` and `signs` at their full size.",
+            f"`decoded` and `scaled` are at 1/2 (shorter side {AT_LEAST} or more); `photos` and `signs` at "
+            "their full size. Where photos are decoded these two cores are about as slow as the store.",
             "Full fidelity shows the pixels of the source. Progressive JPEGs take more work to decode than "
             "baseline ones: coefficients are kept until the last scan. That is its price on a fast disk.",
             "mosaicml-streaming fetches by a plain HTTP downloader of this script (one request a shard), "

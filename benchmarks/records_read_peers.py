@@ -149,12 +149,14 @@ def _download_mds_by_http() -> None:
     download.DOWNLOADER_MAPPINGS["http"] = Http
 
 
-def _pixels(samples: list[dict[str, Any]], at_least: int) -> int:
+def _sizes(samples: list[dict[str, Any]], at_least: int | None) -> int:
+    if at_least is None:
+        return sum(len(sample["image"]) for sample in samples)
     return sum(decoded(sample["image"], at_least).size for sample in samples)
 
 
-def read(kind: str, place: str, at_least: int, workers: int) -> dict[str, float]:
-    """One pass over the data set, all images decoded in the workers."""
+def read(kind: str, place: str, at_least: int | None, workers: int) -> dict[str, float]:
+    """One pass over the data set, all images decoded in the workers; with None, none of them."""
     torch.set_num_threads(1)
     _without_torchvision()
     import_module(LIBRARIES[kind])  # not part of what is measured
@@ -181,8 +183,8 @@ def read(kind: str, place: str, at_least: int, workers: int) -> dict[str, float]
     return {"images": images, "pixels": pixels, "seconds": seconds, "cpu_s": _cpu() - used}
 
 
-def _collected(samples: list[dict[str, Any]], at_least: int) -> tuple[int, int]:
-    return len(samples), _pixels(samples, at_least)
+def _collected(samples: list[dict[str, Any]], at_least: int | None) -> tuple[int, int]:
+    return len(samples), _sizes(samples, at_least)
 
 
 def _cpu() -> float:
@@ -197,7 +199,7 @@ def main() -> None:
     parser.add_argument("place")
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--shard", type=int, default=64)
-    parser.add_argument("--at-least", type=int, default=0)
+    parser.add_argument("--at-least", type=int, help="0: full size; left out: not decoded")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     if options.what == "write":

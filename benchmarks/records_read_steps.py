@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 
-def read(place: str, fidelity: str, at_least: int, threads: int) -> dict[str, Any]:
-    """One pass over the dataset, all images decoded."""
+def read(place: str, fidelity: str, at_least: int | None, threads: int) -> dict[str, Any]:
+    """One pass over the dataset, all images decoded; with `at_least` None, none of them."""
     import torch
 
     from holdfast.data import records
@@ -29,9 +29,10 @@ def read(place: str, fidelity: str, at_least: int, threads: int) -> dict[str, An
         place,
         fidelity="full" if fidelity == "full" else int(fidelity),
         shuffle=False,
+        decode=at_least is not None,
         at_least=at_least or None,
         threads=threads,
-        transform=_pixels,
+        transform=_size,
     )
     images = pixels = 0
     for count in dataset:
@@ -48,8 +49,9 @@ def read(place: str, fidelity: str, at_least: int, threads: int) -> dict[str, An
     }
 
 
-def _pixels(item: dict[str, Any]) -> int:
-    return int(item["image"].numel())
+def _size(item: dict[str, Any]) -> int:
+    image = item["image"]
+    return len(image) if isinstance(image, bytes) else int(image.numel())
 
 
 def write(images: Path, out: Path, quality_images: int) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def main() -> None:
     parser.add_argument("place")
     parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--fidelity", default="full")
-    parser.add_argument("--at-least", type=int, default=0)
+    parser.add_argument("--at-least", type=int, help="0: full size; left out: not decoded")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quality-images", type=int, default=0)
     options = parser.parse_args()
