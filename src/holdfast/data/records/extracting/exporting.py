@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import tarfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -209,7 +210,7 @@ class _Image:
         return image_kind(self.data[:MAGIC_BYTES])
 
 
-class _Export:
+class _Export(ABC):
     """Goes through the steps of an export; a subclass writes the files of one."""
 
     def __init__(self, records: Records, groups: int, on_fault: OnFault, draft: Draft) -> None:
@@ -293,14 +294,16 @@ class _Export:
                 step.images += 1
                 yield _Image(row["id"], prefix.image(number, intact), row)
 
+    @abstractmethod
     def _write(self, step: _Step, images: Iterator[_Image]) -> None:
-        raise NotImplementedError
+        """Write the images of a step, and note them in it."""
 
+    @abstractmethod
     def _take_names(self, step: _Step) -> None:
-        raise NotImplementedError
+        """Count the names of a step that an earlier run has done as taken."""
 
-    def _finish(self) -> None:
-        pass
+    def _finish(self) -> None:  # noqa: B027
+        """After the last step."""
 
 
 class _Folder(_Export):
