@@ -330,7 +330,7 @@ def _result(
         "title": "Reading progressive records",
         "script": "benchmarks/records_read.py",
         "input": (
-            "45 photos of about 1280 x 853 pixels and 599 of 100 x 100 pixels (`signs`), again and again to "
+            "45 photos of about 1280 x 853 pixels and 599 of 100 x 100 pixels (`signs`), repeated up to "
             f"the number in each row, stripped of metadata, {SHARD} images a shard; "
             f"a store on loopback of {BYTES_PER_SECOND / 1e6:g} MB/s with {LATENCY_MS} ms before an answer"
         ),
