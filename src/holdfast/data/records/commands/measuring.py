@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.data.records.measuring.quality import Quality
     from holdfast.data.records.measuring.speed import Bench
     from holdfast.data.records.tuning.tuned import Tuned
+    from holdfast.report import Page
 
 
 class PolicyName(Enum):
@@ -33,6 +35,13 @@ class PolicyName(Enum):
     gradient = "gradient"
     msssim = "msssim"
     loss = "loss"
+
+
+def _write_page(page: Page, html: Path, quiet: bool) -> None:
+    from holdfast import report
+
+    report.write(page, html)
+    remark(f"report: {html}", quiet)
 
 
 def quality(
@@ -63,11 +72,9 @@ def quality(
     )
     emit(found, as_json, _quality)
     if html is not None:
-        from holdfast import report
         from holdfast.data.records.measuring.pages import quality_page
 
-        report.write(quality_page(found), html)
-        remark(f"report: {html}", quiet)
+        _write_page(quality_page(found), html, quiet)
 
 
 def _quality(found: Quality) -> RenderableType:
@@ -171,11 +178,9 @@ def tune(
     )
     emit(found, as_json, _tuned)
     if html is not None:
-        from holdfast import report
         from holdfast.data.records.tuning.pages import tuned_page
 
-        report.write(tuned_page(found), html)
-        remark(f"report: {html}", quiet)
+        _write_page(tuned_page(found), html, quiet)
 
 
 def _tuned(found: Tuned) -> RenderableType:

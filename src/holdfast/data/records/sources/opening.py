@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from holdfast.data.records.sources import shards, tfrecord
 from holdfast.data.records.sources.columns import LABEL
-from holdfast.data.records.sources.example import SUFFIXES, Options, Source
+from holdfast.data.records.sources.example import Options, Source, named_as_image
 from holdfast.data.records.sources.folders import Folder
 from holdfast.data.records.sources.joining import Joined, read_table
 from holdfast.data.records.sources.mds import Mds
@@ -141,7 +141,7 @@ def _format_of_folder(path: Path) -> str:
     if not tars and not records:
         return "folder"
     folders = [entry.name for entry in entries if entry.is_dir()]
-    images = [name for name in names if Path(name).suffix.lower().removeprefix(".") in SUFFIXES]
+    images = [name for name in names if named_as_image(name)]
     others = folders or images or (records if tars else [])
     if others:
         raise InputError(
