@@ -1,0 +1,85 @@
+"""The commands: what programs read, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import made
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.data.cli import app
+
+
+def run(*words: object, code: int = 0) -> Any:
+    done = CliRunner().invoke(app, ["records", *map(str, words)])
+    assert done.exit_code == code, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("cli")
+    for number in range(12):
+        path = root / "source" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(made.picture(number))
+    run("write", root / "source", "-o", root / "d", "--record-size", 5, "--json")
+    return root
+
+
+def test_write_tells_programs_what_it_wrote(place: Path) -> None:
+    told = json.loads(
+        run("write", place / "source", "-o", place / "d", "--record-size", 5, "--json")
+    )
+    assert (told["images"], told["records"], told["opaque"], told["reused"]) == (12, 3, 0, 3)
+    assert told["bytes_in"] == sum(path.stat().st_size for path in place.glob("source/*/*.jpg"))
+    files = [*place.glob("d/*/*.pcr"), place / "d" / "manifest.parquet"]
+    assert told["bytes_out"] == sum(path.stat().st_size for path in files)
+    assert [group["scans_end"] for group in told["groups"]] == [1, 2, 5, 6, 10]
+    shares = [group["cumulative_fraction"] for group in told["groups"]]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert told["groups"][-1]["msssim"] == pytest.approx(1)
+
+
+def test_verify_and_repair_by_exit_code(place: Path) -> None:
+    assert json.loads(run("verify", place / "d", "--json"))["errors"] == []
+    record = sorted(place.glob("d/*/*.pcr"))[1]
+    whole = record.read_bytes()
+    record.write_bytes(whole[:3000] + bytes([whole[3000] ^ 1]) + whole[3001:])
+    told = json.loads(run("verify", place / "d", "--json", code=1))
+    assert not told["ok"]
+    assert {*told["errors"][0]} == {"record", "image", "group", "reason"}
+    run("repair", place / "d", code=1)
+    run("repair", place / "d", "--source", place / "source")
+    assert record.read_bytes() == whole
+
+
+def test_extract_writes_a_jpeg_an_image(place: Path) -> None:
+    run("extract", place / "d", "--fidelity", 3, "-o", place / "out")
+    names = {path.relative_to(place / "source") for path in place.glob("source/*/*.jpg")}
+    found = {path.relative_to(place / "out") for path in place.glob("out/*/*.jpg")}
+    assert found == names
+    assert all((place / "out" / name).read_bytes()[-2:] == b"\xff\xd9" for name in found)
+
+
+def test_bench_and_tune_answer(place: Path) -> None:
+    pytest.importorskip("torch")
+    told = json.loads(run("bench", place / "d", "--fidelities", "1,5", "--threads", 1, "--json"))
+    assert [(speed["fidelity"], speed["images"]) for speed in told["speeds"]] == [(1, 12), (5, 12)]
+    words = ("--epochs", 2, "--side", 16, "--batch-size", 4, "--json")
+    tuned = json.loads(run("tune", place / "d", *words))
+    assert len(tuned["epochs"]) == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("info", "nowhere"), ("extract", "nowhere", "-o", "x", "--fidelity", "high")]
+)
+def test_bad_use_is_no_traceback(words: tuple[str, ...]) -> None:
+    from holdfast.errors import InputError
+
+    done = CliRunner().invoke(app, ["records", *words])
+    assert isinstance(done.exception, InputError)
