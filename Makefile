@@ -60,18 +60,18 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) -e '.[bench,console,hf,images,logs,torch]' --group test --group docs
+	$(PIP) -e '.[audio,bench,console,dicom,hf,images,logs,polars,torch]' --group test --group docs
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.test
 	touch $@
 
 $(VENV)/.peers: $(VENV)/.test
-	$(PIP) -e '.[bench,console,hf,images,logs,peers,torch]'
+	$(PIP) -e '.[audio,bench,console,hf,images,logs,peers,polars,torch]'
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(PIP) -e '.[bench,console,gguf,hf,images,logs,spark,torch]'
+	$(PIP) -e '.[audio,bench,console,dicom,gguf,hf,images,logs,polars,spark,torch]'
 	touch $@
 
 # Spark needs Java, the console's browser tests need Chromium, writing records needs libjpeg-turbo (its

@@ -1,0 +1,1 @@
+"""From a folder of data to a description that loads."""

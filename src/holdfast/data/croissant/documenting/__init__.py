@@ -1,0 +1,1 @@
+"""Descriptions for people: completeness of responsible-AI statements, and the card."""

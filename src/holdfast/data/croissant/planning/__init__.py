@@ -1,0 +1,1 @@
+"""From a record set to one DuckDB query: scans, transforms, types, joins, splits."""
