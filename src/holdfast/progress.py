@@ -36,12 +36,12 @@ def set_quiet(quiet: bool) -> None:
 
 
 @contextmanager
-def track(description: str, total: float, unit: str = "bytes") -> Iterator[Tracker]:
+def track(description: str, total: float | None, unit: str = "bytes") -> Iterator[Tracker]:
     """Show a bar while the block runs.
 
     Args:
         description: text before the bar.
-        total: the amount of work, in `unit`.
+        total: the amount of work, in `unit`; None where it is not known before.
         unit: ``"bytes"`` for transfer columns, anything else for a plain count.
 
     Yields:

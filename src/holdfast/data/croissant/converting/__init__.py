@@ -1,0 +1,1 @@
+"""Record sets written into files of one kind, described anew."""

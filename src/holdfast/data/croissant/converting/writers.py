@@ -1,0 +1,130 @@
+"""Arrow batches into a file: Parquet, Arrow IPC, JSON Lines or CSV; bounded memory, all or nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from holdfast.errors import InputError
+from holdfast.whole_files import sync_folder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Write = "Callable[[pa.RecordBatch], Any]"
+FORMATS = {
+    "parquet": "application/vnd.apache.parquet",
+    "arrow": "application/vnd.apache.arrow.file",
+    "jsonl": "application/jsonl",
+    "csv": "text/csv",
+}
+"""Suffix of a file -> its encoding format."""
+
+
+def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> int:
+    """Write batches into the file that `path`'s suffix asks for; the number of rows.
+
+    The file appears when it is whole.
+
+    Raises:
+        InputError: for a suffix that is none of `FORMATS`, or a column that the format cannot hold.
+    """
+    form = path.suffix[1:]
+    if form not in FORMATS:
+        raise InputError(
+            "this suffix names no format that records can be written in",
+            path=path,
+            found=path.suffix or "no suffix",
+            expected=", ".join(f".{name}" for name in FORMATS),
+        )
+    _check(schema, form, path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    rows = 0
+    try:
+        with draft.open("wb") as sink:
+            with _WRITERS[form](sink, schema) as write:
+                for batch in batches:
+                    write(batch)
+                    rows += batch.num_rows
+            sink.flush()
+            os.fsync(sink.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return rows
+
+
+def _check(schema: pa.Schema, form: str, path: Path) -> None:
+    """Text formats hold no bytes, and CSV no nested values."""
+    import pyarrow as pa
+
+    for field in schema:
+        bytes_inside = _any(field.type, pa.types.is_binary)
+        nested = pa.types.is_nested(field.type)
+        if (form in ("csv", "jsonl") and bytes_inside) or (form == "csv" and nested):
+            raise InputError(
+                f"{form} cannot hold the values of a column",
+                path=path,
+                place=f"column {field.name}",
+                found=str(field.type),
+                expected="numbers, text and dates"
+                + ("" if form == "csv" else ", lists and objects"),
+                remedy="write .parquet or .arrow, or leave the column out",
+            )
+
+
+def _any(kind: pa.DataType, asked: Callable[[pa.DataType], bool]) -> bool:
+    """Whether a type, or one inside it, answers yes."""
+    inner = (kind.field(number).type for number in range(kind.num_fields))
+    return asked(kind) or any(_any(part, asked) for part in inner)
+
+
+@contextmanager
+def _parquet(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetWriter(sink, schema, compression="zstd") as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _arrow(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    import pyarrow as pa
+
+    with pa.ipc.new_file(sink, schema) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _csv(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    import pyarrow.csv
+
+    with pyarrow.csv.CSVWriter(sink, schema) as writer:
+        yield writer.write_batch
+
+
+@contextmanager
+def _jsonl(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
+    def write(batch: pa.RecordBatch) -> None:
+        for record in batch.to_pylist():
+            sink.write(json.dumps(record, ensure_ascii=False, default=_iso).encode() + b"\n")
+
+    yield write
+
+
+def _iso(value: Any) -> str:
+    """A date or time as JSON can hold it."""
+    return str(value.isoformat())
+
+
+_WRITERS: dict[str, Callable[[IO[bytes], Any], AbstractContextManager[Callable[[Any], Any]]]] = {
+    "parquet": _parquet,
+    "arrow": _arrow,
+    "jsonl": _jsonl,
+    "csv": _csv,
+}
