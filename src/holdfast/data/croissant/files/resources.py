@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from holdfast.data.croissant.document.model import Metadata
+from holdfast.data.croissant.files.archive_pool import ArchivePool, Key, where_of
+from holdfast.data.croissant.files.archives import Archive
+from holdfast.data.croissant.files.cache import Cache
+from holdfast.data.croissant.files.hashing import Checksum, checksum_of
+from holdfast.data.croissant.files.limits import Limits
+from holdfast.data.croissant.files.listing import Listing
 from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.files.origins import Origins, wrong_checksum
+from holdfast.data.croissant.files.unpacking import Scratch
+from holdfast.data.croissant.files.zips import Zip
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from holdfast.data.croissant.files.fetching import Fetcher
+
+_AHEAD = 32  # remote files that are fetched together while members are read
 
 
 class Resources:
     """What a description's FileObjects and FileSets stand for.
+
+    Usable in a `with` block; `close` removes what was unpacked.
 
     Args:
         metadata: the description.
         folder: relative paths start here, and FileSets without a container look here: the folder that
             holds the description.
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL; a folder
-            stands for a repository.
+            stands for a repository, or for an archive that is unpacked there.
         cache: where fetched files are kept, by checksum; None for the user's cache folder.
         offline: refuse to fetch; files in the cache are used.
 
@@ -34,27 +57,217 @@ class Resources:
         cache: str | Path | None = None,
         offline: bool = False,
     ) -> None:
-        raise NotImplementedError
+        paths = {key: Path(path).absolute() for key, path in (mapping or {}).items()}
+        _check_mapping(metadata, paths)
+        self._origins = Origins(metadata, Path(folder).absolute(), paths, cache, offline)
+        self._scratch = Scratch(Cache(cache).folder / "unpacked")
+        self._archives = ArchivePool(self._origins, self._scratch, Limits())
+        self._listing = Listing(metadata, self._origins, self._archives)
+        self._unpacked: dict[tuple[Path | str, tuple[str, ...]], Path] = {}
+        self._lock = threading.RLock()
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """What fetches; its history says what was fetched."""
+        return self._origins.fetcher
+
+    @property
+    def limits(self) -> Limits:
+        """What an archive may hold; to be replaced before anything is listed."""
+        return self._archives.limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._archives.limits = limits
 
     def members(self, resource: str) -> list[Member]:
-        """The files of a FileObject (always one) or FileSet (sorted by path), fetching only what lists them.
+        """The files of a FileObject (always one) or FileSet, fetching only what lists them.
 
+        A FileSet's are sorted by path; where it is contained in several resources, within each of them.
         A remote zip is listed by its directory (ranges); a remote tar has none and is fetched; a manifest
         is fetched and each of its lines names a file.
 
         Raises:
             InputError: a missing file, an id that is no resource, an archive that is none or is hostile.
         """
-        raise NotImplementedError
+        with self._lock:
+            return list(self._listing.members(resource))
 
     def fetch(self, members: Iterable[Member]) -> None:
-        """Bring the files behind members onto this machine, in parallel; what is here already is kept."""
-        raise NotImplementedError
+        """Bring the files behind members onto this machine, in parallel; what is here already is kept.
+
+        Of a remote zip, only the members travel if they are less than half of it, and are gone with
+        `close`. The checksums of local files are checked.
+
+        Raises:
+            InputError: a file that is missing, or not what its checksum says.
+        """
+        whole: dict[tuple[Path | str, str], None] = {}
+        parts: dict[Path | str, tuple[Zip, list[Member]]] = {}
+        for member in members:
+            archive = self._archives.partly(member)
+            if archive is None:
+                whole[member.location, member.owner] = None
+            else:
+                parts.setdefault(member.location, (archive, []))[1].append(member)
+        for location, (archive, some) in parts.items():
+            size = sum(map(archive.packed, {member.inside[0] for member in some if member.inside}))
+            if 2 * size < archive.size:
+                self.paths(some)
+            else:
+                whole[location, some[0].owner] = None
+        self._origins.fetch(whole)
+        for location in parts:
+            if self._origins.held(location, parts[location][1][0].owner) is not None:
+                self._archives.forget(location)
 
     def path(self, member: Member) -> Path:
-        """A local file with the member's bytes alone: itself, or unpacked once into the cache."""
-        raise NotImplementedError
+        """A local file with the member's bytes alone: itself, or unpacked once into the cache.
+
+        Raises:
+            InputError: a file that is missing, damaged, hostile, or not what its checksum says.
+        """
+        return self.paths([member])[0]
+
+    def paths(self, members: Sequence[Member]) -> list[Path]:
+        """The `path` of each; each archive is gone through once, which many calls of `path` do not promise.
+
+        Raises:
+            InputError: as `path`.
+        """
+        with self._lock:
+            packed: dict[Key, dict[str, Member]] = defaultdict(dict)
+            plain = []
+            for member in members:
+                if member.inside is None:
+                    plain.append((member.location, member.owner))
+                elif (member.location, member.inside) not in self._unpacked:
+                    packed[member.location, member.inside[:-1]][member.inside[-1]] = member
+            self._origins.fetch(plain)
+            for some in packed.values():
+                with self._archives.of(next(iter(some.values()))) as archive:
+                    names = sorted(some, key=archive.position)
+                    archive.expect(names)
+                    for name in names:
+                        self._unpack(archive, name, some[name])
+            return [self._path(member) for member in members]
+
+    def _path(self, member: Member) -> Path:
+        if member.inside is None:
+            return self._origins.local(member.location, member.owner)
+        return self._unpacked[member.location, member.inside]
+
+    def _unpack(self, archive: Archive, name: str, member: Member) -> None:
+        self._prove(member)
+        expected = self._expected(member)
+        check = hashlib.new(expected.algorithm, usedforsecurity=False) if expected else None
+        path = self._scratch.keep(member.filename, archive.chunks(name), check)
+        if expected and check and check.hexdigest() != expected.hex:
+            path.unlink()
+            raise self._wrong(member, Checksum(expected.algorithm, check.hexdigest()), expected)
+        self._unpacked[member.location, member.inside or ()] = path
 
     def read(self, members: Sequence[Member]) -> Iterator[bytes]:
-        """The bytes of each, in order; neighbours in one archive are read in one pass."""
-        raise NotImplementedError
+        """The bytes of each, in order; each archive is gone through once.
+
+        Members of a compressed tar that are wanted in another order than they stand there wait on the disk.
+
+        Raises:
+            InputError: as `path`.
+        """
+        waiting: dict[Key, list[Member]] = defaultdict(list)
+        for member in members:
+            if member.inside is not None and (member.location, member.inside) not in self._unpacked:
+                waiting[member.location, member.inside[:-1]].append(member)
+        streams: dict[Key, Iterator[bytes]] = {}
+        try:
+            for number, member in enumerate(members):
+                key = (member.location, (member.inside or ())[:-1])
+                if member.inside is None:
+                    yield self._whole(member, members, number)
+                elif key in waiting:
+                    if key not in streams:
+                        streams[key] = self._stream(waiting[key])
+                    data = next(streams[key])
+                    self._compare(member, data)
+                    yield data
+                else:
+                    yield self._path(member).read_bytes()
+        finally:
+            for stream in streams.values():
+                stream.close()  # type: ignore[attr-defined]  # a generator
+
+    def _whole(self, member: Member, members: Sequence[Member], number: int) -> bytes:
+        if isinstance(member.location, str) and not self._origins.held(
+            member.location, member.owner
+        ):
+            ahead = (each for each in islice(members, number, None) if each.inside is None)
+            self._origins.fetch((each.location, each.owner) for each in islice(ahead, _AHEAD))
+        return self._origins.local(member.location, member.owner).read_bytes()
+
+    def _stream(self, members: Sequence[Member]) -> Iterator[bytes]:
+        """The bytes of members of one archive."""
+        self._prove(members[0])
+        with self._archives.of(members[0]) as archive:
+            names = [member.inside[-1] for member in members if member.inside]
+            yield from archive.read(names, self._scratch.folder)
+
+    def _prove(self, member: Member) -> None:
+        """Check the file that holds a member, where it is of this machine."""
+        if isinstance(member.location, Path):
+            self._origins.prove(member.location, member.owner)
+
+    def _expected(self, member: Member) -> Checksum | None:
+        """The checksum that a FileObject states for itself, where it is contained in an archive."""
+        part = self._origins.objects.get(member.resource)
+        if part is None or part.id == member.owner:
+            return None
+        return checksum_of(part.sha256, part.md5)
+
+    def _compare(self, member: Member, data: bytes) -> None:
+        expected = self._expected(member)
+        if expected:
+            digest = hashlib.new(expected.algorithm, data, usedforsecurity=False).hexdigest()
+            if digest != expected.hex:
+                raise self._wrong(member, Checksum(expected.algorithm, digest), expected)
+
+    def _wrong(self, member: Member, found: Checksum, expected: Checksum) -> InputError:
+        where = where_of(member.location, member.inside or ())
+        part = self._origins.objects[member.resource]
+        return wrong_checksum(where, part, str(found), str(expected))
+
+    def close(self) -> None:
+        """Remove what was unpacked, and let go of files and connections."""
+        with self._lock:
+            self._archives.close()
+            self._unpacked.clear()
+            self._scratch.close()
+            self._origins.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _check_mapping(metadata: Metadata, paths: Mapping[str, Path]) -> None:
+    ids = [part.id for part in metadata.file_objects]
+    for identity, path in paths.items():
+        if identity not in ids:
+            raise InputError(
+                "the mapping names no FileObject of the description",
+                found=repr(identity),
+                expected=f"one of {', '.join(map(repr, ids[:20]))}" if ids else "nothing to map",
+            )
+        if not path.exists():
+            raise InputError(
+                f"the mapping of {identity!r} names a path where nothing is",
+                path=path,
+                expected="a file, or a folder that stands for a repository",
+            )

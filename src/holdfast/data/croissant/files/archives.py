@@ -1,0 +1,75 @@
+"""What every archive can do: say what it holds, and give the bytes of some of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from holdfast.errors import InputError
+
+Opener = Callable[[], IO[bytes]]
+"""Opens the bytes of an archive at their start, as often as they are gone through."""
+
+STEP = 1 << 20
+"""Bytes that are unpacked at a time."""
+
+
+class Archive(ABC):
+    """An open archive.
+
+    Attributes:
+        where: what it is called in messages.
+        sizes: path from its root -> bytes of that member unpacked, in the archive's order; None where that
+            is only known once it is unpacked.
+    """
+
+    where: str
+    sizes: Mapping[str, int | None]
+
+    @abstractmethod
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """The bytes of a member, piece by piece.
+
+        Raises:
+            InputError: if they are damaged, cut short, locked, or more than the limits allow.
+        """
+
+    @abstractmethod
+    def packed(self, name: str) -> int:
+        """Bytes that a member takes in the file; for those compressed together, what all of them take."""
+
+    @abstractmethod
+    def position(self, name: str) -> int:
+        """Where a member stands: those read in this order are read in one pass."""
+
+    def expect(self, names: Sequence[str]) -> None:  # noqa: B027
+        """Prepare for members that are asked for next, in this order."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file."""
+
+    def read(self, names: Sequence[str], scratch: Callable[[], Path]) -> Iterator[bytes]:
+        """The bytes of members in the order asked for, in one pass.
+
+        Args:
+            names: of members; neighbours in the archive cost least side by side.
+            scratch: a folder for what must wait for its turn.
+        """
+        self.expect(names)
+        for name in names:
+            yield b"".join(self.chunks(name))
+
+
+def damaged(where: str, name: str | None, found: object, expected: str) -> InputError:
+    """The error of an archive that is not whole."""
+    return InputError(
+        "this archive is damaged or cut short",
+        path=where,
+        place=None if name is None else f"member {name!r}",
+        found=str(found) or type(found).__name__,
+        expected=expected,
+        remedy="fetch or make it again",
+    )

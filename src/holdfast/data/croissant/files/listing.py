@@ -1,0 +1,318 @@
+"""What FileObjects and FileSets stand for, found without fetching more than lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+from holdfast.data.croissant.document.model import (
+    Container,
+    FileObject,
+    FileSet,
+    Metadata,
+    Transform,
+)
+from holdfast.data.croissant.files.archive_pool import ArchivePool, where_of
+from holdfast.data.croissant.files.archives import Archive
+from holdfast.data.croissant.files.local_files import (
+    LocalFolder,
+    is_description,
+    missing_member,
+)
+from holdfast.data.croissant.files.manifests import lines_of
+from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.files.opening import is_vague, says_archive
+from holdfast.data.croissant.files.origins import Origins
+from holdfast.data.croissant.files.patterns import Patterns
+from holdfast.data.croissant.files.urls import file_name, is_remote
+from holdfast.data.croissant.files.wanted import Wanted
+from holdfast.errors import InputError
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """The files in one container.
+
+    Attributes:
+        names: their paths.
+        member: makes the member of one, given the id of the resource that lists it and the path.
+        where: the container, for messages.
+        files: whether these are whole files, of which a pattern may also mean the last part alone.
+    """
+
+    names: Mapping[str, Any]
+    member: Callable[[str, str], Member]
+    where: str
+    files: bool = False
+
+
+class Listing:
+    """Lists the members of a description's resources."""
+
+    def __init__(self, metadata: Metadata, origins: Origins, archives: ArchivePool) -> None:
+        self._metadata, self._origins, self._archives = metadata, origins, archives
+        self._known: dict[str, list[Member]] = {}
+        self._asked: list[str] = []  # what is being listed, for the sake of the last
+
+    def members(self, identity: str) -> list[Member]:
+        """The members of a resource; the list is shared, not to be changed."""
+        if identity not in self._known:
+            try:
+                resource = self._metadata.resource(identity)
+            except KeyError:
+                ids = [part.id for part in self._metadata.file_objects]
+                ids += [part.id for part in self._metadata.file_sets]
+                raise InputError(
+                    "there is no FileObject and no FileSet of this id",
+                    path=self._origins.folder.root,
+                    found=repr(identity),
+                    expected=f"one of {', '.join(map(repr, ids[:20]))}" if ids else "distribution",
+                ) from None
+            with self._asking(identity):
+                if isinstance(resource, FileSet):
+                    self._known[identity] = self._file_set(resource)
+                else:
+                    self._known[identity] = [self._file_object(resource)]
+        return self._known[identity]
+
+    @contextmanager
+    def _asking(self, identity: str) -> Iterator[None]:
+        if identity in self._asked:
+            raise InputError(
+                "resources are contained in one another in a circle",
+                path=self._origins.folder.root,
+                found=" in ".join(map(repr, [*self._asked, identity])),
+                remedy="correct containedIn",
+            )
+        self._asked.append(identity)
+        try:
+            yield
+        finally:
+            self._asked.pop()
+
+    # -- FileObjects -------------------------------------------------------------------------------
+
+    def _file_object(self, part: FileObject) -> Member:
+        mapped = self._origins.mapping.get(part.id)
+        url = part.content_url or ""
+        if mapped is not None and mapped.is_file():
+            name = file_name(url) if is_remote(url) else (url or mapped.name)
+            return Member(part.id, name, mapped, None, mapped.stat().st_size, part.id)
+        if part.is_repository or mapped is not None:
+            raise InputError(
+                f"FileObject {part.id!r} is a folder, which has no bytes of its own ({part.at})",
+                path=mapped or url,
+                remedy="take the files from a FileSet or FileObject that is contained in it",
+            )
+        if is_remote(url):
+            return Member(part.id, file_name(url), url, None, None, part.id)
+        what = f"FileObject {part.id!r} ({part.where('sc:contentUrl')})"
+        if part.contained_in:
+            return self._contained(part, url, what)
+        if not url:
+            raise InputError(
+                f"{what} has no contentUrl", path=self._origins.folder.root, remedy="state it"
+            )
+        path = self._origins.folder.find(url, what)
+        if not path.is_file():
+            raise InputError(
+                f"{what} names a folder", path=path, expected="a file", remedy="use a FileSet"
+            )
+        name = path.relative_to(self._origins.folder.root).as_posix()
+        return Member(part.id, name, path, None, path.stat().st_size, part.id)
+
+    def _contained(self, part: FileObject, url: str, what: str) -> Member:
+        for holder in part.contained_in:
+            if folder := self._origins.named.get(holder.target):
+                path = folder.find(url, what)
+                name = path.relative_to(folder.root).as_posix()
+                return Member(part.id, name, path, None, path.stat().st_size)
+        everything = [
+            contents for holder in part.contained_in for contents in self._contents(holder, None)
+        ]
+        for name in _spellings(url):
+            for contents in everything:
+                if name in contents.names:
+                    return contents.member(part.id, name)
+        if not url and len(everything) == 1 and len(everything[0].names) == 1:
+            return everything[0].member(part.id, next(iter(everything[0].names)))
+        names = (name for contents in everything for name in contents.names)
+        where = everything[0].where if everything else str(self._origins.folder.root)
+        raise missing_member(url, names, where, what)
+
+    # -- FileSets ----------------------------------------------------------------------------------
+
+    def _file_set(self, part: FileSet) -> list[Member]:
+        patterns = Patterns(part.includes, part.excludes)
+        found: dict[tuple[Path | str, tuple[str, ...] | None], Member] = {}
+        if part.contained_in:
+            everything = [
+                contents
+                for holder in part.contained_in
+                for contents in self._contents(holder, patterns)
+            ]
+        else:
+            everything = [self._folder(self._origins.folder, patterns)]
+        for contents in everything:
+            chosen = patterns.choose(contents.names)
+            if contents.files:
+                chosen = (
+                    name
+                    for name in contents.names
+                    if patterns(name) or patterns(PurePosixPath(name).name)
+                )
+            for name in sorted(chosen):
+                member = contents.member(part.id, name)
+                found.setdefault((member.location, member.inside), member)
+        if part.contained_in:
+            return list(found.values())
+        return [
+            member
+            for member in found.values()
+            if patterns.names(member.fullpath)
+            or "/" in member.fullpath
+            or not is_description(Path(member.location))
+        ]
+
+    # -- containers --------------------------------------------------------------------------------
+
+    def _contents(self, holder: Container, patterns: Patterns | None) -> list[_Contents]:
+        """What a container holds; `patterns` may leave out what they would not choose."""
+        try:
+            resource = self._metadata.resource(holder.target)
+        except KeyError:
+            raise InputError(
+                f"containedIn names nothing that there is ({holder.at})",
+                path=self._origins.folder.root,
+                found=repr(holder.target),
+                expected="the id of a FileObject or FileSet",
+            ) from None
+        formats = resource.encoding_formats
+        if isinstance(resource, FileObject):
+            if resource.id in self._origins.named:
+                return [self._folder(self._origins.named[resource.id], patterns)]
+            if resource.is_repository and resource.id not in self._origins.mapping:
+                return [self._repository(resource)]
+        members = self.members(resource.id)
+        whole: dict[str, Member] = {}
+        contents = []
+        for member in members:
+            archive = self._look_into(member, formats, holder.transforms)
+            if any(step.read_lines for step in holder.transforms):
+                contents.append(self._manifest(resource, member, archive))
+            elif archive is not None:
+                contents.append(_archived(member, archive))
+            else:
+                if member.fullpath in whole:
+                    contents.append(_files(whole, resource.id))
+                    whole = {}
+                whole[member.fullpath] = member
+        return [*contents, _files(whole, resource.id)]
+
+    def _look_into(
+        self, member: Member, formats: Sequence[str], transforms: Sequence[Transform]
+    ) -> Archive | None:
+        """The archive that a member is; None where it is a plain file, or is to be taken as one."""
+        chain = member.inside or ()
+        for step in transforms:
+            if step.un_archive:
+                return self._archives.get(member.location, chain, member.owner)
+            if "cr:unArchive" in step.written:
+                return None
+        if says_archive(formats, member.filename):
+            return self._archives.get(member.location, chain, member.owner)
+        if is_vague(formats) and isinstance(member.location, Path):
+            return self._archives.find(member.location, chain, member.owner)
+        return None
+
+    def _folder(self, folder: LocalFolder, patterns: Patterns | None) -> _Contents:
+        hidden = patterns.shows_hidden if patterns else True
+        starts = patterns.starts if patterns else ("",)
+        names = dict.fromkeys(
+            name for start in starts for name in folder.walk(start, hidden=hidden)
+        )
+
+        def member(asking: str, name: str) -> Member:
+            path = folder.check(folder.root / name)
+            owner = self._owners.get(path, "")
+            return Member(asking, name, path, None, path.stat().st_size, owner)
+
+        return _Contents(names, member, str(folder.root))
+
+    @cached_property
+    def _owners(self) -> dict[Path, str]:
+        """The local files that FileObjects name, whose checksums also hold where a FileSet finds them."""
+        root = self._origins.folder.root
+        return {
+            root / spelling: part.id
+            for part in self._metadata.file_objects
+            if part.content_url and not part.contained_in and not is_remote(part.content_url)
+            for spelling in _spellings(part.content_url)
+        }
+
+    def _repository(self, part: FileObject) -> _Contents:
+        from holdfast.data.croissant.files.repositories import list_repository
+
+        files = {file.path: file for file in list_repository(part, self._origins.fetcher)}
+
+        def member(asking: str, name: str) -> Member:
+            file = files[name]
+            if isinstance(file.location, str):
+                wanted = Wanted(url=file.location, sha256=file.sha256, size=file.size, name=name)
+                self._origins.expect(wanted)
+            return Member(asking, name, file.location, None, file.size)
+
+        return _Contents(files, member, part.content_url or part.id)
+
+    def _manifest(
+        self, resource: FileObject | FileSet, member: Member, archive: Archive | None
+    ) -> _Contents:
+        """The files that the lines of a manifest name, relative to where the manifest itself stands."""
+        if archive is not None:
+            texts = [b"".join(archive.chunks(name)) for name in archive.sizes]
+        else:
+            texts = [self._bytes(member)]
+        where = where_of(member.location, member.inside or ())
+        said = resource.content_url if isinstance(resource, FileObject) else None
+        base: str | Path = said if said and is_remote(said) else member.location
+        folder = self._origins.folder
+        names = {
+            path: location
+            for text in texts
+            for path, location in lines_of(text, base, folder, where)
+        }
+        return _Contents(names, lambda asking, name: Member(asking, name, names[name]), where)
+
+    def _bytes(self, member: Member) -> bytes:
+        if member.inside is None:
+            return self._origins.local(member.location, member.owner).read_bytes()
+        with self._archives.of(member) as archive:
+            return b"".join(archive.chunks(member.inside[-1]))
+
+
+def _files(members: Mapping[str, Member], where: str) -> _Contents:
+    return _Contents(
+        members, lambda asking, name: replace(members[name], resource=asking), where, files=True
+    )
+
+
+def _archived(holder: Member, archive: Archive) -> _Contents:
+    chain = holder.inside or ()
+
+    def member(asking: str, name: str) -> Member:
+        size = archive.sizes[name]
+        return Member(asking, name, holder.location, (*chain, name), size, holder.owner)
+
+    return _Contents(archive.sizes, member, where_of(holder.location, chain))
+
+
+def _spellings(url: str) -> list[str]:
+    """A relative path as it may have been meant: as written, unquoted, without ``./`` and ``/``."""
+    texts = [url, unquote(url)]
+    texts += [text.removeprefix("./").lstrip("/") for text in texts]
+    return list(dict.fromkeys(texts))

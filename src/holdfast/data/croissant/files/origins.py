@@ -1,0 +1,171 @@
+"""From a location to bytes on this machine: proved local files, fetched URLs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.data.croissant.document.model import FileObject, Metadata
+from holdfast.data.croissant.files.hashing import checksum_of, file_checksum
+from holdfast.data.croissant.files.local_files import LocalFolder
+from holdfast.data.croissant.files.wanted import Wanted
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from holdfast.data.croissant.files.fetching import Fetcher
+
+
+class Origins:
+    """Where the files of a description come from.
+
+    Args:
+        metadata: the description.
+        folder: of the description.
+        mapping: id of a FileObject -> the file or folder that stands for it.
+        cache: where fetched files are kept.
+        offline: refuse to fetch.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        folder: Path,
+        mapping: Mapping[str, Path],
+        cache: str | Path | None,
+        offline: bool,
+    ) -> None:
+        self.folder = LocalFolder(folder)
+        self.mapping = mapping
+        self.named = {
+            identity: LocalFolder(path, named=True)
+            for identity, path in mapping.items()
+            if path.is_dir()
+        }
+        self.objects: dict[str, FileObject] = {part.id: part for part in metadata.file_objects}
+        self._version = metadata.version
+        self._cache, self._offline = cache, offline
+        self._wanted: dict[str, Wanted] = {}
+        self._fetched: dict[str, Path] = {}
+        self._proved: dict[tuple[str, Path], tuple[int, int]] = {}
+
+    @cached_property
+    def fetcher(self) -> Fetcher:
+        """What fetches, made when it is first asked for."""
+        from holdfast.data.croissant.files.fetching import Fetcher
+
+        return Fetcher(self._cache, offline=self._offline)
+
+    @property
+    def offline(self) -> bool:
+        """Whether nothing may be fetched."""
+        return self._offline
+
+    def expect(self, wanted: Wanted) -> None:
+        """Note what is known of a URL that belongs to no FileObject."""
+        self._wanted[wanted.url] = wanted
+
+    def _want(self, url: str, owner: str) -> Wanted:
+        if owner in self.objects:
+            return Wanted.of(self.objects[owner])
+        return self._wanted.get(url) or Wanted(url=url)
+
+    def held(self, location: Path | str, owner: str) -> Path | None:
+        """The file, if it is on this machine."""
+        if isinstance(location, Path):
+            return location
+        if location in self._fetched:
+            return self._fetched[location]
+        path = self.fetcher.held(self._want(location, owner))
+        if path is not None:
+            self._fetched[location] = path
+        return path
+
+    def fetch(self, locations: Iterable[tuple[Path | str, str]]) -> None:
+        """Bring files onto this machine, in parallel, and prove those that are here.
+
+        Args:
+            locations: each with the id of the FileObject that it belongs to, or "".
+
+        Raises:
+            InputError: a file that is missing, or not what its checksum says.
+        """
+        wanted: dict[str, Wanted] = {}
+        for location, owner in locations:
+            if isinstance(location, Path):
+                self.prove(location, owner)
+            elif location not in self._fetched and location not in wanted:
+                wanted[location] = self._want(location, owner)
+        if wanted:
+            paths = self.fetcher.fetch(list(wanted.values()))
+            self._fetched.update(zip(wanted, paths, strict=True))
+
+    def local(self, location: Path | str, owner: str) -> Path:
+        """A file on this machine with these bytes, proved, fetched where it must be.
+
+        Raises:
+            InputError: as `fetch`.
+        """
+        self.fetch([(location, owner)])
+        return location if isinstance(location, Path) else self._fetched[location]
+
+    def prove(self, path: Path, owner: str) -> None:
+        """Check a local file's place and, once while it stays as it is, its FileObject's checksum.
+
+        Local files of version 0.8 keep no promise: there checksums were written by hand, and never checked.
+
+        Raises:
+            InputError: if it is missing, led to by a link out of the folder, or its checksum is another.
+        """
+        status = self.check(path)
+        stamp = (status.st_size, status.st_mtime_ns)
+        part = self.objects.get(owner)
+        if part is None or self._version == "0.8" or self._proved.get((owner, path)) == stamp:
+            return
+        expected = checksum_of(part.sha256, part.md5)
+        if expected is not None:
+            found = file_checksum(path, expected.algorithm)
+            if found != expected:
+                raise wrong_checksum(str(path), part, str(found), str(expected))
+        self._proved[owner, path] = stamp
+
+    def check(self, path: Path) -> os.stat_result:
+        """Check a local file's place.
+
+        Raises:
+            InputError: if it is missing, or led to by a link out of its folder.
+        """
+        if path.is_relative_to(self.folder.root):
+            self.folder.check(path)
+        else:
+            for home in self.named.values():
+                if path.is_relative_to(home.root):
+                    home.check(path)
+        try:
+            return path.stat()
+        except OSError as error:
+            raise InputError(
+                "this file cannot be read",
+                path=path,
+                found=error.strerror,
+                remedy="put it there, or name it in mapping={id: path}",
+            ) from error
+
+    def close(self) -> None:
+        """Let go of connections."""
+        if "fetcher" in self.__dict__:
+            self.fetcher.close()
+
+
+def wrong_checksum(where: str, part: FileObject, found: str, expected: str) -> InputError:
+    """The error of a file that is not the one that its FileObject describes."""
+    term = "cr:md5" if "md5" in expected else "cr:sha256"
+    return InputError(
+        f"this is not the file that FileObject {part.id!r} describes ({part.where(term)})",
+        path=where,
+        found=found,
+        expected=expected,
+        remedy="fetch it again; if the file is right, write its checksum into the description",
+    )

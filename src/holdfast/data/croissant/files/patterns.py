@@ -1,0 +1,125 @@
+"""The patterns of a FileSet: which paths it includes, which of them it excludes.
+
+A pattern is matched against the whole path as by `fnmatch`, case-sensitively: ``*`` and ``?`` also match
+``/``, so that ``*.jpg`` finds ``a/b.jpg``. Beyond that, ``**/`` also stands for no folder at all,
+``{a,b}`` and ``(a|b)`` for one of several texts, and a leading ``/`` or ``./`` for nothing. Whatever
+`fnmatch` matches is matched.
+
+Hidden files (``.name``, or in a folder ``.name``) and the resource forks that a Mac puts into archives
+(``__MACOSX``) are chosen only by a pattern that names such a part.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from holdfast.errors import InputError
+
+_MOST_ALTERNATIVES = 1000
+_GROUP = re.compile(r"\{([^{}]*,[^{}]*)\}|\(([^()]*\|[^()]*)\)")
+_SPECIAL = re.compile(r"[*?\[]")
+_ANY_FOLDERS = re.compile(r"(?:(?<=/)|^)\*\*/")
+_HIDDEN = re.compile(r"(?:^|/)(?:\.(?!\.?/)[^/]|__MACOSX(?:/|$))")
+
+
+class Patterns:
+    """Chooses paths.
+
+    Args:
+        includes: patterns of which one must match; everything that is not hidden is included without any.
+        excludes: patterns none of which may match.
+
+    Raises:
+        InputError: if a pattern stands for more than 1,000 alternatives.
+    """
+
+    def __init__(self, includes: Sequence[str], excludes: Sequence[str] = ()) -> None:
+        self.includes, self.excludes = tuple(includes), tuple(excludes)
+        seeing = tuple(text for text in self.includes if _HIDDEN.search(text))
+        self._included = _matcher(self.includes or ("*",))
+        self._seen = _matcher(seeing)
+        self._excluded = _matcher(self.excludes)
+
+    def __call__(self, path: str) -> bool:
+        """Whether a path is chosen."""
+        if not self._included(path) or (self.excludes and self._excluded(path)):
+            return False
+        return not _HIDDEN.search(path) or bool(self._seen(path))
+
+    def choose(self, paths: Iterable[str]) -> Iterator[str]:
+        """The paths that are chosen, in their order."""
+        return filter(self, paths)
+
+    @property
+    def shows_hidden(self) -> bool:
+        """Whether hidden folders need to be looked into."""
+        return any(_HIDDEN.search(text) for text in self.includes)
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """The folders, each with a ``/`` behind it, below which everything that is chosen lies."""
+        every = {_start(each) for text in self.includes or ("*",) for each in alternatives_of(text)}
+        return tuple(
+            start
+            for start in sorted(every)
+            if not any(start != other and start.startswith(other) for other in every)
+        )
+
+    def names(self, path: str) -> bool:
+        """Whether a path is written out among the includes."""
+        return path in self.includes
+
+
+@lru_cache(maxsize=1024)
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    if not patterns:
+        return lambda path: False
+    alternatives = dict.fromkeys(each for pattern in patterns for each in alternatives_of(pattern))
+    return re.compile("|".join(map(fnmatch.translate, alternatives))).match
+
+
+def alternatives_of(pattern: str) -> list[str]:
+    """The `fnmatch` patterns that a pattern stands for, itself among them.
+
+    Raises:
+        InputError: if there are more than 1,000.
+    """
+    found = {pattern: None}
+    todo = [pattern]
+    while todo:
+        for each in _one_step(todo.pop()):
+            if each not in found:
+                found[each] = None
+                todo.append(each)
+        if len(found) > _MOST_ALTERNATIVES:
+            raise InputError(
+                "this pattern stands for too many alternatives",
+                found=repr(pattern[:200]),
+                expected=f"at most {_MOST_ALTERNATIVES:,}",
+                remedy="write several patterns, or one with * where the alternatives differ",
+            )
+    return list(found)
+
+
+def _start(pattern: str) -> str:
+    """The folders with which everything begins that an `fnmatch` pattern matches."""
+    plain = _SPECIAL.split(pattern, maxsplit=1)[0]
+    return plain[: plain.rfind("/") + 1]
+
+
+def _one_step(pattern: str) -> list[str]:
+    """A pattern with one of its own signs resolved; nothing where it has none."""
+    for start in ("./", "/"):
+        if pattern.startswith(start):
+            return [pattern.removeprefix(start)]
+    if group := _GROUP.search(pattern):
+        before, after = pattern[: group.start()], pattern[group.end() :]
+        texts = group[1].split(",") if group[1] is not None else group[2].split("|")
+        return [before + text + after for text in texts]
+    if folders := _ANY_FOLDERS.search(pattern):
+        before, after = pattern[: folders.start()], pattern[folders.end() :]
+        return [before + after, before + "*/" + after]
+    return []

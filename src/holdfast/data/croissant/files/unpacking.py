@@ -1,0 +1,111 @@
+"""A folder for what is unpacked, that lasts as long as the program that unpacks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+
+from holdfast.errors import StoreError
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_LOCK = ".lock"
+
+
+class Scratch:
+    """Unpacked files, gone with `close`, with this object, or when a later one finds that its process died.
+
+    Args:
+        parent: the folder that holds such folders; made when the first file is.
+    """
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self._folder: Path | None = None
+        self._end: weakref.finalize[..., object] | None = None
+        self._count = 0
+
+    def folder(self) -> Path:
+        """The folder, made when it is first asked for.
+
+        Raises:
+            StoreError: if it cannot be made.
+        """
+        if self._folder is None:
+            try:
+                self._parent.mkdir(parents=True, exist_ok=True)
+                self._sweep()
+                # A folder gets its name when it is locked: one with that name and no lock is abandoned.
+                draft = Path(tempfile.mkdtemp(prefix=".new-", dir=self._parent))
+                handle = os.open(draft / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                flock(handle, LOCK_EX)
+                self._folder = draft.rename(self._parent / draft.name.removeprefix(".new-"))
+            except OSError as error:
+                raise StoreError(
+                    f"{self._parent}: nothing can be unpacked here\n  found: {error.strerror}\n"
+                    "  remedy: name a cache folder that can be written"
+                ) from error
+            self._end = weakref.finalize(self, _remove, self._folder, handle, os.getpid())
+        return self._folder
+
+    def keep(self, name: str, parts: Iterable[bytes], check: hashlib._Hash | None = None) -> Path:
+        """A new file of these bytes, whose name ends as `name` does; none if they cannot be had to the end.
+
+        Args:
+            name: what to call it; only harmless characters of it are used.
+            parts: its bytes.
+            check: is told the bytes.
+
+        Raises:
+            StoreError: if it cannot be written.
+        """
+        self._count += 1
+        path = self.folder() / f"{self._count:06d}-{_UNSAFE.sub('_', name)[-100:]}"
+        draft = path.with_name(f"{path.name}.part")
+        try:
+            with draft.open("wb") as file:
+                for part in parts:
+                    if check is not None:
+                        check.update(part)
+                    file.write(part)
+            draft.rename(path)
+        except OSError as error:
+            raise StoreError(
+                f"{path}: {name!r} cannot be unpacked here\n  found: {error.strerror}\n"
+                "  remedy: name a cache folder on a disk with room"
+            ) from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return path
+
+    def _sweep(self) -> None:
+        """Remove what processes left that were killed."""
+        for folder in self._parent.iterdir():
+            if folder.name.startswith("."):
+                continue
+            with suppress(OSError):
+                handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    flock(handle, LOCK_EX | LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+                finally:
+                    os.close(handle)
+
+    def close(self) -> None:
+        """Remove the folder."""
+        if self._end is not None:
+            self._end()
+        self._folder = self._end = None
+
+
+def _remove(folder: Path, lock: int, maker: int) -> None:
+    if os.getpid() == maker:  # a process that was forked only lets go
+        shutil.rmtree(folder, ignore_errors=True)
+    os.close(lock)
