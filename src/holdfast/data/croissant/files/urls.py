@@ -1,0 +1,34 @@
+"""What a contentUrl names, and how messages and records show it."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+
+def is_remote(url: str) -> bool:
+    """Whether it must be fetched: it has a scheme (http, s3, gs ...) and is no file:// of this machine."""
+    scheme, separator, _ = url.partition("://")
+    return bool(separator) and scheme.isascii() and scheme.isalnum() and scheme.lower() != "file"
+
+
+def is_web(url: str) -> bool:
+    """Whether it is http or https."""
+    return urlsplit(url).scheme.lower() in ("http", "https")
+
+
+def bare(url: str) -> str:
+    """The URL without a user's name and password."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def without_query(url: str) -> str:
+    """The URL without user and query: what a redirect adds there is often a signature."""
+    return urlunsplit(urlsplit(bare(url))._replace(query="", fragment=""))
+
+
+def file_name(url: str) -> str:
+    """The last part of its path, unquoted; of its host, where it has no path."""
+    parts = urlsplit(url)
+    return PurePosixPath(unquote(parts.path)).name or parts.netloc
