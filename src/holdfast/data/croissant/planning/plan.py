@@ -1,0 +1,248 @@
+"""What a query needs: which tables, which of their columns, rows and files; nothing is read for it.
+
+`outline` decides; `assembling` turns an outline into SQL over opened scans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import duckdb
+
+from holdfast.data.croissant.document.model import Field, RecordSet
+from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.files.resources import Resources
+from holdfast.data.croissant.planning.filters import Condition, Use
+from holdfast.data.croissant.planning.joins import Group, Link, Shape, shape_of
+from holdfast.data.croissant.planning.origins import (
+    CONSTANT,
+    Fields,
+    Origin,
+    TableKey,
+    field_leaves,
+    leaves,
+)
+from holdfast.data.croissant.planning.splits import possible
+from holdfast.errors import InputError
+
+Trail = tuple[tuple[str, frozenset[str]], ...]
+"""The record sets being planned, outermost first, each with the fields wanted of it."""
+
+
+@dataclass
+class Part:
+    """One table of a query.
+
+    Attributes:
+        key: what its rows are.
+        alias: how the query calls it.
+        needs: label -> what is taken out of it, as column ``v0``, ``v1``, ... in this order.
+        links: how it is joined to the parts before it; none for the first.
+        conditions: what can be asked of its rows alone.
+        members: the files of a resource that can hold such rows.
+        data: the records of inline data.
+        inner: the outline of another record set's records.
+    """
+
+    key: TableKey
+    alias: str
+    needs: dict[str, Origin] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    conditions: list[Condition] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+    data: Sequence[Mapping[str, Any]] = ()
+    inner: Outline | None = None
+
+    def column(self, label: str) -> str:
+        """The expression of what `label` takes out of the table."""
+        return f"{self.alias}.v{list(self.needs).index(label)}"
+
+
+@dataclass
+class GroupPart:
+    """The rows that a group gathers.
+
+    Attributes:
+        field: the group.
+        alias: how the query calls them.
+        key: this record's value that they reference.
+        inner: their outline: first the value by which they belong, then the sub-fields.
+    """
+
+    field: Field
+    alias: str
+    key: Origin
+    inner: Outline
+
+
+@dataclass
+class Outline:
+    """All that a query needs.
+
+    Attributes:
+        shape: how the record set is put together.
+        wanted: the fields that it returns.
+        parts: tables; the first is the one whose order the records follow.
+        groups: id of a wanted field with a parentField -> its rows.
+        rest: conditions on several tables, asked of the joined records.
+    """
+
+    shape: Shape
+    wanted: tuple[Field, ...]
+    parts: list[Part]
+    groups: dict[str, GroupPart]
+    rest: list[Condition]
+
+    @property
+    def joins(self) -> bool:
+        """Whether rows of several tables meet, after which their order must be restored."""
+        return (
+            len(self.parts) > 1
+            or bool(self.groups)
+            or any(part.inner is not None and part.inner.joins for part in self.parts)
+        )
+
+    def part(self, table: TableKey) -> Part:
+        """The part of a table."""
+        return next(part for part in self.parts if part.key == table)
+
+    def members(self) -> Iterator[Member]:
+        """Every file that can hold a wanted record."""
+        for part in self.parts:
+            yield from part.members
+            if part.inner is not None:
+                yield from part.inner.members()
+        for group in self.groups.values():
+            yield from group.inner.members()
+
+
+class Planner:
+    """Plans queries over the record sets of one description.
+
+    Args:
+        connection: evaluates conditions on the names of files.
+        fields: the description's fields.
+        resources: lists files.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, fields: Fields, resources: Resources
+    ) -> None:
+        self.connection = connection
+        self.fields = fields
+        self.resources = resources
+
+    def outline(
+        self,
+        records: RecordSet,
+        wanted: Sequence[Field],
+        conditions: Sequence[Condition] = (),
+        trail: Trail = (),
+    ) -> Outline:
+        """What a query for some fields of a record set needs.
+
+        Raises:
+            InputError: sources that nothing joins, that name nothing, or that go round in a circle.
+        """
+        here = (records.id, frozenset(part.id for part in wanted))
+        if here in trail:
+            raise InputError(
+                "record sets take their values from one another in a circle",
+                found=" -> ".join(name for name, _ in (*trail, here)),
+            )
+        shape = shape_of(records, self.fields)
+        ends = {leaf.id: leaf for leaf in leaves(records)}
+        looked_at = [
+            leaf
+            for part in (*wanted, *(use.field for one in conditions for use in one.uses))
+            for leaf in field_leaves(part)
+        ]
+        groups = [shape.groups[part.id] for part in wanted if part.id in shape.groups]
+        used = {shape.origins[leaf.id].table for leaf in looked_at}
+        used |= {group.key.table for group in groups}
+        shrink = any(name == records.id for name, _ in trail)
+        kept = shape.keeping(used - {CONSTANT}, self.fields, shrink)
+        parts = [
+            Part(table, f"t{i}", links=shape.joined.get(table, ())) for i, table in enumerate(kept)
+        ]
+        made = Outline(shape, tuple(wanted), parts, {}, [])
+        for leaf in looked_at:
+            self._need(made, leaf.id, shape.origins[leaf.id])
+        for part in parts:
+            for link in part.links:
+                self._need(made, link_label(link, "left"), link.left)
+                self._need(made, link_label(link, "right"), link.right)
+        for group in groups:
+            self._need(made, f"{group.field.id} of", group.key)
+            made.groups[group.field.id] = self._group(
+                records, group, len(made.groups), (*trail, here)
+            )
+        for condition in conditions:
+            _place_condition(made, condition, ends)
+        for part in parts:
+            self._fill(part, records, (*trail, here))
+        return made
+
+    def _need(self, outline: Outline, label: str, origin: Origin) -> None:
+        if origin.table != CONSTANT:
+            outline.part(origin.table).needs.setdefault(label, origin)
+
+    def _fill(self, part: Part, records: RecordSet, trail: Trail) -> None:
+        """What stands behind a part: files, inline records, or the outline of another record set."""
+        if part.key.kind == "data":
+            part.data = records.data or ()
+        if part.key.kind == "resource":
+            members = self.resources.members(part.key.id)
+            part.members = possible(self.connection, members, part.conditions, part.needs)
+        if part.key.kind == "records":
+            owner = self.fields.record_set(part.key.id)
+            inner = {
+                origin.field.id: origin.field for origin in part.needs.values() if origin.field
+            }
+            asked = [condition for condition in part.conditions if condition.uses]
+            part.inner = self.outline(owner, list(inner.values()), asked, trail)
+            part.conditions = []
+
+    def _group(self, records: RecordSet, group: Group, number: int, trail: Trail) -> GroupPart:
+        parent = group.field.parent_field
+        assert parent is not None
+        key = Field(
+            id=f"{group.field.id} by", key="", short="", at=group.field.at, source=parent.source
+        )
+        rows = RecordSet(
+            id=group.field.id, at=group.field.at, fields=(key, *group.field.sub_fields)
+        )
+        return GroupPart(
+            group.field, f"g{number}", group.key, self.outline(rows, rows.fields, (), trail)
+        )
+
+
+def link_label(link: Link, side: str) -> str:
+    """The label under which a join's value is taken out of its table."""
+    return f"{link.field.id} {side} {link.target}"
+
+
+def _place_condition(outline: Outline, condition: Condition, ends: dict[str, Field]) -> None:
+    """Ask a condition as early as it may be asked: of one table's rows, or of the joined records."""
+    shape = outline.shape
+    origins = [shape.origins.get(use.field.id) for use in condition.uses]
+    simple = [origin for origin in origins if origin is not None and origin.table != CONSTANT]
+    tables = {origin.table for origin in simple}
+    if len(simple) < len(origins) or len(tables) != 1:
+        outline.rest.append(condition)
+        return
+    table = tables.pop()
+    if table != shape.anchor:
+        outline.rest.append(condition)  # a row without a partner must fail too
+        if not condition.strict:
+            return
+    part = outline.part(table)
+    uses = [
+        replace(use, field=origin.field or ends[use.field.id], steps=(*origin.steps, *use.steps))
+        for use, origin in zip(condition.uses, simple, strict=True)
+    ]
+    if table.kind != "records":  # the steps are part of the table's own column
+        uses = [Use(ends[use.field.id], use.steps) for use in condition.uses]
+    part.conditions.append(condition.seen_through(uses))

@@ -1,0 +1,72 @@
+"""The small pieces of SQL from which a query is put together."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Sequence
+
+from holdfast.data.croissant.document.model import Field
+from holdfast.data.croissant.planning.columns import Column
+from holdfast.data.croissant.planning.filters import Condition
+from holdfast.data.croissant.planning.structs import nested
+from holdfast.data.croissant.planning.values import apply
+
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
+_FLOATS = ("FLOAT", "DOUBLE")
+
+
+def selected(
+    relation: str, columns: Sequence[Column], orders: Sequence[str], tests: Sequence[str]
+) -> str:
+    """Columns ``v0``, ``v1``, ... of a relation, then its orders, where all tests are true."""
+    chosen = [f"{column.sql} AS v{i}" for i, column in enumerate(columns)]
+    text = f"SELECT {', '.join([*chosen, *orders]) or '1 AS one'}\nFROM {relation}"
+    return f"{text}\nWHERE {' AND '.join(tests)}" if tests else text
+
+
+def asked(condition: Condition, value: Callable[[Field], Column]) -> str:
+    """A condition on the columns that `value` gives."""
+    columns = [apply(nested(use.field, value), use.steps) for use in condition.uses]
+    return f"({condition.sql([column.sql for column in columns])})"
+
+
+def equal(left: Column, right: Column) -> str:
+    """A join's test: both values are the same; null and NaN equal nothing.
+
+    Numbers that one side holds as text are compared as numbers, so that 7, "7" and "007" are the same key;
+    text that is no number equals none.
+    """
+    one, other = left.type, right.type
+    first, second = comparable(left.sql, one), comparable(right.sql, other)
+    if one == other:
+        return f"{first} = {second}"
+    if one == "VARCHAR":
+        return f"{_read_as(left.sql, other)} = {second}"
+    if other == "VARCHAR":
+        return f"{first} = {_read_as(right.sql, one)}"
+    numbers = (*_INTEGERS, *(f"U{name}" for name in _INTEGERS), *_FLOATS)
+    if (one in numbers and other in numbers) or (_is_time(one) and _is_time(other)):
+        return f"{first} = {second}"
+    return f"CAST({left.sql} AS VARCHAR) = CAST({right.sql} AS VARCHAR)"
+
+
+def comparable(sql: str, kind: str) -> str:
+    """A key as joins compare it: NaN, which equals itself in DuckDB, is no key."""
+    return f"nullif({sql}, 'nan'::{kind})" if kind in _FLOATS else sql
+
+
+def _read_as(sql: str, kind: str) -> str:
+    if kind.removeprefix("U") in _INTEGERS:  # a cast would round 1.5
+        return (
+            f"CASE WHEN regexp_full_match({sql}, '[+-]?[0-9]+') THEN TRY_CAST({sql} AS {kind}) END"
+        )
+    return comparable(f"TRY_CAST({sql} AS {kind})", kind)
+
+
+def _is_time(kind: str) -> bool:
+    return kind.startswith(("DATE", "TIMESTAMP"))
+
+
+def indented(text: str) -> str:
+    """A query inside another."""
+    return textwrap.indent(text, "  ")

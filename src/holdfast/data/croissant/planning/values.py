@@ -1,0 +1,88 @@
+"""From what stands in a table to a field's value: the steps of the fields on the way, and its type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.data.croissant.document.model import Field, RecordSet, Source
+from holdfast.data.croissant.planning.columns import Column
+from holdfast.data.croissant.planning.origins import Fields, Origin, Step, field_leaves
+from holdfast.data.croissant.planning.transforms import reads_content, value_sql
+from holdfast.data.croissant.planning.types import arrow_type, scalar_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def apply(column: Column, steps: Sequence[Step], *, lenient: bool = False) -> Column:
+    """A column after the steps of the fields on the way to a value.
+
+    Args:
+        column: what stands in the table.
+        steps: first to last.
+        lenient: null instead of an error where a value does not fit its type.
+    """
+    for field, source in steps:
+        if not _passes(field, source):
+            column = value_sql(column, field, source, lenient=lenient)
+    return column
+
+
+def reads_bytes(origin: Origin) -> bool:
+    """Whether a value is computed from a file's bytes, so that they cannot wait until after the query.
+
+    True of an origin that is no file's bytes at all, where it would not matter.
+    """
+    steps = list(origin.steps)
+    if origin.table.kind == "resource":
+        field, source = steps.pop(0)
+        if reads_content(field, source):
+            return True
+        kind = scalar_type(field)
+    else:
+        kind = scalar_type(origin.field) if origin.field is not None else ""
+    return any(
+        not _passes(field, source) and (bool(source.transforms) or scalar_type(field) != kind)
+        for field, source in steps
+    )
+
+
+def _passes(field: Field, source: Source) -> bool:
+    """Whether a field takes another field's values as they are, type and all."""
+    plain = not source.transforms and source.format is None
+    return (
+        plain
+        and source.kind in ("field", "record_set")
+        and (field.inherited or not field.data_types or bool(field.sub_fields))
+    )
+
+
+def declared_type(fields: Fields, records: RecordSet, field: Field) -> pa.DataType:
+    """The Arrow type that a field declares, or takes over from the field that its values come from."""
+    import pyarrow as pa
+
+    if field.parent_field is not None:
+        return pa.list_(_struct(fields, records, field))
+    if field.sub_fields:
+        made = _struct(fields, records, field)
+        return pa.list_(made) if field.is_list else made
+    leaf = next(field_leaves(field))
+    return _leaf_type(fields, fields.origin(records, leaf))
+
+
+def _struct(fields: Fields, records: RecordSet, field: Field) -> pa.DataType:
+    import pyarrow as pa
+
+    return pa.struct(
+        [pa.field(sub.key, declared_type(fields, records, sub)) for sub in field.sub_fields]
+    )
+
+
+def _leaf_type(fields: Fields, origin: Origin) -> pa.DataType:
+    for field, source in reversed(origin.steps):
+        if not _passes(field, source):
+            return arrow_type(field)
+    assert origin.field is not None
+    owner, target = fields.find(origin.field.id)
+    return declared_type(fields, owner, target)
