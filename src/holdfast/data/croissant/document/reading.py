@@ -1,0 +1,226 @@
+"""Descriptions read from files: JSON, or a web page that carries it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from re import IGNORECASE
+from re import compile as pattern
+from typing import Any
+
+from holdfast.data.croissant.document import terms as resolving
+from holdfast.data.croissant.document.building import build
+from holdfast.data.croissant.document.json_text import Parsed, parse
+from holdfast.data.croissant.document.model import Metadata
+from holdfast.data.croissant.document.slips import Lines, Slip
+from holdfast.errors import InputError
+from holdfast.whole_files import read_whole
+
+MAX_SCRIPTS = 20  # of a web page, that are looked into
+NAMES = ("croissant.json", "metadata.json")  # of a description in a folder
+
+_BAD_BYTES = pattern(r"[\udc80-\udcff]+")
+_SCRIPT = pattern(r"<!--|<script\b([^<>]*)>", IGNORECASE)
+_SCRIPT_END = pattern(r"</script\b", IGNORECASE)
+_NOT_LINE_END = pattern(r"[^\r\n]")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A description as it is written: its text, its values, and where each stands.
+
+    Attributes:
+        path: the file; positions refer to it.
+        text: its characters, without a byte order mark.
+        encoding_slips: what is wrong with its bytes.
+    """
+
+    path: Path
+    text: str
+    parsed: Parsed
+    lines: Lines
+    encoding_slips: tuple[Slip, ...] = ()
+
+    @property
+    def value(self) -> Any:
+        """The description as plain JSON."""
+        return self.parsed.value
+
+    @cached_property
+    def syntax(self) -> tuple[Slip, ...]:
+        """Every mistake of spelling: of the bytes, the JSON, and the contexts."""
+        contexts = (replace(slip, offset=self.parsed.offset(slip.at)) for slip in self.terms.slips)
+        slips = (*self.encoding_slips, *self.parsed.slips, *contexts)
+        return tuple(sorted(slips, key=lambda slip: slip.offset))
+
+    @cached_property
+    def terms(self) -> resolving.Terms:
+        """The description as things with canonical terms."""
+        return resolving.resolve(self.value)
+
+    def offset(self, pointer: str, *, key: bool = False) -> int:
+        """Where a value begins, or its key; of the nearest value around it if the pointer leads nowhere."""
+        return self.parsed.offset(pointer, key=key)
+
+    def place(self, pointer: str, *, key: bool = False) -> tuple[int, int]:
+        """The line and column of the same, both from 1, columns in characters."""
+        return self.lines.place(self.offset(pointer, key=key))
+
+    def says(self, pointer: str, *, key: bool = False) -> str:
+        """The same in words, as errors tell it."""
+        line, column = self.place(pointer, key=key)
+        return f"line {line}, column {column}" + (f" ({pointer})" if pointer else "")
+
+
+def read_document(path: str | Path) -> Document:
+    """The description in a file, or the one in a folder.
+
+    Args:
+        path: a JSON file, a web page that carries JSON-LD, or a folder that holds ``croissant.json`` or
+            ``metadata.json`` (or one other JSON file that declares a ``@context``).
+
+    Raises:
+        InputError: there is no such file, no or more than one description in a folder, or the file holds no
+            JSON object. Every lesser mistake is in `Document.syntax`.
+    """
+    file = _file(Path(path))
+    document = parse_document(read_whole(file, "a Croissant description"), file)
+    value = document.value
+    if isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    ):
+        return document
+    slip = next(iter(document.parsed.slips), None)
+    line, column = document.lines.place(slip.offset if slip else 0)
+    raise InputError(
+        "the file holds no description",
+        path=file,
+        place=f"line {line}, column {column}",
+        found=slip.message if slip else f"{json.dumps(value)[:60]}",
+        expected='a JSON object such as {"@context": ..., "@type": "sc:Dataset", ...}',
+        remedy="name the JSON-LD file of the dataset",
+    )
+
+
+def parse_document(data: bytes, path: str | Path) -> Document:
+    """A description from bytes; `path` is what errors name."""
+    text, slips = _decoded(data)
+    lines = Lines(text)
+    page = text.lstrip()[:1] == "<"
+    parsed = _embedded(text, lines) if page else parse(text, lines)
+    return Document(Path(path), text, parsed, lines, slips)
+
+
+def read_metadata(path: str | Path) -> Metadata:
+    """What a description says.
+
+    Args:
+        path: as `read_document` takes it.
+
+    Raises:
+        InputError: as `read_document`.
+    """
+    return build(read_document(path))
+
+
+def _file(path: Path) -> Path:
+    """The description that a path names."""
+    if not path.is_dir():
+        return path
+    named = [path / name for name in NAMES if (path / name).is_file()]
+    found = named or sorted(
+        file for file in path.iterdir() if file.suffix in (".json", ".jsonld") and _declares(file)
+    )
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise InputError(
+            "the folder holds no description",
+            path=path,
+            expected=" or ".join(NAMES),
+            remedy="name the file, or write a description with `holdfast data croissant describe`",
+        )
+    raise InputError(
+        "the folder holds more than one description",
+        path=path,
+        found=", ".join(file.name for file in found[:10]),
+        expected="one",
+        remedy="name the file",
+    )
+
+
+def _declares(file: Path) -> bool:
+    """Whether a JSON file may be a description: by its beginning, data may be large."""
+    try:
+        with file.open("rb") as stream:
+            return b"@context" in stream.read(65536).replace(b"\0", b"")
+    except OSError:
+        return False
+
+
+def _decoded(data: bytes) -> tuple[str, tuple[Slip, ...]]:
+    """Bytes as text, whatever their encoding, and what is wrong with them."""
+    encoding = json.detect_encoding(data)
+    slips = []
+    if encoding == "utf-8-sig":
+        slips.append(
+            Slip("bom", "", 0, "the file begins with a byte order mark, which JSON does not allow")
+        )
+    elif encoding != "utf-8":
+        slips.append(
+            Slip("encoding", "", 0, f"the file is encoded in {encoding.upper()}; JSON is UTF-8")
+        )
+    if not encoding.startswith("utf-8"):
+        return data.decode(encoding, errors="replace"), tuple(slips)
+    text = data.decode(encoding, errors="surrogateescape")
+    bad = list(_BAD_BYTES.finditer(text))
+    if not bad:
+        return text, tuple(slips)
+    first = len(text[: bad[0].start()].encode()) + (3 if slips else 0)
+    slips += [
+        Slip(
+            "not-utf-8",
+            "",
+            run.start(),
+            "these bytes are not UTF-8: "
+            + run[0][:8].encode(errors="surrogateescape").hex(" ")
+            + (f" (byte {first} of the file)" if run is bad[0] else ""),
+        )
+        for run in bad[:100]
+    ]
+    return _BAD_BYTES.sub(lambda run: "\ufffd" * len(run[0]), text), tuple(slips)
+
+
+def _embedded(text: str, lines: Lines) -> Parsed:
+    """The description that a web page carries: the first dataset, else the first JSON-LD at all."""
+    first = None
+    for start, end in _scripts(text)[:MAX_SCRIPTS]:
+        # Everything around it is blanked out, so that positions are those of the page.
+        blank = _NOT_LINE_END.sub(" ", text[:start])
+        parsed = parse(blank + text[start:end], lines)
+        dataset = resolving.resolve(parsed.value).dataset
+        if dataset is not None and "sc:Dataset" in dataset.types:
+            return parsed
+        first = first or parsed
+    slip = Slip(
+        "no-json-ld", "", 0, "this is a web page without a script of type application/ld+json"
+    )
+    return first or Parsed(None, (slip,), 0)
+
+
+def _scripts(text: str) -> list[tuple[int, int]]:
+    """Where the JSON-LD of a web page begins and ends."""
+    found = []
+    at = 0
+    while opening := _SCRIPT.search(text, at):
+        if opening[0] == "<!--":
+            end = text.find("-->", opening.end())
+        else:
+            closing = _SCRIPT_END.search(text, opening.end())
+            end = closing.start() if closing else len(text)
+            if "application/ld+json" in opening[1].lower():
+                found.append((opening.end(), end))
+        at = opening.end() if end < 0 else max(end, opening.end())
+    return found

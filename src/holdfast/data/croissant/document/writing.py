@@ -1,0 +1,58 @@
+"""Descriptions written: the layout that the standard's own examples have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.whole_files import write_whole
+
+# What stands first and last in an object; the rest keeps its order.
+_FIRST = (
+    "@context",
+    "@graph",
+    "@type",
+    "@id",
+    "name",
+    "description",
+    "conformsTo",
+    "dct:conformsTo",
+)
+_LAST = ("distribution", "recordSet")
+
+
+def render_json(description: Mapping[str, Any]) -> str:
+    """The text of a description.
+
+    Two spaces a level, ``@context`` first, the dataset's own properties before its files and record sets;
+    everything else keeps its order. NaN and the infinities, which JSON lacks, become null.
+    """
+    return json.dumps(_ordered(description), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(description: Mapping[str, Any], path: str | Path) -> None:
+    """Write a description, whole or not at all.
+
+    Raises:
+        HoldfastError: if the file cannot be written.
+    """
+    write_whole(path, render_json(description).encode())
+
+
+def _ordered(description: Mapping[str, Any]) -> dict[str, Any]:
+    keys = [key for key in _FIRST if key in description]
+    keys += [key for key in description if key not in _FIRST and key not in _LAST]
+    keys += [key for key in _LAST if key in description]
+    return {key: _finite(description[key]) for key in keys}
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    if isinstance(value, float) and value - value != 0:
+        return None
+    return value
