@@ -252,7 +252,8 @@ class Metadata(Node):
         Raises:
             KeyError: if there is none.
         """
-        for part in (*self.file_objects, *self.file_sets):
+        parts: tuple[FileObject | FileSet, ...] = (*self.file_objects, *self.file_sets)
+        for part in parts:
             if part.id == identity:
                 return part
         raise KeyError(identity)
