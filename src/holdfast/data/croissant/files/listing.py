@@ -212,7 +212,9 @@ class Listing:
                     contents.append(_files(whole, resource.id))
                     whole = {}
                 whole[member.fullpath] = member
-        return [*contents, _files(whole, resource.id)]
+        if whole:
+            contents.append(_files(whole, resource.id))
+        return contents
 
     def _look_into(
         self, member: Member, formats: Sequence[str], transforms: Sequence[Transform]

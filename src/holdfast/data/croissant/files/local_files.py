@@ -96,7 +96,11 @@ class LocalFolder:
         Args:
             start: where to look, a relative path that ends with ``/``, or nothing.
             hidden: look into ``.name`` too.
+
+        Raises:
+            InputError: if `start` leads out of the folder, or a folder cannot be read.
         """
+        self.below(start, "a pattern")
         todo = [start]
         while todo:
             prefix = todo.pop()

@@ -21,6 +21,7 @@ from holdfast.errors import InputError
 _MOST_ALTERNATIVES = 1000
 _GROUP = re.compile(r"\{([^{}]*,[^{}]*)\}|\(([^()]*\|[^()]*)\)")
 _SPECIAL = re.compile(r"[*?\[]")
+_UNTIDY = re.compile(r"(?:^|/)\.?/")
 _ANY_FOLDERS = re.compile(r"(?:(?<=/)|^)\*\*/")
 _HIDDEN = re.compile(r"(?:^|/)(?:\.(?!\.?/)[^/]|__MACOSX(?:/|$))")
 
@@ -47,6 +48,8 @@ class Patterns:
         """Whether a path is chosen."""
         if not self._included(path) or (self.excludes and self._excluded(path)):
             return False
+        if not path.startswith(".") and "/." not in path and "__MACOSX" not in path:
+            return True  # a quarter of the time of the expression
         return not _HIDDEN.search(path) or bool(self._seen(path))
 
     def choose(self, paths: Iterable[str]) -> Iterator[str]:
@@ -65,7 +68,8 @@ class Patterns:
         return tuple(
             start
             for start in sorted(every)
-            if not any(start != other and start.startswith(other) for other in every)
+            if not _UNTIDY.search(start)  # no path is written so
+            and not any(start != other and start.startswith(other) for other in every)
         )
 
     def names(self, path: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -26,6 +27,8 @@ from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from holdfast.data.croissant.files.fetching import Fetcher
+
+_Unpacked = tuple[Path | str, tuple[str, ...], Checksum | None]
 
 _AHEAD = 32  # remote files that are fetched together while members are read
 
@@ -63,8 +66,9 @@ class Resources:
         self._scratch = Scratch(Cache(cache).folder / "unpacked")
         self._archives = ArchivePool(self._origins, self._scratch, Limits())
         self._listing = Listing(metadata, self._origins, self._archives)
-        self._unpacked: dict[tuple[Path | str, tuple[str, ...]], Path] = {}
+        self._unpacked: dict[_Unpacked, Path] = {}
         self._lock = threading.RLock()
+        weakref.finalize(self, self._archives.close)
 
     @property
     def fetcher(self) -> Fetcher:
@@ -141,7 +145,7 @@ class Resources:
             for member in members:
                 if member.inside is None:
                     plain.append((member.location, member.owner))
-                elif (member.location, member.inside) not in self._unpacked:
+                elif self._key(member) not in self._unpacked:
                     packed[member.location, member.inside[:-1]][member.inside[-1]] = member
             self._origins.fetch(plain)
             for some in packed.values():
@@ -155,7 +159,11 @@ class Resources:
     def _path(self, member: Member) -> Path:
         if member.inside is None:
             return self._origins.local(member.location, member.owner)
-        return self._unpacked[member.location, member.inside]
+        return self._unpacked[self._key(member)]
+
+    def _key(self, member: Member) -> _Unpacked:
+        """What an unpacked file is kept under: with the checksum that it was compared with."""
+        return member.location, member.inside or (), self._expected(member)
 
     def _unpack(self, archive: Archive, name: str, member: Member) -> None:
         self._prove(member)
@@ -165,7 +173,7 @@ class Resources:
         if expected and check and check.hexdigest() != expected.hex:
             path.unlink()
             raise self._wrong(member, Checksum(expected.algorithm, check.hexdigest()), expected)
-        self._unpacked[member.location, member.inside or ()] = path
+        self._unpacked[self._key(member)] = path
 
     def read(self, members: Sequence[Member]) -> Iterator[bytes]:
         """The bytes of each, in order; each archive is gone through once.
@@ -176,18 +184,20 @@ class Resources:
             InputError: as `path`.
         """
         waiting: dict[Key, list[Member]] = defaultdict(list)
-        for member in members:
-            if member.inside is not None and (member.location, member.inside) not in self._unpacked:
+        streamed = set()
+        for number, member in enumerate(members):
+            if member.inside is not None and self._key(member) not in self._unpacked:
                 waiting[member.location, member.inside[:-1]].append(member)
+                streamed.add(number)
         streams: dict[Key, Iterator[bytes]] = {}
         try:
             for number, member in enumerate(members):
-                key = (member.location, (member.inside or ())[:-1])
                 if member.inside is None:
                     yield self._whole(member, members, number)
-                elif key in waiting:
+                elif number in streamed:
+                    key = (member.location, member.inside[:-1])
                     if key not in streams:
-                        streams[key] = self._stream(waiting[key])
+                        streams[key] = self._stream(waiting.pop(key))
                     data = next(streams[key])
                     self._compare(member, data)
                     yield data

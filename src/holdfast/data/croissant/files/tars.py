@@ -18,12 +18,14 @@ from holdfast.data.croissant.files.limits import Limits, too_much
 from holdfast.errors import InputError
 
 BLOCK = 512
+_CALLED_TAR = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2?|txz)$", re.IGNORECASE)
 _IN_MEMORY = 1 << 26
 # Python before 3.11.10 takes quadratic time over a long run of digits in an extended header.
 _DIGITS = re.compile(rb"[0-9]{300}")
 _FAULTS = (
     tarfile.TarError,
     EOFError,
+    OSError,  # an offset that no file has
     ValueError,
     OverflowError,
     IndexError,
@@ -231,7 +233,7 @@ def starts_tar(block: bytes, name: str) -> bool:
     if len(block) < BLOCK:
         return False
     if not block.strip(b"\0"):
-        return name.endswith(".tar")
+        return bool(_CALLED_TAR.search(name))
     try:
         tarfile.TarInfo.frombuf(block[:BLOCK], "utf-8", "surrogateescape")
     except _FAULTS:

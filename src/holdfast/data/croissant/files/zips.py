@@ -60,6 +60,9 @@ class Zip(Archive):
         self._window = _Window(file, where, limits)
         try:
             self._zip = zipfile.ZipFile(self._window)
+        except InputError:
+            file.close()
+            raise
         except _FAULTS as error:
             file.close()
             raise damaged(where, None, error, "a zip with its directory at the end") from error
@@ -208,7 +211,7 @@ class _Window:
     def seek(self, offset: int, whence: int = 0) -> int:
         base = (0, self._position, self._size)[whence]
         if base + offset < 0:
-            raise ValueError("before the start of the file")
+            raise OSError("before the start of the file")
         self._position = base + offset
         return self._position
 

@@ -1,0 +1,93 @@
+"""Descriptions of files made by hand, and the files in a folder before and after."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.croissant.document.model import (
+    Container,
+    FileObject,
+    FileSet,
+    Metadata,
+    Transform,
+)
+from holdfast.data.croissant.files.resources import Resources
+
+
+def container(target: str, **transform: bool) -> Container:
+    steps = (Transform(at="/c/transform", **transform),) if transform else ()  # type: ignore[arg-type]
+    return Container(at="/c", target=target, transforms=steps)
+
+
+def file(
+    identity: str,
+    url: str | None,
+    encoding: str | Sequence[str] = "text/csv",
+    *,
+    inside: Sequence[str | Container] = (),
+    sha256: str | None = None,
+    md5: str | None = None,
+) -> FileObject:
+    return FileObject(
+        at="/distribution/0",
+        written={"sc:contentUrl": "/distribution/0/contentUrl"},
+        id=identity,
+        content_url=url,
+        encoding_formats=(encoding,) if isinstance(encoding, str) else tuple(encoding),
+        contained_in=_containers(inside),
+        sha256=sha256,
+        md5=md5,
+    )
+
+
+def files(
+    identity: str,
+    *includes: str,
+    inside: Sequence[str | Container] = (),
+    excludes: Sequence[str] = (),
+    encoding: str = "text/plain",
+) -> FileSet:
+    return FileSet(
+        at="/distribution/1",
+        id=identity,
+        encoding_formats=(encoding,),
+        contained_in=_containers(inside),
+        includes=includes,
+        excludes=tuple(excludes),
+    )
+
+
+def _containers(inside: Sequence[str | Container]) -> tuple[Container, ...]:
+    return tuple(each if isinstance(each, Container) else container(each) for each in inside)
+
+
+def resources(folder: Path, *parts: FileObject | FileSet, **options: Any) -> Resources:
+    """Those resources, with a cache beside the folder unless told otherwise."""
+    options.setdefault("cache", folder.parent / "cache")
+    version = options.pop("version", "1.1")
+    metadata = Metadata(
+        at="",
+        version=version,
+        file_objects=tuple(part for part in parts if isinstance(part, FileObject)),
+        file_sets=tuple(part for part in parts if isinstance(part, FileSet)),
+    )
+    return Resources(metadata, folder, **options)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """What stands in a folder: path -> checksum, link or folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_symlink():
+            found[name] = f"-> {path.readlink()}"
+        else:
+            found[name] = sha256(path.read_bytes()) if path.is_file() else "folder"
+    return found
