@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from re import compile as pattern
 from typing import Any
 
 from holdfast.data.croissant.document.terms import Thing, Value, term_of
+
+_WHOLE = pattern(r"[-+]?[0-9]{1,18}")
 
 
 def texts(thing: Thing, term: str) -> tuple[str, ...]:
@@ -52,8 +55,8 @@ def integer(thing: Thing, term: str) -> int | None:
     """The whole number of a term, which may be written as a text."""
     for value in thing.values(term):
         found = value.value
-        if isinstance(found, str) and found.strip().lstrip("+-").isdecimal():
-            found = _small(found)
+        if isinstance(found, str):
+            found = _whole(found)
         if isinstance(found, float) and found.is_integer():
             found = int(found)
         if isinstance(found, int) and not isinstance(found, bool):
@@ -65,20 +68,19 @@ def shape(thing: Thing, term: str) -> tuple[int, ...] | None:
     """The sizes of an array, from ``"-1,3"``, ``"(-1,)"``, ``[-1, 3]`` or ``3``; None if they are none."""
     sizes: list[int] = []
     for value in thing.values(term):
+        if isinstance(value.value, bool | dict):
+            return None
         written = str(value.value).strip().strip("()[]").rstrip(",")
         for part in written.split(","):
-            size = part.strip()
-            if isinstance(value.value, bool | dict) or not size.removeprefix("-").isdecimal():
+            size = _whole(part)
+            if size is None:
                 return None
-            number = _small(size)
-            if number is None:
-                return None
-            sizes.append(number)
+            sizes.append(size)
     return tuple(sizes) or None
 
 
-def _small(digits: str) -> int | None:
-    return int(digits) if len(digits) < 20 else None
+def _whole(text: str) -> int | None:
+    return int(text) if _WHOLE.fullmatch(text.strip()) else None
 
 
 def types(thing: Thing, term: str) -> tuple[str, ...]:

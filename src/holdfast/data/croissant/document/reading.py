@@ -10,11 +10,12 @@ from re import IGNORECASE
 from re import compile as pattern
 from typing import Any
 
-from holdfast.data.croissant.document import terms as resolving
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.json_text import Parsed, parse
 from holdfast.data.croissant.document.model import Metadata
+from holdfast.data.croissant.document.resolving import resolve
 from holdfast.data.croissant.document.slips import Lines, Slip
+from holdfast.data.croissant.document.terms import Terms
 from holdfast.errors import InputError
 from holdfast.whole_files import read_whole
 
@@ -56,9 +57,9 @@ class Document:
         return tuple(sorted(slips, key=lambda slip: slip.offset))
 
     @cached_property
-    def terms(self) -> resolving.Terms:
+    def terms(self) -> Terms:
         """The description as things with canonical terms."""
-        return resolving.resolve(self.value)
+        return resolve(self.value)
 
     def offset(self, pointer: str, *, key: bool = False) -> int:
         """Where a value begins, or its key; of the nearest value around it if the pointer leads nowhere."""
@@ -200,7 +201,7 @@ def _embedded(text: str, lines: Lines) -> Parsed:
         # Everything around it is blanked out, so that positions are those of the page.
         blank = _NOT_LINE_END.sub(" ", text[:start])
         parsed = parse(blank + text[start:end], lines)
-        dataset = resolving.resolve(parsed.value).dataset
+        dataset = resolve(parsed.value).dataset
         if dataset is not None and "sc:Dataset" in dataset.types:
             return parsed
         first = first or parsed

@@ -7,6 +7,7 @@ and 1.1, GeoCroissant, schema.org.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from holdfast.data.croissant.document.model import Version
@@ -20,35 +21,27 @@ from holdfast.data.croissant.document.schema_org import (
 LEGACY_NAMESPACE = "http://mlcommons.org/schema/"  # Croissant's in version 0.8
 
 # Every spelling of a namespace -> the prefix of canonical terms. A longer spelling stands before a shorter.
+_SPELLINGS = {
+    "schema.org/": "sc",
+    "www.schema.org/": "sc",
+    "mlcommons.org/croissant/RAI/1.0/": "rai",
+    "mlcommons.org/croissant/RAI/1.0#": "rai",
+    "mlcommons.org/croissant/RAI/": "rai",
+    "mlcommons.org/croissant/geo/": "geocr",
+    "mlcommons.org/croissant/": "cr",
+    "mlcommons.org/schema/": "cr",
+    "purl.org/dc/terms/": "dct",
+    "www.wikidata.org/entity/": "wd",
+    "www.wikidata.org/wiki/": "wd",
+    "www.wikidata.org/prop/direct/": "wdt",
+    "www.w3.org/ns/prov#": "prov",
+    "www.w3.org/ns/odrl/2/": "odrl",
+    "purl.obolibrary.org/obo/DUO_": "duo",
+}
 NAMESPACES: Mapping[str, str] = {
-    "http://schema.org/": "sc",
-    "https://schema.org/": "sc",
-    "http://www.schema.org/": "sc",
-    "https://www.schema.org/": "sc",
-    "http://mlcommons.org/croissant/RAI/1.0/": "rai",
-    "http://mlcommons.org/croissant/RAI/1.0#": "rai",
-    "http://mlcommons.org/croissant/RAI/": "rai",
-    "https://mlcommons.org/croissant/RAI/": "rai",
-    "http://mlcommons.org/croissant/geo/": "geocr",
-    "https://mlcommons.org/croissant/geo/": "geocr",
-    "http://mlcommons.org/croissant/": "cr",
-    "https://mlcommons.org/croissant/": "cr",
-    LEGACY_NAMESPACE: "cr",
-    "https://mlcommons.org/schema/": "cr",
-    "http://purl.org/dc/terms/": "dct",
-    "https://purl.org/dc/terms/": "dct",
-    "http://www.wikidata.org/entity/": "wd",
-    "https://www.wikidata.org/entity/": "wd",
-    "https://www.wikidata.org/wiki/": "wd",
-    "http://www.wikidata.org/wiki/": "wd",
-    "http://www.wikidata.org/prop/direct/": "wdt",
-    "https://www.wikidata.org/prop/direct/": "wdt",
-    "http://www.w3.org/ns/prov#": "prov",
-    "https://www.w3.org/ns/prov#": "prov",
-    "http://www.w3.org/ns/odrl/2/": "odrl",
-    "https://www.w3.org/ns/odrl/2/": "odrl",
-    "http://purl.obolibrary.org/obo/DUO_": "duo",
-    "https://purl.obolibrary.org/obo/DUO_": "duo",
+    f"{scheme}://{address}": prefix
+    for address, prefix in _SPELLINGS.items()
+    for scheme in ("http", "https")
 }
 
 # The namespace that each canonical prefix stands for, and prefixes that are understood undeclared.
@@ -236,6 +229,7 @@ def format_of(media_type: str) -> str | None:
     return ENCODING_FORMATS.get(media_type.partition(";")[0].strip().lower())
 
 
+@lru_cache(maxsize=4096)
 def canonical(iri: str) -> str:
     """An IRI with the prefix of its namespace, such as ``sc:name``; itself where none is known."""
     for namespace, prefix in NAMESPACES.items():
