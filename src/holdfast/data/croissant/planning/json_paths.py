@@ -192,3 +192,33 @@ def _follow_json(column: Column, steps: tuple[Step, ...]) -> Column:
             "JSON",
         )
     return Column(found(x), "JSON")
+
+
+def all_matches(json: str, steps: Sequence[Step]) -> str:
+    """All that simple steps find in a JSON value, in order, as a list of JSON.
+
+    ``[*]`` of an object is its members' values, as in RFC 9535; of anything that holds nothing, nothing.
+    """
+    found = f"[{json}]"
+    place = 0
+    while place < len(steps):
+        name = f"value{place}"
+        step = steps[place]
+        end = place + 1
+        if step is None:
+            inner = (
+                f"CASE json_type({name}) WHEN 'ARRAY' THEN json_extract({name}, '$[*]') "
+                f"WHEN 'OBJECT' THEN json_extract({name}, '$.*') ELSE [] END"
+            )
+            found = f"flatten(list_transform({found}, lambda {name}: {inner}))"
+        elif isinstance(step, Deep):
+            deep = f"json_extract({name}, {literal(duckdb_path([step]))})"
+            found = f"flatten(list_transform({found}, lambda {name}: {deep}))"
+        else:
+            while end < len(steps) and isinstance(steps[end], str | int):
+                end += 1
+            path = literal(duckdb_path(steps[place:end]))
+            there = f"list_filter({found}, lambda {name}: json_exists({name}, {path}))"
+            found = f"list_transform({there}, lambda {name}: json_extract({name}, {path}))"
+        place = end
+    return found
