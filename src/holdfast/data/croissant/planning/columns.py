@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from holdfast.data.croissant.document.model import Extract
 from holdfast.data.croissant.files.members import Member
@@ -54,6 +55,8 @@ class Scan:
         order: an expression for a SELECT list straight over the relation, whose values grow along the
             resource: BIGINT; it may be a window function, so WHERE and ON cannot use it.
         closers: what `close` calls, such as the dropping of a table of lines.
+        kind: how files are read: csv, tsv, parquet, jsonl, json, arrow, arff, lines; "" for whole files.
+        paths: local copies of the members, where they were needed.
     """
 
     relation: str
@@ -61,6 +64,8 @@ class Scan:
     members: list[Member]
     order: str | None = None
     closers: list[Callable[[], object]] = field(default_factory=list, repr=False)
+    kind: str = ""
+    paths: list[Path] = field(default_factory=list, repr=False)
 
     def close(self) -> None:
         """Give back what the scan holds: tables of the connection, open files."""

@@ -116,7 +116,9 @@ def open_scan(
     if not (columns or paths or properties & {"lines", "lineNumbers"}):
         return listed_files.scan_files(opening, early=early)
     if not columns and not paths:
-        return listed_files.scan_lines(opening)
+        opened = listed_files.scan_lines(opening)
+        opened.kind, opened.paths = "lines", opening.paths
+        return opened
     kind = kind_of(formats, opening.members[0], json=not columns)
     if kind == "parquet" and not paths:
         opened = columnar.scan_parquet(opening)
@@ -138,6 +140,7 @@ def open_scan(
             else "CSV, TSV, Parquet, JSON, JSON Lines, Arrow or ARFF",
             remedy="state the encodingFormat of what the files hold",
         )
+    opened.kind, opened.paths = kind, opening.paths
     opened.columns[CONTENT] = Column(opened.columns[MEMBER].sql, "BLOB", late=True)
     return opened
 
