@@ -137,6 +137,7 @@ class Cache:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.fchmod(part.handle, 0o444)
         os.fsync(part.handle)
+        part.close()
         part.path.replace(path)
         sync_folder(path.parent)
         part.forget()
@@ -154,6 +155,7 @@ class Cache:
     def quarantine(self, part: Part, name: str, why: Mapping[str, str]) -> Path:
         """Put a draft where nothing looks for files."""
         path = self._made("quarantine") / name
+        part.close()
         part.path.replace(path)
         write_whole(path.with_name(f"{name}.json"), json.dumps(why, indent=2).encode())
         part.forget()

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from holdfast.data.croissant.files.cache import Claim, Given
+from holdfast.data.croissant.files.drafts import Draft, Proved
 from holdfast.data.croissant.files.parts import Stopped
-from holdfast.data.croissant.files.transfers import Outcome, Piece, Transfer
+from holdfast.data.croissant.files.transfers import Piece, Transfer
 from holdfast.data.croissant.files.urls import bare
 from holdfast.data.croissant.files.wanted import Fetched, Wanted, key_of
 from holdfast.progress import Tracker
@@ -31,7 +32,6 @@ class _Job:
     wanted: Wanted
     waited: bool = False
     before: Given | None = None
-    given: Given | None = None
     claim: Claim | None = None
     transfer: Transfer | None = None
 
@@ -133,17 +133,16 @@ class Crew:
         if held := fetcher.at_hand(wanted, fresh=fresh):
             self._done(job, held)
             return
-        job.given = given and given[0]
+        source = fetcher.source(wanted.url)
+        locked = bare(wanted.url) in fetcher.locked
+        draft = Draft(
+            wanted, cache, cache.part(key), expected, locked=locked, advance=self._bar.advance
+        )
         job.transfer = Transfer(
-            wanted,
-            fetcher.source(wanted.url),
-            cache,
-            cache.part(key),
-            expected=expected,
-            locked=bare(wanted.url) in fetcher.locked,
-            unless=job.given.version if job.given and not expected else None,
+            draft,
+            source,
+            unless=given[0].version if given and not expected else None,
             wait=self._wait,
-            advance=self._bar.advance,
             announce=self._announce,
             piece=fetcher.piece,
         )
@@ -159,19 +158,19 @@ class Crew:
         assert job.transfer is not None
         self._ended(job, job.transfer.run(piece))
 
-    def _ended(self, job: _Job, outcome: Outcome | None) -> None:
+    def _ended(self, job: _Job, outcome: Proved | Literal["unchanged"] | None) -> None:
         """Note the file of a transfer that has ended, if it has."""
-        if outcome is None:
+        if outcome is None or job.transfer is None:
             return
         fetcher, wanted = self._fetcher, job.wanted
-        if outcome.path is None:
+        if outcome == "unchanged":
             self._done(job, fetcher.at_hand(wanted, fresh=True))
             return
         assert outcome.version.size is not None
         given = Given(
             url=bare(wanted.url),
-            final_url=outcome.final_url,
-            sha256=outcome.sums["sha256"].hex,
+            final_url=job.transfer.final_url,
+            sha256=outcome.sha256,
             size=outcome.version.size,
             etag=outcome.version.etag,
             modified=outcome.version.modified,
@@ -186,7 +185,7 @@ class Crew:
             final_url=given.final_url,
             etag=given.etag,
             time=given.time,
-            received=outcome.received,
+            received=job.transfer.received,
         )
         self._done(job, file)
 

@@ -142,7 +142,7 @@ class Part:
             self.have.add(offset, offset + len(data))
             self._unsaved += len(data)
 
-    def saved(self, url: str, *, now: bool = False) -> None:
+    def save(self, url: str, *, now: bool = False) -> None:
         """Bring the JSON up to date, if that is due."""
         if not now and self._unsaved < self._save_every:
             return
@@ -171,7 +171,7 @@ class Part:
             return os.pread(self.handle, size, offset)
 
     def close(self) -> None:
-        """Close the draft, which stays."""
+        """Close the draft, which stays; nothing is written any more, by threads that are late either."""
         with self._saving, self._lock:
             if self.handle >= 0:
                 os.close(self.handle)
@@ -179,6 +179,7 @@ class Part:
 
     def discard(self) -> None:
         """Remove the draft and what is said of it."""
+        self.close()
         self.path.unlink(missing_ok=True)
         self.forget()
 

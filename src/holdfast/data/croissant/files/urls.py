@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from holdfast.errors import InputError
+
 
 def is_remote(url: str) -> bool:
     """Whether it must be fetched: it has a scheme (http, s3, gs ...) and is no file:// of this machine."""
@@ -18,8 +20,15 @@ def is_web(url: str) -> bool:
 
 
 def bare(url: str) -> str:
-    """The URL without a user's name and password."""
-    parts = urlsplit(url)
+    """The URL without a user's name and password.
+
+    Raises:
+        InputError: if it is none.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise InputError("this is no URL", found=url, expected="scheme://host/path") from error
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 
