@@ -12,7 +12,7 @@ from holdfast.data.croissant.planning.scans import open_scan
 from holdfast.data.croissant.document.model import Field, Metadata
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
-from holdfast.data.croissant.planning.columns import Column, Key, Scan, extract_key
+from holdfast.data.croissant.planning.columns import CONTENT, Column, Key, Scan, extract_key
 from holdfast.data.croissant.planning.constants import constant, inline_table
 from holdfast.data.croissant.planning.origins import CONSTANT, Origin, field_leaves
 from holdfast.data.croissant.planning.plan import GroupPart, Outline, Part, link_label
@@ -160,7 +160,12 @@ class Assembler:
             return selected(relation, columns, made.orders, []), columns, made.orders
         if part.key.kind == "data":
             return self._inline(part, sort)
-        return self._resource(part, sort, bool(computed))
+        content = {
+            label
+            for label, origin in part.needs.items()
+            if extract_key(origin.source.extract) == CONTENT
+        }
+        return self._resource(part, sort, bool(computed & content))
 
     def _inline(self, part: Part, sort: bool) -> tuple[str, list[Column], list[str]]:
         relation, raw = inline_table(

@@ -195,6 +195,12 @@ class Planner:
             part.data = records.data or ()
         if part.key.kind == "resource":
             members = self.resources.members(part.key.id)
+            if not members:
+                raise InputError(
+                    f"the resource {part.key.id!r} has no files",
+                    expected="at least one that its patterns match",
+                    remedy="put the files where the description says, or correct includes and excludes",
+                )
             part.members = possible(self.connection, members, part.conditions, part.needs)
         if part.key.kind == "records":
             owner = self.fields.record_set(part.key.id)

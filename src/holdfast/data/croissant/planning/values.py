@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
-from holdfast.data.croissant.planning.columns import Column
+from holdfast.data.croissant.planning.columns import Column, extract_key
 from holdfast.data.croissant.planning.origins import Fields, Origin, Step, field_leaves
 from holdfast.data.croissant.planning.transforms import reads_content, value_sql
 from holdfast.data.croissant.planning.types import arrow_type, scalar_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_TEXT_FORMATS = ("text/csv", "text/tab-separated-values", "text/tsv", "text/plain")
 
 
 def apply(column: Column, steps: Sequence[Step], *, lenient: bool = False) -> Column:
@@ -69,6 +71,36 @@ def declared_type(fields: Fields, records: RecordSet, field: Field) -> pa.DataTy
         return pa.list_(made) if field.is_list else made
     leaf = next(field_leaves(field))
     return _leaf_type(fields, fields.origin(records, leaf))
+
+
+def comes_as_declared(fields: Fields, records: RecordSet, wanted: Iterable[Field]) -> bool:
+    """Whether every value comes in its declared type, whatever the files hold.
+
+    True of text (CSV, lines), of names and bytes of files, and of what the description holds itself; a
+    file with types of its own may hold a finer date, or lists that nobody declared.
+    """
+    for field in wanted:
+        if field.parent_field is not None:
+            return False
+        for leaf in field_leaves(field):
+            origin = fields.origin(records, leaf)
+            if origin.table.kind == "records" and origin.field is not None:
+                owner, target = fields.find(origin.field.id)
+                if not comes_as_declared(fields, owner, [target]):
+                    return False
+            elif origin.table.kind == "resource" and not _is_text(fields, origin):
+                return False
+    return True
+
+
+def _is_text(fields: Fields, origin: Origin) -> bool:
+    source = origin.source
+    if any(step.json_path or step.separator or step.read_lines for step in source.transforms):
+        return False
+    if extract_key(source.extract)[0] == "fileProperty":
+        return True
+    formats = fields.metadata.resource(origin.table.id).encoding_formats
+    return any(name in _TEXT_FORMATS for name in formats)
 
 
 def _struct(fields: Fields, records: RecordSet, field: Field) -> pa.DataType:

@@ -1,0 +1,177 @@
+"""A dataset that a Croissant description describes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import duckdb
+from holdfast.data.croissant.planning.failures import explain
+
+from holdfast.data.croissant.document.building import build
+from holdfast.data.croissant.document.model import Metadata, RecordSet
+from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.files.resources import Resources
+from holdfast.data.croissant.loading.engine import Engine
+from holdfast.data.croissant.loading.lazy_table import LazyTable
+from holdfast.data.croissant.loading.queries import LazyQuery
+from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
+from holdfast.data.croissant.planning.assembling import Assembler
+from holdfast.data.croissant.planning.filters import Filters
+from holdfast.data.croissant.planning.origins import Fields
+from holdfast.errors import InputError
+
+
+class Dataset:
+    """Record sets of a description, as tables.
+
+        dataset = Dataset("titanic/metadata.json")
+        dataset.records("passengers", filters={"gender": "female"}, columns=["name", "age"]).to_arrow()
+        dataset.sql("SELECT gender, avg(survived) FROM passengers GROUP BY gender").to_polars()
+
+    Only the description is read at first. Usable in a `with` block; safe in several threads.
+
+    Args:
+        path: the description, or a folder with a ``metadata.json`` or ``croissant.json``.
+        mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
+        cache: where fetched files are kept; None for the user's cache folder.
+        memory_limit: of DuckDB, such as ``"4GiB"``; what does not fit is spilled to a temporary folder.
+        threads: of DuckDB; None for one a core.
+        offline: refuse to fetch.
+
+    Raises:
+        InputError: a description that cannot be read, or a mapping that names nothing.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        mapping: Mapping[str, str | Path] | None = None,
+        cache: str | Path | None = None,
+        memory_limit: str | None = None,
+        threads: int | None = None,
+        offline: bool = False,
+    ) -> None:
+        document = read_document(path)
+        self.path = document.path
+        self._arguments: dict[str, Any] = {
+            "mapping": mapping,
+            "cache": cache,
+            "memory_limit": memory_limit,
+            "threads": threads,
+            "offline": offline,
+        }
+        self.metadata: Metadata = build(document)
+        self.fields = Fields(self.metadata)
+        self.resources = Resources(
+            self.metadata, self.path.parent, mapping=mapping, cache=cache, offline=offline
+        )
+        self._engine = Engine(memory_limit, threads)
+
+    def __repr__(self) -> str:
+        return f"Dataset({str(self.path)!r}: {', '.join(self.record_sets) or 'no record sets'})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the description anew."""
+        return _again, (self.path, self._arguments)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of files, connections and what was spilled."""
+        self._engine.close()
+        self.resources.close()
+
+    @cached_property
+    def record_sets(self) -> tuple[str, ...]:
+        """The ids of the record sets."""
+        return tuple(part.id for part in self.metadata.record_sets)
+
+    def records(
+        self,
+        record_set: str | None = None,
+        *,
+        filters: Filters | None = None,
+        columns: Sequence[str] | None = None,
+        ordered: bool = True,
+    ) -> LazyRecordSet:
+        """The records of a record set; nothing is read yet.
+
+        Args:
+            record_set: its id or name; None where there is only one.
+            filters: ``{"split": "train", "label": [1, 2]}``: fields, by id, key or short name, and the
+                value or values they must have (None for missing; of a list field: a value it must
+                contain); or a SQL expression over short names, such as ``"age > 30 AND name IS NOT NULL"``.
+                A filter on what the path of a file says is decided before any file is fetched.
+            columns: the fields wanted, by id, key or short name; None for all. Only they are read.
+            ordered: in the order of the source. Joined records come faster without.
+
+        Raises:
+            InputError: no such record set, field, or a value that the field's type cannot take.
+        """
+        if record_set is None:
+            if len(self.record_sets) != 1:
+                raise InputError(
+                    "the description has not just one record set",
+                    path=self.path,
+                    found=", ".join(self.record_sets) or "none",
+                    remedy="name one",
+                )
+            record_set = self.record_sets[0]
+        if isinstance(columns, str):
+            columns = [columns]
+        asked = Asked(filters, columns, ordered)
+        return LazyRecordSet(self, self.fields.record_set(record_set), asked)
+
+    def sql(self, query: str) -> LazyTable:
+        """A query over record sets, each a table under its id, with columns under their short names.
+
+        Only the record sets that the query names are looked at. Their rows have no order of their own
+        unless they come from one resource: say ORDER BY.
+
+        Raises:
+            InputError: a query that is no SQL, or names what is not there.
+        """
+        return self.query(query, {})
+
+    def query(self, query: str, tables: Mapping[str, LazyRecordSet]) -> LazyTable:
+        """A query over record sets and the tables given; see `sql`."""
+        return LazyQuery(self, query, tables)
+
+    def small_records(self, records: RecordSet) -> list[dict[str, Any]]:
+        """All records of a record set that is small, such as one of splits."""
+        return list(LazyRecordSet(self, records, Asked()).rows())
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own to the dataset's engine; the caller closes it."""
+        return self._engine.connect()
+
+    @contextmanager
+    def opened(self) -> Iterator[Assembler]:
+        """Opens scans for one query; inside, an error of the engine becomes what it says about the data."""
+        with self.connect() as connection:
+            assembler = Assembler(connection, self.resources, self.metadata)
+            try:
+                yield assembler
+            except duckdb.Error as error:
+                raise explain(connection, error, assembler.parts) from error
+            finally:
+                assembler.close()
+
+
+def _again(path: Path, arguments: dict[str, Any]) -> Dataset:
+    return Dataset(path, **arguments)

@@ -1,0 +1,146 @@
+"""The records of one record set, not yet read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from holdfast.data.croissant.document.model import Field, RecordSet
+from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.loading.lazy_table import LazyTable, Opened
+from holdfast.data.croissant.planning.assembling import Assembler
+from holdfast.data.croissant.planning.filters import Filters, conditions, field_named
+from holdfast.data.croissant.planning.plan import Outline, Planner
+from holdfast.data.croissant.planning.splits import named_splits
+from holdfast.data.croissant.planning.values import comes_as_declared, declared_type
+
+if TYPE_CHECKING:
+    from holdfast.data.croissant.loading.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is wanted of a record set.
+
+    Attributes:
+        filters: values, or a SQL expression.
+        columns: fields, by id, key or short name, in the order in which they are to come; None for all.
+        ordered: records come in the order of the source.
+        limit: at most so many.
+    """
+
+    filters: Filters | None = None
+    columns: Sequence[str] | None = None
+    ordered: bool = True
+    limit: int | None = None
+
+
+class LazyRecordSet(LazyTable):
+    """The records of a record set that filters choose, with the columns asked for.
+
+    Made by `Dataset.records`. Nothing is read, listed or fetched until records, the number of them, or
+    `members` are asked for.
+    """
+
+    def __init__(self, dataset: Dataset, records: RecordSet, asked: Asked) -> None:
+        self.dataset = dataset
+        self.record_set = records
+        self.asked = asked
+        names = asked.columns
+        self._wanted: list[Field] = (
+            list(records.fields)
+            if names is None
+            else list({(field := field_named(records, name)).id: field for name in names}.values())
+        )
+        if asked.filters:  # looked at now, so that a slip shows where it was made
+            with dataset.connect() as connection:
+                conditions(connection, records, asked.filters)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process, or a copy, opens the dataset anew."""
+        return _again, (self.dataset, self.record_set.id, self.asked)
+
+    def __repr__(self) -> str:
+        fields = ", ".join(field.short for field in self._wanted)
+        return f"LazyRecordSet({self.record_set.id!r}: {fields})"
+
+    @cached_property
+    def outline(self) -> Outline:
+        """What the query needs: tables, joins, files; for it files are listed, but not read."""
+        filters = self.asked.filters
+        with self.dataset.connect() as connection:
+            if isinstance(filters, Mapping):
+                filters = named_splits(
+                    self.dataset.fields, self.record_set, filters, self.dataset.small_records
+                )
+            chosen = conditions(connection, self.record_set, filters)
+            planner = Planner(connection, self.dataset.fields, self.dataset.resources)
+            return planner.outline(self.record_set, self._wanted, chosen)
+
+    def members(self) -> list[Member]:
+        """The files that can hold the records, without those that a filter on names rules out."""
+        return list(dict.fromkeys(self.outline.members()))
+
+    def head(self, n: int = 5) -> LazyRecordSet:
+        """The first `n` records."""
+        limit = n if self.asked.limit is None else min(n, self.asked.limit)
+        return LazyRecordSet(self.dataset, self.record_set, replace(self.asked, limit=limit))
+
+    def sql(self, query: str) -> LazyTable:
+        """A query over these records, which are called ``records`` in it, columns by their short names.
+
+        Raises:
+            InputError: a query that is no SQL, or names what is not there.
+        """
+        return self.dataset.query(query, {"records": self})
+
+    def select(self, assembler: Assembler, names: Sequence[str], *, ordered: bool) -> str:
+        """The query, over scans that `assembler` opens."""
+        sql = assembler.query(self.outline, ordered=ordered, names=names)
+        return sql if self.asked.limit is None else f"{sql}\nLIMIT {self.asked.limit}"
+
+    def in_order(self) -> LazyRecordSet:
+        """The same records, in the order of the source."""
+        if self.asked.ordered:
+            return self
+        return LazyRecordSet(self.dataset, self.record_set, replace(self.asked, ordered=True))
+
+    def short_names(self) -> list[str]:
+        """The columns' names in SQL: short ones, or keys where DuckDB could not tell those apart."""
+        short = [field.short for field in self._wanted]
+        lower = [name.lower() for name in short]
+        return [
+            name if lower.count(name.lower()) == 1 else field.key
+            for name, field in zip(short, self._wanted, strict=True)
+        ]
+
+    @contextmanager
+    def _open(self) -> Iterator[Opened]:
+        outline = self.outline
+        with self.dataset.opened() as assembler:
+            sql = self.select(
+                assembler, [field.key for field in outline.wanted], ordered=self.asked.ordered
+            )
+            yield Opened(assembler.connection, sql, assembler.late, self.dataset.resources)
+
+    def _declared(self) -> list[pa.Field]:
+        return [
+            pa.field(field.key, declared_type(self.dataset.fields, self.record_set, field))
+            for field in self._wanted
+        ]
+
+    def _settled(self) -> bool:
+        return comes_as_declared(self.dataset.fields, self.record_set, self._wanted)
+
+    def column_fields(self) -> list[Field | None]:
+        """The field that each column is."""
+        return list(self._wanted)
+
+
+def _again(dataset: Dataset, record_set: str, asked: Asked) -> LazyRecordSet:
+    return LazyRecordSet(dataset, dataset.fields.record_set(record_set), asked)
