@@ -1,0 +1,208 @@
+"""The columns of Parquet and Arrow files, by their schemas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.data.croissant.describing.shapes import Shape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_MEDIA = {"Image": "sc:ImageObject", "Audio": "sc:AudioObject", "Video": "sc:VideoObject"}
+_MAGIC = (
+    (b"\xff\xd8\xff", "sc:ImageObject"),
+    (b"\x89PNG\r\n\x1a\n", "sc:ImageObject"),
+    (b"GIF8", "sc:ImageObject"),
+    (b"BM", "sc:ImageObject"),
+    (b"II*\x00", "sc:ImageObject"),
+    (b"MM\x00*", "sc:ImageObject"),
+    (b"fLaC", "sc:AudioObject"),
+    (b"OggS", "sc:AudioObject"),
+    (b"ID3", "sc:AudioObject"),
+    (b"\xff\xfb", "sc:AudioObject"),
+    (b"\x1a\x45\xdf\xa3", "sc:VideoObject"),
+)
+
+
+def media_type(start: bytes) -> str | None:
+    """The data type of a file's content, by its first bytes; None if they are of no known kind."""
+    if start[:4] == b"RIFF":
+        return {
+            b"WEBP": "sc:ImageObject",
+            b"WAVE": "sc:AudioObject",
+            b"AVI ": "sc:VideoObject",
+        }.get(start[8:12])
+    if start[4:8] == b"ftyp":
+        return "sc:VideoObject"
+    return next((kind for magic, kind in _MAGIC if start.startswith(magic)), None)
+
+
+def arrow_shapes(
+    schema: pa.Schema, first_bytes: Mapping[tuple[str, ...], bytes]
+) -> tuple[tuple[Shape, ...], list[str]]:
+    """The columns of an Arrow schema.
+
+    Args:
+        schema: of a file.
+        first_bytes: path to a column or member of raw bytes -> the start of a value of it.
+
+    Returns:
+        The columns, and a sentence about each part that no data type can describe.
+    """
+    reader = _Reader(_features(schema), first_bytes)
+    shapes = [reader.read(field, (), reader.features.get(field.name)) for field in schema]
+    return tuple(shape for shape in shapes if shape is not None), reader.remarks
+
+
+def byte_columns(schema: pa.Schema) -> list[tuple[str, ...]]:
+    """Paths to the columns and members that hold raw bytes."""
+    import pyarrow as pa
+
+    def below(kind: pa.DataType, path: tuple[str, ...]) -> list[tuple[str, ...]]:
+        if _is_binary(kind):
+            return [path]
+        if pa.types.is_struct(kind):
+            return [found for part in kind for found in below(part.type, (*path, part.name))]
+        return []
+
+    return [found for field in schema for found in below(field.type, (field.name,))]
+
+
+class _Reader:
+    """Reads one schema; what it could not describe gathers in `remarks`."""
+
+    def __init__(
+        self, features: Mapping[str, Any], first_bytes: Mapping[tuple[str, ...], bytes]
+    ) -> None:
+        self.features, self.first_bytes = features, first_bytes
+        self.remarks: list[str] = []
+
+    def read(self, field: pa.Field, inner: tuple[str, ...], feature: Any) -> Shape | None:
+        """One column, or one member (whose path ends `inner`) of a column."""
+        import pyarrow as pa
+
+        column, *rest = (*inner, field.name)
+        kind, sizes = field.type, []
+        while (size := _size(kind)) is not None:
+            sizes.append(size)
+            kind = kind.value_type
+            feature = _element(feature)
+        given: dict[str, Any] = {
+            "name": field.name,
+            "column": column,
+            "inner": tuple(rest),
+            "sizes": tuple(sizes),
+        }
+        declared = feature.get("_type") if isinstance(feature, dict) else None
+        if pa.types.is_struct(kind):
+            names = {part.name for part in kind}
+            media = _MEDIA.get(declared or "") or media_type(
+                self.first_bytes.get((column, *rest, "bytes"), b"")
+            )
+            if names == {"bytes", "path"} and media:
+                return Shape(**given, data_types=(media,), content="bytes")
+            parts = tuple(
+                shape
+                for part in kind
+                if (shape := self.read(part, (column, *rest), _member(feature, part.name)))
+            )
+            return Shape(**given, parts=parts) if parts else None
+        if _is_binary(kind):
+            found = _MEDIA.get(declared or "") or media_type(
+                self.first_bytes.get((column, *rest), b"")
+            )
+            if found:
+                return Shape(**given, data_types=(found,))
+        else:
+            found, remark = _scalar(kind)
+            if found:
+                classes = feature.get("names") if declared == "ClassLabel" else None
+                labels = tuple(map(str, classes)) if isinstance(classes, list) else ()
+                return Shape(**given, data_types=(found,), classes=labels, remark=remark)
+        self.remarks.append(
+            f"the column {'.'.join((column, *rest))!r} ({field.type}) has no data type that can describe "
+            "it: left out"
+        )
+        return None
+
+
+def _size(kind: pa.DataType) -> int | None:
+    """The size of a list type, -1 where it varies; None for other types."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(kind):
+        return int(kind.list_size)
+    lists = (
+        pa.types.is_list,
+        pa.types.is_large_list,
+        pa.types.is_list_view,
+        pa.types.is_large_list_view,
+    )
+    return -1 if any(test(kind) for test in lists) else None
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    tests = (
+        types.is_binary,
+        types.is_large_binary,
+        types.is_binary_view,
+        types.is_fixed_size_binary,
+    )
+    return any(test(kind) for test in tests)
+
+
+def _scalar(kind: pa.DataType) -> tuple[str, str]:
+    """The data type of an Arrow type, and what a reader should know; "" where none can hold it."""
+    import pyarrow as pa
+
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _scalar(kind.value_type)
+    if types.is_integer(kind):
+        return f"cr:{'U' if types.is_unsigned_integer(kind) else ''}Int{kind.bit_width}", ""
+    if types.is_floating(kind):
+        return f"cr:Float{kind.bit_width}", ""
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return "sc:Text", ""
+    if types.is_boolean(kind):
+        return "sc:Boolean", ""
+    if types.is_date(kind):
+        return "sc:Date", ""
+    if types.is_time(kind):
+        return "sc:Time", ""
+    if types.is_timestamp(kind):
+        return "sc:DateTime", "read to the microsecond" if kind.unit == "ns" else ""
+    if types.is_decimal(kind):
+        if kind.scale == 0 and kind.precision <= 18:
+            return "sc:Integer", ""
+        return "sc:Float", f"{kind} is read as binary floating point"
+    if types.is_null(kind):
+        return "sc:Text", "no row has a value: taken as text"
+    return "", ""
+
+
+def _features(schema: pa.Schema) -> Mapping[str, Any]:
+    """What the `datasets` library wrote about the columns into the schema."""
+    try:
+        written = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
+        features = written["info"]["features"]
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return features if isinstance(features, dict) else {}
+
+
+def _element(feature: Any) -> Any:
+    """The feature of a list's elements: written as ``[x]`` or ``{"feature": x}``."""
+    if isinstance(feature, list) and feature:
+        return feature[0]
+    return feature.get("feature") if isinstance(feature, dict) else None
+
+
+def _member(feature: Any, name: str) -> Any:
+    return feature.get(name) if isinstance(feature, dict) else None

@@ -1,0 +1,68 @@
+"""A description that was made, and what it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.croissant.describing.places import Note
+from holdfast.data.croissant.document.writing import write_json
+from holdfast.errors import InputError
+
+
+@dataclass(frozen=True)
+class Description:
+    """What `describe` found.
+
+    Attributes:
+        folder: its relative paths start here, and here it is written.
+        metadata: the description, as JSON.
+        notes: what was inferred and from what evidence, what could not be told, what was left out.
+        path: where it is written unless another name is given.
+    """
+
+    folder: Path
+    metadata: Mapping[str, Any]
+    notes: tuple[Note, ...]
+    path: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON that programs read."""
+        return {
+            "path": str(self.path),
+            "metadata": dict(self.metadata),
+            "notes": [asdict(note) for note in self.notes],
+        }
+
+    def write(self, path: str | Path | None = None, *, overwrite: bool = False) -> Path:
+        """Write the description, whole or not at all.
+
+        Args:
+            path: a file in the folder of the data; `self.path` without one.
+            overwrite: replace a file that is there.
+
+        Returns:
+            Where it stands.
+
+        Raises:
+            InputError: a file is there already, or `path` is in another folder.
+            HoldfastError: it cannot be written.
+        """
+        target = self.path if path is None else Path(path)
+        if target.resolve().parent != self.folder.resolve():
+            raise InputError(
+                "a description stands in the folder that its paths start from",
+                path=target,
+                expected=f"a file in {self.folder}",
+                remedy="write it there, and move it together with the data",
+            )
+        if target.exists() and not overwrite:
+            raise InputError(
+                "a file is there already",
+                path=target,
+                remedy="name another file, or allow it to be overwritten",
+            )
+        write_json(self.metadata, target)
+        return target

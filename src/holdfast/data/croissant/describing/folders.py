@@ -1,0 +1,239 @@
+"""From a folder of data to its description."""
+
+from __future__ import annotations
+
+import datetime
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from holdfast.data.croissant.describing.description import Description
+from holdfast.data.croissant.describing.distribution import Distribution
+from holdfast.data.croissant.describing.fields import Json
+from holdfast.data.croissant.describing.keys import find_key
+from holdfast.data.croissant.describing.kinds import MEDIA, Kind
+from holdfast.data.croissant.describing.licences import as_url
+from holdfast.data.croissant.describing.manifests import find_listed, name_files
+from holdfast.data.croissant.describing.media import Media, find_media
+from holdfast.data.croissant.describing.media_records import add_media
+from holdfast.data.croissant.describing.naming import Ids, slug
+from holdfast.data.croissant.describing.places import Note
+from holdfast.data.croissant.describing.record_sets import RecordSets
+from holdfast.data.croissant.describing.references import find_references
+from holdfast.data.croissant.describing.shapes import Table
+from holdfast.data.croissant.describing.surroundings import Said, look_around
+from holdfast.data.croissant.describing.table_records import (
+    add_fields,
+    add_files,
+    add_key,
+    add_references,
+)
+from holdfast.data.croissant.describing.tables import Tables
+from holdfast.data.croissant.describing.walking import Files
+from holdfast.data.croissant.document.vocabulary import RECOMMENDED_CONTEXT
+from holdfast.errors import InputError
+from holdfast.progress import track
+
+CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
+_ABOUT = ("license", "url", "creator", "datePublished", "keywords", "inLanguage", "citeAs")
+_STANDING = {"url": "./"}
+_TOLD = {
+    "license": "its licence",
+    "url": "its page (url names the folder itself)",
+    "creator": "its creators",
+    "datePublished": "when it was published",
+}
+
+
+def describe(
+    folder: str | Path,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    license: str | Sequence[str] | None = None,
+    url: str | None = None,
+    creators: Sequence[str | Mapping[str, Any]] = (),
+    date_published: str | datetime.date | None = None,
+    cite_as: str | None = None,
+    keywords: Sequence[str] = (),
+    version: str = "1.0.0",
+    checksums: bool = True,
+    sample_rows: int | None = None,
+) -> Description:
+    """Describe data in Croissant 1.1: files, columns and their types, keys, references, splits, labels.
+
+    Nothing is invented: what neither the data nor a file beside them says is left out, and noted. The same
+    folder gives the same description.
+
+    Args:
+        folder: a folder of data, one file of data, or an archive.
+        name: of the dataset; what a card or citation in the folder says without one, or the folder's name.
+        description: of the dataset.
+        license: an SPDX id, a URL, or several.
+        url: the dataset's page.
+        creators: people, by name; organisations as ``{"@type": "Organization", "name": ...}``.
+        date_published: as ISO 8601 has it.
+        cite_as: how to cite it.
+        keywords: for those who search.
+        version: of the data.
+        checksums: hash every file that has an entry of its own.
+        sample_rows: look at so many rows of each table only. Types may then not hold for the others, and
+            neither keys nor references are looked for.
+
+    Raises:
+        InputError: if there is nothing to describe.
+    """
+    if sample_rows is not None and sample_rows < 1:
+        raise InputError(
+            "no rows to look at", found=f"sample_rows={sample_rows}", expected="1 or more"
+        )
+    target = Path(folder)
+    with Files(target) as files:
+        ids = Ids()
+        distribution = Distribution(files, ids)
+        record_sets, notes = _record_sets(files, distribution, ids, sample_rows)
+        for place in files.loose:
+            distribution.file(place)
+        if checksums:
+            distribution.hash_files()
+        said = Said()
+        given = {
+            "name": name,
+            "description": description,
+            "license": _licences(license),
+            "url": url,
+            "creator": [_creator(each) for each in creators],
+            "datePublished": str(date_published) if date_published else None,
+            "citeAs": cite_as,
+            "keywords": list(keywords),
+        }
+        for key, value in given.items():
+            said.say(key, value, "")
+        if target.is_dir():
+            look_around(said, files.folder, [place.path for place in files.loose])
+        named = target.resolve().name or "dataset"
+        metadata: Json = {
+            "@context": dict(RECOMMENDED_CONTEXT),
+            "@type": "sc:Dataset",
+            "name": said.values.get("name") or named,
+            "description": said.values.get("description") or _summary(files, record_sets),
+            "conformsTo": CONFORMS_TO,
+            **{key: value for key in _ABOUT if (value := said.values.get(key, _STANDING.get(key)))},
+            "version": version,
+            "distribution": distribution.to_list(),
+            "recordSet": record_sets,
+        }
+        notes = [
+            *said.notes(),
+            *(
+                Note("", "unknown", f"nothing says {what}: give {key}")
+                for key, what in _TOLD.items()
+                if key not in said.values
+            ),
+            *files.notes,
+            *notes,
+            *distribution.notes,
+        ]
+        if not record_sets:
+            del metadata["recordSet"]
+        standing = "croissant.json" if target.is_dir() else f"{target.name}.croissant.json"
+        return Description(files.folder, metadata, tuple(notes), files.folder / standing)
+
+
+def _record_sets(
+    files: Files, distribution: Distribution, ids: Ids, sample_rows: int | None
+) -> tuple[list[Json], list[Note]]:
+    """Every record set that the files give, and what is to be known about them."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.execute("SET preserve_insertion_order = true")
+        reader = Tables(connection, files, sample_rows)
+        places = [place for place in files.places if place.kind is Kind.TABLE]
+        with track("reading tables", len(places), "files") as bar:
+            read = []
+            for table in reader.read(places):
+                read.append(table)
+                bar.advance(len(table.group.places))
+        media, notes = find_media(files, alone=not read)
+        records = RecordSets(
+            distribution, ids, [*(each.group for each in media), *(table.group for table in read)]
+        )
+        named_media = [
+            (_take(ids, each.group.name, f"{each.group.name}_files"), each) for each in media
+        ]
+        tables = {
+            _take(ids, table.name, f"{table.group.name}_{table.name}"): table for table in read
+        }
+        keys = {name: key for name, table in tables.items() if (key := find_key(connection, table))}
+        forms = name_files(connection, media)
+        found, listed = {}, {}
+        for name, table in tables.items():
+            found[name], said = find_references(connection, name, tables, keys)
+            listed[name], also = find_listed(connection, table, forms)
+            notes += [Note(name, "unknown", text) for text in (*said, *also)]
+        for place, (name, each) in enumerate(named_media):
+            ways = [way for ways in listed.values() for way in ways.values() if way.media == place]
+            add_media(records, name, each, ways)
+        made = {
+            name: add_fields(records, name, table, reader.encoding(table.group.places[0]))
+            for name, table in tables.items()
+        }
+        for name, written in made.items():
+            add_key(records, written, keys.get(name, ()))
+            add_references(records, written, found[name], tables)
+            add_files(records, written, listed[name], named_media)
+        notes += [*reader.notes, *records.notes, *_undescribed(files, read, media)]
+        return records.to_list(), notes
+
+
+def _take(ids: Ids, *wishes: str) -> str:
+    return ids.take(*map(slug, wishes))
+
+
+def _wishes(media: Media) -> list[str]:
+    """Names for the records of media: of their folder, else of their archive."""
+    name, archive = media.group.name, PurePosixPath(media.group.places[0].archive).name
+    return [name, *([archive.split(".")[0]] if archive else []), f"{name}_files"]
+
+
+def _undescribed(files: Files, read: Sequence[Table], media: Sequence[Media]) -> list[Note]:
+    """Notes about files that no record set takes anything from."""
+    used = {place for table in read for place in table.group.places}
+    used |= {place for each in media for place in each.group.places}
+    notes = [
+        Note(place.path, "skipped", "described as a file only")
+        for place in files.loose
+        if place not in used and place.kind is not Kind.ARCHIVE
+    ]
+    inside = Counter(place.archive for place in files.packed if place not in used)
+    notes += [
+        Note(archive, "skipped", f"{count:,} files in it are of no record set")
+        for archive, count in sorted(inside.items())
+    ]
+    return notes
+
+
+def _summary(files: Files, record_sets: Sequence[Json]) -> str:
+    """What is there, where nobody says what it is."""
+    kinds = Counter(place.kind for place in files.places)
+    counted = [
+        f"{kinds[kind]:,} {kind.value} file{'s' if kinds[kind] > 1 else ''}"
+        for kind in (Kind.TABLE, *MEDIA, Kind.TEXT)
+        if kinds[kind]
+    ]
+    named = [each["name"] for each in record_sets if each.get("dataType") != "cr:Split"]
+    records = f" Records: {', '.join(named)}." if named else ""
+    return f"{', '.join(counted) or 'Files'}.{records}"
+
+
+def _licences(given: str | Sequence[str] | None) -> Any:
+    if given is None or isinstance(given, str):
+        return as_url(given) if given else None
+    return [as_url(each) for each in given]
+
+
+def _creator(given: str | Mapping[str, Any]) -> Json:
+    return {"@type": "Person", "name": given} if isinstance(given, str) else dict(given)

@@ -1,0 +1,104 @@
+"""What a table holds: its columns, and the columns inside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from holdfast.data.croissant.describing.groups import Group
+
+_PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """One column, or one part of a structured one.
+
+    Attributes:
+        name: its header, or its key.
+        data_types: canonical; empty where it has parts.
+        column: the header of the column that it is taken from; "" where `json_path` takes it.
+        json_path: a JSONPath over the whole file; "" where `column` takes it.
+        inner: keys from the column down to this part.
+        content: the key of a structure that holds the bytes of a file beside its name.
+        format: how text is read as a date; "" where it is written as ISO 8601 has it.
+        sizes: of an array's dimensions, -1 where they vary; empty for single values.
+        parts: the members of a structure, or of each structure in an array.
+        classes: names of a label's classes: the value is a place in them.
+        values: rows that hold a value; None where nobody counted.
+        remark: what a reader should know about how its type was found.
+    """
+
+    name: str
+    data_types: tuple[str, ...] = ()
+    column: str = ""
+    json_path: str = ""
+    inner: tuple[str, ...] = ()
+    content: str = ""
+    format: str = ""
+    sizes: tuple[int, ...] = ()
+    parts: tuple[Shape, ...] = ()
+    classes: tuple[str, ...] = ()
+    values: int | None = None
+    remark: str = ""
+
+    @property
+    def transform_path(self) -> str:
+        """The JSONPath from the column's value to this part; "" where it is the whole value."""
+        return path_of((*self.inner, *([self.content] if self.content else [])))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Files of one set of columns, as they were read.
+
+    Attributes:
+        group: the files, and what their names tell.
+        name: a name for its records.
+        shapes: the columns, in the files' order.
+        rows: how many were looked at.
+        relation: its rows: SQL that may stand after FROM.
+        sql: name of each column of single numbers or texts -> an expression over `relation`, NULL where a
+            row has no value.
+        complete: every row was looked at.
+        remarks: what could not be told.
+    """
+
+    group: Group
+    name: str
+    shapes: tuple[Shape, ...]
+    rows: int
+    relation: str
+    sql: Mapping[str, str]
+    complete: bool = True
+    remarks: tuple[str, ...] = ()
+
+    def comparable(self) -> Iterator[tuple[Shape, str]]:
+        """The columns whose values can be keys, each with its kind: "number" or "text"."""
+        for shape in self.shapes:
+            if shape.name in self.sql and not shape.format:
+                kind = shape.data_types[0]
+                if kind == "sc:Integer" or "Int" in kind:
+                    yield shape, "number"
+                elif kind in ("sc:Text", "sc:URL"):
+                    yield shape, "text"
+
+
+def path_of(keys: tuple[str, ...]) -> str:
+    """Keys as a JSONPath below a value: ``a.b``, or ``$.a['b c']`` where a key is no plain word."""
+    if all(map(_PLAIN.fullmatch, keys)):
+        return ".".join(keys)
+    return "$" + "".join(map(step, keys))
+
+
+def step(key: str) -> str:
+    """One key as a step of a JSONPath."""
+    if _PLAIN.fullmatch(key):
+        return f".{key}"
+    return f'["{key}"]' if "'" in key else f"['{key}']"
+
+
+def can_be_step(key: str) -> bool:
+    """Whether a JSONPath can name a key: no path has both quotation marks, or a backslash."""
+    return "\\" not in key and not {"'", '"'} <= set(key)

@@ -1,0 +1,170 @@
+"""The record sets of tables: one record for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.data.croissant.describing.fields import (
+    Json,
+    make_field,
+    reference_to,
+    source_of,
+    table_field,
+)
+from holdfast.data.croissant.describing.manifests import Listed
+from holdfast.data.croissant.describing.media import Media
+from holdfast.data.croissant.describing.naming import words
+from holdfast.data.croissant.describing.places import Note
+from holdfast.data.croissant.describing.record_sets import RecordSets
+from holdfast.data.croissant.describing.references import Reference
+from holdfast.data.croissant.describing.shapes import Shape, Table
+
+_LARGEST_ENUMERATION = 1_000
+_MOST_ENUMERATED = 3  # columns of a table that only says what its keys mean
+_NAMES = {"name", "label", "title"}
+
+
+def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> Json:
+    """Make the record set of a table, still without references.
+
+    Args:
+        records: where it goes.
+        name: its id.
+        table: the table.
+        encoding: the media type of its files.
+    """
+    resource = records.distribution.files(table.group.places, name, encoding)
+    fields = []
+    for shape in table.shapes:
+        made = table_field(shape, name, resource, records.ids)
+        records.field_ids[name, shape.name] = made["@id"]
+        if shape.classes:
+            classes = records.classes(
+                f"{name}_{made['@id'].rpartition('/')[2]}", shape.classes, numbered=True
+            )
+            made["references"] = reference_to(classes)
+        fields.append(made)
+    if table.group.numbered:
+        identity = records.ids.take(f"{name}/file", f"{name}/file_name")
+        source = source_of(resource, {"fileProperty": "filename"})
+        fields.append(
+            make_field(identity, "file", "The name of the record's file.", "sc:Text", source=source)
+        )
+    fields += records.split_field(table.group, name, resource)
+    places = table.group.places
+    where = str(places[0].path) if len(places) == 1 else f"{len(places):,} files"
+    made = {
+        "@type": "cr:RecordSet",
+        "@id": name,
+        "name": table.name,
+        "description": f"The rows of {where}.",
+        "field": fields,
+    }
+    records.made.append(made)
+    records.notes += _notes(name, table)
+    return made
+
+
+def add_key(records: RecordSets, made: Json, key: Sequence[str]) -> None:
+    """State a table's key."""
+    name = made["@id"]
+    ids = [reference_to(records.field_ids[name, column]) for column in key]
+    if ids:
+        made["key"] = ids[0] if len(ids) == 1 else ids
+        columns = " and ".join(map(repr, key))
+        text = f"key {columns}: no two rows have the same, by the data alone"
+        records.notes.append(Note(name, "inferred", text))
+
+
+def add_references(
+    records: RecordSets,
+    made: Json,
+    references: Mapping[str, Reference],
+    tables: Mapping[str, Table],
+) -> None:
+    """State what a table's columns reference in other tables."""
+    name = made["@id"]
+    for column, reference in references.items():
+        field = _field(records, made, column)
+        if "references" in field:
+            continue
+        field["references"] = reference_to(records.field_ids[reference.target, reference.key])
+        evidence = (
+            f"all of its {reference.values:,} values are among the {reference.of:,} of "
+            f"{reference.key!r} there"
+            + ("" if reference.named else "; nothing in its name says so")
+        )
+        text = f"{column!r} references {reference.target!r}: {evidence}"
+        records.notes.append(Note(name, "inferred", text))
+        _enumerate(records, reference.target, tables[reference.target])
+
+
+def _enumerate(records: RecordSets, name: str, table: Table) -> None:
+    """Call a referenced table an enumeration, if it is small and does no more than name its keys."""
+    named = [shape for shape in table.shapes if set(words(shape.name)[-1:]) & _NAMES]
+    if table.rows > _LARGEST_ENUMERATION or len(table.shapes) > _MOST_ENUMERATED or not named:
+        return
+    made = next(each for each in records.made if each["@id"] == name)
+    made["dataType"] = "sc:Enumeration"
+    if not any(shape.name == "name" for shape in table.shapes):
+        _field(records, made, named[0].name)["equivalentProperty"] = "sc:name"
+
+
+def add_files(
+    records: RecordSets,
+    made: Json,
+    listed: Mapping[str, Listed],
+    media: Sequence[tuple[str, Media]],
+) -> None:
+    """State which of a table's columns name files, and give each row the content of its file."""
+    name = made["@id"]
+    for column, found in listed.items():
+        field = _field(records, made, column)
+        if "references" in field:
+            continue
+        target, files = media[found.media]
+        evidence = f"of its {found.values:,} values and {found.of:,} files"
+        if found.backwards:
+            other = next(each for each in records.made if each["@id"] == target)
+            _field(records, other, found.form)["references"] = reference_to(field["@id"])
+            text = (
+                f"{found.form!r} references {column!r} of {name!r}: {evidence}, all files are named"
+            )
+            records.notes.append(Note(target, "inferred", text))
+            continue
+        field["references"] = reference_to(records.field_ids[target, found.form])
+        content = records.field_ids[target, files.content]
+        identity = records.ids.take(f"{name}/{files.content}", f"{name}/{files.content}_file")
+        made["field"].append(
+            make_field(
+                identity,
+                identity.removeprefix(f"{name}/"),
+                f"The {files.content} that {column} names.",
+                files.data_type,
+                source={"field": reference_to(content)},
+            )
+        )
+        text = (
+            f"{column!r} references {found.form!r} of {target!r}: {evidence}, all values name files"
+        )
+        records.notes.append(Note(name, "inferred", text))
+
+
+def _field(records: RecordSets, made: Json, column: str) -> Json:
+    identity = records.field_ids[made["@id"], column]
+    found: Json = next(field for field in made["field"] if field["@id"] == identity)
+    return found
+
+
+def _notes(name: str, table: Table) -> list[Note]:
+    looked = "rows" if table.complete else "rows looked at: types may not hold for the others"
+    notes = [Note(name, "inferred", f"{table.rows:,} {looked}")]
+    notes += [Note(name, "unknown", remark) for remark in table.remarks]
+    for shape in _below(table.shapes):
+        if shape.remark:
+            notes.append(Note(name, "inferred", f"{shape.name!r}: {shape.remark}"))
+    return notes
+
+
+def _below(shapes: Sequence[Shape]) -> list[Shape]:
+    return [each for shape in shapes for each in (shape, *_below(shape.parts))]

@@ -1,0 +1,257 @@
+"""Reading tables: which files are one table, what its columns are, and what they hold."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from holdfast.data.croissant.describing.arrow_shapes import arrow_shapes
+from holdfast.data.croissant.describing.groups import Group, table_candidates, table_group
+from holdfast.data.croissant.describing.json_shapes import find_records, json_shapes
+from holdfast.data.croissant.describing.peeking import (
+    ARROW,
+    PARQUET,
+    first_bytes,
+    holds_lines,
+    json_structure,
+    read_schema,
+)
+from holdfast.data.croissant.describing.places import Note, Place
+from holdfast.data.croissant.describing.querying import one_row
+from holdfast.data.croissant.describing.shapes import Shape, Table
+from holdfast.data.croissant.describing.text_types import text_types
+from holdfast.data.croissant.describing.walking import Files
+from holdfast.data.croissant.document.model import Extract
+from holdfast.data.croissant.planning.casting import text
+from holdfast.data.croissant.planning.columns import Column, extract_key
+from holdfast.data.croissant.planning.scans import column_names, open_scan
+from holdfast.errors import InputError
+
+_JSON = ("application/json", "application/jsonlines")
+_NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
+
+
+class Tables:
+    """Reads the tables of a dataset.
+
+    Args:
+        connection: what reads them; relations of tables live in it until it is closed.
+        files: the dataset's.
+        sample_rows: how many rows of each table are looked at; None for all.
+
+    Attributes:
+        notes: about files that cannot be read as what they are named for.
+    """
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        files: Files,
+        sample_rows: int | None = None,
+    ) -> None:
+        self._connection, self._files, self._sample = connection, files, sample_rows
+        self.notes: list[Note] = []
+        self._encodings: dict[Place, str] = {}
+
+    def read(self, places: Sequence[Place]) -> Iterator[Table]:
+        """The tables in files, each as one or with others of the same columns."""
+        for candidates in table_candidates(places):
+            for group in self._of_one_kind(candidates):
+                try:
+                    yield from self._read(group)
+                except (duckdb.Error, InputError, OSError, ValueError) as error:
+                    for place in group:
+                        self._unreadable(place, error)
+
+    def _unreadable(self, place: Place, error: Exception) -> None:
+        said = error.problem if isinstance(error, InputError) else str(error)
+        first = said.strip().split("\n")[0] or type(error).__name__
+        self.notes.append(
+            Note(
+                str(place),
+                "unknown",
+                f"it cannot be read as a table, and is described as a file: {first}",
+            )
+        )
+
+    def _of_one_kind(self, candidates: Sequence[Place]) -> list[list[Place]]:
+        """Files parted by their columns; those that cannot be read are noted."""
+        kinds: dict[Any, list[Place]] = defaultdict(list)
+        for place in candidates:
+            try:
+                path = self._files.paths([place])[0]
+                kinds[self._columns(place, path)].append(place)
+            except (duckdb.Error, InputError, OSError, ValueError) as error:
+                self._unreadable(place, error)
+        return list(kinds.values())
+
+    def _columns(self, place: Place, path: Path) -> Any:
+        """What two files must agree in to be one table."""
+        encoding = self.encoding(place)
+        if encoding in (PARQUET, ARROW):
+            return tuple((field.name, str(field.type)) for field in read_schema(encoding, path))
+        if encoding in _JSON:
+            structure = json_structure(self._connection, encoding, [path])
+            return encoding, tuple(
+                (records.path, tuple(sorted(records.structure)) if records.path else ())
+                for records in find_records(structure)
+            )
+        names = self._names(place)
+        if _are_values(names):
+            raise InputError("its first row holds values, no names of columns")
+        return tuple(names)
+
+    def encoding(self, place: Place) -> str:
+        """A table's media type, by its content where its name is not enough."""
+        if place not in self._encodings:
+            found = place.encoding
+            if found == "application/json" and holds_lines(self._files.paths([place])[0]):
+                found = "application/jsonlines"
+            self._encodings[place] = found
+        return self._encodings[place]
+
+    def _names(self, place: Place) -> dict[str, str]:
+        """The columns of a file as they are loaded, name -> DuckDB type."""
+        names: dict[str, str] = column_names(
+            self._connection,
+            self._files.resources,
+            place.path,
+            (self.encoding(place),),
+            [self._files.member(place)],
+        )
+        return names
+
+    def _read(self, places: list[Place]) -> Iterator[Table]:
+        """The tables of files that agree in their columns: one, or one for each list in a JSON file."""
+        group = table_group(places)
+        paths = self._files.paths(places)
+        encoding = self.encoding(places[0])
+        if encoding in (PARQUET, ARROW):
+            schema = read_schema(encoding, paths[0])
+            shapes, remarks = arrow_shapes(schema, first_bytes(encoding, paths[0], schema))
+            yield self._table(group, group.name, shapes, remarks)
+        elif encoding in _JSON:
+            lists = find_records(json_structure(self._connection, encoding, paths))
+            if not lists:
+                raise InputError("it holds no list of objects")
+            for records in lists:
+                yield self._table(group, records.name or group.name, json_shapes(records))
+        else:
+            names = self._names(places[0])
+            shapes = tuple(Shape(name=name, column=name, data_types=("sc:Text",)) for name in names)
+            yield self._table(group, group.name, shapes)
+
+    def _table(
+        self, group: Group, name: str, shapes: tuple[Shape, ...], remarks: Sequence[str] = ()
+    ) -> Table:
+        """Look at the rows: how many, what its texts are, how long its lists."""
+        extracts = [
+            Extract(at="", column=shape.column or None, json_path=shape.json_path or None)
+            for shape in shapes
+        ]
+        encoding = self.encoding(group.places[0])
+        scan = open_scan(
+            self._connection,
+            self._files.resources,
+            group.places[0].path,
+            (encoding,),
+            extracts,
+            [self._files.member(place) for place in group.places],
+        )
+        relation = scan.relation
+        if self._sample is not None:
+            relation = f"(SELECT * FROM {relation} LIMIT {self._sample})"
+        rows = one_row(self._connection, f"SELECT count(*) FROM {relation}")[0]
+        columns = {
+            shape.name: scan.columns[extract_key(extract)]
+            for shape, extract in zip(shapes, extracts, strict=True)
+        }
+        if encoding not in (PARQUET, ARROW):
+            shapes = self._typed(relation, shapes, columns, strings=encoding in _JSON)
+        complete = self._sample is None or rows < self._sample
+        if complete and rows > 1:
+            shapes = tuple(self._sized(relation, shape, columns[shape.name]) for shape in shapes)
+        return Table(
+            group=group,
+            name=name,
+            shapes=shapes,
+            rows=rows,
+            relation=relation,
+            sql={
+                shape.name: _comparable(columns[shape.name], shape, strings=encoding in _JSON)
+                for shape in shapes
+                if not (shape.parts or shape.sizes or shape.content)
+            },
+            complete=complete,
+            remarks=tuple(remarks),
+        )
+
+    def _typed(
+        self,
+        relation: str,
+        shapes: Sequence[Shape],
+        columns: Mapping[str, Column],
+        *,
+        strings: bool,
+    ) -> tuple[Shape, ...]:
+        """Columns of text with the types that their values have."""
+        written = {
+            shape.name: text(columns[shape.name]).sql
+            for shape in shapes
+            if shape.data_types == ("sc:Text",) and not (shape.sizes or shape.remark)
+        }
+        found = text_types(self._connection, relation, written, strings=strings)
+        return tuple(
+            replace(
+                shape,
+                data_types=(found[shape.name].data_type,),
+                format=found[shape.name].format,
+                remark=found[shape.name].remark,
+            )
+            if shape.name in found
+            else shape
+            for shape in shapes
+        )
+
+    def _sized(self, relation: str, shape: Shape, column: Column) -> Shape:
+        """An array with the sizes that its lists have in all rows."""
+        if -1 not in shape.sizes or not column.type.endswith("]"):
+            return shape
+        counts, lists = [], column.sql
+        for depth, size in enumerate(shape.sizes):
+            if depth:
+                lengths = f"list_transform({lists}, lambda x: len(x))"
+                counts += [f"min(list_min({lengths}))", f"max(list_max({lengths}))"]
+                lists = f"flatten({lists})" if size == -1 else lists
+            else:
+                counts += [f"min(len({lists}))", f"max(len({lists}))"]
+        found = one_row(self._connection, f"SELECT {', '.join(counts)} FROM {relation}")
+        sizes = []
+        for size, least, most in zip(shape.sizes, found[::2], found[1::2], strict=True):
+            sizes.append(least if size == -1 and least == most and least else size)
+        return replace(shape, sizes=tuple(sizes))
+
+
+def _are_values(names: Iterable[str]) -> bool:
+    """Whether what stands where headers should is numbers; years in a row are headers."""
+    given = [name for name in names if not name.startswith("Unnamed: ")]
+    if not given or not all(_NUMBER.fullmatch(name) for name in given):
+        return False
+    years = [int(name) for name in given if re.fullmatch(r"[12]\d{3}", name)]
+    return len(years) < len(given) or years != sorted(set(years))
+
+
+def _comparable(column: Column, shape: Shape, *, strings: bool) -> str:
+    """A column's values as keys are compared: numbers, or texts that are not empty."""
+    number = shape.data_types[0] == "sc:Integer" or "Int" in shape.data_types[0]
+    if column.type not in ("VARCHAR", "JSON"):
+        return column.sql
+    if number:
+        return f"TRY_CAST({text(column).sql} AS BIGINT)"
+    return text(column).sql if strings else f"nullif({column.sql}, '')"

@@ -1,0 +1,181 @@
+"""The files of a dataset: those of its folder, and those in the archives there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+
+from holdfast.data.croissant.describing.kinds import Kind
+from holdfast.data.croissant.describing.places import Note, Place
+from holdfast.data.croissant.document.model import Container, FileObject, FileSet, Metadata
+from holdfast.data.croissant.files.local_files import LocalFolder, is_description
+from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.files.resources import Resources
+from holdfast.errors import InputError
+
+_LEFT_OUT = frozenset({"thumbs.db", "desktop.ini", "__macosx", "__pycache__", "cvs"})
+_REMEDY = "name a folder with data, a file of data, or an archive"
+
+
+class Files(AbstractContextManager["Files"]):
+    """The files of a dataset, and their bytes as its description will give them.
+
+    Attributes:
+        folder: the description's.
+        loose: files of the folder, sorted.
+        packed: files in its archives, sorted; not those in archives inside archives.
+        seen: paths of the folder's files that are not hidden, described or not.
+        notes: about what was left out.
+    """
+
+    def __init__(self, target: str | Path) -> None:
+        """Look at a folder, or at one file or archive as if it were alone in its folder.
+
+        Raises:
+            InputError: if nothing is there, or nothing in it is data.
+        """
+        path = Path(target)
+        if not path.exists():
+            raise InputError("nothing is there to be described", path=path, expected=_REMEDY)
+        self.folder = path if path.is_dir() else path.parent
+        self.notes: list[Note] = []
+        self.loose: list[Place] = []
+        self.packed: list[Place] = []
+        self._members: dict[Place, Member] = {}
+        self.seen = sorted(self._walk()) if path.is_dir() else [path.name]
+        for name in self.seen:
+            self._take(name)
+        if not self.loose:
+            raise InputError("no file here is data", path=path, expected=_REMEDY)
+        self._resources = Resources(self._archives(), self.folder, offline=True)
+        for place in self.loose:
+            if place.kind is Kind.ARCHIVE:
+                self.packed += self._in(place)
+
+    @property
+    def places(self) -> list[Place]:
+        """All files, loose ones first."""
+        return [*self.loose, *self.packed]
+
+    def member(self, place: Place) -> Member:
+        """What the planner calls a file."""
+        if place.archive:
+            return self._members[place]
+        return Member(resource=place.path, fullpath=place.path, location=self.folder / place.path)
+
+    def paths(self, places: list[Place]) -> list[Path]:
+        """Local files with the bytes of each.
+
+        Raises:
+            InputError: an archive that is damaged or hostile.
+        """
+        return self._resources.paths([self.member(place) for place in places])
+
+    def read(self, places: list[Place]) -> Iterator[bytes]:
+        """The bytes of each.
+
+        Raises:
+            InputError: as `paths`.
+        """
+        return self._resources.read([self.member(place) for place in places])
+
+    @property
+    def resources(self) -> Resources:
+        """What unpacks the archives."""
+        return self._resources
+
+    def _walk(self) -> Iterator[str]:
+        """Paths of the folder's files; hidden ones and those of version control are no data."""
+
+        def fail(error: OSError) -> None:
+            where = Path(error.filename).relative_to(self.folder).as_posix()
+            self.notes.append(
+                Note(where, "skipped", f"the folder cannot be looked into: {error.strerror}")
+            )
+
+        for parent, folders, names in os.walk(self.folder, onerror=fail):
+            folders[:] = [name for name in folders if _is_data(name)]
+            place = PurePosixPath(Path(parent).relative_to(self.folder).as_posix())
+            for name in names:
+                if _is_data(name):
+                    yield str(place / name)
+
+    def _take(self, name: str) -> None:
+        """Put a file among those that are described, or note why it is not."""
+        path = self.folder / name
+        try:
+            name.encode()
+            LocalFolder(self.folder, named=True).check(path)
+            if not path.is_file():
+                self.notes.append(Note(name, "skipped", "it is no file: not described"))
+            elif is_description(path):
+                self.notes.append(Note(name, "skipped", "it is a description itself"))
+            else:
+                self.loose.append(Place("", name, path.stat().st_size))
+        except UnicodeEncodeError:
+            shown = name.encode(errors="surrogateescape").decode(errors="replace")
+            self.notes.append(Note(shown, "skipped", "its name is no UTF-8: JSON cannot hold it"))
+        except InputError as error:
+            self.notes.append(Note(name, "skipped", f"{error.problem}: not described"))
+        except OSError:
+            self.loose.append(Place("", name))  # it is there; its content cannot be told
+
+    def _archives(self) -> Metadata:
+        """The archives as a description, by which what is in them can be listed."""
+        archives = [place for place in self.loose if place.kind is Kind.ARCHIVE]
+        return Metadata(
+            at="",
+            version="1.1",
+            file_objects=tuple(
+                FileObject(
+                    at="",
+                    id=place.path,
+                    content_url=f"./{place.path}",
+                    encoding_formats=(place.encoding,),
+                )
+                for place in archives
+            ),
+            file_sets=tuple(
+                FileSet(
+                    at="",
+                    id=f"in {place.path}",
+                    contained_in=(Container(at="", target=place.path),),
+                    includes=("*",),
+                )
+                for place in archives
+            ),
+        )
+
+    def _in(self, archive: Place) -> list[Place]:
+        """The files in an archive, sorted; none of one that cannot be read."""
+        try:
+            members = self._resources.members(f"in {archive.path}")
+        except (InputError, OSError) as error:
+            problem = error.problem if isinstance(error, InputError) else error.strerror
+            self.notes.append(
+                Note(archive.path, "skipped", f"{problem}: what is in it is not described")
+            )
+            return []
+        found = []
+        for member in members:
+            if all(map(_is_data, member.fullpath.split("/"))):
+                place = Place(archive.path, member.fullpath, member.size or 0)
+                self._members[place] = member
+                found.append(place)
+        return sorted(found)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Remove what was unpacked."""
+        self._resources.close()
+
+
+def _is_data(name: str) -> bool:
+    return not name.startswith(".") and name.lower() not in _LEFT_OUT
