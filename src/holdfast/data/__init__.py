@@ -1,8 +1,8 @@
 """Training data: described, stored, fed and chosen.
 
-from holdfast.data import records
+from holdfast.data import croissant, records
 """
 
-from holdfast.data import records
+from holdfast.data import croissant, records
 
-__all__ = ["records"]
+__all__ = ["croissant", "records"]

@@ -1,0 +1,86 @@
+"""Croissant: descriptions of datasets that a tool can trust.
+
+    from holdfast.data import croissant
+    croissant.validate("titanic", data="full")
+    croissant.Dataset("titanic").records("passengers", columns=["name", "age"]).to_arrow()
+
+A description is read with the place of every word (`document/`) and held against a table of rules
+(`rules/`). The files that it names are fetched, proved and read in place (`files/`); a record set becomes
+one DuckDB query over them (`planning/`), whose result comes as Arrow, Polars, torch or dicts (`loading/`),
+or as new files (`converting/`). `describing/` makes a description of a folder; `evolving/` brings one to a
+newer format and compares two; `documenting/` draws one for people. Names are imported when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.data.croissant.converting.exporting import Converted, convert
+    from holdfast.data.croissant.describing.description import Description
+    from holdfast.data.croissant.describing.folders import describe
+    from holdfast.data.croissant.document.reading import read_metadata
+    from holdfast.data.croissant.documenting.assessing import rai
+    from holdfast.data.croissant.documenting.completeness import Rai
+    from holdfast.data.croissant.documenting.pages import Card, card
+    from holdfast.data.croissant.evolving.changes import Difference
+    from holdfast.data.croissant.evolving.comparing import diff
+    from holdfast.data.croissant.evolving.migrating import Migrated, migrate
+    from holdfast.data.croissant.files.downloading import Downloaded, download
+    from holdfast.data.croissant.loading.dataset import Dataset
+    from holdfast.data.croissant.loading.lazy_table import LazyTable
+    from holdfast.data.croissant.loading.records import LazyRecordSet
+    from holdfast.data.croissant.rules.checking import Validation, validate
+    from holdfast.data.croissant.rules.findings import Finding
+
+_HOMES = {
+    "Card": "documenting.pages",
+    "Converted": "converting.exporting",
+    "Dataset": "loading.dataset",
+    "Description": "describing.description",
+    "Difference": "evolving.changes",
+    "Downloaded": "files.downloading",
+    "Finding": "rules.findings",
+    "LazyRecordSet": "loading.records",
+    "LazyTable": "loading.lazy_table",
+    "Migrated": "evolving.migrating",
+    "Rai": "documenting.completeness",
+    "Validation": "rules.checking",
+    "card": "documenting.pages",
+    "convert": "converting.exporting",
+    "describe": "describing.folders",
+    "diff": "evolving.comparing",
+    "download": "files.downloading",
+    "migrate": "evolving.migrating",
+    "rai": "documenting.assessing",
+    "read_metadata": "document.reading",
+    "validate": "rules.checking",
+}
+
+__all__ = [
+    "Card",
+    "Converted",
+    "Dataset",
+    "Description",
+    "Difference",
+    "Downloaded",
+    "Finding",
+    "LazyRecordSet",
+    "LazyTable",
+    "Migrated",
+    "Rai",
+    "Validation",
+    "card",
+    "convert",
+    "describe",
+    "diff",
+    "download",
+    "migrate",
+    "rai",
+    "read_metadata",
+    "validate",
+]
+
+__getattr__ = lazily(__name__, _HOMES)
