@@ -1,0 +1,172 @@
+"""What a description states of the responsible-AI vocabulary: found, judged, put into sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.croissant.document.building import build
+from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.document.vocabulary import canonical
+from holdfast.data.croissant.documenting.canonical import Said, plain, said_everywhere
+from holdfast.data.croissant.documenting.completeness import Rai, Statement
+from holdfast.data.croissant.documenting.provenance import provenance_sentences
+from holdfast.data.croissant.documenting.statements import (
+    ALSO_CALLED,
+    BY_NAME,
+    GROUPS,
+    TERMS,
+    State,
+    Term,
+    judge,
+    texts,
+)
+from holdfast.data.croissant.documenting.use_conditions import listed, use_sentences
+
+_ORDER: dict[State, int] = {"stated": 3, "short": 2, "placeholder": 1, "empty": 0}
+
+
+def rai(path: str | Path) -> Rai:
+    """The responsible-AI statements of a description, and what is missing from them.
+
+    Raises:
+        InputError: if the file cannot be read as a JSON object.
+    """
+    document = read_document(path)
+    metadata = build(document)
+    said = list(said_everywhere(document))
+    found = {term.name: [one for one in said if meant(one.term) == term.name] for term in TERMS}
+    unknown = [
+        (one.written, one.at)
+        for one in said
+        if one.term.startswith("rai:") and meant(one.term) is None
+    ]
+    root = plain(document)
+    return Rai(
+        path=Path(path),
+        conforms=any("/croissant/RAI" in one for one in metadata.conforms_to),
+        statements=tuple(_statement(term, found[term.name]) for term in TERMS),
+        unknown=tuple(unknown),
+        use_conditions=tuple(_conditions(root)),
+        provenance=tuple(_provenance(root)),
+        dataset=_dataset(root),
+    )
+
+
+def meant(term: str) -> str | None:
+    """The property that a canonical term means, also where it is misspelt."""
+    prefix, _, name = term.partition(":")
+    if prefix != "rai":
+        return None
+    if name in BY_NAME:
+        return name
+    if name in ALSO_CALLED:
+        return ALSO_CALLED[name]
+    lower = {known.lower(): known for known in (*BY_NAME, *ALSO_CALLED)}
+    near = get_close_matches(name.lower(), lower, n=1, cutoff=0.85)
+    return ALSO_CALLED.get(lower[near[0]], lower[near[0]]) if near else None
+
+
+def _statement(term: Term, found: Sequence[Said]) -> Statement:
+    if not found:
+        return Statement(term.name, "absent")
+    said = [(text, judge(text, term.kind)) for one in found for text in texts(one.value)]
+    best: State = max((state for _, state in said), key=_ORDER.__getitem__, default="empty")
+    proper = f"rai:{term.name}"
+    misspelt = all(one.term != proper for one in found)
+    written = tuple(dict.fromkeys(one.written for one in found))
+    remarks = [
+        f"{one.written} is called {proper} in the vocabulary."
+        for one in found
+        if one.term != proper or canonical(one.iri or "") != proper
+    ]
+    words = tuple(
+        text.strip() for text, state in said if state in ("stated", "short", "placeholder")
+    )
+    if term.kind == "time" and best == "stated" and not any(map(_is_time, words)):
+        remarks.append(f"{written[0]} is no ISO 8601 date or interval.")
+    return Statement(
+        term.name,
+        "misspelt" if misspelt and best == "stated" else best,
+        words,
+        tuple(one.at for one in found),
+        written,
+        " ".join(dict.fromkeys(remarks)),
+    )
+
+
+_TIME = re.compile(
+    r"\d{4}(-\d\d(-\d\d)?)?([T ]\d\d:?\d\d(:?\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?|P[\dYMWDTHS.]+|\.\."
+)
+
+
+def _is_time(text: str) -> bool:
+    return all(_TIME.fullmatch(part.strip()) for part in re.split(r"/|--", text))
+
+
+def _dataset(root: Mapping[str, Any]) -> dict[str, bool]:
+    aliases = {"cr:citeAs": ("cr:citeAs", "sc:citation")}
+    return {
+        term: any(
+            any(judge(text, "list") == "stated" for text in texts(root.get(name)))
+            or (isinstance(root.get(name), (dict, list, bool)) and bool(listed(root.get(name))))
+            for name in aliases.get(term, (term,))
+        )
+        for group in GROUPS
+        for term in group.dataset
+    }
+
+
+def _says(value: Any) -> bool:
+    """Whether a property of the dataset has a value that is more than a placeholder."""
+    said = list(texts(value))
+    return any(judge(text, "list") == "stated" for text in said) if said else bool(listed(value))
+
+
+def _conditions(root: Mapping[str, Any]) -> Iterator[str]:
+    yield from use_sentences(root.get("sc:usageInfo"))
+    for what, thing in _parts(root):
+        for sentence in use_sentences(thing.get("sc:usageInfo")):
+            yield f"{what}: {sentence}"
+
+
+def _provenance(root: dict[str, Any]) -> Iterator[str]:
+    yield from provenance_sentences("The dataset", root)
+    for what, thing in _parts(root):
+        yield from provenance_sentences(what, thing)
+        means = [
+            name for name in listed(thing.get("cr:equivalentProperty")) if isinstance(name, str)
+        ]
+        for name in means:
+            if name.startswith(("prov:", "http://www.w3.org/ns/prov#")):
+                held = _WORDS.get(re.split("[:#]", name)[-1], name)
+                yield f"{what} holds, record by record, {held}."
+
+
+_WORDS = {
+    "wasAttributedTo": "to whom a value is attributed",
+    "wasDerivedFrom": "what a value was derived from",
+    "wasGeneratedBy": "what made a value",
+    "hadPrimarySource": "the primary source of a value",
+    "atLocation": "where a value comes from",
+}
+_KINDS = {
+    "sc:distribution": "File",
+    "cr:recordSet": "Record set",
+    "cr:field": "Field",
+    "cr:subField": "Field",
+    "cr:annotation": "Annotation",
+}
+
+
+def _parts(thing: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every file, record set and field, with what a sentence calls it."""
+    for term, kind in _KINDS.items():
+        for part in listed(thing.get(term)):
+            if isinstance(part, dict):
+                name = part.get("@id") or part.get("sc:name") or "without a name"
+                yield f"{kind} {name}", part
+                yield from _parts(part)

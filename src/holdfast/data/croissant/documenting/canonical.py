@@ -1,0 +1,73 @@
+"""A description as JSON whose keys and types are canonical terms, however it was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.data.croissant.document.reading import Document
+from holdfast.data.croissant.document.terms import Entry, Thing, Value
+
+
+@dataclass(frozen=True)
+class Said:
+    """One property of one object.
+
+    Attributes:
+        term: canonical, such as ``rai:dataBiases``.
+        written: the key as it stands in the document.
+        iri: what the document's context alone makes of the key.
+        at: the pointer of its value.
+        value: canonical JSON.
+    """
+
+    term: str
+    written: str
+    iri: str | None
+    at: str
+    value: Any
+
+
+def plain(document: Document) -> dict[str, Any]:
+    """The dataset as canonical JSON; empty where the document describes none."""
+    dataset = document.terms.dataset
+    return {} if dataset is None else _thing(dataset)
+
+
+def said_everywhere(document: Document) -> Iterator[Said]:
+    """Every property of every object, depth first."""
+    for thing in document.terms.everything():
+        for entry in thing.entries:
+            yield Said(entry.term, entry.key, entry.iri, entry.at, _values(entry, thing))
+
+
+def _thing(thing: Thing) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    if thing.id is not None:
+        made["@id"] = thing.id
+    if thing.types:
+        made["@type"] = list(thing.types) if len(thing.types) > 1 else thing.types[0]
+    for entry in thing.entries:
+        value = _values(entry, thing)
+        if entry.term in made:  # the same term in two spellings
+            value = [*_listed(made[entry.term]), *_listed(value)]
+        made[entry.term] = value
+    return made
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _values(entry: Entry, thing: Thing) -> Any:
+    values = [_value(value, thing) for value in entry.values]
+    return values[0] if len(values) == 1 else values
+
+
+def _value(value: Value, thing: Thing) -> Any:
+    if value.thing is not None:
+        return _thing(value.thing)
+    if value.language is not None and value.language != thing.context.language:
+        return {"@value": value.value, "@language": value.language}
+    return value.value

@@ -1,0 +1,270 @@
+"""The sections of a card that judge: the author's statements, the rules, and how to load the data."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from holdfast.data.croissant.document.model import Metadata
+from holdfast.data.croissant.documenting.completeness import STANDINGS, Rai
+from holdfast.data.croissant.documenting.sections import cut
+from holdfast.data.croissant.documenting.statements import GROUPS
+from holdfast.data.croissant.rules.findings import Finding as Fault
+from holdfast.data.croissant.rules.findings import Severity
+from holdfast.numbers import counted
+from holdfast.report import ColumnFormat, Figure, How, Section, Table
+from holdfast.report.theme import colour
+
+_MOST = 2000
+_COLOURS = {
+    "stated": "good",
+    "misspelt": "yellow",
+    "short": "system",
+    "placeholder": "hardware",
+    "empty": "first",
+    "absent": "unattributed",
+}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the rules say of a description."""
+
+    faults: tuple[Fault, ...]
+
+    def count(self, severity: Severity) -> int:
+        """How many findings have a severity."""
+        return sum(one.severity == severity for one in self.faults)
+
+    @property
+    def lead(self) -> str:
+        """The verdict in two words."""
+        return "Not sound:" if self.count(Severity.ERROR) else "Sound:"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict's numbers."""
+        errors, warnings, notes = (self.count(one) for one in Severity)
+        parts = [
+            counted(errors, "error") if errors else "no errors",
+            counted(warnings, "warning") if warnings else "no warnings",
+            *([counted(notes, "note")] if notes else []),
+        ]
+        return f"{', '.join(parts[:-1])} and {parts[-1]} by the rules of the standard."
+
+
+def checked(path: str | Path) -> Checked:
+    """Hold a description against the rules; no data are read."""
+    from holdfast.data.croissant.rules.checking import validate
+
+    return Checked(tuple(validate(path).findings))
+
+
+def sound_section(found: Checked) -> Section:
+    """The findings of the rules, errors first."""
+    order = list(Severity)
+    faults = sorted(
+        found.faults, key=lambda one: (order.index(one.severity), one.line, one.column)
+    )[:_MOST]
+    table = Table(
+        pa.table(
+            {
+                "severity": [one.severity.value for one in faults],
+                "code": [one.code for one in faults],
+                "line": pa.array([one.line for one in faults], pa.int64()),
+                "message": [one.message for one in faults],
+                "hint": [one.hint for one in faults],
+                "pointer": [one.at for one in faults],
+            }
+        ),
+        {
+            "severity": ColumnFormat(),
+            "code": ColumnFormat(),
+            "line": ColumnFormat(),
+            "message": ColumnFormat("what is wrong"),
+            "hint": ColumnFormat("what to do"),
+        },
+        caption="One row a finding, errors first.",
+    )
+    sentence = found.sentence
+    return Section(
+        id="sound",
+        question="Is it sound?",
+        sentence=f"{sentence[0].upper()}{sentence[1:]}",
+        tables=[table] if faults else [],
+    )
+
+
+def rai_section(said: Rai) -> Section:
+    """Bars of completeness, the statements, and the questions that are open."""
+    stated = [one for one in said.statements if one.texts]
+    titles = {group.id: group.title for group in GROUPS}
+    tables = []
+    if stated:
+        tables.append(
+            Table(
+                pa.table(
+                    {
+                        "about": [one.meaning.label for one in stated],
+                        "says": [cut(" / ".join(one.texts), 2000) for one in stated],
+                        "standing": [one.standing for one in stated],
+                        "use_case": [titles[one.meaning.home] for one in stated],
+                        "term": [f"rai:{one.term}" for one in stated],
+                    }
+                ),
+                {
+                    "about": ColumnFormat(),
+                    "says": ColumnFormat(),
+                    **({"standing": ColumnFormat()} if said.stated < len(stated) else {}),
+                },
+                caption="One row a statement, in the order of the vocabulary.",
+            )
+        )
+    sentences = [("conditions of use", one) for one in said.use_conditions]
+    sentences += [("provenance", one) for one in said.provenance]
+    if sentences:
+        tables.append(
+            Table(
+                pa.table(
+                    {
+                        "on": [one for one, _ in sentences],
+                        "says": [cut(one, 1000) for _, one in sentences],
+                    }
+                ),
+                caption="Conditions of use and provenance, as sentences.",
+            )
+        )
+    if said.questions:
+        tables.append(
+            Table(
+                pa.table(
+                    {
+                        "question": [question for _, question in said.questions],
+                        "term": [f"rai:{term}" for term, _ in said.questions],
+                    }
+                ),
+                caption="One row a question that the author has not answered.",
+            )
+        )
+    return Section(
+        id="said",
+        question="What has the author said about collection, annotation, bias, use?",
+        sentence=f"{said.stated} of {len(said.statements)} statements of the RAI vocabulary are made"
+        + "".join(
+            f"; {counted(len(found), word)} {rest}"
+            for found, word, rest in (
+                (said.use_conditions, "condition", "of use"),
+                (said.provenance, "sentence", "on provenance"),
+            )
+            if found
+        )
+        + ".",
+        figures=[_bars(said)],
+        tables=tables,
+        how=How(
+            formula="bar = the properties that belong to a use case, by what the description says of each",
+            parameters={
+                "stated": "says something under the vocabulary's name",
+                "misspelt": "says something under a name that programs do not know",
+                "short": "fewer than four words where a sentence is due",
+                "placeholder": "None, TBD, N/A and the like",
+            },
+            source="Croissant RAI vocabulary 1.0, http://mlcommons.org/croissant/RAI/1.0",
+            notes="A property that serves several use cases is counted in each, but once in the total.",
+        ),
+    )
+
+
+def _bars(said: Rai) -> Figure:
+    rows: list[dict[str, Any]] = [
+        {
+            "use case": group.group.title,
+            "standing": standing,
+            "order": index,
+            "properties": group.counts[standing],
+            "of": group.of,
+        }
+        for group in said.score
+        if group.of
+        for index, standing in enumerate(STANDINGS)
+        if group.counts.get(standing)
+    ]
+    drawn = [standing for standing in STANDINGS if any(row["standing"] == standing for row in rows)]
+    most = max(row["of"] for row in rows)
+    return Figure(
+        chart={
+            "data": {"values": rows},
+            "height": {"step": 26},
+            "mark": {"type": "bar"},
+            "encoding": {
+                "y": {
+                    "field": "use case",
+                    "type": "nominal",
+                    "sort": [group.title for group in GROUPS],
+                    "title": None,
+                },
+                "x": {
+                    "field": "properties",
+                    "type": "quantitative",
+                    "title": "Properties of the vocabulary",
+                    "scale": {"domain": [0, most], "nice": False},
+                    "axis": {"tickMinStep": 1, "format": "d"},
+                },
+                "color": {
+                    "field": "standing",
+                    "type": "nominal",
+                    "legend": None,
+                    "scale": {"domain": drawn, "range": [colour(_COLOURS[one]) for one in drawn]},
+                },
+                "order": {"field": "order", "type": "quantitative"},
+                "tooltip": [
+                    {"field": "use case", "type": "nominal"},
+                    {"field": "standing", "type": "nominal"},
+                    {"field": "properties", "type": "quantitative"},
+                    {"field": "of", "type": "quantitative"},
+                ],
+            },
+        },
+        legend={standing: _COLOURS[standing] for standing in drawn},
+    )
+
+
+def loading_section(path: str | Path, metadata: Metadata) -> Section:
+    """Lines to copy."""
+    name = Path(path).name
+    # The record set that has most to show.
+    first = max(metadata.record_sets, key=lambda one: len(one.fields), default=None)
+    rows = [("A shell, check it", f"holdfast data croissant validate {shlex.quote(name)}")]
+    if first is not None:
+        column = first.fields[0].short if first.fields else "*"
+        chosen = column if column == "*" else '"' + column.replace('"', '""') + '"'
+        table = '"' + first.id.replace('"', '""') + '"'
+        query = f"SELECT {chosen} FROM {table} LIMIT 10"
+        start = f"croissant.Dataset({name!r}).records({first.id!r})"
+        rows += [
+            (
+                "A shell, as SQL",
+                f"holdfast data croissant sql {shlex.quote(name)} {shlex.quote(query)}",
+            ),
+            ("Python, first", "from holdfast.data import croissant"),
+            ("Python, as Arrow", f"{start}.to_arrow()"),
+            ("Python, as Polars", f"{start}.to_polars()"),
+            ("Python, record by record", f"for record in {start}: print(record)"),
+        ]
+    return Section(
+        id="loading",
+        question="How do I load it?",
+        sentence="With these lines, in the folder of the description; files are fetched when needed."
+        if first
+        else "There are no records to load; these lines check the description.",
+        tables=[
+            Table(
+                pa.table({"with": [one for one, _ in rows], "line": [one for _, one in rows]}),
+                caption="One row a way in.",
+            )
+        ],
+    )

@@ -1,0 +1,328 @@
+"""What an author can state about collection, labelling, bias and use: the Croissant RAI vocabulary 1.0.
+
+Twenty properties of the dataset, each with the use case that the RAI specification puts it under, and with
+the question that an author who has not stated it should answer. A group lists what a reader of that use
+case wants to know: the properties whose home it is, those that its overview borrows from other use cases,
+and the properties of the dataset itself that belong to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+RAI = "http://mlcommons.org/croissant/RAI/"
+Kind = Literal["prose", "list", "time"]
+
+
+@dataclass(frozen=True)
+class Term:
+    """One property of the vocabulary.
+
+    Attributes:
+        name: without its prefix.
+        home: the id of the group that counts it.
+        label: what a reader calls it.
+        question: what its author should answer.
+        kind: prose needs a sentence; a list or a time may be short.
+        many: whether it may have several values.
+    """
+
+    name: str
+    home: str
+    label: str
+    question: str
+    kind: Kind = "prose"
+    many: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """One use case.
+
+    Attributes:
+        id: stable; the key in JSON.
+        title: what a reader calls it.
+        borrowed: properties that it shares with the use case that counts them.
+        dataset: canonical properties of the dataset that belong to it.
+        cites: whether provenance (``prov:``) or use conditions (``sc:usageInfo``) belong to it.
+    """
+
+    id: str
+    title: str
+    borrowed: tuple[str, ...] = ()
+    dataset: tuple[str, ...] = ()
+    cites: Literal["", "provenance", "use conditions"] = ""
+
+
+GROUPS = (
+    Group(
+        "life_cycle",
+        "The data life cycle",
+        borrowed=("dataLimitations", "dataUseCases", "dataReleaseMaintenancePlan"),
+        dataset=(
+            "sc:distribution",
+            "cr:isLiveDataset",
+            "cr:citeAs",
+            "sc:creator",
+            "sc:publisher",
+            "sc:datePublished",
+            "sc:dateCreated",
+            "sc:dateModified",
+            "sc:version",
+            "sc:license",
+            "sc:maintainer",
+        ),
+    ),
+    Group("labelling", "Data labelling"),
+    Group(
+        "participatory",
+        "Participatory data",
+        borrowed=("dataAnnotationPlatform", "annotatorDemographics"),
+        dataset=("sc:participant", "sc:contributor"),
+    ),
+    Group(
+        "safety",
+        "AI safety and fairness",
+        borrowed=("personalSensitiveInformation",),
+        dataset=("sc:diversityPolicy", "sc:ethicsPolicy", "sc:inLanguage"),
+    ),
+    Group("traceability", "Traceability", dataset=("sc:isBasedOn",), cites="provenance"),
+    Group(
+        "compliance",
+        "Regulatory compliance",
+        borrowed=(
+            "dataUseCases",
+            "dataLimitations",
+            "dataCollection",
+            "dataCollectionType",
+            "dataCollectionTimeframe",
+            "dataAnnotationProtocol",
+            "dataAnnotationPlatform",
+            "dataAnnotationAnalysis",
+        ),
+        dataset=("sc:conditionsOfAccess",),
+        cites="use conditions",
+    ),
+    Group("inclusion", "Inclusion", borrowed=("annotatorDemographics",)),
+)
+
+TERMS = (
+    Term(
+        "dataCollection",
+        "life_cycle",
+        "How the data were collected",
+        "How were the data collected: by whom, from where, and by what procedure?",
+    ),
+    Term(
+        "dataCollectionType",
+        "life_cycle",
+        "Kind of collection",
+        "Which kinds of collection were used, such as surveys, web scraping or direct measurement?",
+        "list",
+        many=True,
+    ),
+    Term(
+        "dataCollectionMissingData",
+        "life_cycle",
+        "Missing data",
+        "What is missing from the data, how is it marked, and why is it missing?",
+    ),
+    Term(
+        "dataCollectionRawData",
+        "life_cycle",
+        "Raw data",
+        "What were the raw data, and can they still be had?",
+    ),
+    Term(
+        "dataCollectionTimeframe",
+        "life_cycle",
+        "Time of collection",
+        "When did the collection begin and end (as an ISO 8601 interval, such as 2020-03/2022-11)?",
+        "time",
+        many=True,
+    ),
+    Term(
+        "dataPreprocessingProtocol",
+        "life_cycle",
+        "Preprocessing",
+        "Which steps turned what was collected into what is published?",
+        many=True,
+    ),
+    Term(
+        "dataAnnotationProtocol",
+        "labelling",
+        "How labels were made",
+        "Who or what made the labels, following which instructions?",
+    ),
+    Term(
+        "dataAnnotationPlatform",
+        "labelling",
+        "Labelling platform",
+        "On which platform, or with which tool, did people label the data?",
+        "list",
+        many=True,
+    ),
+    Term(
+        "dataAnnotationAnalysis",
+        "labelling",
+        "Analysis of labels",
+        "How far do annotators agree, and how did their answers become the labels that are published?",
+        many=True,
+    ),
+    Term(
+        "annotationsPerItem",
+        "labelling",
+        "Labels per item",
+        "How many people labelled each item?",
+        "list",
+    ),
+    Term(
+        "annotatorDemographics",
+        "labelling",
+        "Who labelled",
+        "Who were the annotators: from where, of which ages, genders and languages, how paid?",
+        "list",
+        many=True,
+    ),
+    Term(
+        "machineAnnotationTools",
+        "labelling",
+        "Labelling software",
+        "Which software or models labelled the data, in which versions?",
+        "list",
+        many=True,
+    ),
+    Term(
+        "dataSocialImpact",
+        "safety",
+        "Social impact",
+        "Whom may use of the data help or harm, and how is harm kept small?",
+    ),
+    Term(
+        "dataBiases",
+        "safety",
+        "Known biases",
+        "Who or what is over- or under-represented in the data, and how do you know?",
+        many=True,
+    ),
+    Term(
+        "dataLimitations",
+        "safety",
+        "Known limitations",
+        "What should nobody conclude from these data, and what should nobody use them for?",
+        many=True,
+    ),
+    Term(
+        "dataUseCases",
+        "safety",
+        "Intended use",
+        "What are the data meant for: training, testing, validation, which tasks?",
+        many=True,
+    ),
+    Term(
+        "dataImputationProtocol",
+        "compliance",
+        "Imputation",
+        "Which values were filled in rather than observed, and by which method?",
+    ),
+    Term(
+        "dataManipulationProtocol",
+        "compliance",
+        "Manipulation",
+        "How else were values changed after collection, for example by anonymisation or augmentation?",
+    ),
+    Term(
+        "dataReleaseMaintenancePlan",
+        "compliance",
+        "Maintenance plan",
+        "Who maintains the data, how often are they updated, and what happens to old versions?",
+        many=True,
+    ),
+    Term(
+        "personalSensitiveInformation",
+        "compliance",
+        "Personal and sensitive information",
+        "Which personal or sensitive attributes do the data hold, or how was it found that they hold none?",
+        "list",
+        many=True,
+    ),
+)
+BY_NAME = {term.name: term for term in TERMS}
+
+# Names that the RAI specification's own text, tables and examples use for a property of the vocabulary.
+ALSO_CALLED = {
+    "useCases": "dataUseCases",
+    "dataReleaseMaintenance": "dataReleaseMaintenancePlan",
+    "annotationPlatform": "dataAnnotationPlatform",
+    "annotationProtocol": "dataAnnotationProtocol",
+    "annotatorsDemographics": "annotatorDemographics",
+    "dataCollectionRaw": "dataCollectionRawData",
+    "dataCollectionTimeFrame": "dataCollectionTimeframe",
+    "dataCollectionTimeFrameStart": "dataCollectionTimeframe",
+    "dataCollectionTimeFrameEnd": "dataCollectionTimeframe",
+}
+
+_NOTHING = re.compile(
+    r"(?:n\s*/?\s*\.?a\.?|none|nil|null|unknown|undefined|unspecified|tb[adc]|to\s?do|fix\s?me|xxx+|\?+|-+|\.+"
+    r"|to be (?:added|announced|confirmed|decided|defined|determined|done|filled in)"
+    r"|not (?:applicable|available|known|provided|specified|stated)|no (?:information|answer|data)"
+    r"|(?:more )?information needed|coming soon|lorem ipsum\b.*|place\s?holder"
+    r"|<[^<>]*>|\[[^\[\]]*\]|\{[^{}]*\})",
+    re.IGNORECASE,
+)
+_WORDS_OF_A_SENTENCE = 4
+
+State = Literal["stated", "short", "placeholder", "empty"]
+
+
+def judge(text: str, kind: Kind) -> State:
+    """Whether a text says something.
+
+    Returns:
+        ``"empty"`` for white space, ``"placeholder"`` for words that stand in the place of an answer
+        ("None", "TBD", "[More Information Needed]"), ``"short"`` for prose of fewer than four words.
+    """
+    bare = text.strip().strip("\"'*_").strip()
+    if not bare:
+        return "empty"
+    if _NOTHING.fullmatch(bare.rstrip(".!") or bare):
+        return "placeholder"
+    if (
+        kind == "prose"
+        and len(re.findall(r"\w+", bare)) < _WORDS_OF_A_SENTENCE
+        and not _is_dense(bare)
+    ):
+        return "short"
+    return "stated"
+
+
+def _is_dense(text: str) -> bool:
+    """Whether the writing puts no spaces between words, so that words cannot be counted."""
+    return sum("\u2e80" <= letter <= "\uffdc" for letter in text) >= 2 * _WORDS_OF_A_SENTENCE
+
+
+def texts(value: Any) -> Iterator[str]:
+    """The texts of a JSON value: plain, in a list, with a language, or as the name of a thing."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (int, float)):
+        yield str(value)
+    elif isinstance(value, list):
+        for part in value:
+            yield from texts(part)
+    elif isinstance(value, dict):
+        bare = {key.rpartition(":")[2]: part for key, part in value.items()}
+        for key in ("@value", "@list", "@set", "itemListElement", "item"):
+            if key in bare:
+                yield from texts(bare[key])
+                return
+        said = [bare[key] for key in ("name", "description", "text", "url", "@id") if key in bare]
+        if said:
+            yield ": ".join(part for part in said[:2] if isinstance(part, str))
+        else:  # a map of languages
+            for key, part in bare.items():
+                if not key.startswith("@"):
+                    yield from texts(part)

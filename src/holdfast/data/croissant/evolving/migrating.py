@@ -1,0 +1,137 @@
+"""A description in the newest version of the format, with every change named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.croissant.document.building import build
+from holdfast.data.croissant.document.model import Version
+from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.evolving.rewriting import Rewriter, Shift
+from holdfast.data.croissant.evolving.target_contexts import Spelling
+from holdfast.errors import HoldfastError, InputError
+from holdfast.numbers import counted
+from holdfast.whole_files import write_whole
+
+_ORDER: tuple[Version, ...] = ("0.8", "1.0", "1.1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Migrated:
+    """A description that was brought to another version of the format.
+
+    Attributes:
+        path: the file it was read from.
+        version: the version it was in.
+        to: the version it is in now.
+        metadata: the new description, as plain JSON.
+        changes: what was written otherwise than before, in the document's order.
+        lost: what could not be carried over, with the reason.
+    """
+
+    path: Path
+    version: Version
+    to: Version
+    metadata: dict[str, Any]
+    changes: tuple[Shift, ...]
+    lost: tuple[Shift, ...] = ()
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether anything is written otherwise than before."""
+        return bool(self.changes or self.lost)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON that programs read."""
+        return {
+            "path": str(self.path),
+            "from": self.version,
+            "to": self.to,
+            "changes": [change.to_dict() for change in self.changes],
+            "lost": [change.to_dict() for change in self.lost],
+            "metadata": self.metadata,
+        }
+
+    def text(self) -> str:
+        """The report for a terminal: each kind of change once, with how often it was made."""
+        lines = []
+        for title, shifts in (("Changed", self.changes), ("Not carried over", self.lost)):
+            kinds: dict[str, list[Shift]] = {}
+            for shift in shifts:
+                kinds.setdefault(
+                    f"{shift.what}: {shift.why}" if shift in self.lost else shift.why, []
+                ).append(shift)
+            if kinds:
+                lines.append(title)
+            for why, found in kinds.items():
+                more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+                lines.append(f"  {why}")
+                lines.append(f"    {found[0].at or '/'}: {found[0].what}{more}")
+        verdict = counted(len(self.changes), "change") if self.is_changed else "nothing to change"
+        return "\n".join([*lines, f"From {self.version} to {self.to}: {verdict}."]) + "\n"
+
+    def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Write the new description, whole or not at all.
+
+        Raises:
+            HoldfastError: if the file exists and `overwrite` is false, or it cannot be written.
+        """
+        target = Path(path)
+        if target.exists() and not overwrite:
+            raise HoldfastError(
+                f"{target}: the file exists\n  remedy: name another, or ask for it to be overwritten"
+            )
+        text = json.dumps(self.metadata, indent=2, ensure_ascii=False)
+        write_whole(target, f"{text}\n".encode())
+        return target
+
+
+def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
+    """Bring a description to version 1.0 or 1.1 of the format.
+
+    Nothing that it says is lost: what neither version knows is kept as it stands, with the definitions of
+    the context that it needs. A description that is in the version already is written in the recommended
+    way, and says the same.
+
+    Args:
+        path: the description, of version 0.8, 1.0 or 1.1, in any spelling.
+        to: "1.0" or "1.1".
+
+    Raises:
+        InputError: if the file cannot be read as a JSON object, or is of a newer version than `to`.
+        ValueError: if `to` is another version.
+    """
+    if to not in ("1.0", "1.1"):
+        raise ValueError(f"migrate to '1.0' or '1.1', not {to!r}")
+    document = read_document(path)
+    metadata = build(document)
+    if _ORDER.index(metadata.version) > _ORDER.index(to):
+        raise InputError(
+            "the description is of a newer version",
+            path=path,
+            place=document.says(metadata.where("dct:conformsTo")),
+            found=metadata.version,
+            expected=f"{to} or older",
+            remedy="what 1.1 can say, 1.0 cannot: leave it as it is",
+        )
+    dataset = document.terms.dataset
+    if dataset is None:
+        raise InputError(
+            "the file describes no dataset", path=path, expected='"@type": "sc:Dataset"'
+        )
+    top = dataset.raw if "@context" in dataset.raw else document.value
+    given = top.get("@context") if isinstance(top, dict) else None
+    spelling = Spelling(given, document.terms.context, to)
+    rewriter = Rewriter(document, metadata, spelling, to)
+    written = rewriter.dataset(dataset)
+    return Migrated(
+        path=Path(path),
+        version=metadata.version,
+        to=to,
+        metadata=written,
+        changes=tuple(rewriter.changes),
+        lost=tuple(rewriter.lost),
+    )
