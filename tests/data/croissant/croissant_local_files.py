@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +12,7 @@ import duckdb
 from holdfast.data.croissant.document.model import Extract, Field, Source, Transform
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
-from holdfast.data.croissant.planning.columns import Column, Scan
+from holdfast.data.croissant.planning.columns import Column, Scan, extract_key
 from holdfast.data.croissant.planning.scans import open_scan
 from holdfast.data.croissant.planning.transforms import reads_content, value_sql
 
@@ -49,6 +50,10 @@ def connect() -> duckdb.DuckDBPyConnection:
     return connection
 
 
+shared_connection = functools.cache(connect)
+"""Opening a database takes longer than most queries here."""
+
+
 def column(name: str) -> Extract:
     return Extract(at="/extract", column=name)
 
@@ -77,7 +82,13 @@ def field(
         at="/source", target="files", extract=extract, transforms=tuple(transforms), format=format
     )
     return Field(
-        at="/field", id=f"r/{name}", key=f"r/{name}", short=name, data_types=types, source=source, **more
+        at="/field",
+        id=f"r/{name}",
+        key=f"r/{name}",
+        short=name,
+        data_types=types,
+        source=source,
+        **more,
     )
 
 
@@ -100,7 +111,7 @@ def rows_of(
     lenient: bool = False,
 ) -> list[tuple[Any, ...]]:
     """The values of the fields, row by row in order; late columns as places of members."""
-    connection = connect()
+    connection = shared_connection()
     sources = [cast("Source", part.source) for part in fields]
     early = any(reads_content(*pair) for pair in zip(fields, sources, strict=True))
     with_keys = [cast("Extract", source.extract) for source in sources]
@@ -108,8 +119,6 @@ def rows_of(
     try:
         made: list[Column] = []
         for part, source in zip(fields, sources, strict=True):
-            from holdfast.data.croissant.planning.columns import extract_key
-
             raw = scan.columns[extract_key(source.extract)]
             made.append(value_sql(raw, part, source, lenient=lenient))
         selected = ", ".join(f"{value.sql} AS v{place}" for place, value in enumerate(made))
@@ -119,4 +128,3 @@ def rows_of(
         ).fetchall()
     finally:
         scan.close()
-        connection.close()

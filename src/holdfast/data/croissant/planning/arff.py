@@ -6,7 +6,6 @@ whole; DuckDB's CSV reader loses rows behind a header of another kind.)
 
 from __future__ import annotations
 
-import csv
 import io
 import re
 from collections.abc import Iterator
@@ -30,6 +29,9 @@ from holdfast.errors import InputError
 
 _ATTRIBUTE = re.compile(
     r"@attribute\s+(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|(\S+))", re.IGNORECASE
+)
+_VALUE = re.compile(
+    r"""(?:^|,)\s*(?:'((?:[^'\\]|\\.)*)'\s*(?=,|$)|"((?:[^"\\]|\\.)*)"\s*(?=,|$)|([^,]*))"""
 )
 _ROWS = 65536
 
@@ -133,7 +135,11 @@ def _rows(text: TextIO, width: int, member: Member) -> Iterator[list[str]]:
 
 
 def _split(lines: Iterator[str]) -> Iterator[list[str]]:
+    # Both quotes are allowed, on one line too; the csv module knows one at a time.
     for line in lines:
-        # Both quotes are allowed, in one file too; csv knows one at a time.
-        quote = '"' if line.count('"') > line.count("'") else "'"
-        yield from csv.reader([line], quotechar=quote, escapechar="\\", skipinitialspace=True)
+        yield [
+            re.sub(r"\\(.)", r"\1", found[1] or found[2])
+            if found[1] or found[2]
+            else found[3] or ""
+            for found in _VALUE.finditer(line.rstrip("\r\n"))
+        ]
