@@ -64,7 +64,7 @@ class Definition:
         iri: what it stands for: an IRI in full or a keyword; None if it is to be ignored.
         type: the type of its values: ``@id``, ``@vocab``, ``@json`` or an IRI.
         container: ``@language``, ``@list`` ...; several for a list of them.
-        language: of its texts.
+        language: of its texts; empty where they have none whatever the context says.
         scoped: a context for what stands below it.
     """
 
@@ -151,7 +151,7 @@ class Context:
         compact = self._compact(prefix, rest) if colon and prefix else None
         if compact:
             return compact
-        return urljoin(self.base, text) if self.base and not colon else text
+        return _joined(self.base, text) if self.base and not colon else text
 
     def _compact(self, prefix: str, rest: str) -> str | None:
         definition = self.definitions.get(prefix)
@@ -181,7 +181,7 @@ class _Reading:
                     self._say(keyword, f"{keyword} is a text")
                     continue
                 if keyword == "@base" and value and context.base:
-                    value = urljoin(context.base, value)
+                    value = _joined(context.base, value)
                 context = replace(context, **{name: value})
         if context.vocab and ":" in context.vocab and "://" not in context.vocab:
             prefix, _, rest = context.vocab.partition(":")
@@ -224,7 +224,7 @@ class _Reading:
         identity = value.get("@id", term)
         kind = value.get("@type")
         container = value.get("@container") or ()
-        language = value.get("@language")
+        language = (value["@language"] or "") if "@language" in value else None
         containers = [container] if isinstance(container, str) else container
         if not isinstance(containers, list | tuple):
             containers = ()
@@ -257,6 +257,14 @@ class _Reading:
         if text in self._before.definitions and text != term:
             return self._before.definitions[text].iri
         return self._vocab + text if self._vocab is not None else None
+
+
+def _joined(base: str, text: str) -> str:
+    """A relative address in full; as it is where the base is no address."""
+    try:
+        return urljoin(base, text)
+    except ValueError:
+        return text
 
 
 def _remote(address: str) -> Mapping[str, Any] | None:

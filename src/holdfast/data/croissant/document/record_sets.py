@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -76,15 +77,12 @@ class RecordSets:
 
     def _parts(self, thing: Thing, term: str, record_set: str, parent: str) -> tuple[Field, ...]:
         """The fields, sub-fields or annotations of a node."""
-        parts = []
-        taken: set[str] = set()
-        for inner in self._identities.parts.get(f"{thing.at}|{term}", ()):
-            part = self._field(inner, record_set, parent)
-            if part.short in taken:
-                part = replace(part, short=part.id)
-            taken.add(part.short)
-            parts.append(part)
-        return tuple(parts)
+        inner = self._identities.parts.get(f"{thing.at}|{term}", ())
+        parts = [self._field(part, record_set, parent) for part in inner]
+        times = Counter(part.short for part in parts)
+        return tuple(
+            replace(part, short=part.id) if times[part.short] > 1 else part for part in parts
+        )
 
     def _field(self, thing: Thing, record_set: str, parent: str) -> Field:
         identity = self._identities.of(thing)

@@ -116,11 +116,13 @@ class _Resolver:
         iri = context.iri(key)
         term = known_term(self._see(context.meant(key)), key, shared=shared)
         definition = context.definitions.get(key) or Definition(None)
-        if term in JSON_TERMS or definition.type == "@json":
+        if definition.type == "@json":
+            return Entry(term, key, at, value, (Value(at, value),), iri)
+        if term in JSON_TERMS:
             return Entry(term, key, at, value, (_json(value, at),), iri)
         if definition.scoped is not None:
             context = context.extended(definition.scoped, at, self._tell)
-        language = definition.language or context.language
+        language = context.language if definition.language is None else definition.language
         values = tuple(self._values(value, at, context, definition, language))
         return Entry(term, key, at, value, values, iri)
 
@@ -134,7 +136,11 @@ class _Resolver:
         if not isinstance(value, dict):
             if value is not None:
                 yield Value(
-                    at, value, None, language if isinstance(value, str) else None, definition.type
+                    at,
+                    value,
+                    None,
+                    (language or None) if isinstance(value, str) else None,
+                    definition.type,
                 )
             return
         if "@language" in definition.container and not any(context.keyword(key) for key in value):

@@ -275,6 +275,7 @@ CONTEXTS: Mapping[Version, Mapping[str, Any]] = {
             " replace separator source subField transform",
             "ml",
         ),
+        "dct": PREFIXES["dct"],
         "data": {"@id": "ml:data", "@type": "@json"},
         "dataType": {"@id": "ml:dataType", "@type": "@vocab"},
     },
