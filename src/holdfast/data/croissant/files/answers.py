@@ -12,6 +12,8 @@ from holdfast.errors import InputError
 CHUNK = 1 << 18
 """Bytes that are read at a time."""
 
+OTHER_PART = "the server sent another part than was asked for"
+
 Span = tuple[int, int]
 """[start, end) in bytes."""
 
@@ -80,7 +82,7 @@ class Source(Protocol):
         """Ask for bytes.
 
         Args:
-            span: None for the whole file.
+            span: None for the whole file; (-n, 0) for its last n bytes.
             same_as: send the part only if the file is still of this version; else the whole.
             unless: send nothing if the file is of this version.
             decode: undo a Content-Encoding of the body.

@@ -45,8 +45,7 @@ class ObjectSource:
             if unless and unless.etag and unless.etag == version.etag:
                 return Answer("unchanged", version)
             assert version.size is not None
-            start, end = span or (0, version.size)
-            end = min(end, version.size)
+            start, end = within(span, version.size)
             if same_as and not same_as.agrees(version):
                 start, end = 0, version.size
             if start >= end:
@@ -78,6 +77,14 @@ class ObjectSource:
 
                 self._client = from_url(self._folder)
             return self._client
+
+
+def within(span: Span | None, size: int) -> Span:
+    """What a span means in a file of this size."""
+    if span is None:
+        return 0, size
+    start, end = span
+    return (max(0, size + start), size) if start < 0 else (start, min(end, size))
 
 
 def _sent(version: Version, start: int, end: int, url: str, body: BodyStream) -> Answer:
@@ -151,8 +158,7 @@ class FsspecSource:
         version = Version(size, tag)
         if unless and tag and unless.etag == tag:
             return Answer("unchanged", version)
-        start, end = span or (0, size)
-        end = min(end, size)
+        start, end = within(span, size)
         if same_as and not same_as.agrees(version):
             start, end = 0, size
         body = _Pieces(files, path, start, end)

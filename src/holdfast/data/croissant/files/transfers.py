@@ -14,7 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.data.croissant.files.answers import Answer, BodyStream, PassingFault, Source
+from holdfast.data.croissant.files.answers import (
+    OTHER_PART,
+    Answer,
+    BodyStream,
+    PassingFault,
+    Source,
+)
 from holdfast.data.croissant.files.drafts import Draft, Proved
 from holdfast.data.croissant.files.parts import Stopped, Version
 from holdfast.data.croissant.files.patience import Patience, Wait
@@ -26,7 +32,6 @@ PIECE = 16 << 20
 _MOST_RESTARTS = 3
 _PACKED = (".gz", ".tgz", ".bgz", ".z", ".zst", ".br")
 """Files that some servers wrongly declare as packed for the way: their bytes are meant as they are."""
-_OTHER_PART = "the server sent another part than was asked for"
 _NO_END = 1 << 62
 
 
@@ -177,14 +182,14 @@ class Transfer:
             told = draft.provable or answer.version.validator or (start, answer.end) == (0, size)
             if answer.kind == "no range" or size is None or not told:
                 if self._plain:
-                    raise PassingFault(_OTHER_PART)
+                    raise PassingFault(OTHER_PART)
                 if draft.have.total:
                     self._restart(self._generation)
                 else:
                     self._plain = True
                 return None
             if answer.start != start:
-                raise PassingFault(_OTHER_PART)
+                raise PassingFault(OTHER_PART)
             if draft.have.total and not draft.version.agrees(answer.version):
                 self._restart(self._generation)
                 return None
@@ -232,7 +237,7 @@ class Transfer:
             return None
         if answer.start != piece.start:
             answer.close()
-            raise PassingFault(_OTHER_PART)
+            raise PassingFault(OTHER_PART)
         return answer
 
     def _read(self, answer: Answer, piece: Piece, end: int) -> bool:

@@ -128,7 +128,8 @@ class WebSource:
         """See `Source`."""
         headers = {"Accept-Encoding": "identity"}  # offsets are of the file, not of a packed form
         if span:
-            headers["Range"] = f"bytes={span[0]}-{span[1] - 1}"
+            start, end = span
+            headers["Range"] = f"bytes={start}" if start < 0 else f"bytes={start}-{end - 1}"
             if same_as and same_as.validator:
                 headers["If-Range"] = same_as.validator
         if unless and unless.etag:

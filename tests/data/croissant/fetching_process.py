@@ -1,0 +1,15 @@
+"""Fetch one file in a process of its own: CACHE URL SHA256 [PIECE]; prints what was received."""
+
+from __future__ import annotations
+
+import sys
+
+from holdfast.data.croissant.files.fetching import Fetcher
+from holdfast.data.croissant.files.wanted import Wanted
+
+if __name__ == "__main__":
+    cache, url, sha256, *rest = sys.argv[1:]
+    piece = int(rest[0]) if rest else 1 << 20
+    with Fetcher(cache, parallel=1, piece=piece, save_every=1) as fetcher:
+        (file,) = fetcher.fetch_all([Wanted(url=url, sha256=sha256 or None)])
+        print(file.received, file.path)
