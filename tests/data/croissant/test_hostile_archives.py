@@ -8,6 +8,8 @@ import io
 import lzma
 import random
 import struct
+import subprocess
+import sys
 import tarfile
 import zipfile
 import zlib
@@ -176,6 +178,11 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "elsewhere.zip": (
         lambda: directory_field(zip_of(("odd", b"abc")), 42, "<L", 1 << 30),
         "shares bytes",
+        "odd",
+    ),
+    "wrong_crc_bzip2.zip": (
+        lambda: directory_field(zip_of(("odd", b"abc"), method=zipfile.ZIP_BZIP2), 16, "<L", 7),
+        "damaged",
         "odd",
     ),
     "wrong_crc.zip": (
@@ -411,3 +418,38 @@ def test_any_bytes(rest: bytes, start: bytes) -> None:
             archive.close()
     except InputError as error:
         assert error.path == "x.zip"  # noqa: PT017
+
+
+LYING = """
+import resource, sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from described_files import file, files, resources
+from holdfast.errors import InputError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+with resources(
+    Path(sys.argv[1]), file("a", "x.zip", "application/zip"), files("all", inside=["a"])
+) as opened:
+    members = opened.members("all")
+    try:
+        list(opened.read(members))
+    except InputError:
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_that_lies_about_its_size_takes_no_memory(method: int, tmp_path: Path) -> None:
+    """70 MiB that the directory calls 100 bytes; as bzip2, they are packed into 100."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", method) as archive, archive.open("x", "w") as member:
+        for _ in range(70):
+            member.write(ZEROS)
+    (folder / "x.zip").write_bytes(directory_field(out.getvalue(), 24, "<L", 100))
+    script = LYING.format(here=str(Path(__file__).parent))
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) < 40_000  # KiB

@@ -111,9 +111,8 @@ class ArchivePool:
         formats = part.encoding_formats if part else ()
         if self._origins.offline or not says_zip(formats, file_name(url)):
             return None
-        from holdfast.data.croissant.files.remote import open_remote
-
         from holdfast.data.croissant.files.answers import RangesRefused
+        from holdfast.data.croissant.files.remote import open_remote
 
         try:
             file = open_remote(url, fetcher=self._origins.fetcher)

@@ -149,7 +149,7 @@ class Listing:
 
     def _file_set(self, part: FileSet) -> list[Member]:
         patterns = Patterns(part.includes, part.excludes)
-        found: dict[tuple[Path | str, tuple[str, ...] | None], Member] = {}
+        found: dict[Any, Member] = {}  # by what the file is, since containers may share some
         if part.contained_in:
             everything = [
                 contents
@@ -168,7 +168,8 @@ class Listing:
                 )
             for name in sorted(chosen):
                 member = contents.member(part.id, name)
-                found.setdefault((member.location, member.inside), member)
+                place = member.location
+                found.setdefault((place, member.inside) if member.inside else place, member)
         if part.contained_in:
             return list(found.values())
         return [

@@ -161,9 +161,10 @@ class Origins:
 
 def wrong_checksum(where: str, part: FileObject, found: str, expected: str) -> InputError:
     """The error of a file that is not the one that its FileObject describes."""
-    term = "cr:md5" if "md5" in expected else "cr:sha256"
+    terms = ("sc:md5", "cr:md5") if "md5" in expected else ("sc:sha256", "cr:sha256")
+    at = next((part.written[term] for term in terms if term in part.written), part.at)
     return InputError(
-        f"this is not the file that FileObject {part.id!r} describes ({part.where(term)})",
+        f"this is not the file that FileObject {part.id!r} describes ({at})",
         path=where,
         found=found,
         expected=expected,

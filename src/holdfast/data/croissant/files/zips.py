@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import stat
 import struct
 import threading
 import zipfile
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from itertools import pairwise
 from typing import IO
 
@@ -20,9 +24,7 @@ from holdfast.errors import InputError
 _UNIX_SYSTEMS = (3, 19)  # whose directories say what kind of file a member is
 _ENCRYPTED = 0x1
 _LOCAL_HEADER = 30
-_SMALL_STEP = (
-    1 << 12
-)  # of bzip2 and LZMA, which `zipfile` unpacks without a bound: 4 KiB give 80 MiB
+_SMALL_STEP = 1 << 12  # of LZMA, which `zipfile` unpacks without a bound: 4 KiB give 30 MiB
 _RUN = 1 << 23  # of neighbours that are fetched at once
 _FAULTS = (
     *DAMAGE,
@@ -132,19 +134,34 @@ class Zip(Archive):
         self._limits.unpacked(entry.file_size, entry.compress_size, self.where, name)
         if self.remote:
             self._window.hold(*(self._runs.get(name) or self._span(name)))
-        bounded = entry.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-        step = STEP if bounded else _SMALL_STEP
+        step = _SMALL_STEP if entry.compress_type == zipfile.ZIP_LZMA else STEP
         done = 0
         try:
-            with self._zip.open(entry) as file:
+            with self._opened(entry) as file:
                 while part := file.read(step):
                     done += len(part)
+                    if done > entry.file_size:
+                        break
                     yield part
         except _FAULTS as error:
             expected = "bytes as its directory says, in a method of zip that Python knows"
             raise damaged(self.where, name, error, expected) from error
         if done != entry.file_size:
             raise damaged(self.where, name, f"{done:,} bytes", f"{entry.file_size:,} bytes")
+
+    @contextmanager
+    def _opened(self, entry: zipfile.ZipInfo) -> Iterator[IO[bytes] | _Summed]:
+        """A member's bytes, of which no more are unpacked at a time than are read."""
+        if entry.compress_type != zipfile.ZIP_BZIP2:
+            with self._zip.open(entry) as file:
+                yield file
+            return
+        # `zipfile` would unpack whole blocks, of which 4 KiB can hold gigabytes: it gives the packed bytes.
+        packed = copy(entry)
+        packed.compress_type, packed.file_size = zipfile.ZIP_STORED, entry.compress_size
+        packed.CRC = None  # type: ignore[assignment]
+        with self._zip.open(packed) as raw, bz2.BZ2File(raw) as unpacked:
+            yield _Summed(unpacked, entry)
 
     def position(self, name: str) -> int:
         """Where a member stands."""
@@ -174,6 +191,20 @@ class Zip(Archive):
         """Close the file."""
         self._zip.close()
         self._window.file.close()
+
+
+class _Summed:
+    """A member whose CRC is checked at its end."""
+
+    def __init__(self, file: bz2.BZ2File, entry: zipfile.ZipInfo) -> None:
+        self._file, self._entry, self._sum = file, entry, 0
+
+    def read(self, size: int) -> bytes:
+        part = self._file.read(size)
+        self._sum = zlib.crc32(part, self._sum)
+        if not part and self._sum != self._entry.CRC:
+            raise zipfile.BadZipFile(f"CRC {self._sum:#010x}, not {self._entry.CRC:#010x}")
+        return part
 
 
 class _Window:
