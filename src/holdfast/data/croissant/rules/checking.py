@@ -1,0 +1,144 @@
+"""A description held against the table of rules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.data.croissant.document.building import build
+from holdfast.data.croissant.document.reading import Document, read_document
+from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules into the table
+    on_containers,
+    on_dataset,
+    on_fields,
+    on_ids,
+    on_joins,
+    on_meaning,
+    on_records,
+    on_resources,
+    on_sources,
+    on_syntax,
+    on_terms,
+    on_transforms,
+    on_values,
+)
+from holdfast.data.croissant.rules.findings import Finding, Severity
+from holdfast.data.croissant.rules.sarif import log
+from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Breach, Context, Rule
+
+HowMuch = Literal["sample", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What was found in a description.
+
+    Attributes:
+        path: the description, as it was given.
+        findings: by line, column and code.
+        strict: whether warnings that stand for what the standard demands were made errors.
+    """
+
+    path: Path
+    findings: tuple[Finding, ...]
+    strict: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether there are no errors."""
+        return not self.counts["error"]
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many errors, warnings and notes there are."""
+        found = Counter(finding.severity.value for finding in self.findings)
+        return {severity.value: found[severity.value] for severity in Severity}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON that programs read."""
+        return {
+            "path": str(self.path),
+            "ok": self.ok,
+            "strict": self.strict,
+            "counts": self.counts,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
+
+    def sarif(self) -> dict[str, Any]:
+        """A log of SARIF 2.1.0, as code-scanning services read it."""
+        return log(self.path, self.findings)
+
+    def text(self) -> str:
+        """One line for each finding, its hint below it, and the counts."""
+        lines = []
+        for finding in self.findings:
+            place = f"{self.path}:{finding.line}:{finding.column}"
+            pointer = finding.at or "/"
+            lines.append(
+                f"{place}: {finding.severity.value} {finding.code} {finding.message} [{pointer}]"
+            )
+            if finding.hint:
+                lines.append(f"    {finding.hint}")
+        named = [f"{n} {name}{'' if n == 1 else 's'}" for name, n in self.counts.items()]
+        return "\n".join([*lines, f"{self.path}: {', '.join(named)}"])
+
+
+def validate(
+    path: str | Path,
+    *,
+    strict: bool = False,
+    data: HowMuch | None = None,
+    mapping: Mapping[str, str | Path] | None = None,
+    cache: str | Path | None = None,
+) -> Validation:
+    """Hold a description against the standard, and against its data if asked.
+
+    All that is wrong is found in one pass, each defect once.
+
+    Args:
+        path: the description, JSON.
+        strict: make errors of the warnings that stand for what the standard demands.
+        data: also read the data: the first records of each record set ("sample"), or all ("full").
+        mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
+        cache: where fetched files are kept; None for the user's cache folder.
+
+    Raises:
+        InputError: the file cannot be read, or holds no JSON object; with `data`, a mapping is wrong.
+    """
+    document = read_document(path)
+    findings = list(_static(document, strict=strict))
+    if data and not on_syntax.is_cut(document):
+        from holdfast.data.croissant.rules import on_data
+
+        breaches = on_data.check(document, data, tuple(findings), mapping=mapping, cache=cache)
+        findings += [
+            _placed(document, DATA_RULES[code], breach, strict) for code, breach in breaches
+        ]
+    findings.sort(key=lambda finding: (finding.line, finding.column, finding.code, finding.at))
+    return Validation(document.path, tuple(findings), strict)
+
+
+def _static(document: Document, *, strict: bool) -> Iterator[Finding]:
+    """What the rules find; the mistakes of the text alone where those cut the description short."""
+    context = Context(document, build(document))
+    cut = on_syntax.is_cut(document)
+    for rule in RULES.values():
+        if not cut or rule.code in on_syntax.CODES:
+            for breach in rule.check(context):
+                yield _placed(document, rule, breach, strict)
+
+
+def _placed(document: Document, rule: Rule[Any], breach: Breach, strict: bool) -> Finding:
+    """A breach as a finding: with its line, and the severity and hint of its rule."""
+    severity = breach.severity or rule.severity
+    if strict and rule.must and severity is Severity.WARNING:
+        severity = Severity.ERROR
+    offset = breach.offset
+    if offset is None:
+        offset = document.offset(breach.at, key=breach.key)
+    line, column = document.lines.place(offset)
+    hint = breach.hint or rule.hint
+    return Finding(rule.code, severity, breach.message, breach.at, line, column, hint)

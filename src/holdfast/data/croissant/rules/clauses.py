@@ -1,0 +1,54 @@
+"""The sections of the standard that rules come from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+STANDARD = "https://docs.mlcommons.org/croissant/docs/croissant-spec-1.1.html"
+
+
+class Clause(NamedTuple):
+    """A section of a standard, and its address."""
+
+    section: str
+    url: str
+
+
+def _section(name: str) -> Clause:
+    """A section of Croissant 1.1; its anchor is made of its heading, as the site makes it."""
+    words = "".join(letter for letter in name.lower() if letter.isalnum() or letter in " -")
+    return Clause(name, f"{STANDARD}#{words.replace(' ', '-')}")
+
+
+JSON = Clause("RFC 8259, The JavaScript Object Notation", "https://www.rfc-editor.org/rfc/rfc8259")
+RAI = Clause("Croissant RAI", "https://docs.mlcommons.org/croissant/docs/croissant-rai-spec.html")
+
+NAMESPACES = _section("Namespaces")
+IDS = _section("ID and Reference Mechanism")
+REQUIRED = _section("Required")
+RECOMMENDED = _section("Recommended")
+MODIFIED = _section("Modified and Added Properties")
+VERSION = _section("Version")
+CHECKSUMS = _section("Checksums")
+LIVE = _section("Live Datasets")
+FILE_OBJECT = _section("FileObject")
+FILE_SET = _section("FileSet")
+RECORD_SET = _section("RecordSet")
+FIELD = _section("Field")
+DATA_SOURCE = _section("DataSource")
+EXTRACT = _section("Extract")
+TRANSFORM = _section("Transform")
+FORMAT = _section("Format")
+DATA_TYPE = _section("DataType")
+EMBEDDING = _section("Embedding data")
+EXAMPLES = _section("Examples")
+JOINS = _section("Joins")
+HIERARCHY = _section("Hierarchical RecordSets")
+EXTERNAL = _section("Using External Vocabularies")
+CATEGORICAL = _section("Categorical Data")
+SPLITS = _section("Splits")
+BOUNDING_BOX = _section("BoundingBox")
+SEGMENTATION_MASK = _section("SegmentationMask")
+PROVENANCE = _section("Provenance Representation")
+USE_CONDITIONS = _section("Data Use Conditions")
+CONTEXT = _section("Appendix 1 JSON-LD context")

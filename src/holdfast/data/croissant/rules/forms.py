@@ -1,0 +1,203 @@
+"""How a single value must be written: each function says what is wrong with one, or nothing.
+
+They know no description: a checksum, a date, a pattern is right or wrong wherever it stands. The answer is
+the end of a sentence ("... is not 64 hexadecimal digits"), ``""`` where the value is right.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+import warnings
+from datetime import datetime
+from functools import lru_cache
+from urllib.parse import SplitResult, unquote, urlsplit
+
+_WEB = {"http", "https", "ftp", "data", "ipfs"}
+_STORES = {"s3", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "r2", "hf"}
+_REPOSITORIES = {"git", "ssh", "git+https", "git+http", "git+ssh"}
+SCHEMES = frozenset(_WEB | _STORES | _REPOSITORIES)
+FILE_PROPERTIES = ("fullpath", "filename", "content", "lines", "lineNumbers")
+
+_SIZE = re.compile(r"\d+(?:\.\d+)?\s*(?:[kmgtpez]?i?b|bytes?|[kmgtp])?", re.IGNORECASE)
+_SEMVER = re.compile(
+    r"(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)\.(?:0|[1-9]\d*)(?:-[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+)
+_PART_OF_DATE = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?")
+_LICENCE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:-]*")
+_MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:\s*;.*)?", re.ASCII)
+
+
+def checksum(value: str, digits: int) -> str:
+    """A hash of so many hexadecimal digits, or the base64 of its bytes."""
+    if re.fullmatch(rf"[0-9A-Fa-f]{{{digits}}}", value):
+        return ""
+    try:
+        if len(base64.b64decode(value, validate=True)) == digits // 2 and value.endswith("="):
+            return ""
+    except (binascii.Error, ValueError):
+        pass
+    return f"is not {digits} hexadecimal digits (nor {digits // 2} bytes in base64)"
+
+
+def date(value: str) -> str:
+    """A date, or date and time, of ISO 8601; a year or a month alone are dates too."""
+    if _PART_OF_DATE.fullmatch(value.strip()):
+        return ""
+    try:
+        datetime.fromisoformat(value.strip())
+    except ValueError:
+        return "is not a date of ISO 8601, such as 2024-05-31 or 2024-05-31T12:00:00Z"
+    return ""
+
+
+def interval(value: str) -> str:
+    """A date, or two with ``/`` between them, as ISO 8601 writes intervals."""
+    ends = value.split("/")
+    if len(ends) <= 2 and not any(date(end) for end in ends if end != ".."):
+        return ""
+    return "is neither a date nor an interval of ISO 8601, such as 2020/2022"
+
+
+def web_address(value: str) -> str:
+    """An absolute URL that a browser can open."""
+    parts = _split(value)
+    if parts and parts.scheme in ("http", "https") and parts.hostname and " " not in value:
+        return ""
+    return "is not an absolute URL, such as https://example.org/data"
+
+
+def absolute_address(value: str) -> str:
+    """An absolute IRI of any scheme."""
+    parts = _split(value)
+    if parts and parts.scheme and (parts.netloc or parts.path) and not re.search(r"\s", value):
+        return ""
+    return "is not an absolute URL"
+
+
+def semantic_version(value: str) -> str:
+    """MAJOR.MINOR.PATCH, as https://semver.org says."""
+    return "" if _SEMVER.fullmatch(value) else "is not MAJOR.MINOR.PATCH, such as 1.0.0"
+
+
+def content_size(value: str) -> str:
+    """A number, and a unit of bytes."""
+    return "" if _SIZE.fullmatch(value.strip()) else "is not a number of bytes, such as 117743 B"
+
+
+def licence(value: str) -> str:
+    """A URL, or what may be an expression of SPDX identifiers."""
+    placeholder = value.strip().casefold() in ("", "none", "unknown", "other", "public", "null")
+    words = re.split(r"\s+(?:AND|OR|WITH)\s+", value.strip().strip("()"))
+    if not placeholder and (
+        not absolute_address(value) or all(_LICENCE_WORD.fullmatch(word) for word in words)
+    ):
+        return ""
+    return "names no licence: neither a URL nor an SPDX identifier, such as CC-BY-4.0"
+
+
+def media_type(value: str) -> str:
+    """A media type, a URL, or one of the two words for repositories."""
+    if _MEDIA_TYPE.fullmatch(value) or not web_address(value) or value.startswith("git+"):
+        return ""
+    return "is neither a media type, such as text/csv, nor a URL"
+
+
+def array_shape(value: str) -> str:
+    """Sizes with commas between them; -1 where a size varies."""
+    inner = value.strip().removeprefix("(").removesuffix(")").strip().removesuffix(",")
+    sizes = [size.strip() for size in inner.split(",")]
+    if all(re.fullmatch(r"-1|[1-9]\d{0,17}", size, re.ASCII) for size in sizes):
+        return ""
+    return "is not a list of sizes, such as -1,3 (-1 for a size that varies)"
+
+
+def resource_path(value: str) -> str:
+    """A URL of a scheme that can be fetched, or a path that stays inside its folder or archive."""
+    parts = _split(value)
+    if re.match(r"[A-Za-z]:[\\/]", value) or (parts and parts.scheme == "file"):
+        return "is a path of one machine: whoever else reads it looks in another place"
+    if parts and parts.scheme and parts.netloc + parts.path and "://" in value:
+        return ""
+    return _escape(value)
+
+
+def unknown_scheme(value: str) -> str:
+    """The scheme of a URL that no common tool can fetch; ``""`` for every other URL and every path."""
+    parts = _split(value)
+    scheme = parts.scheme if parts and "://" in value else ""
+    return "" if scheme in SCHEMES or scheme == "file" else scheme
+
+
+def _escape(path: str) -> str:
+    for form in (path, unquote(path)):
+        if form.startswith(("/", "\\")):
+            return "is an absolute path: nothing outside the description's folder may be read"
+        if ".." in re.split(r"[\\/]", form):
+            return "leads out of its folder: no part of the path may be .."
+    return ""
+
+
+def pattern_escapes(value: str) -> str:
+    """A glob pattern whose matches would lie outside the container."""
+    return "leads out of its container" if ".." in re.split(r"[\\/]", value) else ""
+
+
+def pattern(value: str) -> str:
+    """A glob pattern that can match something."""
+    if not value.strip():
+        return "is empty, and matches nothing"
+    if re.match(r"\[\s*['\"]", value):
+        return "looks like a list in the syntax of Python, and matches nothing as it stands"
+    if value.startswith("/"):
+        return "begins with a slash; paths in a container do not"
+    for opening, closing in ("[]", "{}"):
+        if value.count(opening) != value.count(closing):
+            return f"has {opening} and {closing} that do not pair"
+    return ""
+
+
+def python_regex(value: str) -> tuple[str, int]:
+    """What Python's `re` says about it, and how many groups capture."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return "", re.compile(value).groups
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"is no regular expression: {error}", 0
+
+
+@lru_cache(maxsize=1024)
+def re2_regex(value: str) -> str:
+    """What RE2 says about a pattern that Python's `re` knows: it refuses what can take exponential time."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        pc.match_substring_regex(pa.array(["."]), value)
+    except (pa.ArrowInvalid, UnicodeError) as error:
+        why = str(error).removeprefix("Invalid regular expression: ")
+        return f"is not one that RE2 can run ({why})"
+    return ""
+
+
+@lru_cache(maxsize=1024)
+def json_path(value: str) -> str:
+    """A JSONPath."""
+    from jsonpath_ng.exceptions import JSONPathError
+    from jsonpath_ng.ext.parser import parse
+
+    try:
+        parse(value)
+    except (JSONPathError, RecursionError, ValueError) as error:
+        return f"is no JSONPath ({' '.join(str(error).split())})"
+    return ""
+
+
+def _split(value: str) -> SplitResult | None:
+    try:
+        return urlsplit(value)
+    except ValueError:
+        return None

@@ -1,0 +1,194 @@
+"""CR1xx: what is said of the dataset as a whole."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from holdfast.data.croissant.rules import forms
+from holdfast.data.croissant.rules.clauses import (
+    MODIFIED,
+    NAMESPACES,
+    RECOMMENDED,
+    REQUIRED,
+    VERSION,
+)
+from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
+
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+VERSIONS = tuple(f"http://mlcommons.org/croissant/{number}" for number in ("1.0", "1.1"))
+_DATES = ("sc:datePublished", "sc:dateCreated", "sc:dateModified")
+_NEWER = {
+    "cr:isArray": "isArray",
+    "cr:arrayShape": "arrayShape",
+    "cr:annotation": "annotation",
+    "cr:readLines": "readLines",
+    "cr:unArchive": "unArchive",
+    "cr:sdVersion": "sdVersion",
+}
+
+
+@rule("CR102", ERROR, REQUIRED, "Give it.", must=True)
+def required(context: Context) -> Iterator[Breach]:
+    """A dataset has a name, a description and a URL."""
+    wanted = ("sc:name", "sc:description", "sc:url")
+    if context.lacks(context.metadata, *wanted, "sc:license", "sc:creator") and not context.old:
+        # Some descriptions only tell loaders where the data are, and leave the rest to a web page.
+        message = "the description says nothing of the dataset: no name, description and url"
+        yield Breach(context.metadata.at, message, "Give all three.", WARNING)
+        return
+    for term in wanted:
+        if context.lacks(context.metadata, term):
+            yield Breach(context.metadata.at, f"the dataset has no {term[3:]}")
+
+
+@rule("CR103", WARNING, REQUIRED, "Give it.", must=True)
+def expected(context: Context) -> Iterator[Breach]:
+    """A dataset has a license, a creator and the date on which it was published."""
+    for term in ("sc:license", "sc:creator", "sc:datePublished"):
+        if context.lacks(context.metadata, term) and not context.old:
+            yield Breach(context.metadata.at, f"the dataset has no {term[3:]}")
+
+
+@rule(
+    "CR104",
+    ERROR,
+    NAMESPACES,
+    'Add "conformsTo": "http://mlcommons.org/croissant/1.1" (dct:conformsTo in @context).',
+    must=True,
+)
+def no_version(context: Context) -> Iterator[Breach]:
+    """A dataset says which version of Croissant it conforms to."""
+    if context.old:
+        return
+    stated = [value for value in context.metadata.conforms_to if _of_croissant(value)]
+    if not stated:
+        if context.lacks(context.metadata, "dct:conformsTo"):
+            yield Breach(
+                context.metadata.at, "the dataset does not say which version it conforms to"
+            )
+        elif context.metadata.conforms_to:
+            found = quoted(context.metadata.conforms_to[0])
+            yield Breach(
+                context.metadata.where("dct:conformsTo"),
+                f"conformsTo is {found}, which is no version of Croissant",
+                did_you_mean(context.metadata.conforms_to[0], VERSIONS),
+            )
+
+
+@rule("CR105", WARNING, NAMESPACES, "Name a version that there is: 1.0 or 1.1.")
+def unknown_version(context: Context) -> Iterator[Breach]:
+    """The version of Croissant that a dataset conforms to is one that there is."""
+    for at, value in context.values(context.metadata, "dct:conformsTo"):
+        value = value.get("@id") if isinstance(value, dict) else value
+        if isinstance(value, str) and _of_croissant(value) and value.rstrip("/") not in VERSIONS:
+            yield Breach(at, f"{quoted(value)} is no known version", did_you_mean(value, VERSIONS))
+
+
+def _of_croissant(value: str) -> bool:
+    return re.match(r"https?://mlcommons\.org/croissant/(?!RAI)", value) is not None
+
+
+@rule("CR106", NOTE, NAMESPACES, 'Let conformsTo be "http://mlcommons.org/croissant/1.1".')
+def newer_terms(context: Context) -> Iterator[Breach]:
+    """A description of version 1.0 uses the terms of 1.0."""
+    if context.metadata.version != "1.0" or "dct:conformsTo" not in context.metadata.written:
+        return
+    used: dict[str, str] = {}
+    for thing in context.things.values():
+        for entry in thing.entries:
+            if entry.term in _NEWER:
+                used.setdefault(_NEWER[entry.term], entry.at)
+    if used:
+        at = next(iter(used.values()))
+        yield Breach(
+            at, f"version 1.1 brought {', '.join(used)}; this description is of 1.0", key=True
+        )
+
+
+@rule("CR107", NOTE, RECOMMENDED, "Add what is known.")
+def recommended(context: Context) -> Iterator[Breach]:
+    """A dataset has a version, keywords, a publisher and a citation."""
+    wanted = ("sc:version", "sc:keywords", "sc:publisher", "cr:citeAs")
+    missing = [term for term in wanted if context.lacks(context.metadata, term)]
+    if "cr:citeAs" in missing and "sc:citation" in context.metadata.written:
+        missing.remove("cr:citeAs")
+    if missing:
+        names = ", ".join(term.partition(":")[2] for term in missing)
+        yield Breach(context.metadata.at, f"the dataset has no {names}")
+
+
+@rule("CR110", WARNING, REQUIRED, "Write it like 2024-05-31.", must=True)
+def bad_date(context: Context) -> Iterator[Breach]:
+    """Dates are written as ISO 8601 says."""
+    for term in _DATES:
+        for at, value in context.values(context.metadata, term):
+            if isinstance(value, str) and (wrong := forms.date(value)):
+                yield Breach(at, f"{term[3:]} {quoted(value)} {wrong}")
+
+
+@rule("CR111", WARNING, REQUIRED, "Give the whole address, with https://.", must=True)
+def bad_url(context: Context) -> Iterator[Breach]:
+    """Addresses are absolute URLs."""
+    for term in ("sc:url", "sc:sameAs"):
+        check = forms.web_address if term == "sc:url" else forms.absolute_address
+        for at, value in context.values(context.metadata, term):
+            if isinstance(value, str) and (wrong := check(value)):
+                yield Breach(at, f"{term[3:]} {quoted(value)} {wrong}")
+
+
+@rule("CR112", WARNING, VERSION, "Write it like 1.0.0, in quotes.")
+def bad_version(context: Context) -> Iterator[Breach]:
+    """The dataset's version is MAJOR.MINOR.PATCH."""
+    for at, value in context.values(context.metadata, "sc:version"):
+        number = (
+            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        )
+        if number or (isinstance(value, str) and forms.semantic_version(value)):
+            wrong = "is not MAJOR.MINOR.PATCH, such as 1.0.0"
+            yield Breach(at, f"version {quoted(value)} {wrong}")
+
+
+@rule(
+    "CR113",
+    WARNING,
+    REQUIRED,
+    "Give the URL of a licence of https://spdx.org/licenses/, or its identifier.",
+)
+def bad_licence(context: Context) -> Iterator[Breach]:
+    """A license is a URL or an SPDX identifier."""
+    for at, value in context.values(context.metadata, "sc:license"):
+        if isinstance(value, str) and (wrong := forms.licence(value)):
+            yield Breach(at, f"license {quoted(value)} {wrong}")
+
+
+@rule(
+    "CR114",
+    WARNING,
+    REQUIRED,
+    'Write {"@type": "Person", "name": ...} or {"@type": "Organization", ...}.',
+)
+def unnamed_creator(context: Context) -> Iterator[Breach]:
+    """Creators and publishers are people or organisations with a name."""
+    for term in ("sc:creator", "sc:publisher"):
+        for at, value in context.values(context.metadata, term):
+            if isinstance(value, str):
+                yield Breach(
+                    at, f"{term[3:]} {quoted(value)} is a text, not a Person or an Organization"
+                )
+            elif isinstance(value, dict) and not any(
+                key.rpartition(":")[2].rpartition("/")[2]
+                in ("name", "@id", "url", "email", "givenName", "familyName")
+                for key in value
+            ):
+                yield Breach(at, f"a {term[3:]} has no name")
+
+
+@rule("CR115", NOTE, MODIFIED, "Add distribution and recordSet, so that programs can load it.")
+def no_resources(context: Context) -> Iterator[Breach]:
+    """A dataset describes its files or its records."""
+    if context.lacks(context.metadata, "sc:distribution", "cr:recordSet"):
+        yield Breach(context.metadata.at, "the dataset has neither distribution nor recordSet")

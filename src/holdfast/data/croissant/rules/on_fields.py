@@ -1,0 +1,216 @@
+"""CR32x: fields: where their values come from, what type they are, how many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.data.croissant.document.model import Field, Source
+from holdfast.data.croissant.document.vocabulary import DATA_TYPES
+from holdfast.data.croissant.rules import forms, kinds
+from holdfast.data.croissant.rules.clauses import DATA_TYPE, FIELD, HIERARCHY, IDS
+from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.graphs import cycles
+from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
+
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+
+@rule("CR321", ERROR, FIELD, "Give source, value or subField.", must=True)
+def no_source(context: Context) -> Iterator[Breach]:
+    """A field says where its values come from."""
+    for records, field in context.all_fields:
+        origins = ("cr:source", "cr:value", "cr:subField", "cr:references")
+        inline = records.data is not None or "cr:data" in records.written
+        if not inline and context.lacks(field, *origins):
+            yield Breach(field.at, f"Field {quoted(field.id)} has no source, value or subField")
+
+
+@rule("CR322", WARNING, FIELD, "Give it a source as well: the column that holds the key.")
+def only_references(context: Context) -> Iterator[Breach]:
+    """A field that references another one has a source of its own."""
+    for records, field in context.all_fields:
+        origins = ("cr:source", "cr:value", "cr:subField")
+        if field.references and records.data is None and context.lacks(field, *origins):
+            yield Breach(
+                field.where("cr:references"),
+                f"Field {quoted(field.id)} has references alone; its values are taken from there",
+            )
+
+
+@rule("CR323", ERROR, FIELD, "Keep one of the two.")
+def source_and_value(context: Context) -> Iterator[Breach]:
+    """A field has a source or a constant value, not both."""
+    for _, field in context.all_fields:
+        if "cr:source" in field.written and "cr:value" in field.written:
+            yield Breach(
+                field.where("cr:value"),
+                f"Field {quoted(field.id)} has a source and a constant value",
+            )
+
+
+@rule(
+    "CR324", ERROR, DATA_TYPE, "Give dataType, such as sc:Text, sc:Integer or sc:Float.", must=True
+)
+def no_type(context: Context) -> Iterator[Breach]:
+    """A field has a data type, of its own or that of the field its values come from."""
+    for _, field in context.all_fields:
+        named = [field.source, *field.references]
+        # Of a field that is named wrongly or has no type, that is reported there.
+        follows = any(
+            part and (part.kind in ("field", "unknown") and part.said != "") for part in named
+        )
+        if not (field.data_types or field.sub_fields or follows) and context.lacks(
+            field, "cr:dataType"
+        ):
+            yield Breach(field.at, f"Field {quoted(field.id)} has no dataType")
+
+
+@rule("CR325", WARNING, DATA_TYPE, "Correct it, or declare the vocabulary it is from.")
+def unknown_type(context: Context) -> Iterator[Breach]:
+    """A data type is one that its vocabulary has."""
+    for node in (*context.metadata.record_sets, *(field for _, field in context.all_fields)):
+        for at, value, name in context.terms_at(node, "cr:dataType"):
+            prefix = name.partition(":")[0]
+            if name in DATA_TYPES or prefix not in ("sc", "cr"):
+                continue
+            near = did_you_mean(name, DATA_TYPES)
+            if prefix == "cr" or near:
+                yield Breach(at, f"{quoted(value)} is no data type of its vocabulary", near)
+
+
+@rule("CR326", WARNING, DATA_TYPE, "Add an atomic type, such as sc:Text or sc:Integer.", must=True)
+def no_atomic_type(context: Context) -> Iterator[Breach]:
+    """Of a field's types, at least one says what its values are made of."""
+    for _, field in context.all_fields:
+        foreign = [name for name in field.data_types if name not in DATA_TYPES]
+        written = "cr:dataType" in field.written
+        if written and foreign and len(foreign) == len(field.data_types) and not field.sub_fields:
+            known = all(name.partition(":")[0] not in ("sc", "cr") for name in foreign)
+            if known and not field.has_value:
+                yield Breach(
+                    field.where("cr:dataType"),
+                    f"Field {quoted(field.id)} has no atomic type, only {', '.join(foreign)}",
+                )
+
+
+@rule("CR327", ERROR, FIELD, 'Add "isArray": true, or take out arrayShape.', must=True)
+def shape_of_no_array(context: Context) -> Iterator[Breach]:
+    """Only an array has a shape."""
+    for _, field in context.all_fields:
+        if (
+            "cr:arrayShape" in field.written
+            and not field.is_list
+            and context.lacks(field, "cr:isArray")
+        ):
+            yield Breach(
+                field.where("cr:arrayShape"),
+                f"Field {quoted(field.id)} has an arrayShape, and isArray is missing",
+            )
+        elif "cr:arrayShape" in field.written and context.value(field, "cr:isArray") is False:
+            yield Breach(
+                field.where("cr:arrayShape"),
+                f"Field {quoted(field.id)} has an arrayShape, and isArray is false",
+            )
+
+
+@rule(
+    "CR328",
+    ERROR,
+    FIELD,
+    'Write it like "-1,3": sizes with commas, -1 where a size varies.',
+    must=True,
+)
+def bad_shape(context: Context) -> Iterator[Breach]:
+    """An array's shape is a list of sizes."""
+    for _, field in context.all_fields:
+        value = context.value(field, "cr:arrayShape")
+        if isinstance(value, str) and (wrong := forms.array_shape(value)):
+            yield Breach(field.where("cr:arrayShape"), f"arrayShape {quoted(value)} {wrong}")
+
+
+@rule("CR329", ERROR, FIELD, "Keep isArray; repeated is what version 1.0 called it.")
+def array_or_not(context: Context) -> Iterator[Breach]:
+    """What isArray and repeated say agrees."""
+    for _, field in context.all_fields:
+        array, repeated = (context.value(field, term) for term in ("cr:isArray", "cr:repeated"))
+        if isinstance(array, bool) and isinstance(repeated, bool) and array is not repeated:
+            yield Breach(
+                field.where("cr:repeated"),
+                f"isArray is {quoted(array)} and repeated is {quoted(repeated)}",
+            )
+
+
+@rule("CR330", ERROR, FIELD, "Correct the value, or dataType.")
+def misfit_value(context: Context) -> Iterator[Breach]:
+    """A constant value fits the type of its field."""
+    for _, field in context.all_fields:
+        kind = kinds.kind(field.data_types)
+        plain = field.has_value and not field.sub_fields and not field.inherited
+        if plain and not kinds.fits(field.value, kind, many=field.is_list):
+            yield Breach(
+                field.where("cr:value"),
+                f"the value {quoted(field.value)} does not fit {' and '.join(field.data_types)}",
+            )
+
+
+@rule("CR331", NOTE, IDS, "Write the record set's id, a slash, and the field's name.")
+def unprefixed_id(context: Context) -> Iterator[Breach]:
+    """The id of a field begins with that of its record set."""
+    for records in context.metadata.record_sets:
+        wrong = [
+            field
+            for field in records.fields
+            if (thing := context.thing(field))
+            and thing.id is not None
+            and not field.id.startswith(f"{records.id}/")
+        ]
+        if wrong and records.id and not context.old:
+            more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+            yield Breach(
+                f"{wrong[0].at}/@id",
+                f"the id {quoted(wrong[0].id)} does not begin with {quoted(records.id + '/')}{more}",
+            )
+
+
+@rule("CR332", ERROR, HIERARCHY, "Give parentField both a source and references.")
+def half_parent(context: Context) -> Iterator[Breach]:
+    """A parentField has both sides of its join."""
+    for _, field in context.all_fields:
+        parent = field.parent_field
+        thing = context.thing(parent) if parent else None
+        if parent is None or thing is None or thing.is_reference:
+            continue
+        for term in ("cr:source", "cr:references"):
+            if context.lacks(parent, term):
+                yield Breach(
+                    parent.at, f"parentField of {quoted(field.id)} has no {term.partition(':')[2]}"
+                )
+
+
+@rule("CR333", ERROR, FIELD, "Take out one source of the circle.")
+def source_cycle(context: Context) -> Iterator[Breach]:
+    """No field takes its values from itself."""
+    origins: dict[str, list[str]] = {}
+    for _, field in context.all_fields:
+        ends = origins.setdefault(field.id, [])
+        ends += [sub.id for sub in field.sub_fields]
+        if field.source:
+            ends.append(field.source.target)
+        elif not (field.has_value or field.sub_fields):
+            ends += [part.target for part in field.references]
+    for circle in cycles(origins):
+        at = next(
+            (
+                part.at
+                for name, after in zip(circle, (*circle[1:], circle[0]), strict=True)
+                for part in _named(context.fields[name][1])
+                if part.target == after
+            ),
+            context.fields[circle[0]][1].at,
+        )
+        around = " > ".join(quoted(name) for name in (*circle, circle[0]))
+        yield Breach(at, f"sources go round: {around}")
+
+
+def _named(field: Field) -> list[Source]:
+    return [part for part in (field.source, *field.references) if part]

@@ -1,0 +1,221 @@
+"""CR30x: record sets, their keys, and the records that stand in the description."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from holdfast.data.croissant.document.model import Field, RecordSet
+from holdfast.data.croissant.document.slips import escaped
+from holdfast.data.croissant.rules import kinds
+from holdfast.data.croissant.rules.clauses import EMBEDDING, EXAMPLES, RECORD_SET
+from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
+
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+
+@rule("CR301", WARNING, RECORD_SET, "Give field, or take the record set out.")
+def no_fields(context: Context) -> Iterator[Breach]:
+    """A record set has fields."""
+    for records in context.metadata.record_sets:
+        if context.lacks(records, "cr:field"):
+            yield Breach(records.where("cr:field"), f"RecordSet {quoted(records.id)} has no fields")
+
+
+@rule("CR302", ERROR, RECORD_SET, "Give the @id of a field of this record set.", must=True)
+def unknown_key(context: Context) -> Iterator[Breach]:
+    """A key names fields of its record set."""
+    for records, at, name in _keys(context):
+        if not _resolves(records, name):
+            owner = context.fields.get(name)
+            where = f"a field of {quoted(owner[0].id)}" if owner else "no field"
+            yield Breach(
+                at,
+                f"the key of RecordSet {quoted(records.id)} names {quoted(name)}, which is {where}",
+                did_you_mean(name, [field.id for field in records.fields]),
+            )
+
+
+@rule("CR303", WARNING, RECORD_SET, must=True)
+def short_key(context: Context) -> Iterator[Breach]:
+    """A key names its fields by their whole ids."""
+    for records, at, name in _keys(context):
+        field = _resolves(records, name)
+        if field and name != field.id and not context.old:
+            yield Breach(
+                at,
+                f"{quoted(name)} is no @id; it was taken for the field {quoted(field.id)}",
+                f"Write {quoted(field.id)}.",
+            )
+
+
+def _keys(context: Context) -> Iterator[tuple[RecordSet, str, str]]:
+    for records in context.metadata.record_sets:
+        for at, value in context.values(records, "cr:key"):
+            name = value.get("@id") if isinstance(value, dict) else value
+            if isinstance(name, str) and name:
+                yield records, at, name
+
+
+def _resolves(records: RecordSet, name: str) -> Field | None:
+    """The field of a record set, at any depth, that a key means: by id or, failing that, by short name."""
+    everything = [field for top in records.fields for field in _below(top)]
+    by_id = (field for field in everything if field.id == name)
+    by_name = (field for field in everything if name in (field.key, field.short, field.name))
+    return next(by_id, None) or next(by_name, None)
+
+
+def _below(field: Field) -> Iterator[Field]:
+    yield field
+    for sub in field.sub_fields:
+        yield from _below(sub)
+
+
+@rule("CR304", ERROR, EMBEDDING, "Write data as a list of objects, one for each record.")
+def malformed_data(context: Context) -> Iterator[Breach]:
+    """Records in the description are JSON objects."""
+    for records in context.metadata.record_sets:
+        for term in ("cr:data", "cr:examples"):
+            wrong = [
+                (at, value)
+                for at, value in context.values(records, term)
+                if not isinstance(value, dict)
+                and not (term == "cr:examples" and isinstance(value, str))
+            ]
+            if wrong:
+                at, value = wrong[0]
+                yield Breach(
+                    at, f"{quoted(value)} is no record, that is, no object{_more(len(wrong) - 1)}"
+                )
+
+
+@rule("CR305", ERROR, EMBEDDING, "Name each value by the @id of its field.", must=True)
+def unknown_data_field(context: Context) -> Iterator[Breach]:
+    """Records in the description have values of known fields only."""
+    for records, rows in _inline(context, "cr:data"):
+        yield from _unknown(records, rows, None)
+
+
+@rule("CR306", WARNING, EXAMPLES, "Name each value by the @id of its field.")
+def unknown_example_field(context: Context) -> Iterator[Breach]:
+    """Examples have values of known fields only."""
+    for records, rows in _inline(context, "cr:examples"):
+        if not any(
+            keys in (("@id",), ("@type", "@id")) for keys in (tuple(row) for _, row in rows)
+        ):
+            yield from _unknown(records, rows, WARNING)
+
+
+def _unknown(records: RecordSet, rows: list[Row], severity: Severity | None) -> Iterator[Breach]:
+    if not records.fields:
+        return
+    names = {field.key: field for field in records.fields}
+    shorts = {
+        name for field in records.fields for name in (field.short, field.id, field.name) if name
+    }
+    wrong: dict[str, list[str]] = {}
+    for at, row in rows:
+        for key in row:
+            if key not in names:
+                wrong.setdefault(key, []).append(f"{at}/{escaped(key)}")
+    for key, places in wrong.items():
+        short = key in shorts
+        near = next((f.key for f in records.fields if key in (f.short, f.id, f.name)), "")
+        yield Breach(
+            places[0],
+            f"{quoted(key)} is no field of RecordSet {quoted(records.id)}{_more(len(places) - 1)}",
+            f"Write {quoted(near)}." if short else did_you_mean(key, names),
+            WARNING if short else severity,
+            key=True,
+        )
+
+
+@rule("CR307", WARNING, EMBEDDING, "Give each record a value for it, null where there is none.")
+def missing_data_field(context: Context) -> Iterator[Breach]:
+    """Records in the description have a value for every field that has no other source."""
+    for records, rows in _inline(context, "cr:data"):
+        for field in records.fields:
+            if field.source or field.has_value or field.sub_fields:
+                continue
+            known = {field.key, field.short, field.id, field.name}
+            lacking = [at for at, row in rows if known.isdisjoint(row)]
+            # Where every record lacks it, under a name that no field has, that name was reported.
+            misnamed = len(lacking) == len(rows) and any(
+                did_you_mean(key, [field.key]) for _, row in rows[:1] for key in row
+            )
+            if lacking and not misnamed:
+                more = _more(len(lacking) - 1)
+                yield Breach(
+                    lacking[0], f"the record has no value for field {quoted(field.key)}{more}"
+                )
+
+
+@rule("CR308", ERROR, EMBEDDING, "Correct the value, or the field's dataType.")
+def misfit_data(context: Context) -> Iterator[Breach]:
+    """Values in the description fit the types of their fields."""
+    for records, rows in _inline(context, "cr:data"):
+        for field in records.fields:
+            kind = kinds.kind(field.data_types)
+            misfits = [
+                (f"{at}/{escaped(key)}", row[key])
+                for at, row in rows
+                for key in dict.fromkeys((field.key, field.short))
+                if key in row and not field.sub_fields
+                if not kinds.fits(row[key], kind, many=field.is_list)
+            ]
+            if misfits:
+                at, value = misfits[0]
+                yield Breach(
+                    at,
+                    f"{quoted(value)} does not fit {' and '.join(field.data_types)}, the type of field "
+                    f"{quoted(field.key)}{_more(len(misfits) - 1)}",
+                )
+
+
+@rule("CR309", WARNING, RECORD_SET, "Correct the records, or the key.")
+def repeated_key(context: Context) -> Iterator[Breach]:
+    """The key tells the records in the description apart."""
+    for records, rows in _inline(context, "cr:data"):
+        fields = [field for name in records.key if (field := _resolves(records, name))]
+        if not fields or len(fields) < len(records.key):
+            continue
+        seen: dict[str, str] = {}
+        twice: list[tuple[str, list[Any]]] = []
+        for at, row in rows:
+            values = [row.get(field.key, row.get(field.short)) for field in fields]
+            if seen.setdefault(repr(values), at) != at:
+                twice.append((at, values))
+        if twice:
+            at, values = twice[0]
+            found = quoted(values[0] if len(values) == 1 else values)
+            yield Breach(at, f"the key {found} stands in two records{_more(len(twice) - 1)}")
+
+
+@rule("CR310", WARNING, EMBEDDING, "Leave out data, or the sources of the fields.")
+def data_and_source(context: Context) -> Iterator[Breach]:
+    """Records stand in the description, or come from files, not both."""
+    for records, _ in _inline(context, "cr:data"):
+        sourced = [field for field in records.fields if field.source]
+        if sourced:
+            yield Breach(
+                records.where("cr:data"),
+                f"RecordSet {quoted(records.id)} has data, and field {quoted(sourced[0].id)} a source",
+            )
+
+
+Row = tuple[str, Mapping[str, Any]]
+
+
+def _inline(context: Context, term: str) -> Iterator[tuple[RecordSet, list[Row]]]:
+    """Record sets with records of their own, each row with its pointer."""
+    for records in context.metadata.record_sets:
+        rows: list[Row] = [
+            (at, row) for at, row in context.values(records, term) if isinstance(row, dict)
+        ]
+        if rows:
+            yield records, rows
+
+
+def _more(number: int) -> str:
+    return f"; so it is {number} more time{'s' if number > 1 else ''}" if number else ""

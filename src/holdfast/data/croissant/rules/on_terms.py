@@ -1,0 +1,194 @@
+"""CR01x: what keys and types mean: the context, prefixes, properties that nothing has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from holdfast.data.croissant.document.slips import escaped
+from holdfast.data.croissant.document.terms import Entry
+from holdfast.data.croissant.document.vocabulary import NAMESPACES, PREFIXES, canonical
+from holdfast.data.croissant.rules.clauses import CONTEXT, EXTERNAL, REQUIRED
+from holdfast.data.croissant.rules.clauses import NAMESPACES as SPACES
+from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
+
+ERROR, WARNING = Severity.ERROR, Severity.WARNING
+
+# What a loader cannot do without: where these mean something else, nothing is found.
+_LOADED = frozenset(
+    f"cr:{name}"
+    for name in [
+        "recordSet",
+        "field",
+        "subField",
+        "source",
+        "fileObject",
+        "fileSet",
+        "extract",
+        "column",
+        "fileProperty",
+        "jsonPath",
+        "transform",
+        "regex",
+        "separator",
+        "replace",
+        "format",
+        "data",
+        "dataType",
+        "references",
+        "parentField",
+    ]
+)
+_FEW = 3  # terms that are told one by one
+
+
+@rule("CR010", ERROR, REQUIRED, "Add the @context that the standard recommends.", must=True)
+def no_context(context: Context) -> Iterator[Breach]:
+    """A description has a @context."""
+    if not context.document.terms.declared:
+        yield Breach("", "the description has no @context: no program knows what its keys mean")
+
+
+@rule("CR011", WARNING, EXTERNAL, "Declare the prefix in @context.", must=True)
+def undeclared_prefix(context: Context) -> Iterator[Breach]:
+    """Every prefix is declared in @context."""
+    if not context.document.terms.declared:
+        return
+    places: dict[str, list[tuple[str, bool]]] = {}
+    for at, text, key in _compact(context):
+        prefix = text.partition(":")[0]
+        places.setdefault(prefix, []).append((at, key))
+    for prefix, found in places.items():
+        at, key = found[0]
+        more = f" ({len(found)} uses)" if len(found) > 1 else ""
+        iri = PREFIXES.get(prefix)
+        hint = f'Add "{prefix}": "{iri}" to @context.' if iri else ""
+        yield Breach(
+            at, f"the prefix {quoted(prefix)} is not declared in @context{more}", hint, key=key
+        )
+
+
+def _compact(context: Context) -> Iterator[tuple[str, str, bool]]:
+    """Keys, types and data types with a prefix that nothing declares: pointer, text, whether a key."""
+    for thing in context.things.values():
+        known = thing.context.definitions
+
+        def unknown(text: Any, known: Any = known) -> bool:
+            prefix, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
+            plain = bool(colon and prefix) and not rest.startswith("//") and prefix != "_"
+            return (
+                plain
+                and prefix not in known
+                and text not in known
+                and prefix not in ("urn", "mailto")
+            )
+
+        for name in thing.types_written:
+            if unknown(name):
+                yield thing.types_at or thing.at, name, False
+        for entry in thing.entries:
+            if unknown(entry.key):
+                yield entry.at, entry.key, True
+            if entry.term in ("cr:dataType", "cr:equivalentProperty"):
+                yield from ((v.at, v.value, False) for v in entry.values if unknown(v.value))
+
+
+@rule("CR012", ERROR, CONTEXT, must=True)
+def term_of_another(context: Context) -> Iterator[Breach]:
+    """Croissant's terms are Croissant's by the @context."""
+    uses: dict[str, list[Entry]] = {}
+    for part in context.parts if context.document.terms.declared else ():
+        for entry in part.thing.entries if part.role != "other" else ():
+            if _elsewhere(entry):
+                uses.setdefault(entry.term, []).append(entry)
+    if len(uses) > _FEW:
+        names = ", ".join(term.partition(":")[2] for term in uses)
+        yield Breach(
+            "/@context",
+            f"the @context does not say that these are terms of Croissant: {names}",
+            "Take the @context that the standard recommends.",
+            ERROR if _LOADED & uses.keys() else WARNING,
+            key=True,
+        )
+        return
+    for term, entries in uses.items():
+        more = f" ({len(entries)} uses)" if len(entries) > 1 else ""
+        iri = entries[0].iri
+        meaning = f"means {iri}" if iri else "means nothing"
+        yield Breach(
+            entries[0].at,
+            f"{quoted(entries[0].key)} {meaning} in this @context, not {term}{more}",
+            f'Add "{entries[0].key}": "{term}" to @context.',
+            ERROR if term in _LOADED else WARNING,
+            key=True,
+        )
+
+
+def _elsewhere(entry: Entry) -> bool:
+    """Whether a term was known by its name alone, its IRI being another vocabulary's."""
+    prefix = entry.term.partition(":")[0]
+    if prefix not in ("cr", "rai", "dct") or entry.term == "cr:containedIn":
+        return False
+    if entry.iri is None:
+        return True
+    meant = canonical(entry.iri)
+    # A prefix that is not declared is another rule's.
+    return meant.startswith("sc:") and ":" not in entry.key
+
+
+@rule("CR013", WARNING, SPACES, "Correct the @context.")
+def odd_context(context: Context) -> Iterator[Breach]:
+    """The @context is one that JSON-LD allows, with addresses that are whole."""
+    for slip in context.document.syntax:
+        if slip.kind in ("context", "remote-context"):
+            yield Breach(slip.at, slip.message, key=True)
+    for at, name, iri in _definitions(context.document.value):
+        if "://" not in iri or iri in NAMESPACES:
+            continue
+        if (canonical(iri + "/") == iri + "/" and (iri + "/") in NAMESPACES) or (
+            iri + "#"
+        ) in NAMESPACES:
+            end = "/" if iri + "/" in NAMESPACES else "#"
+            yield Breach(
+                at, f"{quoted(name)} stands for {quoted(iri)}, which lacks its last {quoted(end)}"
+            )
+        elif iri.endswith(("/", "#")) and (near := did_you_mean(iri, _near_spaces(iri))):
+            yield Breach(at, f"{quoted(iri)} is no namespace that is known here", near)
+
+
+def _near_spaces(iri: str) -> list[str]:
+    """Namespaces that an address of the same host may be a slip of."""
+    host = iri.partition("://")[2].partition("/")[0]
+    return [space for space in NAMESPACES if space.partition("://")[2].partition("/")[0] == host]
+
+
+def _definitions(value: Any) -> Iterator[tuple[str, str, str]]:
+    """Every address in the @context at the top: its pointer, its name, it."""
+    written = value.get("@context") if isinstance(value, dict) else None
+    lists = isinstance(written, list)
+    for place, part in enumerate(written if isinstance(written, list) else [written]):
+        at = f"/@context/{place}" if lists else "/@context"
+        for name, meant in part.items() if isinstance(part, dict) else ():
+            if isinstance(meant, str) and not name.startswith("@base"):
+                yield f"{at}/{escaped(name)}", name, meant
+
+
+@rule("CR014", WARNING, EXTERNAL, "Correct the name, or take the property out.")
+def unknown_property(context: Context) -> Iterator[Breach]:
+    """Every property is one that its vocabulary has, and stands where it has a meaning."""
+    for slip in context.misspelt:
+        key = slip.entry.key
+        if slip.elsewhere:
+            place = slip.elsewhere.replace("_", " ")
+            message = f"{quoted(key)} has no meaning here; it belongs to a {place}"
+        else:
+            message = f"{quoted(key)} is no property of a {slip.part.role.replace('_', ' ')}"
+        meant = slip.meant.partition(":")[2] if slip.meant else ""
+        yield Breach(
+            slip.entry.at,
+            message,
+            f"Did you mean {quoted(meant)}?" if meant else "",
+            ERROR if slip.needed else None,
+            key=True,
+        )

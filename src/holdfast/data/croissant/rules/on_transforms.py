@@ -1,0 +1,176 @@
+"""CR43x: transforms and formats: from what was extracted to the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast.data.croissant.document.model import Field, Source, Transform
+from holdfast.data.croissant.rules import format_strings, forms, kinds
+from holdfast.data.croissant.rules.clauses import BOUNDING_BOX, FORMAT, TRANSFORM
+from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.roles import STEPS
+from holdfast.data.croissant.rules.table import Breach, Context, quoted, rule
+
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+
+@rule("CR431", ERROR, TRANSFORM, "Correct the regular expression.", must=True)
+def bad_regex(context: Context) -> Iterator[Breach]:
+    """A regular expression is one."""
+    for step, value in _regexes(context):
+        if wrong := forms.python_regex(value)[0]:
+            yield Breach(step.where("cr:regex"), f"regex {quoted(value)} {wrong}")
+
+
+@rule("CR432", ERROR, TRANSFORM, "Put parentheses around what the value is.", must=True)
+def no_group(context: Context) -> Iterator[Breach]:
+    """A regular expression has a group that captures the value."""
+    for step, value in _regexes(context):
+        wrong, groups = forms.python_regex(value)
+        if not wrong and groups == 0:
+            yield Breach(step.where("cr:regex"), f"regex {quoted(value)} has no capture group")
+
+
+@rule(
+    "CR433",
+    WARNING,
+    TRANSFORM,
+    "Make the other groups (?:...); the first that matches is the value.",
+)
+def many_groups(context: Context) -> Iterator[Breach]:
+    """A regular expression has one capture group."""
+    for step, value in _regexes(context):
+        groups = forms.python_regex(value)[1]
+        if groups > 1:
+            yield Breach(
+                step.where("cr:regex"), f"regex {quoted(value)} has {groups} capture groups"
+            )
+
+
+@rule(
+    "CR434", WARNING, TRANSFORM, "Write it without look-around, back-references and atomic groups."
+)
+def not_linear(context: Context) -> Iterator[Breach]:
+    """A regular expression runs in time that grows with the text alone."""
+    for step, value in _regexes(context):
+        if not forms.python_regex(value)[0] and (wrong := forms.re2_regex(value)):
+            yield Breach(step.where("cr:regex"), f"regex {quoted(value)} {wrong}")
+
+
+@rule(
+    "CR435",
+    ERROR,
+    TRANSFORM,
+    "Give regex, separator, replace, jsonPath, format, readLines or unArchive.",
+)
+def no_step(context: Context) -> Iterator[Breach]:
+    """A transform says what it does."""
+    for step in _steps(context):
+        if context.lacks(step, *STEPS, "cr:delimiter"):
+            yield Breach(step.at, "the transform does nothing")
+
+
+@rule(
+    "CR436",
+    WARNING,
+    TRANSFORM,
+    "Write one object for each step, in a list: their order is then plain.",
+)
+def many_steps(context: Context) -> Iterator[Breach]:
+    """A transform does one thing."""
+    for step in _steps(context):
+        given = [term.partition(":")[2] for term in STEPS if term in step.written]
+        if len(given) > 1 and set(given) != {"readLines", "unArchive"}:
+            yield Breach(
+                step.at, f"the transform has {', '.join(given)}, with no order between them"
+            )
+
+
+@rule("CR437", ERROR, TRANSFORM, "Give the text that divides the values.")
+def empty_separator(context: Context) -> Iterator[Breach]:
+    """A separator is some text."""
+    for step in _steps(context):
+        if step.separator == "":
+            yield Breach(step.where("cr:separator"), "the separator is empty")
+
+
+@rule("CR438", ERROR, TRANSFORM, 'Write it like "pattern/replacement".')
+def bad_replace(context: Context) -> Iterator[Breach]:
+    """A replace has a pattern and a replacement."""
+    for step in _steps(context):
+        if step.replace is not None and (wrong := format_strings.replacement(step.replace)):
+            yield Breach(step.where("cr:replace"), f"replace {quoted(step.replace)} {wrong}")
+
+
+@rule(
+    "CR439",
+    WARNING,
+    FORMAT,
+    "Write a pattern of CLDR, such as yyyy-MM-dd, or of strftime, such as %Y-%m-%d.",
+)
+def bad_date_format(context: Context) -> Iterator[Breach]:
+    """The format of a date is a pattern of CLDR or strftime."""
+    for field, at, value in _formats(context):
+        kind = kinds.kind(field.data_types)
+        if kind in ("date", "datetime", "time"):
+            wrong = format_strings.date_format(value)
+            if not wrong and kind != "time" and not format_strings.has_date(value):
+                wrong = "has a time of day alone, no part of a date"
+            if wrong:
+                yield Breach(at, f"format {quoted(value)} {wrong}")
+
+
+@rule("CR440", WARNING, FORMAT, "Write a number pattern of CLDR, such as 0.##E0 or #,##0.00.")
+def bad_number_format(context: Context) -> Iterator[Breach]:
+    """The format of a number is a pattern of CLDR."""
+    for field, at, value in _formats(context):
+        numeric = kinds.kind(field.data_types) in ("float", "integer")
+        if numeric and (wrong := format_strings.number_format(value)):
+            yield Breach(at, f"format {quoted(value)} {wrong}")
+
+
+@rule(
+    "CR441",
+    WARNING,
+    BOUNDING_BOX,
+    "Write it as Keras does: XYXY, YXYX, XYWH, CENTER_XYWH, or REL_ and one.",
+)
+def bad_box_format(context: Context) -> Iterator[Breach]:
+    """The format of a bounding box names the order of its numbers."""
+    for field, at, value in _formats(context):
+        if kinds.kind(field.data_types) == "box" and (wrong := format_strings.box_format(value)):
+            yield Breach(at, f"format {quoted(value)} {wrong}")
+
+
+@rule("CR442", ERROR, FORMAT, "Give the number of samples in a second, such as 16000.")
+def bad_sampling_rate(context: Context) -> Iterator[Breach]:
+    """A sampling rate is above zero."""
+    for _, _, _, source in context.sources:
+        nodes: tuple[Source | Transform, ...] = (source, *source.transforms)
+        for node in nodes:
+            if node.sampling_rate is not None and node.sampling_rate <= 0:
+                at = node.where("cr:samplingRate")
+                yield Breach(at, f"samplingRate {quoted(node.sampling_rate)} is no rate")
+
+
+def _steps(context: Context) -> Iterator[Transform]:
+    for _, _, _, source in context.sources:
+        yield from source.transforms
+    for part in context.resources_written:
+        for container in part.contained_in:
+            yield from container.transforms
+
+
+def _regexes(context: Context) -> Iterator[tuple[Transform, str]]:
+    for step in _steps(context):
+        if step.regex is not None:
+            yield step, step.regex
+
+
+def _formats(context: Context) -> Iterator[tuple[Field, str, str]]:
+    """Formats of the values of fields, of sources and of transforms."""
+    for _, field, role, source in context.sources:
+        nodes: tuple[Source | Transform, ...] = (source, *source.transforms)
+        for node in nodes if role == "source" else ():
+            if node.format is not None:
+                yield field, node.where("cr:format"), node.format

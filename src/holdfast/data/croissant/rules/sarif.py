@@ -1,0 +1,69 @@
+"""Findings as SARIF 2.1.0, the format in which code-scanning services and editors take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from holdfast.data.croissant.rules.findings import Finding
+from holdfast.data.croissant.rules.table import DATA_RULES, RULES
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def log(path: Path, findings: Sequence[Finding]) -> dict[str, Any]:
+    """A log of one run over one description: every rule of the table, and a result for each finding."""
+    codes = sorted({*RULES, *DATA_RULES})
+    places = {code: place for place, code in enumerate(codes)}
+    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    return {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "holdfast",
+                        "version": version("holdfast"),
+                        "rules": [_rule(code) for code in codes],
+                    }
+                },
+                "columnKind": "unicodeCodePoints",
+                "results": [_result(finding, places[finding.code], uri) for finding in findings],
+            }
+        ],
+    }
+
+
+def _rule(code: str) -> dict[str, Any]:
+    rule = RULES.get(code) or DATA_RULES[code]
+    described = {
+        "id": code,
+        "name": rule.check.__name__.replace("_", " ").title().replace(" ", ""),
+        "shortDescription": {"text": f"{rule.title}."},
+        "helpUri": rule.clause.url,
+        "defaultConfiguration": {"level": rule.severity.value},
+    }
+    return described | ({"help": {"text": rule.hint}} if rule.hint else {})
+
+
+def _result(finding: Finding, place: int, uri: str) -> dict[str, Any]:
+    text = f"{finding.message}. {finding.hint}" if finding.hint else finding.message
+    return {
+        "ruleId": finding.code,
+        "ruleIndex": place,
+        "level": finding.severity.value,
+        "message": {"text": text},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": uri},
+                    "region": {"startLine": finding.line, "startColumn": finding.column},
+                },
+                "logicalLocations": [{"fullyQualifiedName": finding.at, "kind": "value"}],
+            }
+        ],
+    }

@@ -1,0 +1,259 @@
+"""The table of rules: what a rule is, how one gets into the table, and what it may look at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from holdfast.data.croissant.document.model import (
+    Field,
+    FileObject,
+    FileSet,
+    Metadata,
+    Node,
+    RecordSet,
+    Source,
+)
+from holdfast.data.croissant.document.reading import Document
+from holdfast.data.croissant.document.terms import Thing, Value, term_of
+from holdfast.data.croissant.rules.clauses import Clause
+from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.nearest import nearest
+from holdfast.data.croissant.rules.roles import Part, parts
+from holdfast.data.croissant.rules.spelling import Misspelt, misspelt
+
+if TYPE_CHECKING:
+    from holdfast.data.croissant.rules.data_at_hand import AtHand
+
+T = TypeVar("T")
+
+
+class Breach(NamedTuple):
+    """What a rule yields: a pointer, a sentence; its own hint and severity where the rule's do not fit."""
+
+    at: str
+    message: str
+    hint: str = ""
+    severity: Severity | None = None
+    key: bool = False  # whether the name of the property is at fault, not its value
+    offset: int | None = None  # in characters, where the pointer is not near enough
+
+
+Subject = TypeVar("Subject")
+_Check: TypeAlias = "Callable[[Subject], Iterable[Breach]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[Subject]):
+    """One rule of a table.
+
+    Attributes:
+        code: ``CR`` and three digits; stable.
+        severity: of its findings, unless they say otherwise.
+        title: one line: what is so in a good description.
+        clause: where the standard says it.
+        hint: what to do, unless a finding knows better.
+        must: whether the standard demands it; then its warnings are errors in strict mode.
+        check: finds what breaks it.
+    """
+
+    code: str
+    severity: Severity
+    title: str
+    clause: Clause
+    hint: str
+    must: bool
+    check: Callable[[Subject], Iterable[Breach]]
+
+
+RULES: dict[str, Rule[Context]] = {}
+"""Rules about the description, by code."""
+DATA_RULES: dict[str, Rule[AtHand]] = {}
+"""Rules about its data, once `on_data` is imported."""
+
+
+def rule(
+    code: str, severity: Severity, clause: Clause, hint: str = "", *, must: bool = False
+) -> Callable[[_Check[Context]], _Check[Context]]:
+    """Put a check into the table under its code; its docstring says what is so in a good description."""
+    return _into(RULES, code, severity, clause, hint, must)
+
+
+def data_rule(
+    code: str, severity: Severity, clause: Clause, hint: str = ""
+) -> Callable[[_Check[AtHand]], _Check[AtHand]]:
+    """The same for a check of the data."""
+    return _into(DATA_RULES, code, severity, clause, hint, False)
+
+
+def _into(
+    table: dict[str, Rule[Subject]],
+    code: str,
+    severity: Severity,
+    clause: Clause,
+    hint: str,
+    must: bool,
+) -> Callable[[_Check[Subject]], _Check[Subject]]:
+    def register(check: _Check[Subject]) -> _Check[Subject]:
+        if code in table:
+            raise ValueError(f"two rules have the code {code}")
+        title = (check.__doc__ or "").strip().removesuffix(".")
+        table[code] = Rule(code, severity, title, clause, hint, must, check)
+        return check
+
+    return register
+
+
+class Context:
+    """A description and the look-ups that several rules need, each made once."""
+
+    def __init__(self, document: Document, metadata: Metadata) -> None:
+        self.document = document
+        self.metadata = metadata
+
+    @property
+    def old(self) -> bool:
+        """Whether it is of version 0.8, where names are ids."""
+        return self.metadata.version == "0.8"
+
+    @cached_property
+    def resources(self) -> dict[str, FileObject | FileSet]:
+        """Files and sets of files by id."""
+        return _first((part.id, part) for part in self.resources_written)
+
+    @property
+    def resources_written(self) -> tuple[FileObject | FileSet, ...]:
+        """Files, then sets of files, also those whose id another one has."""
+        return (*self.metadata.file_objects, *self.metadata.file_sets)
+
+    @cached_property
+    def record_sets(self) -> dict[str, RecordSet]:
+        """Record sets by id."""
+        return _first((part.id, part) for part in self.metadata.record_sets)
+
+    @cached_property
+    def all_fields(self) -> list[tuple[RecordSet, Field]]:
+        """Every field at every depth, with its record set."""
+        return list(self.metadata.fields())
+
+    @cached_property
+    def fields(self) -> dict[str, tuple[RecordSet, Field]]:
+        """Fields by id, each with its record set."""
+        return _first((field.id, (records, field)) for records, field in self.all_fields)
+
+    @cached_property
+    def ids(self) -> dict[str, str]:
+        """The id of each file, record set and field by its pointer; in version 0.8, one made of names."""
+        nodes = (
+            *self.resources_written,
+            *self.metadata.record_sets,
+            *(f for _, f in self.all_fields),
+        )
+        return {node.at: node.id for node in nodes}
+
+    @cached_property
+    def sources(self) -> list[tuple[RecordSet, Field, str, Source]]:
+        """Everything that names another part: record set, field, the role ("source", "references"), it."""
+        found = []
+        for records, field in self.all_fields:
+            if field.source:
+                found.append((records, field, "source", field.source))
+            found += [(records, field, "references", part) for part in field.references]
+            if field.parent_field:
+                for role in ("source", "references"):
+                    part = getattr(field.parent_field, role)
+                    if part:
+                        found.append((records, field, role, part))
+        return found
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """Every object with its role, in the order of the description."""
+        return list(parts(self.document.terms))
+
+    @cached_property
+    def things(self) -> dict[str, Thing]:
+        """Every object that stands for something, by its pointer."""
+        return {thing.at: thing for thing in self.document.terms.everything()}
+
+    @cached_property
+    def misspelt(self) -> list[Misspelt]:
+        """Properties that are not known where they stand."""
+        return misspelt(self.parts)
+
+    @cached_property
+    def _meant(self) -> set[tuple[str, str]]:
+        """Pointer of an object, and a term that a misspelt property of it was meant to be."""
+        return {(slip.part.thing.at, slip.meant) for slip in self.misspelt if slip.meant}
+
+    def thing(self, node: Node) -> Thing | None:
+        """The object that a node of the model was made of; None for one made of a text."""
+        return self.things.get(node.at)
+
+    def lacks(self, node: Node | Thing, *terms: str) -> bool:
+        """Whether an object has none of some properties, under no spelling that was reported already."""
+        thing = node if isinstance(node, Thing) else self.thing(node)
+        if thing is None:
+            return False  # a value that is no object was reported
+        has = {
+            entry.term
+            for entry in thing.entries
+            if (entry.raw is not None and entry.raw != []) or entry.term == "cr:value"
+        }
+        return has.isdisjoint(terms) and not any((thing.at, term) in self._meant for term in terms)
+
+    def values(self, node: Node, term: str) -> Iterator[tuple[str, Any]]:
+        """The JSON values of a property, each with its pointer; those of a list one by one."""
+        for value in self._values(node, term):
+            several = isinstance(value.value, list)  # a list of records is one value of JSON-LD
+            if several:
+                yield from ((f"{value.at}/{place}", item) for place, item in enumerate(value.value))
+            else:
+                yield value.at, value.value
+
+    def value(self, node: Node, term: str) -> Any:
+        """The one value of a property; None if there is none, or several."""
+        found = [value.value for value in self._values(node, term)]
+        return found[0] if len(found) == 1 else None
+
+    def terms_at(self, node: Node, term: str) -> Iterator[tuple[str, str, str]]:
+        """Values that are terms themselves: pointer, as written, canonical."""
+        thing = self.thing(node)
+        for value in self._values(node, term):
+            name = value.thing.id if value.thing else value.value
+            if thing and isinstance(name, str):
+                yield value.at, name, term_of(name, thing.context)
+
+    def statements(self, prefix: str) -> Iterator[tuple[str, str, Any]]:
+        """Everything that is said in a vocabulary: term, pointer, value."""
+        for thing in self.things.values():
+            for entry in thing.entries:
+                if entry.term.startswith(prefix):
+                    yield from ((entry.term, value.at, value.value) for value in entry.values)
+
+    def _values(self, node: Node, term: str) -> Iterator[Value]:
+        thing = self.thing(node)
+        return thing.values(term) if thing else iter(())
+
+
+def quoted(value: Any) -> str:
+    """A JSON value as a message shows it: in its own syntax, shortened in the middle."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 90 else f"{text[:60]} ... {text[-20:]}"
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """The question after what was most likely meant; ``""`` where nothing is near."""
+    meant = nearest(word, options)
+    return f"Did you mean {quoted(meant)}?" if meant else ""
+
+
+def _first(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """A dictionary in which the first of equal keys stays."""
+    found: dict[str, T] = {}
+    for key, value in pairs:
+        found.setdefault(key, value)
+    return found

@@ -1,0 +1,690 @@
+"""For every rule: an edit of a good description that breaks it alone, and a near one that does not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from good_description import DROP, GOOD, OLD, SHA
+
+USERS, RATINGS, IMAGES, SPLITS, BREEDS = (f"/recordSet/{n}" for n in range(5))
+CSV, RATED, ZIP, PICTURES = (f"/distribution/{n}" for n in range(4))
+MD5 = SHA[:32]
+LANGUAGES = {"@id": "sc:name", "@container": "@language"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """An edit, the rule it breaks, the pointer at which, and the twin that breaks none.
+
+    Attributes:
+        edits: pointer -> new value (`DROP` to take out).
+        text: or a replacement in the text of the description, (old, new).
+        base: the description that is edited.
+    """
+
+    code: str
+    at: str
+    edits: dict[str, Any] = field(default_factory=dict)
+    twin: dict[str, Any] = field(default_factory=dict)
+    text: tuple[str, str] | None = None
+    twin_text: tuple[str, str] | None = None
+    base: Any = field(default_factory=lambda: GOOD)
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.at}"
+
+
+NAME = '"name": "cats",'
+CASES = [
+    # JSON and terms
+    Case("CR001", "", text=(NAME, f"{NAME} // so"), twin_text=(NAME, '"name": "cats // so",')),
+    Case("CR001", "/version", text=('"1.2.0"', "NaN"), twin_text=('"1.2.0"', '"1.2.0-NaN"')),
+    Case(
+        "CR002",
+        "/name",
+        text=(NAME, f"{NAME} {NAME}"),
+        twin_text=(NAME, f'{NAME} "alternateName": "cats",'),
+    ),
+    Case("CR003", "", text=("{", "\ufeff{"), twin_text=("cats", "c\ufeffats")),
+    Case("CR010", "", {"/@context": DROP}),
+    Case(
+        "CR011",
+        "/foaf:page",
+        {"/foaf:page": "x"},
+        {"/foaf:page": "x", "/@context/foaf": "http://xmlns.com/foaf/0.1/"},
+    ),
+    Case(
+        "CR012",
+        "/recordSet/1/field/0/references",
+        {"/@context/references": DROP},
+        {"/@context/references": "http://mlcommons.org/croissant/references"},
+    ),
+    Case(
+        "CR013",
+        "/@context/wd",
+        {"/@context/wd": "http://www.wikidata.org/entity"},
+        {"/@context/wd": "https://www.wikidata.org/entity/"},
+    ),
+    Case("CR014", "/licence", {"/licence": "x"}, {"/temporalCoverage": "2020"}),
+    Case("CR014", f"{USERS}/fields", {f"{USERS}/fields": 1}, {f"{USERS}/name": "x"}),
+    Case("CR014", "/rai:dataColection", {"/rai:dataColection": "x"}, {"/rai:dataBiases": "x"}),
+    Case(
+        "CR014", f"{USERS}/cr:colour", {f"{USERS}/cr:colour": "x"}, {f"{USERS}/alternateName": "x"}
+    ),
+    Case("CR015", "/sc:name", {"/sc:name": "dogs"}, {"/sc:alternateName": "dogs"}),
+    Case("CR016", "/name", {"/name": 5}, {"/name": {"@value": "x", "@language": "en"}}),
+    Case(
+        "CR016",
+        "/name/fr",
+        {"/@context/name": LANGUAGES, "/name": {"en": "x", "fr": 1}},
+        {"/@context/name": LANGUAGES, "/name": {"en": "x", "fr": "y"}},
+    ),
+    Case(
+        "CR016", f"{CSV}/contentUrl", {f"{CSV}/contentUrl": 7}, {f"{CSV}/contentUrl": "users.csv"}
+    ),
+    Case(
+        "CR016",
+        f"{USERS}/field/2/isArray",
+        {f"{USERS}/field/2/isArray": "true"},
+        {f"{USERS}/field/2/isArray": True},
+    ),
+    Case("CR016", f"{USERS}/field/0/source", {f"{USERS}/field/0/source": 3}),
+    Case(
+        "CR016",
+        f"{USERS}/field/0/source/extract/column",
+        {f"{USERS}/field/0/source/extract/column": 0},
+        {f"{USERS}/field/0/source/extract/column": "0"},
+    ),
+    Case("CR016", "/isLiveDataset", {"/isLiveDataset": "no"}, {"/isLiveDataset": False}),
+    Case("CR016", "/recordSet", {"/recordSet": "none"}, {"/recordSet": GOOD["recordSet"]}),
+    Case(
+        "CR017",
+        f"{CSV}/contentUrl",
+        {f"{CSV}/contentUrl": ["a.csv", "b.csv"]},
+        {f"{CSV}/contentUrl": ["a.csv"]},
+    ),
+    Case("CR018", "/name", {"/name": " "}, {"/name": "-"}),
+    # ids
+    Case(
+        "CR021",
+        f"{IMAGES}/field/4/@id",
+        {f"{IMAGES}/field/4/@id": "images/the mask"},
+        {f"{CSV}/name": "users file.csv"},
+    ),
+    Case(
+        "CR022",
+        f"{IMAGES}/field/4/@id",
+        {f"{IMAGES}/field/4/@id": "images/box"},
+        {f"{IMAGES}/field/4/@id": "images/Box"},
+    ),
+    Case(
+        "CR023",
+        f"{IMAGES}/field/4/@id",
+        {f"{IMAGES}/field/4/@id": "images/<mask>"},
+        {f"{IMAGES}/field/4/@id": "images/mäsk"},
+    ),
+    Case(
+        "CR024",
+        "/distribution/4",
+        {
+            "/distribution/-": {
+                "@type": "cr:FileSet",
+                "encodingFormat": "text/csv",
+                "includes": "*.csv",
+            }
+        },
+        {
+            "/distribution/-": {
+                "@type": "cr:FileSet",
+                "@id": "x",
+                "encodingFormat": "text/csv",
+                "includes": "*.csv",
+            }
+        },
+    ),
+    Case("CR025", "/distribution/0", {"/distribution/0/name": DROP, "/recordSet": DROP}, base=OLD),
+    Case("CR025", "/recordSet/0/field/0", {"/recordSet/0/field/0/name": DROP}, base=OLD),
+    Case(
+        "CR022",
+        "/recordSet/0/field/1/name",
+        {"/recordSet/0/field/1/name": "id"},
+        {"/recordSet/0/field/1/name": "Id"},
+        base=OLD,
+    ),
+    Case(
+        "CR026",
+        f"{RATINGS}/field/1/source/fileObject",
+        {f"{RATINGS}/field/1/source/fileObject": "ratings.csv"},
+        {
+            f"{RATINGS}/field/1/source/fileObject": "ratings.csv",
+            "/@context/fileObject": {"@id": "cr:fileObject", "@type": "@id"},
+        },
+    ),
+    Case(
+        "CR404",
+        f"{RATINGS}/field/0/references/recordSet",
+        {f"{RATINGS}/field/0/references": {"recordSet": {"@id": "users"}}},
+    ),
+    # dataset
+    Case("CR101", "/@type", {"/@type": "sc:Datasets"}, {"/@type": ["https://schema.org/Dataset"]}),
+    Case("CR102", "", {"/url": DROP}, {"/url": "http://example.org"}),
+    Case("CR103", "", {"/creator": DROP}, {"/creator": [{"@type": "sc:Person", "name": "B"}]}),
+    Case(
+        "CR104",
+        "",
+        {"/conformsTo": DROP, "/rai:dataCollection": DROP, "/rai:dataCollectionTimeframe": DROP},
+        {
+            "/conformsTo": "http://mlcommons.org/croissant/1.1",
+            "/rai:dataCollection": DROP,
+            "/rai:dataCollectionTimeframe": DROP,
+        },
+    ),
+    Case(
+        "CR105",
+        "/conformsTo/0",
+        {"/conformsTo/0": "http://mlcommons.org/croissant/9.9"},
+        {"/conformsTo/-": "http://example.org/profile/9.9"},
+    ),
+    Case(
+        "CR106", f"{USERS}/field/2/isArray", {"/conformsTo/0": "http://mlcommons.org/croissant/1.0"}
+    ),
+    Case("CR107", "", {"/version": DROP}, {"/version": "0.0.1"}),
+    Case(
+        "CR110", "/datePublished", {"/datePublished": "31/05/2024"}, {"/datePublished": "2024-05"}
+    ),
+    Case(
+        "CR110",
+        "/dateModified",
+        {"/dateModified": "2024-13-01"},
+        {"/dateModified": "2024-12-01T10:00:00+02:00"},
+    ),
+    Case("CR111", "/url", {"/url": "example.org"}, {"/url": "https://example.org"}),
+    Case("CR112", "/version", {"/version": 1.0}, {"/version": "1.0.0-rc.1"}),
+    Case("CR112", "/version", {"/version": "v1"}, {"/version": "1.1.1"}),
+    Case("CR113", "/license", {"/license": "Do what you like."}, {"/license": "MIT OR Apache-2.0"}),
+    Case(
+        "CR114",
+        "/creator",
+        {"/creator": "A. Nonymous"},
+        {"/creator": {"@type": "Organization", "name": "A"}},
+    ),
+    Case("CR115", "", {"/distribution": DROP, "/recordSet": DROP}, {"/recordSet": DROP}),
+    # resources
+    Case(
+        "CR201",
+        f"{CSV}/@type",
+        {f"{CSV}/@type": "cr:FileObjekt"},
+        {f"{CSV}/@type": ["cr:FileObject", "sc:MediaObject"]},
+    ),
+    Case("CR201", CSV, {f"{CSV}/@type": DROP}),
+    Case("CR203", CSV, {f"{CSV}/contentUrl": DROP}, {f"{CSV}/contentUrl": "users.csv"}),
+    Case("CR204", CSV, {f"{CSV}/encodingFormat": DROP}, {f"{CSV}/encodingFormat": ["text/csv"]}),
+    Case(
+        "CR205",
+        f"{CSV}/encodingFormat",
+        {f"{CSV}/encodingFormat": "text/cvs"},
+        {f"{CSV}/encodingFormat": "https://example.org/format"},
+    ),
+    Case("CR206", f"{CSV}/sha256", {f"{CSV}/sha256": SHA[:-1]}, {f"{CSV}/sha256": SHA.upper()}),
+    Case(
+        "CR206", f"{CSV}/sha256", {f"{CSV}/sha256": MD5}, {f"{CSV}/sha256": DROP, f"{CSV}/md5": MD5}
+    ),
+    Case(
+        "CR206",
+        f"{CSV}/sha256",
+        {f"{CSV}/sha256": "g" + SHA[1:]},
+        {f"{CSV}/sha256": "SKfCV/PJCz4qUp3dLMqPTxvY5J7SRO9TknZJUErFU1Q="},
+    ),
+    Case("CR207", f"{CSV}/md5", {f"{CSV}/md5": SHA}, {f"{CSV}/md5": MD5}),
+    Case("CR208", CSV, {f"{CSV}/sha256": DROP}, {f"{CSV}/sha256": DROP, f"{CSV}/md5": MD5}),
+    Case("CR209", "/isLiveDataset", {"/isLiveDataset": True}, {"/isLiveDataset": False}),
+    Case(
+        "CR210",
+        f"{CSV}/contentUrl",
+        {f"{CSV}/contentUrl": "../users.csv"},
+        {f"{CSV}/contentUrl": "a..b/users.csv"},
+    ),
+    Case(
+        "CR210",
+        f"{CSV}/contentUrl",
+        {f"{CSV}/contentUrl": "/etc/users.csv"},
+        {f"{CSV}/contentUrl": "./etc/users.csv"},
+    ),
+    Case("CR210", f"{CSV}/contentUrl", {f"{CSV}/contentUrl": "file:///users.csv"}),
+    Case("CR210", f"{CSV}/contentUrl", {f"{CSV}/contentUrl": "a/%2e%2e/%2e%2e/users.csv"}),
+    Case(
+        "CR211",
+        f"{CSV}/contentUrl",
+        {f"{CSV}/contentUrl": "htps://example.org/users.csv"},
+        {f"{CSV}/contentUrl": "s3://example/users.csv"},
+    ),
+    Case(
+        "CR212",
+        f"{CSV}/contentSize",
+        {f"{CSV}/contentSize": "big"},
+        {f"{CSV}/contentSize": "1.5 GiB"},
+    ),
+    Case(
+        "CR213",
+        f"{PICTURES}/containedIn",
+        {f"{PICTURES}/containedIn/@id": "picture.zip"},
+        {f"{PICTURES}/containedIn": [{"@id": "pictures.zip"}]},
+    ),
+    Case(
+        "CR214",
+        f"{ZIP}/containedIn",
+        {f"{ZIP}/containedIn": {"@id": "pictures"}, f"{ZIP}/contentUrl": "a.zip"},
+    ),
+    Case(
+        "CR215",
+        f"{PICTURES}/containedIn",
+        {f"{PICTURES}/containedIn/@id": "users.csv"},
+        {
+            f"{PICTURES}/containedIn": {
+                "fileObject": {"@id": "users.csv"},
+                "transform": {"readLines": True},
+            }
+        },
+    ),
+    Case(
+        "CR216",
+        PICTURES,
+        {f"{PICTURES}/includes": DROP},
+        {f"{PICTURES}/includes": ["*.jpg", "*.jpeg"]},
+    ),
+    Case(
+        "CR217",
+        f"{PICTURES}/includes",
+        {f"{PICTURES}/includes": "../*.jpg"},
+        {f"{PICTURES}/includes": "..*.jpg"},
+    ),
+    Case(
+        "CR218",
+        f"{PICTURES}/includes/1",
+        {f"{PICTURES}/includes": ["*.jpg", "['*.jpeg']"]},
+        {f"{PICTURES}/includes": "*.[jp]pg"},
+    ),
+    Case(
+        "CR219",
+        f"{CSV}/encodingFormat",
+        {f"{CSV}/encodingFormat": "application/json"},
+        {f"{CSV}/encodingFormat": "text/plain"},
+    ),
+    # record sets
+    Case(
+        "CR300",
+        f"{BREEDS}/@type",
+        {f"{BREEDS}/@type": "cr:RecordSets"},
+        {f"{BREEDS}/@type": "http://mlcommons.org/croissant/RecordSet"},
+    ),
+    Case("CR301", "/recordSet/5", {"/recordSet/-": {"@type": "cr:RecordSet", "@id": "x"}}),
+    Case(
+        "CR302",
+        f"{USERS}/key",
+        {f"{USERS}/key/@id": "users/ident"},
+        {f"{USERS}/key": [{"@id": "users/id"}]},
+    ),
+    Case(
+        "CR302",
+        f"{USERS}/key/1",
+        {f"{USERS}/key": [{"@id": "users/id"}, {"@id": "ratings/user"}]},
+        {f"{USERS}/key": [{"@id": "users/id"}, {"@id": "users/born"}]},
+    ),
+    Case("CR303", f"{USERS}/key", {f"{USERS}/key/@id": "id"}),
+    Case(
+        "CR304",
+        f"{BREEDS}/data/1",
+        {f"{BREEDS}/data/1": "Rex"},
+        {f"{BREEDS}/data": {"breeds/name": "Rex", "breeds/number": 1}},
+    ),
+    Case("CR305", f"{BREEDS}/data/1/breeds~1colour", {f"{BREEDS}/data/1/breeds~1colour": "red"}),
+    Case(
+        "CR306",
+        f"{BREEDS}/examples/0/breeds~1colour",
+        {f"{BREEDS}/examples/0/breeds~1colour": "red"},
+    ),
+    Case(
+        "CR307",
+        f"{BREEDS}/data/1",
+        {f"{BREEDS}/data/1/breeds~1number": DROP},
+        {f"{BREEDS}/data/1/breeds~1number": None},
+    ),
+    Case(
+        "CR308",
+        f"{BREEDS}/data/1/breeds~1number",
+        {f"{BREEDS}/data/1/breeds~1number": "two"},
+        {f"{BREEDS}/data/1/breeds~1number": "2"},
+    ),
+    Case(
+        "CR309",
+        f"{BREEDS}/data/1",
+        {f"{BREEDS}/data/1/breeds~1name": "Manx"},
+        {f"{BREEDS}/data/1/breeds~1name": "Siam"},
+    ),
+    Case(
+        "CR310",
+        f"{BREEDS}/data",
+        {
+            f"{BREEDS}/field/1/source": {
+                "fileObject": {"@id": "users.csv"},
+                "extract": {"column": "n"},
+            }
+        },
+    ),
+    # fields
+    Case("CR320", f"{USERS}/field/0/@type", {f"{USERS}/field/0/@type": "cr:Feild"}),
+    Case("CR320", f"{USERS}/field/0", {f"{USERS}/field/0/@type": DROP}),
+    Case(
+        "CR321",
+        f"{RATINGS}/field/3",
+        {f"{RATINGS}/field/3/value": DROP},
+        {f"{RATINGS}/field/3/value": None},
+    ),
+    Case(
+        "CR322",
+        f"{RATINGS}/field/0/references",
+        {
+            f"{RATINGS}/field": [
+                {k: v for k, v in GOOD["recordSet"][1]["field"][0].items() if k != "source"}
+            ]
+        },
+    ),
+    Case("CR323", f"{RATINGS}/field/1/value", {f"{RATINGS}/field/1/value": 1.5}),
+    Case(
+        "CR324",
+        f"{RATINGS}/field/1",
+        {f"{RATINGS}/field/1/dataType": DROP},
+        {f"{RATINGS}/field/2/dataType": DROP},
+    ),
+    Case(
+        "CR325",
+        f"{RATINGS}/field/1/dataType",
+        {f"{RATINGS}/field/1/dataType": "sc:Flaot"},
+        {f"{RATINGS}/field/1/dataType": "cr:Float32"},
+    ),
+    Case(
+        "CR325",
+        f"{RATINGS}/field/4/dataType/1",
+        {f"{RATINGS}/field/4/dataType": ["sc:Text", "cr:Labels"]},
+        {f"{RATINGS}/field/4/dataType": ["sc:Text", "cr:Label"]},
+    ),
+    Case(
+        "CR326",
+        f"{RATINGS}/field/4/dataType",
+        {f"{RATINGS}/field/4/dataType": "wd:Q515"},
+        {f"{RATINGS}/field/4/dataType": ["sc:Text", "wd:Q515"]},
+    ),
+    Case("CR327", f"{USERS}/field/2/arrayShape", {f"{USERS}/field/2/isArray": DROP}),
+    Case(
+        "CR327",
+        f"{USERS}/field/2/arrayShape",
+        {f"{USERS}/field/2/isArray": False},
+        {f"{USERS}/field/2/isArray": False, f"{USERS}/field/2/arrayShape": DROP},
+    ),
+    Case(
+        "CR328",
+        f"{USERS}/field/2/arrayShape",
+        {f"{USERS}/field/2/arrayShape": "-1,x"},
+        {f"{USERS}/field/2/arrayShape": "-1, 3"},
+    ),
+    Case(
+        "CR328",
+        f"{USERS}/field/2/arrayShape",
+        {f"{USERS}/field/2/arrayShape": "0"},
+        {f"{USERS}/field/2/arrayShape": "(1,)"},
+    ),
+    Case(
+        "CR329",
+        f"{USERS}/field/2/repeated",
+        {f"{USERS}/field/2/repeated": False},
+        {f"{USERS}/field/2/repeated": True},
+    ),
+    Case(
+        "CR330",
+        f"{RATINGS}/field/3/value",
+        {f"{RATINGS}/field/3/value": "five"},
+        {f"{RATINGS}/field/3/value": 5.0},
+    ),
+    Case(
+        "CR331",
+        f"{RATINGS}/field/3/@id",
+        {f"{RATINGS}/field/3/@id": "scale"},
+        {f"{RATINGS}/field/3/@id": "ratings/the/scale"},
+    ),
+    Case(
+        "CR332",
+        f"{RATINGS}/field/4/parentField",
+        {f"{RATINGS}/field/4/parentField": {"source": {"field": {"@id": "ratings/user"}}}},
+        {
+            f"{RATINGS}/field/4/parentField": {
+                "source": {"field": {"@id": "ratings/user"}},
+                "references": {"field": {"@id": "users/id"}},
+            }
+        },
+    ),
+    Case(
+        "CR333",
+        f"{RATINGS}/field/2/source",
+        {f"{RATINGS}/field/2/source/field/@id": "ratings/born"},
+        {f"{RATINGS}/field/2/source": {"@id": "users/born"}},
+    ),
+    # sources
+    Case("CR401", f"{RATINGS}/field/1/source", {f"{RATINGS}/field/1/source/fileObject": DROP}),
+    Case(
+        "CR402",
+        f"{RATINGS}/field/1/source/fileObject",
+        {f"{RATINGS}/field/1/source/fileObject/@id": "rating.csv"},
+    ),
+    Case(
+        "CR402",
+        f"{RATINGS}/field/0/references/field",
+        {f"{RATINGS}/field/0/references/field/@id": "users/ident", f"{RATINGS}/field/2": DROP},
+    ),
+    Case(
+        "CR403",
+        f"{RATINGS}/field/1/source/fileSet",
+        {f"{RATINGS}/field/1/source/fileSet": {"@id": "pictures"}},
+    ),
+    Case(
+        "CR404",
+        f"{RATINGS}/field/1/source/fileSet",
+        {
+            f"{RATINGS}/field/1/source": {
+                "fileSet": {"@id": "ratings.csv"},
+                "extract": {"column": "stars"},
+            }
+        },
+    ),
+    Case(
+        "CR405",
+        f"{IMAGES}/field/0/source/extract/fileProperty",
+        {f"{IMAGES}/field/0/source/extract/fileProperty": "file_name"},
+        {f"{IMAGES}/field/0/source/extract/fileProperty": "fullpath"},
+    ),
+    Case(
+        "CR406",
+        f"{RATINGS}/field/1/source/extract/fileProperty",
+        {f"{RATINGS}/field/1/source/extract/fileProperty": "filename"},
+    ),
+    Case("CR407", f"{IMAGES}/field/0/source/extract", {f"{IMAGES}/field/0/source/extract": {}}),
+    Case("CR408", f"{RATINGS}/field/1/source", {f"{RATINGS}/field/1/source/extract": DROP}),
+    Case(
+        "CR409",
+        f"{RATINGS}/field/4/source/transform/1/jsonPath",
+        {f"{RATINGS}/field/4/source/transform/1/jsonPath": "$.a["},
+        {f"{RATINGS}/field/4/source/transform/1/jsonPath": "$.a[0]"},
+    ),
+    Case(
+        "CR410",
+        f"{IMAGES}/field/4/source/extract/column",
+        {f"{IMAGES}/field/4/source/extract": {"column": "mask"}},
+    ),
+    Case(
+        "CR411",
+        f"{RATINGS}/field/0/references/field",
+        {f"{USERS}/key/@id": "users/born"},
+        {f"{USERS}/key": DROP},
+    ),
+    Case(
+        "CR421",
+        f"{RATINGS}/field/2/source",
+        {f"{RATINGS}/field/0/references": DROP},
+        {f"{RATINGS}/field/0/references": DROP, f"{RATINGS}/field/2": DROP},
+    ),
+    Case(
+        "CR422",
+        f"{RATINGS}/field/0/dataType",
+        {f"{RATINGS}/field/0/dataType": "sc:Text"},
+        {f"{RATINGS}/field/0/dataType": "cr:Int64"},
+    ),
+    Case(
+        "CR423",
+        f"{RATINGS}/field/4/references",
+        {f"{RATINGS}/field/4/references": {"field": {"@id": "ratings/note"}}},
+    ),
+    # transforms
+    Case(
+        "CR431",
+        f"{IMAGES}/field/2/source/transform/regex",
+        {f"{IMAGES}/field/2/source/transform/regex": "(train"},
+    ),
+    Case(
+        "CR432",
+        f"{IMAGES}/field/2/source/transform/regex",
+        {f"{IMAGES}/field/2/source/transform/regex": "train|(?:test)"},
+        {f"{IMAGES}/field/2/source/transform/regex": "(?P<split>train|test)"},
+    ),
+    Case(
+        "CR433",
+        f"{IMAGES}/field/2/source/transform/regex",
+        {f"{IMAGES}/field/2/source/transform/regex": "(train)|(test)"},
+        {f"{IMAGES}/field/2/source/transform/regex": "((?:train)|(?:test))"},
+    ),
+    Case(
+        "CR434",
+        f"{IMAGES}/field/2/source/transform/regex",
+        {f"{IMAGES}/field/2/source/transform/regex": "(train|test)(?=/)"},
+        {f"{IMAGES}/field/2/source/transform/regex": "(train|test)(?:/)"},
+    ),
+    Case("CR435", f"{IMAGES}/field/2/source/transform", {f"{IMAGES}/field/2/source/transform": {}}),
+    Case(
+        "CR436",
+        f"{IMAGES}/field/2/source/transform",
+        {f"{IMAGES}/field/2/source/transform/separator": "/"},
+        {f"{IMAGES}/field/2/source/transform": [{"regex": "(.*)"}, {"separator": "/"}]},
+    ),
+    Case(
+        "CR437",
+        f"{USERS}/field/2/source/transform/separator",
+        {f"{USERS}/field/2/source/transform/separator": ""},
+        {f"{USERS}/field/2/source/transform/separator": " "},
+    ),
+    Case(
+        "CR438",
+        f"{RATINGS}/field/4/source/transform/0/replace",
+        {f"{RATINGS}/field/4/source/transform/0/replace": "cat"},
+        {f"{RATINGS}/field/4/source/transform/0/replace": "cat/"},
+    ),
+    Case(
+        "CR439",
+        f"{USERS}/field/1/source/format",
+        {f"{USERS}/field/1/source/format": "yyyy-mm-dd"},
+        {f"{USERS}/field/1/source/format": "%Y-%m-%d"},
+    ),
+    Case(
+        "CR439",
+        f"{USERS}/field/1/source/format",
+        {f"{USERS}/field/1/source/format": "%Y-%i-%d"},
+        {f"{USERS}/field/1/source/format": "yyyy-MM-dd'T'HH:mm"},
+    ),
+    Case(
+        "CR440",
+        f"{RATINGS}/field/1/source/format",
+        {f"{RATINGS}/field/1/source/format": "float"},
+        {f"{RATINGS}/field/1/source/format": "0.##E0"},
+    ),
+    Case(
+        "CR441",
+        f"{IMAGES}/field/3/source/format",
+        {f"{IMAGES}/field/3/source/format": "XXYY"},
+        {f"{IMAGES}/field/3/source/format": "center_xywh"},
+    ),
+    Case(
+        "CR442",
+        f"{RATINGS}/field/4/source/samplingRate",
+        {f"{RATINGS}/field/4/source/samplingRate": 0},
+        {f"{RATINGS}/field/4/source/samplingRate": 16000},
+    ),
+    # meaning
+    Case("CR501", BREEDS, {f"{BREEDS}/key": DROP}),
+    Case(
+        "CR502",
+        BREEDS,
+        {
+            f"{BREEDS}/field": [GOOD["recordSet"][4]["field"][1]],
+            f"{BREEDS}/key/@id": "breeds/number",
+            f"{BREEDS}/data": [{"breeds/number": 1}],
+            f"{BREEDS}/examples": DROP,
+        },
+    ),
+    Case("CR503", SPLITS, {f"{SPLITS}/key": DROP}),
+    Case(
+        "CR504",
+        f"{SPLITS}/data/0/splits~1url",
+        {f"{SPLITS}/data/0/splits~1url": "cr:TraningSplit"},
+        {f"{SPLITS}/data/0/splits~1url": "https://example.org/training"},
+    ),
+    Case(
+        "CR511",
+        f"{IMAGES}/field/3/arrayShape",
+        {f"{IMAGES}/field/3/arrayShape": "5"},
+        {f"{IMAGES}/field/3/arrayShape": "-1,4"},
+    ),
+    Case(
+        "CR512",
+        f"{IMAGES}/field/4/dataType",
+        {f"{IMAGES}/field/4/dataType": "cr:SegmentationMask"},
+        {f"{IMAGES}/field/4/dataType": ["cr:SegmentationMask", "sc:ImageObject"]},
+    ),
+    Case(
+        "CR521",
+        "/rai:dataCollection",
+        {"/conformsTo": "http://mlcommons.org/croissant/1.1"},
+        {
+            "/conformsTo": "http://mlcommons.org/croissant/1.1",
+            "/rai:dataCollection": DROP,
+            "/rai:dataCollectionTimeframe": DROP,
+        },
+    ),
+    Case(
+        "CR522",
+        "/rai:dataCollectionTimeframe",
+        {"/rai:dataCollectionTimeframe": "2020 to 2022"},
+        {"/rai:dataCollectionTimeframe": "2020-01-01T00:00:00/2022-12-31"},
+    ),
+    Case(
+        "CR531",
+        "/prov:wasGeneratedBy/prov:endedAtTime",
+        {"/prov:wasGeneratedBy/prov:endedAtTime": "last year"},
+        {"/prov:wasGeneratedBy/prov:endedAtTime": "2022"},
+    ),
+    Case(
+        "CR532",
+        "/prov:wasGeneratedBy",
+        {"/prov:wasGeneratedBy": "we walked"},
+        {"/prov:wasGeneratedBy": {"@id": "walk"}},
+    ),
+    Case(
+        "CR541",
+        "/usageInfo",
+        {"/usageInfo/odrl:permission": DROP},
+        {"/usageInfo/odrl:prohibition": {}, "/usageInfo/odrl:permission": DROP},
+    ),
+    Case(
+        "CR542",
+        "/usageInfo/odrl:permission/odrl:action/@id",
+        {"/usageInfo/odrl:permission/odrl:action/@id": "duo:42"},
+        {"/usageInfo/odrl:permission/odrl:action/@id": "duo:0000042"},
+    ),
+]
