@@ -218,10 +218,11 @@ def _scripts(text: str) -> list[tuple[int, int]]:
     while opening := _SCRIPT.search(text, at):
         if opening[0] == "<!--":
             end = text.find("-->", opening.end())
+            end = len(text) if end < 0 else end
         else:
             closing = _SCRIPT_END.search(text, opening.end())
             end = closing.start() if closing else len(text)
             if "application/ld+json" in opening[1].lower():
                 found.append((opening.end(), end))
-        at = opening.end() if end < 0 else max(end, opening.end())
+        at = max(end, opening.end())
     return found

@@ -38,7 +38,8 @@ def write_json(description: Mapping[str, Any], path: str | Path) -> None:
     Raises:
         HoldfastError: if the file cannot be written.
     """
-    write_whole(path, render_json(description).encode())
+    # What has no place in UTF-8, such as the odd bytes of a file's name, is written as an escape of JSON.
+    write_whole(path, render_json(description).encode(errors="backslashreplace"))
 
 
 def _ordered(description: Mapping[str, Any]) -> dict[str, Any]:
