@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import duckdb
-from holdfast.data.croissant.planning.failures import explain
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Metadata, RecordSet
@@ -21,6 +20,7 @@ from holdfast.data.croissant.loading.lazy_table import LazyTable
 from holdfast.data.croissant.loading.queries import LazyQuery
 from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
 from holdfast.data.croissant.planning.assembling import Assembler
+from holdfast.data.croissant.planning.failures import explain
 from holdfast.data.croissant.planning.filters import Filters
 from holdfast.data.croissant.planning.origins import Fields
 from holdfast.errors import InputError
@@ -168,9 +168,20 @@ class Dataset:
             try:
                 yield assembler
             except duckdb.Error as error:
-                raise explain(connection, error, assembler.parts) from error
+                said = explain(connection, error, assembler.parts)
+                raise (_cannot_run(said) if isinstance(said, duckdb.Error) else said) from error
             finally:
                 assembler.close()
+
+
+def _cannot_run(error: duckdb.Error) -> Exception:
+    if isinstance(error, (duckdb.InternalException, duckdb.InterruptException)):
+        return error  # a fault of the engine, or somebody's wish
+    kind, _, text = str(error).partition(": ")
+    lines = text.strip().splitlines() or [str(error)]
+    if isinstance(error, duckdb.InvalidInputException):  # what a query says about its own data
+        return InputError(lines[0])
+    return InputError("the query cannot be run", found=f"{kind}: {lines[0]}")
 
 
 def _again(path: Path, arguments: dict[str, Any]) -> Dataset:

@@ -47,7 +47,7 @@ def settled(made: pa.DataType, declared: pa.DataType | None = None) -> pa.DataTy
 
 def is_late(kind: pa.DataType) -> bool:
     """Whether a column stands for bytes still to be read."""
-    return pa.types.is_struct(kind) and kind.num_fields == 1 and kind.field(0).name.startswith(LATE)
+    return bool(pa.types.is_struct(kind) and kind.num_fields == 1 and _name(kind).startswith(LATE))
 
 
 def has_late(kind: pa.DataType) -> bool:
@@ -88,12 +88,16 @@ def filled(
         rows = rows if size > BATCH_BYTES // 4 else min(rows * 2, 65536)
 
 
+def _name(kind: pa.DataType) -> str:
+    return str(kind.field(0).name)
+
+
 def _kind(kind: pa.DataType) -> str:
-    return str(kind.field(0).name.rpartition(" ")[2])
+    return _name(kind).rpartition(" ")[2]
 
 
 def _number(kind: pa.DataType) -> int:
-    return int(kind.field(0).name.removeprefix(LATE).partition(" ")[0])
+    return int(_name(kind).removeprefix(LATE).partition(" ")[0])
 
 
 def _collect(column: pa.Array, late: Sequence[Sequence[Member]], wanted: Wanted) -> None:

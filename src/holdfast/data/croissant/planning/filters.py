@@ -141,10 +141,10 @@ def _equal(connection: duckdb.DuckDBPyConnection, field: Field, value: Any) -> C
     casts = [f"CAST({text} AS {kind})" for text in given]
     if field.is_list:
         tests = [f"list_contains({place(0)}, {text})" for text in casts]
+    elif casts:
+        tests = [f"{place(0)} IN ({', '.join(casts)})" if casts[1:] else f"{place(0)} = {casts[0]}"]
     else:
-        tests = [
-            f"{place(0)} IN ({', '.join(casts)})" if len(casts) > 1 else f"{place(0)} = {casts[0]}"
-        ][: len(casts)]
+        tests = []
     if None in wanted:
         tests.append(f"{place(0)} IS NULL")
     return Condition(" OR ".join(tests) or "FALSE", (Use(field),), None not in wanted)
@@ -194,6 +194,20 @@ def _expression(
         yield Condition(sql.partition(" WHERE ")[2], tuple(uses), strict=False)
 
 
+def _inner(records: RecordSet, field: Field, names: list[str]) -> tuple[Field, list[str]]:
+    """The sub-field that ``pair.size`` means, and what is left of the names."""
+    while names and not field.is_list:
+        subs = {sub.short.rpartition("/")[2]: sub for sub in field.sub_fields}
+        subs |= {sub.id: sub for sub in field.sub_fields} | {
+            sub.key: sub for sub in field.sub_fields
+        }
+        if names[0] not in subs:
+            break
+        field, names = subs[names[0]], names[1:]
+    ends = {leaf.id: leaf for leaf in leaves(records)}
+    return ends.get(field.id, field), names
+
+
 def _name_places(part: Any, records: RecordSet, uses: list[Use], own: frozenset[str]) -> None:
     """Put a place where the tree of an expression names a field; the names of lambdas are their own."""
     if isinstance(part, list):
@@ -206,7 +220,7 @@ def _name_places(part: Any, records: RecordSet, uses: list[Use], own: frozenset[
         name, *rest = part["column_names"]
         if name in own:
             return
-        field = field_named(records, name)
+        field, rest = _inner(records, field_named(records, name), rest)
         found = next((i for i, use in enumerate(uses) if use.field.id == field.id), len(uses))
         if found == len(uses):
             uses.append(Use(field))

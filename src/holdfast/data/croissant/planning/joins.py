@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
@@ -162,13 +162,9 @@ def _reach(
     queue = list(start)
     while queue:
         table = queue.pop(0)
-        leaving: dict[TableKey, list[Link]] = {}
-        for link in (*own, *_links_of(table, fields)):
-            if link.left.table != table:
-                continue
-            for right in (link.right, fields.below(link.right)):
-                if right is not None and right.table not in paths:
-                    leaving.setdefault(right.table, []).append(replace(link, right=right))
+        # The record set's own references come before those of the record sets it takes fields from.
+        leaving = _leaving(table, _links_of(table, fields), paths, fields)
+        leaving |= _leaving(table, own, paths, fields)
         for target, links in leaving.items():
             step = (target, tuple(links))
             paths[target] = [*paths[table], step]
@@ -178,6 +174,18 @@ def _reach(
                 return paths[target]
             queue.append(target)
     return None
+
+
+def _leaving(
+    table: TableKey, links: Iterable[Link], reached: Collection[TableKey], fields: Fields
+) -> dict[TableKey, list[Link]]:
+    """The links from a table to tables that are not reached yet: record sets, and files behind them."""
+    made: dict[TableKey, list[Link]] = {}
+    for link in links:
+        for right in (link.right, fields.below(link.right)):
+            if link.left.table == table and right is not None and right.table not in reached:
+                made.setdefault(right.table, []).append(replace(link, right=right))
+    return made
 
 
 def _links(records: RecordSet, origins: dict[str, Origin], fields: Fields) -> Iterator[Link]:

@@ -51,8 +51,11 @@ def equal(left: Column, right: Column) -> str:
 
 
 def comparable(sql: str, kind: str) -> str:
-    """A key as joins compare it: NaN, which equals itself in DuckDB, is no key."""
-    return f"nullif({sql}, 'nan'::{kind})" if kind in _FLOATS else sql
+    """A key as joins compare it: NaN, which equals itself in DuckDB, is no key.
+
+    isnan, because of a Parquet column DuckDB takes ``= 'nan'`` to be false by its statistics.
+    """
+    return f"CASE WHEN isnan({sql}) THEN NULL ELSE {sql} END" if kind in _FLOATS else sql
 
 
 def _read_as(sql: str, kind: str) -> str:

@@ -10,6 +10,7 @@ from holdfast.data.croissant.planning.columns import Column, extract_key
 from holdfast.data.croissant.planning.origins import Fields, Origin, Step, field_leaves
 from holdfast.data.croissant.planning.transforms import reads_content, value_sql
 from holdfast.data.croissant.planning.types import arrow_type, scalar_type
+from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,20 +61,28 @@ def _passes(field: Field, source: Source) -> bool:
     )
 
 
-def declared_type(fields: Fields, records: RecordSet, field: Field) -> pa.DataType:
-    """The Arrow type that a field declares, or takes over from the field that its values come from."""
+def declared_type(
+    fields: Fields, records: RecordSet, field: Field, trail: tuple[str, ...] = ()
+) -> pa.DataType:
+    """The Arrow type that a field declares, or takes over from the field that its values come from.
+
+    Raises:
+        InputError: fields that take their values from one another in a circle.
+    """
     import pyarrow as pa
 
     if field.parent_field is not None:
-        return pa.list_(_struct(fields, records, field))
+        return pa.list_(_struct(fields, records, field, trail))
     if field.sub_fields:
-        made = _struct(fields, records, field)
+        made = _struct(fields, records, field, trail)
         return pa.list_(made) if field.is_list else made
     leaf = next(field_leaves(field))
-    return _leaf_type(fields, fields.origin(records, leaf))
+    return _leaf_type(fields, fields.origin(records, leaf), trail)
 
 
-def comes_as_declared(fields: Fields, records: RecordSet, wanted: Iterable[Field]) -> bool:
+def comes_as_declared(
+    fields: Fields, records: RecordSet, wanted: Iterable[Field], trail: tuple[str, ...] = ()
+) -> bool:
     """Whether every value comes in its declared type, whatever the files hold.
 
     True of text (CSV, lines), of names and bytes of files, and of what the description holds itself; a
@@ -86,11 +95,25 @@ def comes_as_declared(fields: Fields, records: RecordSet, wanted: Iterable[Field
             origin = fields.origin(records, leaf)
             if origin.table.kind == "records" and origin.field is not None:
                 owner, target = fields.find(origin.field.id)
-                if not comes_as_declared(fields, owner, [target]):
+                if not comes_as_declared(fields, owner, [target], onwards(trail, target)):
                     return False
             elif origin.table.kind == "resource" and not _is_text(fields, origin):
                 return False
     return True
+
+
+def onwards(trail: tuple[str, ...], field: Field) -> tuple[str, ...]:
+    """A way along sources, and the next field on it.
+
+    Raises:
+        InputError: it was there before.
+    """
+    if field.id in trail:
+        raise InputError(
+            "fields take their values from one another in a circle",
+            found=" -> ".join((*trail, field.id)),
+        )
+    return (*trail, field.id)
 
 
 def _is_text(fields: Fields, origin: Origin) -> bool:
@@ -103,18 +126,20 @@ def _is_text(fields: Fields, origin: Origin) -> bool:
     return any(name in _TEXT_FORMATS for name in formats)
 
 
-def _struct(fields: Fields, records: RecordSet, field: Field) -> pa.DataType:
+def _struct(
+    fields: Fields, records: RecordSet, field: Field, trail: tuple[str, ...]
+) -> pa.DataType:
     import pyarrow as pa
 
     return pa.struct(
-        [pa.field(sub.key, declared_type(fields, records, sub)) for sub in field.sub_fields]
+        [pa.field(sub.key, declared_type(fields, records, sub, trail)) for sub in field.sub_fields]
     )
 
 
-def _leaf_type(fields: Fields, origin: Origin) -> pa.DataType:
+def _leaf_type(fields: Fields, origin: Origin, trail: tuple[str, ...]) -> pa.DataType:
     for field, source in reversed(origin.steps):
         if not _passes(field, source):
             return arrow_type(field)
     assert origin.field is not None
     owner, target = fields.find(origin.field.id)
-    return declared_type(fields, owner, target)
+    return declared_type(fields, owner, target, onwards(trail, target))

@@ -1,0 +1,236 @@
+"""Filters: before anything is fetched, in the scan, after a join; and slips in what is asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from made_datasets import (
+    about,
+    column,
+    described,
+    field,
+    file_object,
+    file_set,
+    other,
+    record_set,
+    write_rows,
+)
+
+from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.loading.dataset import Dataset
+from holdfast.errors import InputError
+
+SPLITS = record_set(
+    "splits",
+    field("splits/name", "sc:Text"),
+    field("splits/url", ["sc:URL", "wd:Q3985153"]),
+    dataType="cr:Split",
+    key={"@id": "splits/name"},
+    data=[
+        {"splits/name": "train", "splits/url": "cr:TrainingSplit"},
+        {"splits/name": "test", "splits/url": "https://mlcommons.org/definitions/test_split"},
+    ],
+)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Dataset:
+    """Numbers in Parquet files of two splits, and record sets that take their fields from them."""
+    for split, start in (("train", 0), ("test", 100)):
+        for part in range(2):
+            folder = tmp_path / "data" / split
+            folder.mkdir(parents=True, exist_ok=True)
+            numbers = pa.table(
+                {"n": range(start + part * 10, start + part * 10 + 10), "wide": ["x"] * 10}
+            )
+            pq.write_table(numbers, folder / f"{part}.parquet")
+    numbers_of = record_set(
+        "numbers",
+        field(
+            "numbers/split",
+            "sc:Text",
+            about("files", "fullpath", transform={"regex": "data/(train|test)/.*"}),
+            references=other("splits/name"),
+        ),
+        field("numbers/n", "sc:Integer", column("files", "n")),
+        field("numbers/wide", "sc:Text", column("files", "wide")),
+    )
+    onwards = record_set(
+        "onwards",
+        field("onwards/split", None, other("numbers/split", transform={"replace": "t/T"})),
+        field("onwards/n", None, other("numbers/n")),
+        field("onwards/url", None, other("splits/url")),
+    )
+    onwards["field"][0]["references"] = other("splits/name")
+    plain = record_set(
+        "plain",
+        field("plain/split", None, other("numbers/split")),
+        field("plain/n", None, other("numbers/n")),
+    )
+    return described(
+        tmp_path, [file_set("files", "data/*/*.parquet")], [SPLITS, numbers_of, onwards, plain]
+    )
+
+
+class Spied:
+    """Resources that remember whose bytes were asked for."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.touched: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def fetch(self, members: Iterable[Member]) -> None:
+        listed = list(members)
+        self.touched += [member.fullpath for member in listed]
+        self.inner.fetch(listed)
+
+    def paths(self, members: Sequence[Member]) -> list[Path]:
+        self.touched += [member.fullpath for member in members]
+        paths: list[Path] = self.inner.paths(members)
+        return paths
+
+    def path(self, member: Member) -> Path:
+        return self.paths([member])[0]
+
+    def read(self, members: Sequence[Member]) -> Iterator[bytes]:
+        self.touched += [member.fullpath for member in members]
+        yield from self.inner.read(members)
+
+
+TEST_FILES = ["data/test/0.parquet", "data/test/1.parquet"]
+
+
+@pytest.mark.parametrize("records", ["numbers", "plain"])
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"split": "test"},
+        {"split": "https://mlcommons.org/definitions/test_split"},
+        {"split": "cr:TestSplit"},
+        "split = 'test'",
+        "split LIKE 'te%' AND n >= 0",
+        {"split": ["test"], "n": list(range(100, 120))},
+    ],
+)
+def test_only_the_files_of_a_split_are_touched(parts: Dataset, records: str, filters: Any) -> None:
+    spied = Spied(parts.resources)
+    parts.resources = spied  # type: ignore[assignment]
+    lazy = parts.records(records, filters=filters)
+    assert [member.fullpath for member in lazy.members()] == TEST_FILES
+    assert not spied.touched
+    assert sorted(row[f"{records}/n"] for row in lazy) == list(range(100, 120))
+    assert set(spied.touched) == set(TEST_FILES)
+
+
+def test_a_transform_of_another_record_sets_field_is_part_of_the_test(parts: Dataset) -> None:
+    lazy = parts.records("onwards", filters="split = 'TesT'")
+    assert [member.fullpath for member in lazy.members()] == TEST_FILES
+    assert lazy.count() == 20
+
+
+def test_filters_that_nothing_passes_give_no_records(parts: Dataset) -> None:
+    lazy = parts.records("numbers", filters="split = 'dev'")
+    assert lazy.members() == []
+    assert list(lazy) == []
+    assert lazy.to_arrow().schema == parts.records("numbers").schema
+
+
+def test_filters_pushed_down_give_what_filters_applied_after_give(parts: Dataset) -> None:
+    every = parts.records("numbers").to_arrow().to_pylist()
+    pushed = parts.records("numbers", filters={"n": [3, 103]})
+    assert list(pushed) == [row for row in every if row["numbers/n"] in (3, 103)]
+    plan = pushed.explain()
+    scan = plan[plan.index("Read Parquet") :]
+    assert re.search(r"Filters:\s*│?\s*n\b|n=3|n IN", scan), scan
+    assert "wide" not in parts.records("numbers", columns=["n"]).explain().split("Read Parquet")[1]
+
+
+def test_csv_columns_that_nobody_wants_are_not_read(tmp_path: Path) -> None:
+    write_rows(tmp_path / "t.csv", ["a", "b", "c"], [{"a": 1, "b": "no number", "c": "x"}])
+    records = record_set(
+        "t",
+        *(
+            field(f"t/{name}", kind, column("t.csv", name))
+            for name, kind in [("a", "sc:Integer"), ("b", "sc:Integer"), ("c", "sc:Text")]
+        ),
+    )
+    dataset = described(tmp_path, [file_object("t.csv")], [records])
+    lazy = dataset.records("t", columns=["a"], filters={"c": "x"})
+    assert list(lazy) == [{"t/a": 1}]
+    with pytest.raises(InputError, match=r"t\.csv, line 2.*t/b"):
+        list(dataset.records("t"))
+
+
+def test_lists_are_asked_for_a_value_that_they_hold(tmp_path: Path) -> None:
+    write_rows(tmp_path / "t.csv", ["tags"], [{"tags": "a|b"}, {"tags": "c"}, {"tags": ""}])
+    tags = field(
+        "t/tags", "sc:Text", column("t.csv", "tags", transform={"separator": "|"}), repeated=True
+    )
+    dataset = described(tmp_path, [file_object("t.csv")], [record_set("t", tags)])
+    assert list(dataset.records("t", filters={"tags": "b"})) == [{"t/tags": ["a", "b"]}]
+    assert dataset.records("t", filters={"tags": ["c", None]}).count() == 2
+    assert (
+        dataset.records("t", filters="len(list_filter(tags, lambda x: x > 'b')) = 1").count() == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"record_set": "nubmers"}, "'numbers', perhaps"),
+        ({"record_set": "numbers", "columns": ["nn"]}, "one of split, n, wide|'n', perhaps"),
+        ({"record_set": "numbers", "filters": {"splitt": "test"}}, "'split', perhaps"),
+        ({"record_set": "numbers", "filters": {"n": "many"}}, "a value of sc:Integer"),
+        ({"record_set": "numbers", "filters": {"n": object()}}, "a number"),
+        ({"record_set": "numbers", "filters": "splitt = 'x'"}, "'split', perhaps"),
+        ({"record_set": "numbers", "filters": "n = 1; DROP TABLE x"}, "no SQL expression"),
+        ({"record_set": "numbers", "filters": "n = (SELECT 1)"}, "Dataset.sql"),
+        ({"record_set": "numbers", "filters": "n ="}, "no SQL expression"),
+        ({}, "name one"),
+    ],
+)
+def test_slips_are_told_when_they_are_made(parts: Dataset, arguments: Any, said: str) -> None:
+    with pytest.raises(InputError, match=f"(?s){said}"):
+        parts.records(**arguments)
+
+
+def test_a_split_that_is_none_is_told(parts: Dataset) -> None:
+    with pytest.raises(InputError, match="'train', perhaps"):
+        parts.records("numbers", filters={"split": "trian"}).members()
+
+
+def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
+    records = record_set("t", field("t/n", "sc:Integer", column("files", "n")))
+    dataset = described(tmp_path, [file_set("files", "no/*.parquet")], [records])
+    with pytest.raises(InputError, match="'files' has no files"):
+        dataset.records("t").count()
+
+
+def test_queries_see_every_record_set_under_short_names(parts: Dataset) -> None:
+    table = parts.sql(
+        "WITH few AS (SELECT * FROM numbers WHERE n < 103) "
+        "SELECT split, count(*) AS n FROM few JOIN splits ON split = name GROUP BY split ORDER BY split"
+    )
+    assert table.to_arrow().to_pylist() == [{"split": "test", "n": 3}, {"split": "train", "n": 20}]
+    assert table.count() == 2
+    own = parts.records("numbers", filters={"split": "test"}).sql(
+        "SELECT max(n) AS top FROM records"
+    )
+    assert list(own) == [{"top": 119}]
+    for query, said in [
+        ("SELECT * FROM nubmers", "'numbers', perhaps"),
+        ("DELETE FROM numbers", "no SQL"),
+        ("SELECT nope FROM numbers", "nope"),
+        ("SELECT * FROM read_csv('/etc/passwd'); SELECT 1", "no SQL"),
+    ]:
+        with pytest.raises(InputError, match=said):
+            parts.sql(query).to_arrow()
