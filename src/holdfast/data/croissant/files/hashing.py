@@ -12,12 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from holdfast.errors import InputError
+
+from holdfast.errors import InputError
+
 Algorithm = Literal["sha256", "md5"]
 
 _BYTES: dict[Algorithm, int] = {"sha256": 32, "md5": 16}
 _SIZE = re.compile(r"\s*(\d[\d,]*(?:\.\d+)?)\s*(bytes?|[kmgtpe]?i?b?)\s*", re.IGNORECASE)
 _PREFIXES = "kmgtpe"
 _CHUNK = 1 << 20
+
+
+class WrongChecksum(InputError):
+    """A file that is not the one that is described."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +37,10 @@ class Checksum:
 
     def __str__(self) -> str:
         return f"{self.algorithm} {self.hex}"
+
+
+class WrongChecksum(InputError):
+    """Bytes that do not add up to what their description says."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.data.croissant.files.hashing import Checksum
+from holdfast.data.croissant.files.hashing import Checksum, WrongChecksum
 from holdfast.data.croissant.files.urls import bare
 from holdfast.data.croissant.files.wanted import Wanted
 from holdfast.errors import InputError
@@ -45,7 +45,7 @@ def another_size(wanted: Wanted, size: int) -> InputError:
 
 def another_file(
     wanted: Wanted, found: Checksum, size: int, expected: Checksum, kept: Path, *, locked: bool
-) -> InputError:
+) -> WrongChecksum:
     """The bytes do not add up to what they must."""
     if locked:
         problem = "the file was changed since it was locked"
@@ -56,7 +56,7 @@ def another_file(
             f"what came is in {kept}; if the publisher changed the file, the description needs its new "
             "checksum; a copy of the right one can be given by --mapping ID=PATH"
         )
-    return InputError(
+    return WrongChecksum(
         problem,
         path=bare(wanted.url),
         place=_meant(wanted),

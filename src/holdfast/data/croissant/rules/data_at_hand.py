@@ -1,0 +1,200 @@
+"""The data behind a description, as rules look at it: what could be read, opened once for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from holdfast.data.croissant.document.model import Field, FileObject, FileSet, RecordSet
+from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.files.urls import is_remote
+from holdfast.data.croissant.files.wanted import Wanted
+from holdfast.data.croissant.loading.dataset import Dataset
+from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
+from holdfast.data.croissant.planning.origins import Origin, leaves
+from holdfast.data.croissant.planning.scans import column_names
+from holdfast.data.croissant.rules.findings import Finding, Severity
+from holdfast.data.croissant.rules.value_tests import Tested, test_values
+from holdfast.errors import InputError
+
+SAMPLE = 1000
+"""Records of each record set that a sample looks at."""
+
+Resource = FileObject | FileSet
+
+
+@dataclass
+class AtHand:
+    """A dataset's files and records, as far as they can be read.
+
+    Attributes:
+        dataset: the description, opened.
+        full: look at every record, and fetch what is not here; else at the first `SAMPLE` of what is here.
+        static: what is wrong with the description itself: record sets that it makes unreadable are passed
+            over, for the reason has been told.
+        mapped: the FileObjects that local files stand for.
+        broken: record sets in which something was found that keeps them from being loaded.
+    """
+
+    dataset: Dataset
+    full: bool
+    static: Sequence[Finding] = ()
+    mapped: Collection[str] = ()
+    broken: set[str] = field(default_factory=set)
+
+    @property
+    def rows(self) -> int | None:
+        """How many records of each record set are looked at; None for all."""
+        return None if self.full else SAMPLE
+
+    @cached_property
+    def resources(self) -> list[Resource]:
+        """Files and sets of files, without repositories, which are folders."""
+        metadata = self.dataset.metadata
+        files = [part for part in metadata.file_objects if not part.is_repository]
+        return [*files, *metadata.file_sets]
+
+    @cached_property
+    def read(self) -> dict[str, list[Member] | InputError | None]:
+        """Resource -> its files, proved and here; why not; or None where a sample does not fetch them."""
+        return {part.id: self._fetched(part) for part in self.resources}
+
+    def _fetched(self, part: Resource) -> list[Member] | InputError | None:
+        if not self.full and self._remote(part.id, ()):
+            return None
+        try:
+            members = self.dataset.resources.members(part.id)
+            self.dataset.resources.fetch(members)
+        except InputError as error:
+            return error
+        return members
+
+    def _remote(self, identity: str, seen: tuple[str, ...]) -> bool:
+        """Whether a resource stands, inside whatever holds it, at a URL that the cache does not have."""
+        try:
+            part = self.dataset.metadata.resource(identity)
+        except KeyError:
+            return False
+        if identity in self.mapped:
+            return False
+        if isinstance(part, FileObject) and not part.contained_in:
+            return part.is_repository or (
+                is_remote(part.content_url or "")
+                and self.dataset.resources.fetcher.held(Wanted.of(part)) is None
+            )
+        return identity not in seen and any(
+            self._remote(container.target, (*seen, identity)) for container in part.contained_in
+        )
+
+    def members(self, resource: str) -> list[Member]:
+        """The files of a resource; none where they cannot be read."""
+        found = self.read.get(resource)
+        return found if isinstance(found, list) else []
+
+    @cached_property
+    def record_sets(self) -> list[RecordSet]:
+        """Those that the description itself makes readable, and whose files are here."""
+        broken = [one.at for one in self.static if one.severity is Severity.ERROR]
+        return [
+            records
+            for records in self.dataset.metadata.record_sets
+            if not any(at == records.at or at.startswith(f"{records.at}/") for at in broken)
+            and all(self.members(identity) for identity in self.resources_of(records))
+        ]
+
+    def resources_of(self, records: RecordSet, seen: tuple[str, ...] = ()) -> set[str]:
+        """The resources that a record set's values come from, through other record sets too."""
+        found: set[str] = set()
+        for origin in (*self.origins(records).values(), *self.references(records).values()):
+            if origin.table.kind == "resource":
+                found.add(origin.table.id)
+            elif origin.table.kind == "records" and origin.table.id not in (*seen, records.id):
+                owner = self.dataset.fields.record_set(origin.table.id)
+                found |= self.resources_of(owner, (*seen, records.id))
+        return found
+
+    def origins(self, records: RecordSet) -> dict[str, Origin]:
+        """Field id -> where its values come from, for every leaf that says so."""
+        found = {}
+        for leaf in leaves(records):
+            try:
+                found[leaf.id] = self.dataset.fields.origin(records, leaf)
+            except InputError:
+                continue
+        return found
+
+    def references(self, records: RecordSet) -> dict[str, Origin]:
+        """Field id -> where the values stand that it references."""
+        found = {}
+        for leaf in leaves(records):
+            if leaf.references and leaf.source is not None:
+                try:
+                    found[leaf.id] = self.dataset.fields.origin(records, referenced(leaf))
+                except InputError:
+                    continue
+        return found
+
+    def columns(self, resource: str) -> dict[str, str]:
+        """The columns of a table, with their types; none where it is no table or is not here."""
+        members = self.members(resource)
+        if not members:
+            return {}
+        formats = self.dataset.metadata.resource(resource).encoding_formats
+        with self.dataset.connect() as connection:
+            return column_names(connection, self.dataset.resources, resource, formats, members)
+
+    @cached_property
+    def tested(self) -> list[Tested]:
+        """How the values of fields that come straight from a resource fit their types and patterns."""
+        found: list[Tested] = []
+        for records in self.record_sets:
+            wanted: dict[str, list[tuple[Field, Origin]]] = {}
+            origins = self.origins(records)
+            for leaf in leaves(records):
+                origin = origins.get(leaf.id)
+                if origin is not None and origin.table.kind == "resource":
+                    wanted.setdefault(origin.table.id, []).append((leaf, origin))
+            for resource, fields in wanted.items():
+                found += self._test(records, resource, fields)
+        return found
+
+    def _test(
+        self, records: RecordSet, resource: str, fields: list[tuple[Field, Origin]]
+    ) -> list[Tested]:
+        with (
+            self.dataset.connect() as connection,
+            suppress(InputError),
+        ):  # told by the rule of loading
+            tested = test_values(
+                connection,
+                self.dataset.resources,
+                self.dataset.metadata,
+                resource,
+                self.members(resource),
+                fields,
+                self.rows,
+            )
+            if any(one.misfits for one in tested):
+                self.broken.add(records.id)
+            return tested
+        return []
+
+    def values(self, records: RecordSet, field: Field) -> LazyRecordSet:
+        """One field's values as records with the one column ``v``."""
+        alone = replace(field, key="v", short="v", references=())
+        return self._single(records, alone, self.rows)
+
+    def referenced_values(self, records: RecordSet, field: Field) -> LazyRecordSet:
+        """The values that a field references, as records with the one column ``v``; always all of them."""
+        return self._single(records, referenced(field), None)
+
+    def _single(self, records: RecordSet, field: Field, limit: int | None) -> LazyRecordSet:
+        made = RecordSet(id=records.id, at=records.at, fields=(field,), data=records.data)
+        return LazyRecordSet(self.dataset, made, Asked(ordered=False, limit=limit))
+
+
+def referenced(field: Field) -> Field:
+    """The field whose values a field references, read as values of the same type."""
+    return replace(field, source=field.references[0], references=(), key="v", short="v")

@@ -1,0 +1,333 @@
+"""Rules about the data: what the files hold must be what the description says they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.data.croissant.document.model import Field, FileObject
+from holdfast.data.croissant.document.reading import Document
+from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
+from holdfast.data.croissant.loading.dataset import Dataset
+from holdfast.data.croissant.loading.lazy_table import LazyTable
+from holdfast.data.croissant.planning.origins import Origin, leaves
+from holdfast.data.croissant.planning.sql_text import identifier
+from holdfast.data.croissant.rules import clauses
+from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
+from holdfast.data.croissant.rules.findings import Finding, Severity
+from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule, did_you_mean, quoted
+from holdfast.data.croissant.rules.value_tests import regex
+from holdfast.errors import InputError
+from holdfast.numbers import counted
+
+SHOWN = 3
+"""Values that a message gives as examples."""
+LOOKED_INTO = 25
+"""Images of a field that a sample decodes."""
+
+
+def check(
+    document: Document,
+    how: Literal["sample", "full"],
+    static: Sequence[Finding],
+    *,
+    mapping: Mapping[str, str | Path] | None = None,
+    cache: str | Path | None = None,
+) -> Iterator[tuple[str, Breach]]:
+    """What the rules about data find, each with its rule's code.
+
+    Args:
+        document: the description.
+        how: "sample" looks at the first records of what is on this machine; "full" fetches and reads all.
+        static: what is wrong with the description itself.
+        mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
+        cache: where fetched files are kept.
+
+    Raises:
+        InputError: a mapping that names nothing.
+    """
+    with Dataset(document.path, mapping=mapping, cache=cache, offline=how == "sample") as dataset:
+        at_hand = AtHand(dataset, how == "full", static, tuple(mapping or ()))
+        for rule in DATA_RULES.values():
+            for breach in rule.check(at_hand):
+                yield rule.code, breach
+
+
+@data_rule(
+    "CR901", Severity.ERROR, clauses.FILE_OBJECT, "Put the file there, or mend what names it."
+)
+def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
+    """Every file that is named is there and can be read."""
+    for part, error in _unread(at_hand):
+        if not isinstance(error, WrongChecksum):
+            yield Breach(_named_at(part), _told(error), error.remedy or "")
+
+
+@data_rule(
+    "CR902", Severity.ERROR, clauses.CHECKSUMS, "Fetch the file again, or state its new checksum."
+)
+def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
+    """Every file has the checksum that is stated."""
+    for part, error in _unread(at_hand):
+        if isinstance(error, WrongChecksum):
+            term = (
+                "cr:md5"
+                if "md5" in (error.expected or "") and "cr:md5" in part.written
+                else "cr:sha256"
+            )
+            yield Breach(part.where(term), _told(error))
+
+
+@data_rule("CR903", Severity.WARNING, clauses.FILE_OBJECT, "State the size that the file has.")
+def sizes_hold(at_hand: AtHand) -> Iterator[Breach]:
+    """Every file has the size that is stated."""
+    for part in at_hand.dataset.metadata.file_objects:
+        stated = parse_size(part.content_size or "")
+        for member in at_hand.members(part.id)[:1]:
+            size = member.size
+            if isinstance(member.location, Path) and member.inside is None:
+                size = member.location.stat().st_size
+            if stated is not None and stated.exact and size is not None and size != stated.bytes:
+                message = f"the file has {size:,} bytes, not {stated.bytes:,}"
+                yield Breach(part.where("sc:contentSize"), message)
+
+
+@data_rule(
+    "CR904", Severity.ERROR, clauses.FILE_SET, "Compare the patterns with the names of the files."
+)
+def file_sets_find_files(at_hand: AtHand) -> Iterator[Breach]:
+    """Every FileSet's patterns find a file."""
+    for part in at_hand.dataset.metadata.file_sets:
+        if at_hand.read.get(part.id) == []:
+            patterns = ", ".join(map(quoted, part.includes))
+            yield Breach(part.where("cr:includes"), f"no file matches {patterns}")
+
+
+@data_rule(
+    "CR905", Severity.NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first."
+)
+def remote_files_are_at_hand(at_hand: AtHand) -> Iterator[Breach]:
+    """A sample looks at files that are on this machine."""
+    for part in at_hand.dataset.metadata.file_objects:
+        if at_hand.read.get(part.id, ()) is None and not part.contained_in:
+            yield Breach(
+                part.where("sc:contentUrl"), "this file was not checked: it must be fetched"
+            )
+
+
+@data_rule("CR911", Severity.ERROR, clauses.EXTRACT, "Name a column that the table has.")
+def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
+    """Every column that a field takes is in the table."""
+    for field, origin in _from_resources(at_hand):
+        extract = origin.source.extract
+        if extract is None or extract.column is None:
+            continue
+        try:
+            columns = at_hand.columns(origin.table.id)
+        except InputError as error:
+            yield Breach(field.where("cr:source"), _told(error), error.remedy or "")
+            continue
+        if columns and not _has(columns, extract.column):
+            message = (
+                f"the table {quoted(origin.table.id)} has no column {quoted(extract.column)}; "
+                f"it has {_some(columns)}"
+            )
+            hint = did_you_mean(extract.column, columns)
+            yield Breach(extract.where("cr:column"), message, hint)
+
+
+@data_rule("CR912", Severity.ERROR, clauses.DATA_TYPE, "Declare the type that every value has.")
+def values_fit(at_hand: AtHand) -> Iterator[Breach]:
+    """Every value fits its field's type."""
+    for one in at_hand.tested:
+        if one.misfits:
+            types = " and ".join(one.field.data_types)
+            message = (
+                f"{one.misfits:,} of {counted(one.values, 'value')} do not fit {types}, "
+                f"such as {quoted(one.misfit)}"
+            )
+            yield Breach(one.field.where("cr:dataType"), message)
+
+
+@data_rule(
+    "CR913",
+    Severity.WARNING,
+    clauses.TRANSFORM,
+    "Change the expression so that it matches every value.",
+)
+def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
+    """Every value matches its field's regular expression."""
+    for one in at_hand.tested:
+        step = regex(one.field)
+        if one.unmatched and step is not None:
+            message = (
+                f"{one.unmatched:,} of {counted(one.values, 'value')} do not match "
+                f"{quoted(step.regex)}, such as {quoted(one.unmatching)}; they become null"
+            )
+            yield Breach(step.where("cr:regex"), message)
+
+
+@data_rule("CR914", Severity.ERROR, clauses.RECORD_SET)
+def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
+    """Every record set can be loaded."""
+    for records in at_hand.record_sets:
+        if records.id in at_hand.broken:
+            continue
+        loaded = at_hand.dataset.records(records.id, ordered=False)
+        try:
+            rows = 0
+            for batch in (loaded if at_hand.full else loaded.head(at_hand.rows or 0)).batches():
+                rows += batch.num_rows
+        except InputError as error:
+            at_hand.broken.add(records.id)
+            yield Breach(records.at, _told(error), error.remedy or "")
+        else:
+            if not rows:
+                yield Breach(records.at, "there are no records", severity=Severity.WARNING)
+
+
+@data_rule("CR921", Severity.ERROR, clauses.RECORD_SET, "Choose fields that together are unique.")
+def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
+    """No two records have the same key, and none lacks it."""
+    for records in at_hand.record_sets:
+        fields = {field.id: field for field in records.fields}
+        if (
+            not records.key
+            or records.id in at_hand.broken
+            or any(one not in fields for one in records.key)
+        ):
+            continue
+        keys = at_hand.dataset.records(records.id, columns=records.key, ordered=False)
+        if at_hand.rows is not None:
+            keys = keys.head(at_hand.rows)
+        names = ", ".join(map(identifier, keys.short_names()))
+        query = f"SELECT {names}, count(*) AS n FROM records GROUP BY ALL HAVING n > 1"
+        repeated = _rows(keys.sql(f"{query} ORDER BY n DESC, {names} LIMIT {SHOWN}"))
+        if repeated:
+            shown = "; ".join(_key(row) + f" {row['n']} times" for row in repeated)
+            message = f"the key is not unique: {shown}"
+            yield Breach(records.where("cr:key"), message)
+
+
+@data_rule(
+    "CR931",
+    Severity.ERROR,
+    clauses.JOINS,
+    "Complete the table that is referenced, or drop the reference.",
+)
+def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
+    """Every value of a field that references another one is among the other's values."""
+    for records in at_hand.record_sets:
+        for field in leaves(records):
+            if records.id in at_hand.broken or not field.references or field.source is None:
+                continue
+            here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
+            query = (
+                "SELECT v, count(*) AS n FROM records "
+                "WHERE v IS NOT NULL AND v NOT IN (SELECT v FROM known WHERE v IS NOT NULL) "
+                "GROUP BY v ORDER BY n DESC, v"
+            )
+            with suppress(
+                InputError
+            ):  # a join of what cannot be compared is told by the static rules
+                orphans = _rows(at_hand.dataset.query(query, {"records": here, "known": there}))
+                if orphans:
+                    rows = sum(row["n"] for row in orphans)
+                    examples = ", ".join(quoted(row["v"]) for row in orphans[:SHOWN])
+                    message = (
+                        f"{counted(rows, 'record')} with {counted(len(orphans), 'value')} that "
+                        f"{quoted(field.references[0].target)} does not have, such as {examples}"
+                    )
+                    yield Breach(field.where("cr:references"), message)
+
+
+@data_rule(
+    "CR941",
+    Severity.ERROR,
+    clauses.DATA_TYPE,
+    "Leave out files that are no images, or replace them.",
+)
+def images_decode(at_hand: AtHand) -> Iterator[Breach]:
+    """Every image can be opened (of a sample, the first ones)."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return
+    from io import BytesIO
+
+    for records in at_hand.record_sets:
+        for field in leaves(records):
+            if "sc:ImageObject" not in field.data_types or records.id in at_hand.broken:
+                continue
+            bad, seen = 0, 0
+            for row in at_hand.values(records, field).head(LOOKED_INTO):
+                for data in row["v"] if isinstance(row["v"], list) else [row["v"]]:
+                    seen += data is not None
+                    try:
+                        if data is not None:
+                            Image.open(BytesIO(data)).verify()
+                    except Exception:  # whatever a decoder raises
+                        bad += 1
+            if bad:
+                yield Breach(
+                    field.where("cr:source"), f"{bad} of {counted(seen, 'image')} cannot be opened"
+                )
+
+
+def _unread(at_hand: AtHand) -> Iterator[tuple[Resource, InputError]]:
+    """Resources that cannot be read; of those that are read through another such one, only the first."""
+    failed = {name for name, found in at_hand.read.items() if isinstance(found, InputError)}
+    for part in at_hand.resources:
+        error = at_hand.read[part.id]
+        inside = any(container.target in failed for container in part.contained_in)
+        if isinstance(error, InputError) and not inside:
+            yield part, error
+
+
+def _named_at(part: Resource) -> str:
+    """Where a resource says which files it means."""
+    return part.where("sc:contentUrl" if isinstance(part, FileObject) else "cr:includes")
+
+
+def _told(error: InputError) -> str:
+    """An error as one sentence."""
+    parts = [error.problem]
+    parts += [f"in {part}" for part in (error.path, error.place) if part]
+    said = ", ".join(parts)
+    found = f"; found: {error.found}" if error.found else ""
+    expected = f"; expected: {error.expected}" if error.expected else ""
+    return f"{said}{found}{expected}"
+
+
+def _from_resources(at_hand: AtHand) -> Iterator[tuple[Field, Origin]]:
+    """Fields that take their values straight from a resource that is at hand."""
+    for records in at_hand.record_sets:
+        origins = at_hand.origins(records)
+        for leaf in leaves(records):
+            origin = origins.get(leaf.id)
+            if origin is not None and origin.table.kind == "resource":
+                yield leaf, origin
+
+
+def _has(columns: Mapping[str, str], name: str) -> bool:
+    """Whether a table has a column, or one that the name leads into."""
+    return name in columns or any(
+        name.startswith((f"{column}.", f"{column}/")) for column in columns
+    )
+
+
+def _some(names: Iterable[str]) -> str:
+    """The first names, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
+    return ", ".join(map(quoted, listed[:8])) + more
+
+
+def _rows(table: LazyTable) -> list[dict[str, Any]]:
+    return list(table.rows())
+
+
+def _key(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {quoted(value)}" for name, value in row.items() if name != "n")
