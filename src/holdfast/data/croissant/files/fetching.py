@@ -52,9 +52,11 @@ class Fetcher:
         self.locked = dict(locked or {})
         self.piece = piece
         self.wait = wait
-        self.web = Web(parallel)
+        self.web = Web()
         self.history: list[Fetched] = []
         """Every file that was given, in the order in which each was first asked for."""
+        self.commits: dict[str, str] = {}
+        """URL of each repository that was cloned -> the commit."""
         self._seen: dict[tuple[str, Checksum | None], Fetched] = {}
         self._lock = threading.Lock()
 

@@ -14,8 +14,6 @@ from typing import Literal
 
 from holdfast.errors import InputError
 
-from holdfast.errors import InputError
-
 Algorithm = Literal["sha256", "md5"]
 
 _BYTES: dict[Algorithm, int] = {"sha256": 32, "md5": 16}
@@ -37,10 +35,6 @@ class Checksum:
 
     def __str__(self) -> str:
         return f"{self.algorithm} {self.hex}"
-
-
-class WrongChecksum(InputError):
-    """Bytes that do not add up to what their description says."""
 
 
 @dataclass(frozen=True, slots=True)

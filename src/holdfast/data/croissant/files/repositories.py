@@ -67,6 +67,7 @@ def list_repository(file: FileObject, fetcher: Fetcher) -> list[RepositoryFile]:
     found = _TREE.fullmatch(url)
     url, revision = (found["url"], unquote(found["revision"])) if found else (url, "HEAD")
     folder = _cloned(url, revision, fetcher)
+    fetcher.commits[bare(url)] = folder.name
     return sorted(_files(folder, url), key=lambda each: each.path)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = (10.0, 60.0)
 """Longest waits for a connection, and between two pieces of an answer."""
+_CONNECTIONS = 64  # that are kept
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _HUB = "https://huggingface.co"
@@ -39,8 +40,7 @@ class Web:
     it redirects.
     """
 
-    def __init__(self, connections: int = 8) -> None:
-        self._connections = connections
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._session: requests.Session | None = None
 
@@ -60,7 +60,7 @@ class Web:
 
                 self._session = requests.Session()
                 for scheme in ("http://", "https://"):
-                    self._session.mount(scheme, HTTPAdapter(pool_maxsize=self._connections))
+                    self._session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
             return self._session
 
     def get(self, url: str, headers: dict[str, str] | None = None) -> requests.Response:

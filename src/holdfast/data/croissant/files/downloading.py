@@ -1,0 +1,228 @@
+"""Bring the files of a description, or those behind some records, onto this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.croissant.document.building import build
+from holdfast.data.croissant.document.model import FileObject, FileSet, Metadata
+from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.files.lock import (
+    Lock,
+    description_sha256,
+    lock_path,
+    read_lock,
+    write_lock,
+)
+from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.files.opening import says_archive
+from holdfast.data.croissant.files.resources import Resources
+from holdfast.data.croissant.files.urls import file_name, is_remote
+from holdfast.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DownloadedFile:
+    """One file that is on this machine now.
+
+    Attributes:
+        url: where it came from; of a local file, its path.
+        path: the file; one of the cache has no suffix.
+        received: bytes that came over the network for it, this time.
+        cached: whether it was here already.
+    """
+
+    resource: str
+    url: str
+    path: Path
+    size: int
+    sha256: str | None
+    received: int
+    cached: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Downloaded:
+    """What a download did.
+
+    Attributes:
+        lock: the lock file that was written, if one was.
+    """
+
+    files: tuple[DownloadedFile, ...]
+    seconds: float
+    lock: Path | None = None
+
+    @property
+    def bytes_fetched(self) -> int:
+        """Bytes that came over the network, listings and directories of archives not counted."""
+        return sum(file.received for file in self.files)
+
+    @property
+    def bytes_cached(self) -> int:
+        """Bytes of the files that were here already."""
+        return sum(file.size for file in self.files if file.cached)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON that programs read."""
+        return {
+            "files": [asdict(file) | {"path": str(file.path)} for file in self.files],
+            "bytes_fetched": self.bytes_fetched,
+            "bytes_cached": self.bytes_cached,
+            "seconds": self.seconds,
+            "lock": None if self.lock is None else str(self.lock),
+        }
+
+
+def download(
+    path: str | Path,
+    *,
+    resources: Sequence[str] | None = None,
+    record_sets: Sequence[str] | None = None,
+    filters: Mapping[str, Any] | str | None = None,
+    mapping: Mapping[str, str | Path] | None = None,
+    cache: str | Path | None = None,
+    lock: bool | None = None,
+    update_lock: bool = False,
+    parallel: int = 8,
+) -> Downloaded:
+    """Fetch files into the cache: in parallel, resumable, proved by their checksums.
+
+    Where a lock file stands beside the description, everything must be as it says.
+
+    Args:
+        path: the description.
+        resources: ids of FileObjects and FileSets; None for all.
+        record_sets: only the files behind these; all columns.
+        filters: as `Dataset.records` takes them: only the files in which such records can be. Without
+            `record_sets` the description must have just one.
+        mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
+        cache: its folder; None for the user's.
+        lock: write a lock file, or add to the one that is there.
+        update_lock: accept what has changed since it was written, and write it anew.
+        parallel: requests at a time.
+
+    Raises:
+        InputError: a file that is missing, refused, or not what it should be; something that is not as it
+            was locked.
+    """
+    begun = time.perf_counter()
+    if resources is not None and (record_sets is not None or filters is not None):
+        raise InputError(
+            "files are chosen by their resources or by the records that they hold, not by both",
+            remedy="leave out resources, or record_sets and filters",
+        )
+    document = read_document(path)
+    locked = None if update_lock else read_lock(lock_path(document.path))
+    if locked:
+        locked.check_description(document.path)
+    metadata = build(document)
+    if record_sets is None and filters is None:
+        with Resources(metadata, document.path.parent, mapping=mapping, cache=cache) as files:
+            chosen = list(resources) if resources is not None else _to_list(metadata)
+            _prepare(files, locked, parallel)
+            members = [member for identity in chosen for member in files.members(identity)]
+            found = _fetched(files, members, locked)
+            return _ended(begun, document.path, files, found, locked, lock or update_lock)
+    from holdfast.data.croissant.loading.dataset import Dataset
+
+    with Dataset(document.path, mapping=mapping, cache=cache) as dataset:
+        files = dataset.resources
+        _prepare(files, locked, parallel)
+        members = [
+            member
+            for name in (record_sets if record_sets is not None else [None])
+            for member in dataset.records(name, filters=filters).members()
+        ]
+        found = _fetched(files, members, locked)
+        return _ended(begun, document.path, files, found, locked, lock or update_lock)
+
+
+def _prepare(files: Resources, locked: Lock | None, parallel: int) -> None:
+    files.fetcher.parallel = parallel
+    files.fetcher.locked = locked.checksums if locked else {}
+
+
+def _to_list(metadata: Metadata) -> list[str]:
+    """The resources that together name every file outside of archives."""
+    parts: list[FileObject | FileSet] = [*metadata.file_objects, *metadata.file_sets]
+    by_id = {part.id: part for part in parts}
+
+    def stands_alone(part: FileObject | FileSet) -> bool:
+        if isinstance(part, FileObject) and part.is_repository:
+            return False
+        if isinstance(part, FileObject) and is_remote(part.content_url or ""):
+            return True
+        holders = [by_id.get(container.target) for container in part.contained_in]
+        return not any(holder is not None and _is_archive(holder) for holder in holders)
+
+    return [part.id for part in parts if stands_alone(part)]
+
+
+def _is_archive(part: FileObject | FileSet) -> bool:
+    """Whether it, or what it is contained in, is fetched as a whole, with all that is in it."""
+    name = file_name(part.content_url or "") if isinstance(part, FileObject) else ""
+    return says_archive(part.encoding_formats, name)
+
+
+def _fetched(
+    files: Resources, members: Iterable[Member], locked: Lock | None
+) -> list[DownloadedFile]:
+    """Fetch whole files, archives too: parts of them would not stay."""
+    whole = list({replace(member, inside=None, size=None): None for member in members})
+    if locked:
+        locked.check_commits(files.fetcher.commits)
+    files.fetch(whole)
+    by_url = {file.wanted.url: file for file in files.fetcher.history}
+    found: dict[Path | str, DownloadedFile] = {}
+    for member in whole:
+        if isinstance(member.location, Path):
+            found[member.location] = DownloadedFile(
+                resource=member.owner or member.resource,
+                url=str(member.location),
+                path=member.location,
+                size=member.location.stat().st_size,
+                sha256=None,
+                received=0,
+                cached=True,
+            )
+        else:
+            file = by_url[member.location]
+            found[member.location] = DownloadedFile(
+                resource=member.owner or member.resource,
+                url=file.url,
+                path=file.path,
+                size=file.size,
+                sha256=file.sha256,
+                received=file.received,
+                cached=file.cached,
+            )
+    return list(found.values())
+
+
+def _ended(
+    begun: float,
+    description: Path,
+    files: Resources,
+    found: list[DownloadedFile],
+    locked: Lock | None,
+    write: bool,
+) -> Downloaded:
+    target = lock_path(description)
+    if write:
+        base = locked or Lock(description_sha256(description))
+        owners = {file.url: file.resource for file in found}
+        history = [
+            replace(file, wanted=replace(file.wanted, resource=owners.get(file.url, "")))
+            for file in files.fetcher.history
+        ]
+        write_lock(base.with_more(history, files.fetcher.commits), target, description)
+    return Downloaded(
+        files=tuple(found),
+        seconds=time.perf_counter() - begun,
+        lock=target if write else None,
+    )

@@ -1,0 +1,169 @@
+"""The lock file: what a description's files were when they were first downloaded.
+
+It stands beside the description (``croissant.lock.json`` for ``croissant.json``) and belongs under version
+control with it: who downloads again gets the same bytes, or an error that names what changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.croissant.files.urls import bare
+from holdfast.data.croissant.files.wanted import Fetched
+from holdfast.errors import InputError
+from holdfast.whole_files import read_whole, write_whole
+
+_FORMAT = 1
+_REMEDY = "if the change is right, lock it anew with --update-lock"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LockedFile:
+    """One file as it was.
+
+    Attributes:
+        resource: the id of the FileObject or FileSet that wanted it.
+        final_url: where the URL led to, without a query.
+        sha256: computed, where the description states none; hex.
+        time: when it was fetched, as ISO 8601 in UTC; None where not known.
+    """
+
+    url: str
+    sha256: str
+    size: int
+    resource: str = ""
+    final_url: str | None = None
+    etag: str | None = None
+    time: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What was locked.
+
+    Attributes:
+        description: the SHA-256 of the description's bytes; hex.
+        files: by URL.
+        commits: URL of a cloned repository -> the commit.
+    """
+
+    description: str
+    files: Mapping[str, LockedFile] = field(default_factory=dict)
+    commits: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def checksums(self) -> dict[str, str]:
+        """URL -> SHA-256, as `Fetcher` takes them."""
+        return {url: file.sha256 for url, file in self.files.items()}
+
+    def check_description(self, path: Path) -> None:
+        """Compare the description.
+
+        Raises:
+            InputError: if it is another than the one that was locked.
+        """
+        found = description_sha256(path)
+        if found != self.description:
+            raise InputError(
+                "the description was changed since its files were locked",
+                path=path,
+                found=f"sha256 {found}",
+                expected=f"sha256 {self.description}",
+                remedy=_REMEDY,
+            )
+
+    def check_commits(self, found: Mapping[str, str]) -> None:
+        """Compare what repositories stand at.
+
+        Raises:
+            InputError: if one has moved on.
+        """
+        for url, commit in found.items():
+            if self.commits.get(url, commit) != commit:
+                raise InputError(
+                    "the repository was changed since it was locked",
+                    path=url,
+                    found=f"commit {commit}",
+                    expected=f"commit {self.commits[url]}",
+                    remedy=_REMEDY,
+                )
+
+    def with_more(self, files: Iterable[Fetched], commits: Mapping[str, str]) -> Lock:
+        """The same with files that were fetched since."""
+        more = {
+            file.url: LockedFile(
+                url=file.url,
+                sha256=file.sha256,
+                size=file.size,
+                resource=file.wanted.resource,
+                final_url=file.final_url,
+                etag=file.etag,
+                time=file.time,
+            )
+            for file in files
+        }
+        # A file that is locked already keeps its entry: what it was fetched from may be gone.
+        return Lock(self.description, {**more, **self.files}, {**commits, **self.commits})
+
+
+def description_sha256(path: Path) -> str:
+    """Of the bytes of a description; hex."""
+    return hashlib.sha256(read_whole(path, "a description")).hexdigest()
+
+
+def lock_path(description: Path) -> Path:
+    """Where the lock file of a description stands."""
+    return description.with_name(f"{description.stem}.lock.json")
+
+
+def read_lock(path: Path) -> Lock | None:
+    """A lock file; None if there is none.
+
+    Raises:
+        InputError: if it is none that this version reads.
+    """
+    if not path.exists():
+        return None
+    try:
+        told: dict[str, Any] = json.loads(read_whole(path, "a lock"))
+        if told["format"] != _FORMAT:
+            raise InputError(
+                "this lock file is of another version",
+                path=path,
+                found=f"format {told['format']}",
+                expected=f"format {_FORMAT}",
+                remedy="upgrade holdfast, or lock anew with --update-lock",
+            )
+        files = [LockedFile(**entry) for entry in told["files"]]
+        return Lock(
+            str(told["description"]["sha256"]),
+            {file.url: file for file in files},
+            {bare(url): str(commit) for url, commit in told["commits"].items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(
+            "this lock file is damaged",
+            path=path,
+            found=f"{type(error).__name__}: {error}",
+            remedy="restore it, or lock anew with --update-lock",
+        ) from error
+
+
+def write_lock(lock: Lock, path: Path, description: Path) -> None:
+    """Write a lock file, the same bytes for the same lock.
+
+    Raises:
+        HoldfastError: if it cannot be written.
+    """
+    told = {
+        "format": _FORMAT,
+        "description": {"file": description.name, "sha256": lock.description},
+        "files": [asdict(lock.files[url]) for url in sorted(lock.files)],
+        "commits": dict(sorted(lock.commits.items())),
+    }
+    write_whole(path, (json.dumps(told, indent=2, ensure_ascii=False) + "\n").encode())
