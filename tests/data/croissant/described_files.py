@@ -17,8 +17,8 @@ from holdfast.data.croissant.document.model import (
 from holdfast.data.croissant.files.resources import Resources
 
 
-def container(target: str, **transform: bool) -> Container:
-    steps = (Transform(at="/c/transform", **transform),) if transform else ()  # type: ignore[arg-type]
+def container(target: str, **transform: Any) -> Container:
+    steps = (Transform(at="/c/transform", **transform),) if transform else ()
     return Container(at="/c", target=target, transforms=steps)
 
 

@@ -23,6 +23,7 @@ from described_files import container, file, files, resources, sha256, tree
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.data.croissant.files.hashing import WrongChecksum
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.errors import InputError
@@ -482,6 +483,7 @@ def test_local_manifests(folder: Path) -> None:
         files("of-plain", "*.csv", inside=[container("plain", **lines)]),
         files("of-packed", "*.csv", inside=[container("packed", un_archive=True, **lines)]),
         files("of-zip", "*.csv", inside=[container("zip", **lines)], excludes=["test*"]),
+        files("of-regex", inside=[container("plain", read_lines=True, regex="(.*)")]),
         files("of-bad", inside=[container("bad", **lines)]),
         files("of-binary", inside=[container("packed", un_archive=False, **lines)]),
     ) as opened:
@@ -492,6 +494,8 @@ def test_local_manifests(folder: Path) -> None:
             assert far.location == "https://example.org/a/far%20away.csv?x=1"
             assert list(opened.read([near])) == [b"near"]
         assert read(opened, "of-zip") == {"train.csv": b"train"}
+        with pytest.raises(InputError, match="files cannot be chosen by this transform"):
+            opened.members("of-regex")
         with pytest.raises(InputError, match=r"line 2 of .*leads out of the folder"):
             opened.members("of-bad")
 
@@ -559,7 +563,7 @@ def test_checksums_of_local_files(
                 if accepted:
                     use(opened, members)
                     continue
-                with pytest.raises(InputError, match="not the file") as caught:
+                with pytest.raises(WrongChecksum, match="not the file") as caught:
                     use(opened, members)
                 assert "train.csv" in str(caught.value)
 
@@ -681,3 +685,37 @@ def test_many_archives_at_once(tmp_path: Path) -> None:
 
         assert list(opened.read(members)) == list(expected())
         assert len(members) == 240
+
+
+FORKED = """
+import os, sys
+sys.path.insert(0, {here!r})
+from pathlib import Path
+from described_files import file, files, resources
+opened = resources(
+    Path(sys.argv[1]),
+    file("z", "x.zip", "application/zip"),
+    file("t", "x.tar", "application/x-tar"),
+    files("all", inside=["z", "t"]),
+)
+members = opened.members("all")
+first = list(opened.read(members))
+child = os.fork()
+for _ in range(20):
+    mine = members[:: -1 if child else 1]
+    expected = first[:: -1 if child else 1]
+    assert list(opened.read(mine)) == expected
+assert [path.read_bytes() for path in opened.paths(mine)] == expected
+assert not child or os.waitpid(child, 0)[1] == 0
+assert [path.read_bytes() for path in opened.paths(mine)] == expected
+"""
+
+
+def test_forks_read_side_by_side(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    members = {str(number): random.Random(number).randbytes(9000) for number in range(40)}
+    (folder / "x.zip").write_bytes(pack_zip(members, zipfile.ZIP_STORED))
+    (folder / "x.tar").write_bytes(pack_tar(members))
+    script = FORKED.format(here=str(Path(__file__).parent))
+    subprocess.run([sys.executable, "-c", script, str(folder)], check=True)

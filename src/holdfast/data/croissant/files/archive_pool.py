@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import zipfile
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, cast
 
 from holdfast.data.croissant.files.archives import Archive
 from holdfast.data.croissant.files.limits import Limits, too_much
@@ -35,6 +37,7 @@ class ArchivePool:
         self._readers: dict[Key, int] = {}
         self._nested: dict[Key, Path] = {}
         self._lock = threading.RLock()
+        self._process = os.getpid()
 
     @contextmanager
     def of(self, member: Member) -> Iterator[Archive]:
@@ -74,6 +77,10 @@ class ArchivePool:
         """An archive; None where the file is none."""
         key = (location, chain)
         with self._lock:
+            if self._process != os.getpid():  # a fork reads through files of its own
+                self._process = os.getpid()
+                self._readers.clear()
+                self.close()
             archive = self._open.get(key)
             if archive is None:
                 if len(chain) >= self.limits.depth:
@@ -118,10 +125,11 @@ class ArchivePool:
             file = open_remote(url, fetcher=self._origins.fetcher)
         except RangesRefused:
             return None
-        if not zipfile.is_zipfile(file):
+        if not zipfile.is_zipfile(cast(IO[bytes], file)):
             file.close()
             return None
-        return Zip(file, where_of(url, ()), self.limits, file.size, remote=True)
+        where = where_of(url, ())
+        return Zip(cast(IO[bytes], file), where, self.limits, file.size, remote=True)
 
     def _inner(self, location: Path | str, chain: tuple[str, ...], owner: str) -> Archive | None:
         name = chain[-1]

@@ -55,6 +55,6 @@ def too_much(
         found=found,
         expected=expected,
         remedy="do not unpack it unless you know who made it; if it is right, raise the limit "
-        f"(resources.limits = Limits({limit}=...)), or unpack it yourself and name that folder in "
-        "mapping={id of the archive: folder}",
+        f"(resources.limits = Limits({limit}=...)), or unpack it yourself and give that folder "
+        "by --mapping ID=FOLDER",
     )

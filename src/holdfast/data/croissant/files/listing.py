@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import unquote
 
 from holdfast.data.croissant.document.model import (
     Container,
@@ -19,6 +17,12 @@ from holdfast.data.croissant.document.model import (
 )
 from holdfast.data.croissant.files.archive_pool import ArchivePool, where_of
 from holdfast.data.croissant.files.archives import Archive
+from holdfast.data.croissant.files.contents import (
+    Contents,
+    members_of_archive,
+    spellings,
+    whole_files,
+)
 from holdfast.data.croissant.files.local_files import (
     LocalFolder,
     is_description,
@@ -32,23 +36,6 @@ from holdfast.data.croissant.files.patterns import Patterns
 from holdfast.data.croissant.files.urls import file_name, is_remote
 from holdfast.data.croissant.files.wanted import Wanted
 from holdfast.errors import InputError
-
-
-@dataclass(frozen=True)
-class _Contents:
-    """The files in one container.
-
-    Attributes:
-        names: their paths.
-        member: makes the member of one, given the id of the resource that lists it and the path.
-        where: the container, for messages.
-        files: whether these are whole files, of which a pattern may also mean the last part alone.
-    """
-
-    names: Mapping[str, Any]
-    member: Callable[[str, str], Member]
-    where: str
-    files: bool = False
 
 
 class Listing:
@@ -135,7 +122,7 @@ class Listing:
         everything = [
             contents for holder in part.contained_in for contents in self._contents(holder, None)
         ]
-        for name in _spellings(url):
+        for name in spellings(url):
             for contents in everything:
                 if name in contents.names:
                     return contents.member(part.id, name)
@@ -182,7 +169,7 @@ class Listing:
 
     # -- containers --------------------------------------------------------------------------------
 
-    def _contents(self, holder: Container, patterns: Patterns | None) -> list[_Contents]:
+    def _contents(self, holder: Container, patterns: Patterns | None) -> list[Contents]:
         """What a container holds; `patterns` may leave out what they would not choose."""
         try:
             resource = self._metadata.resource(holder.target)
@@ -207,14 +194,14 @@ class Listing:
             if any(step.read_lines for step in holder.transforms):
                 contents.append(self._manifest(resource, member, archive))
             elif archive is not None:
-                contents.append(_archived(member, archive))
+                contents.append(members_of_archive(member, archive))
             else:
                 if member.fullpath in whole:
-                    contents.append(_files(whole, resource.id))
+                    contents.append(whole_files(whole, resource.id))
                     whole = {}
                 whole[member.fullpath] = member
         if whole:
-            contents.append(_files(whole, resource.id))
+            contents.append(whole_files(whole, resource.id))
         return contents
 
     def _look_into(
@@ -223,6 +210,13 @@ class Listing:
         """The archive that a member is; None where it is a plain file, or is to be taken as one."""
         chain = member.inside or ()
         for step in transforms:
+            if step.regex or step.replace or step.separator or step.json_path:
+                raise InputError(
+                    f"files cannot be chosen by this transform ({step.at})",
+                    path=self._origins.folder.root,
+                    expected="readLines and unArchive in containedIn",
+                    remedy="choose them by includes and excludes",
+                )
             if step.un_archive:
                 return self._archives.get(member.location, chain, member.owner)
             if "cr:unArchive" in step.written:
@@ -233,7 +227,7 @@ class Listing:
             return self._archives.find(member.location, chain, member.owner)
         return None
 
-    def _folder(self, folder: LocalFolder, patterns: Patterns | None) -> _Contents:
+    def _folder(self, folder: LocalFolder, patterns: Patterns | None) -> Contents:
         hidden = patterns.shows_hidden if patterns else True
         starts = patterns.starts if patterns else ("",)
         names = dict.fromkeys(
@@ -245,7 +239,7 @@ class Listing:
             owner = self._owners.get(path, "")
             return Member(asking, name, path, None, path.stat().st_size, owner)
 
-        return _Contents(names, member, str(folder.root))
+        return Contents(names, member, str(folder.root))
 
     @cached_property
     def _owners(self) -> dict[Path, str]:
@@ -255,10 +249,10 @@ class Listing:
             root / spelling: part.id
             for part in self._metadata.file_objects
             if part.content_url and not part.contained_in and not is_remote(part.content_url)
-            for spelling in _spellings(part.content_url)
+            for spelling in spellings(part.content_url)
         }
 
-    def _repository(self, part: FileObject) -> _Contents:
+    def _repository(self, part: FileObject) -> Contents:
         from holdfast.data.croissant.files.repositories import list_repository
 
         files = {file.path: file for file in list_repository(part, self._origins.fetcher)}
@@ -270,11 +264,11 @@ class Listing:
                 self._origins.expect(wanted)
             return Member(asking, name, file.location, None, file.size)
 
-        return _Contents(files, member, part.content_url or part.id)
+        return Contents(files, member, part.content_url or part.id)
 
     def _manifest(
         self, resource: FileObject | FileSet, member: Member, archive: Archive | None
-    ) -> _Contents:
+    ) -> Contents:
         """The files that the lines of a manifest name, relative to where the manifest itself stands."""
         if archive is not None:
             texts = [b"".join(archive.chunks(name)) for name in archive.sizes]
@@ -289,33 +283,10 @@ class Listing:
             for text in texts
             for path, location in lines_of(text, base, folder, where)
         }
-        return _Contents(names, lambda asking, name: Member(asking, name, names[name]), where)
+        return Contents(names, lambda asking, name: Member(asking, name, names[name]), where)
 
     def _bytes(self, member: Member) -> bytes:
         if member.inside is None:
             return self._origins.local(member.location, member.owner).read_bytes()
         with self._archives.of(member) as archive:
             return b"".join(archive.chunks(member.inside[-1]))
-
-
-def _files(members: Mapping[str, Member], where: str) -> _Contents:
-    return _Contents(
-        members, lambda asking, name: replace(members[name], resource=asking), where, files=True
-    )
-
-
-def _archived(holder: Member, archive: Archive) -> _Contents:
-    chain = holder.inside or ()
-
-    def member(asking: str, name: str) -> Member:
-        size = archive.sizes[name]
-        return Member(asking, name, holder.location, (*chain, name), size, holder.owner)
-
-    return _Contents(archive.sizes, member, where_of(holder.location, chain))
-
-
-def _spellings(url: str) -> list[str]:
-    """A relative path as it may have been meant: as written, unquoted, without ``./`` and ``/``."""
-    texts = [url, unquote(url)]
-    texts += [text.removeprefix("./").lstrip("/") for text in texts]
-    return list(dict.fromkeys(texts))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import FileObject, Metadata
-from holdfast.data.croissant.files.hashing import checksum_of, file_checksum
+from holdfast.data.croissant.files.hashing import WrongChecksum, checksum_of, file_checksum
 from holdfast.data.croissant.files.local_files import LocalFolder
 from holdfast.data.croissant.files.wanted import Wanted
 from holdfast.errors import InputError
@@ -150,7 +150,7 @@ class Origins:
                 "this file cannot be read",
                 path=path,
                 found=error.strerror,
-                remedy="put it there, or name it in mapping={id: path}",
+                remedy="put it there, or give it by --mapping ID=PATH",
             ) from error
 
     def close(self) -> None:
@@ -159,11 +159,11 @@ class Origins:
             self.fetcher.close()
 
 
-def wrong_checksum(where: str, part: FileObject, found: str, expected: str) -> InputError:
+def wrong_checksum(where: str, part: FileObject, found: str, expected: str) -> WrongChecksum:
     """The error of a file that is not the one that its FileObject describes."""
     terms = ("sc:md5", "cr:md5") if "md5" in expected else ("sc:sha256", "cr:sha256")
     at = next((part.written[term] for term in terms if term in part.written), part.at)
-    return InputError(
+    return WrongChecksum(
         f"this is not the file that FileObject {part.id!r} describes ({at})",
         path=where,
         found=found,

@@ -16,7 +16,7 @@ from holdfast.data.croissant.document.model import Metadata
 from holdfast.data.croissant.files.archive_pool import ArchivePool, Key, where_of
 from holdfast.data.croissant.files.archives import Archive
 from holdfast.data.croissant.files.cache import Cache
-from holdfast.data.croissant.files.hashing import Checksum, checksum_of
+from holdfast.data.croissant.files.hashing import Checksum, WrongChecksum, checksum_of
 from holdfast.data.croissant.files.limits import Limits
 from holdfast.data.croissant.files.listing import Listing
 from holdfast.data.croissant.files.members import Member
@@ -241,7 +241,7 @@ class Resources:
             if digest != expected.hex:
                 raise self._wrong(member, Checksum(expected.algorithm, digest), expected)
 
-    def _wrong(self, member: Member, found: Checksum, expected: Checksum) -> InputError:
+    def _wrong(self, member: Member, found: Checksum, expected: Checksum) -> WrongChecksum:
         where = where_of(member.location, member.inside or ())
         part = self._origins.objects[member.resource]
         return wrong_checksum(where, part, str(found), str(expected))

@@ -67,7 +67,8 @@ class Scratch:
             StoreError: if it cannot be written.
         """
         self._count += 1
-        path = self.folder() / f"{self._count:06d}-{_UNSAFE.sub('_', name)[-100:]}"
+        mark = f"{os.getpid()}-{self._count:06d}"  # forks write into the same folder
+        path = self.folder() / f"{mark}-{_UNSAFE.sub('_', name)[-100:]}"
         draft = path.with_name(f"{path.name}.part")
         try:
             with draft.open("wb") as file:

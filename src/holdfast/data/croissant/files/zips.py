@@ -114,8 +114,8 @@ class Zip(Archive):
                     "a member of this archive is encrypted",
                     path=self.where,
                     place=f"member {raw!r}",
-                    remedy="decrypt the archive with its password, and name the folder in "
-                    "mapping={id of the archive: folder}",
+                    remedy="decrypt the archive with its password, and give the folder "
+                    "by --mapping ID=FOLDER",
                 )
             if not name:
                 raise refused("a member of this archive has no name", raw, self.where)
