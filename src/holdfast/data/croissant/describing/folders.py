@@ -168,7 +168,7 @@ def _record_sets(
             _take(ids, table.name, f"{table.group.name}_{table.name}"): table for table in read
         }
         keys = {name: key for name, table in tables.items() if (key := find_key(connection, table))}
-        forms = name_files(connection, media)
+        forms = name_files(connection, media) if tables else []
         found, listed = {}, {}
         for name, table in tables.items():
             found[name], said = find_references(connection, name, tables, keys)

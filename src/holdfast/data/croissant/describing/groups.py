@@ -122,9 +122,9 @@ def table_group(places: Sequence[Place]) -> Group:
             for folder in first.path.split("/")[:-1]
             if not is_split(folder) and folder.lower() not in _ROLES
         ]
-        alone = stem(first.path, first.ending) if len(places) == 1 else ""
-        name = folders[-1] if folders else alone if not alone.isdigit() else "records"
-        name = name or "records"
+        alone = stem(first.path, first.ending)
+        own = len(places) == 1 and not _OF.search(alone) and not alone.isdigit()
+        name = folders[-1] if folders else alone if own else "records"
     return Group(
         Kind.TABLE, tuple(places), name, split, numbered=len(places) > 1 and _numbers_mean(places)
     )

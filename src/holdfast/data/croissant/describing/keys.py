@@ -10,7 +10,7 @@ from itertools import combinations
 
 import duckdb
 
-from holdfast.data.croissant.describing.naming import singular, words
+from holdfast.data.croissant.describing.naming import root, words
 from holdfast.data.croissant.describing.querying import one_row
 from holdfast.data.croissant.describing.shapes import Table
 
@@ -50,11 +50,11 @@ def is_unique(connection: duckdb.DuckDBPyConnection, table: Table, names: tuple[
 
 def _likely(table: Table) -> Iterator[str]:
     """Columns that may be the key by their names and places, the most likely first."""
-    subject = [singular(word) for word in words(table.name)]
+    subject = [root(word) for word in words(table.name)]
     columns = list(table.comparable())
     for shape, _ in columns:
         *about, last = words(shape.name) or [""]
-        if last in IDS and [singular(word) for word in about] in ([], subject):
+        if last in IDS and [root(word) for word in about] in ([], subject):
             yield shape.name
     if not columns or columns[0][0] is not table.shapes[0]:
         return

@@ -10,11 +10,11 @@ import duckdb
 
 from holdfast.data.croissant.describing.keys import IDS, KEYLIKE, is_unique
 from holdfast.data.croissant.describing.media import Media, relative_paths
-from holdfast.data.croissant.describing.naming import singular, words
+from holdfast.data.croissant.describing.naming import root, words
 from holdfast.data.croissant.describing.references import contained
 from holdfast.data.croissant.describing.shapes import Table
 
-_MEDIA_WORDS = {
+_WORDS = {
     *(
         "image",
         "img",
@@ -30,7 +30,8 @@ _MEDIA_WORDS = {
     ),
     *("text", "document", "doc", "file", "fname", "filename"),
 }
-_NAMING_WORDS = KEYLIKE | _MEDIA_WORDS | {"unnamed"}
+_MEDIA_WORDS = set(map(root, _WORDS))
+_NAMING_WORDS = _MEDIA_WORDS | set(map(root, KEYLIKE | {"unnamed"}))
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def find_listed(
     found: dict[str, Listed] = {}
     remarks: dict[str, str] = {}
     for shape, kind in table.comparable() if table.complete else ():
-        said = {singular(word) for word in words(shape.name)}
+        said = {root(word) for word in words(shape.name)}
         expression = table.sql[shape.name]
         stems = bool(said & _NAMING_WORDS)
         if (

@@ -22,15 +22,13 @@ def words(text: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(_HUMP.sub(" ", text))]
 
 
-def singular(word: str) -> str:
-    """An English word without its plural ending, as far as a rule of thumb goes."""
-    if word.endswith("ies") and len(word) > 4:
-        return f"{word[:-3]}y"
-    if word.endswith(("ses", "xes", "ches", "shes")) and len(word) > 4:
-        return word[:-2]
+def root(word: str) -> str:
+    """What an English word and its plural have in common: ``categori`` of category and categories."""
     if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 2:
+        word = word[:-1]
+    if word.endswith("e") and len(word) > 2:
         return word[:-1]
-    return word
+    return f"{word[:-1]}i" if word.endswith("y") and len(word) > 2 else word
 
 
 def human(text: str) -> str:

@@ -102,7 +102,7 @@ def json_structure(
 
 def holds_lines(path: Path) -> bool:
     """Whether a JSON file holds several values, one on each line."""
-    with _opened(path) as file:
+    with opened(path) as file:
         first, _, rest = file.read(_HEAD).lstrip(_BLANK).partition(b"\n")
     try:
         value = json.loads(first)
@@ -112,11 +112,12 @@ def holds_lines(path: Path) -> bool:
 
 
 def _first_sign(path: Path) -> bytes:
-    with _opened(path) as file:
+    with opened(path) as file:
         return file.read(_HEAD).lstrip(_BLANK)[:1]
 
 
-def _opened(path: Path) -> AbstractContextManager[IO[bytes]]:
+def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
+    """A file's bytes, unpacked where gzip packed them."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
     return unpacked(path, "gzip" if packed else "none")

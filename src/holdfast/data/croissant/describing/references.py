@@ -12,15 +12,29 @@ from dataclasses import dataclass
 import duckdb
 
 from holdfast.data.croissant.describing.keys import IDS, KEYLIKE
-from holdfast.data.croissant.describing.naming import singular, words
+from holdfast.data.croissant.describing.naming import root, words
 from holdfast.data.croissant.describing.querying import one_row
 from holdfast.data.croissant.describing.shapes import Table
 
 _SUFFIXES = IDS | {"fk", "ref", "code", "hash"}
 # Words that say of a table no more than that it is one.
 _PLAIN = {
-    *("table", "list", "lookup", "enum", "enumeration", "dim", "tbl", "data", "info", "metadata"),
-    *("record", "dataset", "all", "master", "definition"),
+    root(word)
+    for word in (
+        *(
+            "table",
+            "list",
+            "lookup",
+            "enum",
+            "enumeration",
+            "dim",
+            "tbl",
+            "data",
+            "info",
+            "metadata",
+        ),
+        *("record", "dataset", "all", "master", "definition"),
+    )
 }
 _VAGUE = KEYLIKE | {
     "number",
@@ -158,17 +172,18 @@ def _closeness(column: str, target: str, key: str, own: bool) -> int:
         key: the other table's key.
         own: whether the column is its own table's key, which two tables of the same things share.
     """
-    parts = [singular(word) for word in words(column)]
-    subject = [singular(word) for word in words(target)]
+    named = words(column)
+    parts = [root(word) for word in named]
+    subject = [root(word) for word in words(target)]
     subject = [word for word in subject if word not in _PLAIN] or subject
-    about = parts[:-1] if parts[-1:] and parts[-1] in _SUFFIXES else parts
+    about = parts[:-1] if named and named[-1] in _SUFFIXES else parts
     if (
         about
         and subject
         and (about == subject or (about != parts and about[-len(subject) :] == subject))
     ):
         return 2
-    specific = [singular(word) for word in words(key)]
-    if parts == specific and not own and not set(parts) <= _VAGUE:
+    specific = [root(word) for word in words(key)]
+    if parts == specific and not own and not set(named) <= _VAGUE:
         return 1
     return 0

@@ -24,6 +24,7 @@ from holdfast.data.croissant.describing.peeking import (
 )
 from holdfast.data.croissant.describing.places import Note, Place
 from holdfast.data.croissant.describing.querying import one_row
+from holdfast.data.croissant.describing.separators import header_of
 from holdfast.data.croissant.describing.shapes import Shape, Table
 from holdfast.data.croissant.describing.text_types import text_types
 from holdfast.data.croissant.describing.walking import Files
@@ -34,6 +35,7 @@ from holdfast.data.croissant.planning.scans import column_names, open_scan
 from holdfast.errors import InputError
 
 _JSON = ("application/json", "application/jsonlines")
+_SEPARATED = ("text/csv", "text/tab-separated-values")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
 
@@ -103,9 +105,11 @@ class Tables:
                 for records in find_records(structure)
             )
         names = self._names(place)
+        if not names:
+            raise InputError("it is empty")
         if _are_values(names):
             raise InputError("its first row holds values, no names of columns")
-        return tuple(names)
+        return names
 
     def encoding(self, place: Place) -> str:
         """A table's media type, by its content where its name is not enough."""
@@ -116,16 +120,16 @@ class Tables:
             self._encodings[place] = found
         return self._encodings[place]
 
-    def _names(self, place: Place) -> dict[str, str]:
-        """The columns of a file as they are loaded, name -> DuckDB type."""
-        names: dict[str, str] = column_names(
-            self._connection,
-            self._files.resources,
-            place.path,
-            (self.encoding(place),),
-            [self._files.member(place)],
+    def _names(self, place: Place) -> tuple[str, ...]:
+        """The columns of a text table as they are loaded."""
+        if place.encoding in _SEPARATED:
+            return header_of(self._files.paths([place])[0], place.encoding)
+        member = self._files.member(place)
+        return tuple(
+            column_names(
+                self._connection, self._files.resources, place.path, (place.encoding,), [member]
+            )
         )
-        return names
 
     def _read(self, places: list[Place]) -> Iterator[Table]:
         """The tables of files that agree in their columns: one, or one for each list in a JSON file."""
@@ -173,7 +177,7 @@ class Tables:
             for shape, extract in zip(shapes, extracts, strict=True)
         }
         if encoding not in (PARQUET, ARROW):
-            shapes = self._typed(relation, shapes, columns, strings=encoding in _JSON)
+            shapes = self._typed(relation, rows, shapes, columns, strings=encoding in _JSON)
         complete = self._sample is None or rows < self._sample
         if complete and rows > 1:
             shapes = tuple(self._sized(relation, shape, columns[shape.name]) for shape in shapes)
@@ -195,6 +199,7 @@ class Tables:
     def _typed(
         self,
         relation: str,
+        rows: int,
         shapes: Sequence[Shape],
         columns: Mapping[str, Column],
         *,
@@ -206,7 +211,7 @@ class Tables:
             for shape in shapes
             if shape.data_types == ("sc:Text",) and not (shape.sizes or shape.remark)
         }
-        found = text_types(self._connection, relation, written, strings=strings)
+        found = text_types(self._connection, relation, written, rows, strings=strings)
         return tuple(
             replace(
                 shape,

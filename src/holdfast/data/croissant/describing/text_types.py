@@ -78,6 +78,7 @@ def text_types(
     connection: duckdb.DuckDBPyConnection,
     relation: str,
     columns: Mapping[str, str],
+    rows: int,
     *,
     strings: bool = False,
 ) -> dict[str, TextType]:
@@ -87,6 +88,7 @@ def text_types(
         connection: where `relation` can be read.
         relation: what stands after FROM.
         columns: name -> SQL expression of the text.
+        rows: of `relation`.
         strings: the texts are strings of a format that also knows numbers and null: what is no date stays
             text, and so does a column in which any word stands for no value.
     """
@@ -98,17 +100,14 @@ def text_types(
     for start in range(0, len(every), _TOGETHER):
         names = every[start : start + _TOGETHER]
         some = {name: columns[name] for name in names}
-        first = _count(
-            connection,
-            f"(SELECT * FROM {relation} LIMIT {_SAMPLE})",
-            some,
-            dict.fromkeys(names, tests),
-        )
+        sample = f"(SELECT * FROM {relation} LIMIT {_SAMPLE})"
+        first = _count(connection, sample, some, dict.fromkeys(names, tests))
         still = {
             name: [test for test in tests if count.all_are(test, strings)]
             for name, count in first.items()
         }
-        for name, count in _count(connection, relation, some, still).items():
+        last = _count(connection, relation, some, still) if rows > _SAMPLE else first
+        for name, count in last.items():
             found[name] = count.conclusion(first[name], strings)
     return found
 
@@ -153,7 +152,7 @@ class _Count:
         if 0 < self.digits == self.meant:
             return "numbers, some of which begin with 0 or are too long: taken as text"
         for test, called in (("sc:Integer", "whole numbers"), ("sc:Float", "numbers")):
-            if sample.meant > sample.passing.get(test, 0) >= 0.7 * sample.meant:
+            if sample.passing.get(test, 0) >= 0.7 * sample.meant > 0:
                 return f"most rows hold {called}, others do not: taken as text"
         return ""
 
