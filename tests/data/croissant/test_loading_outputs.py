@@ -119,17 +119,35 @@ def test_tensors_have_the_values_and_readers_share_them_out(numbers: Dataset) ->
     assert joined["t/even"].dtype == torch.bool
     assert torch.isnan(batches[0]["t/half"][4])
     assert batches[0]["t/word"][:2] == ["w0", "w1"]
+    shares = [[batch["t/id"].tolist() for batch in shared(lazy, i)] for i in range(3)]
+    assert [part[0] for part in shares[1]] == [64, 256, 448, 640, 832]
+    assert sorted(n for share in shares for part in share for n in part) == list(range(1000))
+    with pytest.raises(InputError, match="query"):
+        numbers.sql("SELECT * FROM t").in_order()
+
+
+def shared(lazy: Any, index: int) -> Any:
+    """What reader `index` of three gets."""
+    names = lazy.columns
+    for batch in lazy.shared(64, index, 3):
+        yield dict(zip(names, batch.columns, strict=True)) | {"t/id": batch.column(0).to_numpy()}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+def test_workers_read_each_batch_once(numbers: Dataset, start: str) -> None:
+    torch = pytest.importorskip("torch")
+    lazy = numbers.records("t")
+    lazy.count()  # the parent's engine is open when its workers start
     loader = torch.utils.data.DataLoader(
         lazy.to_torch(batch_size=64),
         batch_size=None,
         num_workers=2,
-        multiprocessing_context="spawn",
+        multiprocessing_context=start,
     )
     parts = [batch["t/id"].tolist() for batch in loader]
     assert sorted(number for part in parts for number in part) == list(range(1000))
     assert [part[0] for part in parts[:4]] == [0, 64, 128, 192]
-    with pytest.raises(InputError, match="query"):
-        numbers.sql("SELECT * FROM t").in_order()
 
 
 def test_missing_integers_are_no_tensor(tmp_path: Path) -> None:

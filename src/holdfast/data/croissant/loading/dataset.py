@@ -17,6 +17,7 @@ from holdfast.data.croissant.document.reading import read_document
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.loading.engine import Engine
 from holdfast.data.croissant.loading.lazy_table import LazyTable
+from holdfast.data.croissant.loading.probing import Probe, probes
 from holdfast.data.croissant.loading.queries import LazyQuery
 from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
 from holdfast.data.croissant.planning.assembling import Assembler
@@ -151,6 +152,10 @@ class Dataset:
     def query(self, query: str, tables: Mapping[str, LazyRecordSet]) -> LazyTable:
         """A query over record sets and the tables given; see `sql`."""
         return LazyQuery(self, query, tables)
+
+    def probes(self, record_set: str) -> Iterator[Probe]:
+        """For each resource that a record set reads, raw values beside the values made of them."""
+        return probes(self, record_set)
 
     def small_records(self, records: RecordSet) -> list[dict[str, Any]]:
         """All records of a record set that is small, such as one of splits."""
