@@ -70,6 +70,16 @@ def counted(count: int, word: str, words: str | None = None) -> str:
     return f"{count:,} {word if count == 1 else words or word + 's'}"
 
 
+def size(count: float | None) -> str:
+    """Bytes: ``"6.1 MB"``, ``"812 B"``."""
+    if count is None:
+        return "–"
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= factor:
+            return f"{number(count / factor, 1)} {unit}"
+    return f"{count:,.0f} B"
+
+
 def percent(share: float | None, digits: int | None = None) -> str:
     """A share between 0 and 1 as a percentage, ``"31 %"``, ``"3.1 %"``, ``"99.2 %"``.
 

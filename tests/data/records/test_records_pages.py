@@ -13,7 +13,7 @@ import pytest
 from holdfast.data.records.jpeg.decoding import decode
 from holdfast.data.records.measuring.pages import quality_page
 from holdfast.data.records.measuring.quality import Quality, Unmeasured, quality
-from holdfast.data.records.measuring.sections import size_text
+from holdfast.numbers import size
 from holdfast.report import render
 
 
@@ -125,4 +125,4 @@ def test_many_groups_keep_their_place(tmp_path: Path) -> None:
     ("count", "text"), [(812, "812 B"), (1500, "1.5 kB"), (6.1e6, "6.1 MB"), (2e12, "2.0 TB")]
 )
 def test_sizes(count: float, text: str) -> None:
-    assert size_text(count) == text
+    assert size(count) == text

@@ -26,7 +26,7 @@ from holdfast.data.croissant.commands.options import (
     rows_table,
     shown,
 )
-from holdfast.numbers import counted
+from holdfast.numbers import counted, size
 from holdfast.progress import track
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast.data.croissant.files.downloading import Downloaded
     from holdfast.data.croissant.loading.contents import Contents
     from holdfast.data.croissant.loading.dataset import Dataset
-    from holdfast.data.croissant.loading.records import LazyRecordSet
+    from holdfast.data.croissant.loading.lazy_table import LazyTable
 
 
 class Form(Enum):
@@ -96,7 +96,7 @@ def load(
     elif out is not None:
         _write(records, out, quiet)
     else:
-        _print(records.head(limit), as_json)
+        _print(records.head(limit).to_arrow(), as_json)
 
 
 def sql(
@@ -122,7 +122,7 @@ def sql(
     if out is not None:
         _write(found, out, quiet)
     else:
-        _print(found.head(limit), as_json)
+        _print(found.head(limit).to_arrow(), as_json)
 
 
 def download(
@@ -234,7 +234,7 @@ def _print(rows: pa.Table, as_json: bool) -> None:
     Console(width=width).print(rows_table(rows), markup=False, highlight=False)
 
 
-def _write(records: LazyRecordSet, out: Path, quiet: bool) -> None:
+def _write(records: LazyTable, out: Path, quiet: bool) -> None:
     """All records into a file."""
     from holdfast.data.croissant.converting.writers import write_batches
 
@@ -271,16 +271,28 @@ def _listed(found: Contents) -> RenderableType:
 
 
 def _downloaded(found: Downloaded) -> RenderableType:
-    raise NotImplementedError
+    from holdfast.console import table
+
+    return table(
+        {"file": "left", "size": "right", "fetched": "right", "where": "left"},
+        [
+            (one.resource, size(one.size), "–" if one.cached else size(one.received), one.path)
+            for one in found.files
+        ],
+        caption=(
+            f"{size(found.bytes_fetched)} fetched, {size(found.bytes_cached)} were here already"
+            + (f"; locked in {found.lock}" if found.lock else "")
+        ),
+    )
 
 
 def _converted(found: Converted) -> RenderableType:
     from holdfast.console import table
 
     return table(
-        {"record set": "left", "file": "left", "records": "right", "bytes": "right"},
+        {"record set": "left", "file": "left", "records": "right", "size": "right"},
         [
-            (one.record_set, one.path.name, f"{one.records:,}", f"{one.bytes:,}")
+            (one.record_set, one.path.name, f"{one.records:,}", size(one.bytes))
             for one in found.written
         ],
         caption=f"in {found.folder}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -109,7 +109,7 @@ def migrate(
     """Bring a description to a newer version of the format; without --out, say what would change."""
     from holdfast.data.croissant.evolving import migrating
 
-    made = migrating.migrate(description, cast(Literal["1.0", "1.1"], to.value))
+    made = migrating.migrate(description, to.value)
     if out is not None:
         made.write(out, overwrite=overwrite)
     emit(made, as_json, lambda result: result.text().rstrip())

@@ -31,8 +31,7 @@ from holdfast.data.croissant.documenting.soundness import (
 from holdfast.data.croissant.documenting.statements import judge, texts
 from holdfast.data.croissant.documenting.use_conditions import called
 from holdfast.data.croissant.files.hashing import checksum_of, parse_size
-from holdfast.data.records.measuring.sections import size_text
-from holdfast.numbers import counted, number
+from holdfast.numbers import counted, number, size
 from holdfast.report import Finding, Page, Section, Tile, Unknown, write
 
 _ABOUT = 900
@@ -161,21 +160,21 @@ def _bytes(metadata: Metadata) -> tuple[int, bool, int]:
         part for part in metadata.file_objects if not part.contained_in and not part.is_repository
     ]
     sizes = [parse_size(part.content_size) for part in outer]
-    known = [size for size in sizes if size is not None]
+    known = [one for one in sizes if one is not None]
     whole = bool(known) and len(known) == len(outer)
-    return sum(size.bytes for size in known), whole, len(known)
+    return sum(one.bytes for one in known), whole, len(known)
 
 
 def _findings(metadata: Metadata, said: Rai, found: Checked) -> list[Finding]:
     fields = sum(1 for _ in metadata.fields())
     total, whole, known = _bytes(metadata)
-    size = f", {'' if whole else 'at least '}{size_text(total)}" if known else ""
+    weight = f", {'' if whole else 'at least '}{size(total)}" if known else ""
     records = f"{counted(len(metadata.record_sets), 'record set')} with {counted(fields, 'field')}"
     made = [
         Finding(
-            f"{records}, from {resources_text(metadata)}{size}."
+            f"{records}, from {resources_text(metadata)}{weight}."
             if metadata.record_sets
-            else f"No record is described, and {resources_text(metadata)}{size}.",
+            else f"No record is described, and {resources_text(metadata)}{weight}.",
             "contents",
         )
     ]
@@ -219,15 +218,15 @@ def _findings(metadata: Metadata, said: Rai, found: Checked) -> list[Finding]:
 
 def _tiles(metadata: Metadata, said: Rai) -> list[Tile]:
     total, whole, known = _bytes(metadata)
-    value, unit = size_text(total).split(" ") if known else ("–", "")
+    value, unit = size(total).split(" ") if known else ("–", "")
     fields = sum(1 for _ in metadata.fields())
     sets = len(metadata.file_sets)
     more = f"and {counted(sets, 'set of files', 'sets of files')}" if sets else ""
     partial = f"of {counted(known, 'file')} that state it" if known else "no file states its size"
-    size = Tile("Bytes", value, unit, note="" if whole else partial, section_id="contents")
+    weight = Tile("Bytes", value, unit, note="" if whole else partial, section_id="contents")
     tiles = [
         Tile("Files", number(len(metadata.file_objects)), note=more, section_id="contents"),
-        *([size] if metadata.file_objects else []),
+        *([weight] if metadata.file_objects else []),
         Tile("Record sets", number(len(metadata.record_sets)), section_id="records"),
         Tile("Fields", number(fields), section_id="records"),
         Tile("Splits", number(len(split_names(metadata))), section_id="splits"),

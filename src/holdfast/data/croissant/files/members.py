@@ -14,7 +14,7 @@ class Member:
         resource: the id of the FileObject or FileSet that lists it.
         fullpath: its path from the root of its archive, of its repository or of the description's folder,
             with ``/``; of a remote file that is in nothing, the last part of its URL.
-        location: the local file, or the URL, that holds the bytes: the file itself, or the outermost archive.
+        location: the local file or the URL that holds the bytes: the file itself, or the outermost archive.
         inside: its path in the archive, or None where `location` is the file itself. An archive in an
             archive is a path in each: the names from the outermost to the innermost.
         size: its bytes, unpacked; None where unknown.

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.data.croissant.document.model import Field, FileObject
+from holdfast.data.croissant.document.model import Field, FileObject, RecordSet
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
 from holdfast.data.croissant.loading.dataset import Dataset
@@ -72,12 +72,10 @@ def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
     """Every file has the checksum that is stated."""
     for part, error in _unread(at_hand):
         if isinstance(error, WrongChecksum):
-            term = (
-                "cr:md5"
-                if "md5" in (error.expected or "") and "cr:md5" in part.written
-                else "cr:sha256"
+            stated = next(
+                (term for term in ("sc:sha256", "cr:md5", "sc:md5") if term in part.written), ""
             )
-            yield Breach(part.where(term), _told(error))
+            yield Breach(part.where(stated), _told(error))
 
 
 @data_rule("CR903", Severity.WARNING, clauses.FILE_OBJECT, "State the size that the file has.")
@@ -120,13 +118,14 @@ def remote_files_are_at_hand(at_hand: AtHand) -> Iterator[Breach]:
 @data_rule("CR911", Severity.ERROR, clauses.EXTRACT, "Name a column that the table has.")
 def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
     """Every column that a field takes is in the table."""
-    for field, origin in _from_resources(at_hand):
+    for records, field, origin in _from_resources(at_hand):
         extract = origin.source.extract
         if extract is None or extract.column is None:
             continue
         try:
             columns = at_hand.columns(origin.table.id)
         except InputError as error:
+            at_hand.broken.add(records.id)
             yield Breach(field.where("cr:source"), _told(error), error.remedy or "")
             continue
         if columns and not _has(columns, extract.column):
@@ -135,6 +134,7 @@ def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
                 f"it has {_some(columns)}"
             )
             hint = did_you_mean(extract.column, columns)
+            at_hand.broken.add(records.id)
             yield Breach(extract.where("cr:column"), message, hint)
 
 
@@ -173,7 +173,7 @@ def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
 def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
     """Every record set can be loaded."""
     for records in at_hand.record_sets:
-        if records.id in at_hand.broken:
+        if records.id in at_hand.broken or not records.fields:
             continue
         loaded = at_hand.dataset.records(records.id, ordered=False)
         try:
@@ -301,14 +301,14 @@ def _told(error: InputError) -> str:
     return f"{said}{found}{expected}"
 
 
-def _from_resources(at_hand: AtHand) -> Iterator[tuple[Field, Origin]]:
+def _from_resources(at_hand: AtHand) -> Iterator[tuple[RecordSet, Field, Origin]]:
     """Fields that take their values straight from a resource that is at hand."""
     for records in at_hand.record_sets:
         origins = at_hand.origins(records)
         for leaf in leaves(records):
             origin = origins.get(leaf.id)
             if origin is not None and origin.table.kind == "resource":
-                yield leaf, origin
+                yield records, leaf, origin
 
 
 def _has(columns: Mapping[str, str], name: str) -> bool:

@@ -11,9 +11,8 @@ from holdfast.data.records.commands.options import (
     DatasetArgument,
     ThreadsOption,
     reporting,
-    size,
 )
-from holdfast.numbers import counted
+from holdfast.numbers import counted, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,9 +16,8 @@ from holdfast.data.records.commands.options import (
     fidelity_of,
     groups_table,
     reporting,
-    size,
 )
-from holdfast.numbers import counted
+from holdfast.numbers import counted, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

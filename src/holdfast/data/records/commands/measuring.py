@@ -15,9 +15,8 @@ from holdfast.data.records.commands.options import (
     ThreadsOption,
     numbers_of,
     reporting,
-    size,
 )
-from holdfast.numbers import brief, counted, interval, percent
+from holdfast.numbers import brief, counted, interval, percent, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

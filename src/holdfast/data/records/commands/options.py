@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from holdfast.errors import InputError
-from holdfast.numbers import percent
+from holdfast.numbers import percent, size
 from holdfast.progress import Tracker, track
 
 if TYPE_CHECKING:
@@ -54,8 +54,6 @@ HtmlOption = Annotated[
         callback=_in_a_folder,
     ),
 ]
-
-SIZES = {"MB": 1e6, "kB": 1e3}
 
 
 def fidelity_of(text: str) -> int | Literal["full"]:
@@ -102,16 +100,6 @@ def reporting(text: str, unit: str = "bytes") -> Iterator[Callable[[int, int], N
 
     with ExitStack() as stack:
         yield report
-
-
-def size(count: float | None) -> str:
-    """Bytes for people: ``"4.2 MB"``, ``"812 B"``."""
-    if count is None:
-        return "–"
-    for unit, factor in SIZES.items():
-        if count >= factor:
-            return f"{count / factor:,.1f} {unit}"
-    return f"{count:,.0f} B"
 
 
 def groups_table(groups: Sequence[Group], images: int) -> Table:

@@ -14,9 +14,8 @@ from holdfast.data.records.commands.options import (
     groups_table,
     numbers_of,
     reporting,
-    size,
 )
-from holdfast.numbers import counted
+from holdfast.numbers import counted, size
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

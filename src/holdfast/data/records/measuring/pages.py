@@ -10,9 +10,8 @@ from holdfast.data.records.measuring.sections import (
     likeness_text,
     scans_text,
     sheet_section,
-    size_text,
 )
-from holdfast.numbers import counted, interval, number, percent
+from holdfast.numbers import counted, interval, number, percent, size
 from holdfast.report import Finding, Page, Tile, Unknown
 
 
@@ -44,7 +43,7 @@ def quality_page(found: Quality) -> Page:
 def _findings(found: Quality, chosen: GroupQuality | None) -> list[Finding]:
     full = found.groups[-1]
     whole = Finding(
-        f"One pass at full fidelity reads {size_text(full.bytes)}"
+        f"One pass at full fidelity reads {size(full.bytes)}"
         + (
             f", {percent(full.of_stripped)} of the source files without their metadata."
             if full.of_stripped
@@ -71,8 +70,8 @@ def _findings(found: Quality, chosen: GroupQuality | None) -> list[Finding]:
                 f"{scans_text(chosen)} of 10, the lowest whose mean MS-SSIM reaches "
                 f"{found.threshold:g}. It is {likeness_text(chosen)} for "
                 f"{percent(chosen.cumulative_fraction)} of the bytes, "
-                f"{size_text(chosen.bytes_per_image)} instead of "
-                f"{size_text(full.bytes_per_image)} an image.",
+                f"{size(chosen.bytes_per_image)} instead of "
+                f"{size(full.bytes_per_image)} an image.",
                 "bytes",
                 lead=f"Fidelity {chosen.group} will do:",
             )
@@ -109,7 +108,7 @@ def _findings(found: Quality, chosen: GroupQuality | None) -> list[Finding]:
 def _tiles(found: Quality, chosen: GroupQuality | None) -> list[Tile]:
     full = found.groups[-1]
     measured = Tile("Images measured", number(found.measured), note=f"of {number(found.images)}")
-    value, unit = size_text(full.bytes).split(" ")
+    value, unit = size(full.bytes).split(" ")
     whole = Tile("Bytes at full fidelity", value, unit, section_id="bytes")
     if chosen is None:
         return [measured, whole]
@@ -126,7 +125,7 @@ def _tiles(found: Quality, chosen: GroupQuality | None) -> list[Tile]:
             "Bytes to read",
             percent(chosen.cumulative_fraction).removesuffix(" %"),
             "%",
-            note=f"{size_text(chosen.bytes)} of {size_text(full.bytes)} a pass",
+            note=f"{size(chosen.bytes)} of {size(full.bytes)} a pass",
             section_id="bytes",
         ),
         Tile(

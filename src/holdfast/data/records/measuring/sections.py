@@ -33,14 +33,6 @@ def scans_text(group: GroupQuality) -> str:
     return "scan 1" if group.scans_end == 1 else f"scans 1 to {group.scans_end}"
 
 
-def size_text(count: float) -> str:
-    """Bytes for people: ``"6.1 MB"``, ``"812 B"``."""
-    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= factor:
-            return f"{number(count / factor, 1)} {unit}"
-    return f"{count:,.0f} B"
-
-
 def cost_section(found: Quality, chosen: GroupQuality | None) -> Section:
     """What each fidelity costs, and what it shows."""
     if chosen is None:
