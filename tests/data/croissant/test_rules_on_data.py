@@ -1,0 +1,285 @@
+"""Rules about data: each is broken by one edit, of the description or of a file, and kept by a near one."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from holdfast.data.croissant.document.vocabulary import RECOMMENDED_CONTEXT
+from holdfast.data.croissant.rules import on_data
+from holdfast.data.croissant.rules.checking import validate
+from holdfast.data.croissant.rules.table import DATA_RULES
+
+PLANETS = (
+    "planet,radius_km,found\nMars,3389.5,\nUranus,25362,1781-03-13\nNeptune,24622,1846-09-23\n"
+)
+MOONS = (
+    "moon,planet,radius_km\nPhobos,Mars,11\nTitania,Uranus,788\nTriton,Neptune,1353\nMoon,,1737\n"
+)
+Edit = Callable[[dict[str, Any], Path], None]
+
+
+def png(shade: int) -> bytes:
+    made = io.BytesIO()
+    Image.new("L", (3, 2), shade).save(made, "PNG")
+    return made.getvalue()
+
+
+def field(
+    records: str, name: str, type_: str, source: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    return {
+        "@type": "cr:Field",
+        "@id": f"{records}/{name}",
+        "dataType": type_,
+        "source": source,
+        **more,
+    }
+
+
+def column(file: str, name: str) -> dict[str, Any]:
+    return {"fileObject": {"@id": file}, "extract": {"column": name}}
+
+
+def of_files(property_: str, **more: Any) -> dict[str, Any]:
+    return {"fileSet": {"@id": "pictures"}, "extract": {"fileProperty": property_}, **more}
+
+
+def fill(folder: Path) -> Path:
+    """Two tables and three pictures."""
+    (folder / "planets.csv").write_text(PLANETS, encoding="utf-8")
+    (folder / "moons.csv").write_text(MOONS, encoding="utf-8")
+    (folder / "pictures").mkdir(exist_ok=True)
+    for number, name in enumerate(("Mars", "Uranus", "Neptune")):
+        (folder / "pictures" / f"{name}.png").write_bytes(png(number))
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the files."""
+    return fill(tmp_path)
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """What stands in the folder, rightly."""
+    files = []
+    for name in ("planets.csv", "moons.csv"):
+        data = (folder / name).read_bytes()
+        files.append(
+            {
+                "@type": "cr:FileObject",
+                "@id": name,
+                "name": name,
+                "contentUrl": name,
+                "contentSize": f"{len(data)} B",
+                "encodingFormat": "text/csv",
+                "sha256": hashlib.sha256(data).hexdigest(),
+            }
+        )
+    pictures = {
+        "@type": "cr:FileSet",
+        "@id": "pictures",
+        "name": "pictures",
+        "encodingFormat": "image/png",
+        "includes": "pictures/*.png",
+    }
+    planets = [
+        field("planets", "planet", "sc:Text", column("planets.csv", "planet")),
+        field("planets", "radius_km", "sc:Float", column("planets.csv", "radius_km")),
+        field("planets", "found", "sc:Date", column("planets.csv", "found")),
+    ]
+    moons = [
+        field("moons", "moon", "sc:Text", column("moons.csv", "moon")),
+        field(
+            "moons",
+            "planet",
+            "sc:Text",
+            column("moons.csv", "planet"),
+            references={"@id": "planets/planet"},
+        ),
+        field("moons", "radius_km", "sc:Integer", column("moons.csv", "radius_km")),
+    ]
+    looks = [
+        field(
+            "looks",
+            "planet",
+            "sc:Text",
+            of_files("filename", transform={"regex": r"^(\w+)\.png$"}),
+        ),
+        field("looks", "picture", "sc:ImageObject", of_files("content")),
+    ]
+    return {
+        "@context": RECOMMENDED_CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "name": "planets",
+        "description": "Planets.",
+        "url": "https://example.com/planets",
+        "license": "https://spdx.org/licenses/CC0-1.0.html",
+        "creator": {"@type": "sc:Person", "name": "Somebody"},
+        "datePublished": "2026-01-01",
+        "distribution": [*files, pictures],
+        "recordSet": [
+            {"@type": "cr:RecordSet", "@id": name, "key": {"@id": f"{name}/{key}"}, "field": fields}
+            for name, key, fields in (
+                ("planets", "planet", planets),
+                ("moons", "moon", moons),
+                ("looks", "planet", looks),
+            )
+        ],
+    }
+
+
+def found(
+    folder: Path, description: dict[str, Any], how: Any = "full", **more: Any
+) -> list[tuple[str, str]]:
+    """(code, pointer) of what the data rules find."""
+    path = folder / "metadata.json"
+    path.write_text(json.dumps(description), encoding="utf-8")
+    static = validate(path)
+    assert static.ok, static.text()
+    checked = validate(path, data=how, cache=folder / "cache", **more)
+    return [(one.code, one.at) for one in checked.findings if one.code in DATA_RULES]
+
+
+def rewrite(name: str, old: str, new: str) -> Edit:
+    """Change a file, and its checksum and size in the description."""
+
+    def edit(description: dict[str, Any], folder: Path) -> None:
+        path = folder / name
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new), encoding="utf-8")
+        fresh = described(folder)["distribution"]
+        description["distribution"][:2] = fresh[:2]
+
+    return edit
+
+
+def put(pointer: str, value: Any) -> Edit:
+    """Set one value of the description."""
+
+    def edit(description: dict[str, Any], folder: Path) -> None:
+        *steps, last = pointer.strip("/").split("/")
+        place: Any = description
+        for step in steps:
+            place = place[int(step)] if isinstance(place, list) else place[step]
+        place[int(last) if isinstance(place, list) else last] = value
+
+    return edit
+
+
+def replace_file(name: str, data: bytes) -> Edit:
+    """Change a file and leave the description as it is."""
+    return lambda description, folder: (folder / name).write_bytes(data) and None
+
+
+CASES: dict[str, tuple[str, Edit, Edit]] = {
+    "CR901": (
+        "/distribution/0/contentUrl",
+        put("/distribution/0/contentUrl", "planet.csv"),
+        put("/distribution/0/contentUrl", "./planets.csv"),
+    ),
+    "CR902": (
+        "/distribution/0/sha256",
+        replace_file("planets.csv", PLANETS.replace("Mars", "Ares").encode()),
+        replace_file("planets.csv", PLANETS.encode()),
+    ),
+    "CR903": (
+        "/distribution/1/contentSize",
+        put("/distribution/1/contentSize", f"{len(MOONS) + 1} B"),
+        put("/distribution/1/contentSize", str(len(MOONS))),
+    ),
+    "CR904": (
+        "/distribution/2/includes",
+        put("/distribution/2/includes", "pictures/*.jpg"),
+        put("/distribution/2/includes", "*/*.png"),
+    ),
+    "CR911": (
+        "/recordSet/0/field/1/source/extract/column",
+        put("/recordSet/0/field/1/source/extract/column", "radius"),
+        put("/recordSet/0/field/1/source/extract/column", "radius_km"),
+    ),
+    "CR912": (
+        "/recordSet/1/field/2/dataType",
+        rewrite("moons.csv", "1353", "large"),
+        rewrite("moons.csv", "1353", "NA"),
+    ),
+    "CR913": (
+        "/recordSet/2/field/0/source/transform/regex",
+        put("/recordSet/2/field/0/source/transform/regex", r"^(Mars|Uranus)\.png$"),
+        put("/recordSet/2/field/0/source/transform/regex", r"^(Mars|Uranus|Nep\w+)\.png$"),
+    ),
+    "CR914": (
+        "/recordSet/1",
+        rewrite("moons.csv", MOONS, "moon,planet,radius_km\n"),
+        rewrite("moons.csv", MOONS, "moon,planet,radius_km\nPhobos,Mars,11\n"),
+    ),
+    "CR921": (
+        "/recordSet/1/key",
+        rewrite("moons.csv", "Titania", "Phobos"),
+        rewrite("moons.csv", "Titania", "phobos"),
+    ),
+    "CR931": (
+        "/recordSet/1/field/1/references",
+        rewrite("moons.csv", "Neptune", "Pluto"),
+        rewrite("moons.csv", "Neptune", "Mars"),
+    ),
+    "CR941": (
+        "/recordSet/2/field/1/source",
+        replace_file("pictures/Mars.png", b"<html>log in</html>"),
+        replace_file("pictures/Mars.png", png(9)),
+    ),
+}
+
+
+def test_a_right_description_has_nothing(folder: Path) -> None:
+    assert found(folder, described(folder)) == []
+    assert found(folder, described(folder), "sample") == []
+
+
+@pytest.mark.parametrize("code", CASES)
+@pytest.mark.parametrize("how", ["sample", "full"])
+def test_one_edit_breaks_the_rule_and_a_near_one_keeps_it(
+    folder: Path, code: str, how: str
+) -> None:
+    at, breaking, keeping = CASES[code]
+    description = described(folder)
+    kept = copy.deepcopy(description)
+    keeping(kept, folder)
+    assert found(folder, kept, how) == []
+    breaking(description, fill(folder))
+    assert found(folder, description, how) == [(code, at)]
+
+
+def test_a_remote_file_is_left_alone_by_a_sample(folder: Path) -> None:
+    description = described(folder)
+    description["distribution"][0]["contentUrl"] = "https://example.com/planets.csv"
+    assert found(folder, description, "sample") == [("CR905", "/distribution/0/contentUrl")]
+    mapped = {"planets.csv": folder / "planets.csv"}
+    assert found(folder, description, "sample", mapping=mapped) == []
+
+
+def test_every_rule_has_a_case() -> None:
+    assert on_data.DATA_RULES is DATA_RULES
+    assert set(DATA_RULES) == {*CASES, "CR905"}
+
+
+def test_a_sample_does_not_read_on(folder: Path) -> None:
+    many = "".join(f"moon{number},Mars,{number}\n" for number in range(3000))
+    rewrite("moons.csv", MOONS, f"moon,planet,radius_km\n{many}moon0,Pluto,last\n")(
+        description := described(folder), folder
+    )
+    description["distribution"][:2] = described(folder)["distribution"][:2]
+    assert found(folder, description, "sample") == []
+    codes = {code for code, _ in found(folder, description, "full")}
+    assert codes == {"CR912"}  # what cannot be loaded is not looked into further
