@@ -137,6 +137,8 @@ SLIPS = [
     ('["\\ud800"]', ["\ufffd"], [("lone-surrogate", 2)]),
     ('["\\udc00\\ud800"]', ["\ufffd\ufffd"], [("lone-surrogate", 2), ("lone-surrogate", 8)]),
     ("{}\u00a0", {}, [("odd-space", 2)]),
+    ("\ufeff{}", {}, [("odd-space", 0)]),
+    ("{}\x00\x00", {}, [("odd-space", 2)]),
     ("{}}", {}, [("extra", 2)]),
     ('{"a":1}\n{"b":2}', {"a": 1}, [("extra", 8)]),
     ("[1}", [1], [("unexpected", 2), ("truncated", 3)]),

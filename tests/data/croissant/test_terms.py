@@ -292,25 +292,50 @@ def test_other_remote_contexts_are_slips_in_their_place() -> None:
 
 
 @pytest.mark.parametrize(
-    "context",
+    "address",
     [
-        {"a": "b:x", "b": "a:y"},
-        {"a": 3},
-        {"a": {"@id": 4}},
-        17,
-        {"@vocab": 3},
-        [[["x"]]],
-        {"@base": 1},
-        {"@base": "http://[", "@language": "x"},
-        {f"t{i}": f"t{i + 1}:x" for i in range(500)},
-        {"a": "a"},
-        {"a": {"@type": 7, "@container": 8}},
+        "https://example.org/",
+        "http://mlcommons.org/other",
+        "https://example.org/croissant",
+        "https://schema.org/x",
+        "x",
     ],
 )
-def test_contexts_that_mean_nothing_do_not_stop_anything(context: Any) -> None:
+def test_contexts_elsewhere_are_not_known(address: str) -> None:
+    assert [slip.kind for slip in document_of({"@context": address}).syntax] == ["remote-context"]
+
+
+@pytest.mark.parametrize(
+    ("context", "places"),
+    [
+        ({"a": "b:x", "b": "a:y"}, ["a"]),
+        ({"a": 3}, ["a"]),
+        ({"a": {"@id": 4}}, ["a"]),
+        (17, [""]),
+        ({"@vocab": 3}, ["@vocab"]),
+        ([[["x"]]], ["0/0/0"]),
+        ({"@base": 1}, ["@base"]),
+        ({"@base": "http://[", "@language": "x"}, []),
+        ({f"t{i}": f"t{i + 1}:x" for i in range(50)}, []),
+        ({"a": "a"}, []),
+        ({"a": "undeclared:b"}, []),
+        ({"a": {"@type": 7, "@container": 8}}, []),
+        (None, []),
+    ],
+)
+def test_contexts_that_mean_nothing_do_not_stop_anything(context: Any, places: list[str]) -> None:
     document = document_of({"@context": context, "a": 1, "t0": 2, "name": "x"})
-    assert document.syntax is not None
+    pointers = [f"/@context/{place}".rstrip("/") for place in places]
+    assert [(slip.kind[-7:], slip.at) for slip in document.syntax] == [
+        ("context", at) for at in pointers
+    ]
     assert document.terms.dataset is not None
+    assert document.terms.dataset.entry("sc:name") is not None
+
+
+def test_definitions_that_lean_on_many_others_do_not_exhaust_the_stack() -> None:
+    context = {f"t{i}": f"t{i + 1}:x" for i in range(5000)}
+    assert {slip.kind for slip in document_of({"@context": context, "t0": 2}).syntax} <= {"context"}
 
 
 GRAPH = {

@@ -53,7 +53,7 @@ class _Resolver:
             context=context,
             declared=declared,
             legacy=self._legacy or _declares_legacy(context),
-            slips=tuple(self._slips),
+            slips=tuple(dict.fromkeys(self._slips)),
             _roots_by_id={
                 root.context.identity(root.id): root
                 for root in reversed(roots)
