@@ -16,7 +16,6 @@ from holdfast.data.croissant.document.model import Metadata, RecordSet
 from holdfast.data.croissant.document.reading import read_document
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.loading.engine import Engine
-from holdfast.data.croissant.loading.lazy_table import LazyTable
 from holdfast.data.croissant.loading.probing import Probe, probes
 from holdfast.data.croissant.loading.queries import LazyQuery
 from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
@@ -138,7 +137,7 @@ class Dataset:
         asked = Asked(filters, columns, ordered)
         return LazyRecordSet(self, self.fields.record_set(record_set), asked)
 
-    def sql(self, query: str) -> LazyTable:
+    def sql(self, query: str) -> LazyQuery:
         """A query over record sets, each a table under its id, with columns under their short names.
 
         Only the record sets that the query names are looked at. Their rows have no order of their own
@@ -149,7 +148,7 @@ class Dataset:
         """
         return self.query(query, {})
 
-    def query(self, query: str, tables: Mapping[str, LazyRecordSet]) -> LazyTable:
+    def query(self, query: str, tables: Mapping[str, LazyRecordSet]) -> LazyQuery:
         """A query over record sets and the tables given; see `sql`."""
         return LazyQuery(self, query, tables)
 

@@ -66,6 +66,10 @@ class LazyQuery(LazyTable):
                 )
         return list(dict.fromkeys(found))
 
+    def head(self, n: int = 5) -> LazyQuery:
+        """The first `n` rows of the result."""
+        return LazyQuery(self.dataset, f"SELECT * FROM (\n{self.text}\n) LIMIT {n}", self.tables)
+
     @contextmanager
     def _open(self) -> Iterator[Opened]:
         outlines = {name: table.outline for name, table in self.tables.items()}

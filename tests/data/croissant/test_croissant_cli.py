@@ -1,0 +1,194 @@
+"""The commands: what programs read from them, and how they end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet
+import pytest
+from typer.testing import CliRunner, Result
+
+from holdfast.cli import app
+
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def planets(tmp_path: Path) -> Path:
+    """A folder with the two tables."""
+    return shutil.copytree(EXAMPLES / "planets", tmp_path / "planets")
+
+
+@pytest.fixture
+def described(planets: Path, run: Run) -> Path:
+    """The folder with its description."""
+    run("describe", planets, "--license", "CC0-1.0", "--url", "https://example.com/planets")
+    return planets
+
+
+@pytest.fixture
+def run() -> Run:
+    """Runs a command and checks how it ends."""
+
+    def command(*arguments: object, code: int = 0) -> Result:
+        done = CliRunner().invoke(app, ["data", "croissant", *map(str, arguments)])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            done_code = getattr(done.exception, "exit_code", None)
+            assert done_code == code, done.exception
+        else:
+            assert done.exit_code == code, done.output
+        return done
+
+    return command
+
+
+def said(done: Result) -> Any:
+    return json.loads(done.stdout)
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_folder_is_described_checked_and_loaded(planets: Path, run: Run) -> None:
+    made = said(run("describe", planets, "--name", "planets", "--json"))
+    assert Path(made["path"]).is_file()
+    assert made["metadata"]["name"] == "planets"
+    assert {note["kind"] for note in made["notes"]} <= {"inferred", "unknown", "skipped"}
+
+    found = said(run("validate", planets, "--data", "full", "--json"))
+    assert found["ok"]
+    assert found["counts"]["error"] == 0
+
+    listed = said(run("load", planets, "--json"))
+    assert {one["id"] for one in listed["record_sets"]} == {"moons", "planets"}
+
+    printed = run("load", planets, "moons", "--limit", "100", "--json").stdout.splitlines()
+    records = [json.loads(line) for line in printed]
+    expected = rows_of(planets / "moons.csv")
+    assert [one["moons/moon"] for one in records] == [row["moon"] for row in expected]
+    assert [one["moons/radius_km"] for one in records] == [
+        float(row["radius_km"]) for row in expected
+    ]
+
+
+def test_records_are_filtered_and_written(described: Path, tmp_path: Path, run: Run) -> None:
+    out = tmp_path / "saturn.parquet"
+    run(
+        "load",
+        described,
+        "moons",
+        "--columns",
+        "moon,radius_km",
+        "--filter",
+        "planet=Saturn",
+        "-o",
+        out,
+    )
+    table = pyarrow.parquet.read_table(out)
+    expected = [
+        row["moon"] for row in rows_of(described / "moons.csv") if row["planet"] == "Saturn"
+    ]
+    assert table.column_names == ["moons/moon", "moons/radius_km"]
+    assert table["moons/moon"].to_pylist() == expected
+
+    two = run(
+        "load", described, "moons", "--filter", "planet=Mars", "--filter", "planet=Earth", "--json"
+    ).stdout.splitlines()
+    assert [json.loads(line)["moons/moon"] for line in two] == ["Moon", "Phobos", "Deimos"]
+
+
+def test_a_query_over_record_sets(described: Path, run: Run) -> None:
+    query = "SELECT planet, count(*) AS n FROM moons GROUP BY planet ORDER BY n DESC, planet"
+    lines = run("sql", described, query, "--limit", "2", "--json").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"planet": "Saturn", "n": 9},
+        {"planet": "Jupiter", "n": 5},
+    ]
+
+
+def test_explain_names_the_file(described: Path, run: Run) -> None:
+    assert "moons.csv" in run("load", described, "moons", "--explain").stdout
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
+def test_converted_record_sets_load_the_same(
+    described: Path, tmp_path: Path, run: Run, form: str
+) -> None:
+    out = tmp_path / "converted"
+    made = said(run("convert", described, "--to", form, "-o", out, "--json"))
+    assert {one["record_set"] for one in made["written"]} == {"moons", "planets"}
+    assert said(run("validate", out, "--data", "full", "--json"))["counts"]["error"] == 0
+    for records in ("moons", "planets"):
+        before, after = (
+            run("load", folder, records, "--limit", "100", "--json").stdout
+            for folder in (described, out)
+        )
+        assert before == after
+    run("convert", described, "-o", out, code=2)  # it is there already
+
+
+def test_errors_end_with_1_and_go_to_sarif(described: Path, tmp_path: Path, run: Run) -> None:
+    path = next(described.glob("*.json"))
+    description = json.loads(path.read_text(encoding="utf-8"))
+    description["recordSet"][0]["field"][0]["source"]["extract"]["column"] = "mon"
+    path.write_text(json.dumps(description), encoding="utf-8")
+    sarif = tmp_path / "findings.sarif"
+    assert said(run("validate", path, "--json"))["ok"]  # the description itself is right
+    found = said(run("validate", path, "--data", "sample", "--sarif", sarif, "--json", code=1))
+    [error] = [one for one in found["findings"] if one["severity"] == "error"]
+    assert error["code"] == "CR911"
+    assert error["at"] == "/recordSet/0/field/0/source/extract/column"
+    assert "moon" in error["hint"]
+    log = json.loads(sarif.read_text(encoding="utf-8"))
+    assert "CR911" in {result["ruleId"] for result in log["runs"][0]["results"]}
+
+
+def test_an_old_description_is_migrated_and_compared(tmp_path: Path, run: Run) -> None:
+    old = shutil.copytree(EXAMPLES / "planets-old", tmp_path / "old")
+    new = old / "new.json"
+    made = said(run("migrate", old / "metadata.json", "--out", new, "--json"))
+    assert (made["from"], made["to"], made["lost"]) == ("0.8", "1.1", [])
+    run("migrate", old / "metadata.json", "--out", new, code=2)  # it is there already
+    assert said(run("validate", new, "--json"))["counts"]["error"] == 0
+
+    described = json.loads(new.read_text(encoding="utf-8"))
+    described["recordSet"][0]["field"].pop()
+    new.write_text(json.dumps(described), encoding="utf-8")
+    found = said(run("diff", old / "metadata.json", new, "--json", code=1))
+    assert found["needed"] == "major"
+    described["version"] = "2.0.0"
+    new.write_text(json.dumps(described), encoding="utf-8")
+    assert said(run("diff", old / "metadata.json", new, "--json"))["suffices"]
+
+
+def test_a_card_and_the_open_questions(described: Path, tmp_path: Path, run: Run) -> None:
+    page = tmp_path / "card.html"
+    assert said(run("card", described, "--html", page, "--json"))["out"] == str(page)
+    assert "<html" in page.read_text(encoding="utf-8")
+    assert len(said(run("rai", described, "--json"))["statements"]) == 20
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("load", "nowhere"),
+        ("load", "{planets}", "stars"),
+        ("load", "{planets}", "moons", "--columns", "colour"),
+        ("load", "{planets}", "moons", "--filter", "planet"),
+        ("load", "{planets}", "moons", "-o", "out.xlsx"),
+        ("sql", "{planets}", "SELECT * FROM stars"),
+        ("sql", "{planets}", "DROP TABLE moons"),
+        ("validate", "{planets}", "--map", "nothing=here", "--data", "full"),
+        ("describe", "{planets}"),  # described already
+    ],
+)
+def test_bad_usage_ends_with_2(described: Path, run: Run, arguments: tuple[str, ...]) -> None:
+    run(*(part.format(planets=described) for part in arguments), code=2)
