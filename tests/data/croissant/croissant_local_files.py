@@ -31,6 +31,9 @@ class LocalFiles:
         self.opened.append(member.fullpath)
         return Path(member.location)
 
+    def paths(self, members: Sequence[Member]) -> list[Path]:
+        return [self.path(member) for member in members]
+
     def read(self, members: Sequence[Member]) -> Iterator[bytes]:
         for member in members:
             yield self.path(member).read_bytes()

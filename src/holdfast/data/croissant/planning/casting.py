@@ -6,6 +6,8 @@ not used: nothing catches that). Nothing is rounded or cut off on the way: 3.0 i
 
 from __future__ import annotations
 
+import re
+
 from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.planning.columns import Column
 from holdfast.data.croissant.planning.formats import date_format, number_text
@@ -19,7 +21,8 @@ NULL_WORDS = (
 )  # fmt: skip
 """Text that stands for no value where a number, date or boolean is declared; sc:Text keeps such words."""
 
-_WORDS = ", ".join(map(literal, NULL_WORDS))
+# A pattern, because DuckDB turns a long IN into a join, which costs more than the casts themselves.
+_WORDS = literal(rf"\s*(?:{'|'.join(map(re.escape, NULL_WORDS))})\s*")
 _INTEGERS = {
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT",
     "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
@@ -81,7 +84,9 @@ def _unfit(column: Column, field: Field) -> InputError:
 
 def _or_null(attempt: str, x: str, last: str) -> str:
     """`attempt`, NULL where it fails; there NULL for words of no value, and else `last`, which fails."""
-    return f"COALESCE({attempt}, CASE WHEN trim({x}) IN ({_WORDS}) THEN NULL ELSE {last} END)"
+    return (
+        f"COALESCE({attempt}, CASE WHEN regexp_full_match({x}, {_WORDS}) THEN NULL ELSE {last} END)"
+    )
 
 
 def _parsed(x: str, field: Field, target: str) -> str:
@@ -201,11 +206,12 @@ def _coordinates(column: Column, field: Field) -> Column:
     """
     target = scalar_type(field)
     x = column.sql
-    if column.type in ("VARCHAR", "JSON"):
+    if column.type in ("VARCHAR", "JSON", "BLOB"):
         plain = text(column).sql
         pieces = f"string_split_regex(trim({plain}, ' []()'), '[],;()[\\s]+')"
         column = Column(
-            f"CASE WHEN trim({plain}) IN ({_WORDS}) THEN NULL ELSE {pieces} END", "VARCHAR[]"
+            f"CASE WHEN regexp_full_match({plain}, {_WORDS}) THEN NULL ELSE {pieces} END",
+            "VARCHAR[]",
         )
     inner = element(column.type)
     if inner is None:

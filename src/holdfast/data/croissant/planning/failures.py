@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.planning.columns import MEMBER, Column, Scan
-from holdfast.data.croissant.planning.opening import compression, unpacked
+from holdfast.data.croissant.planning.opening import MALFORMED, compression, unpacked
 from holdfast.errors import InputError, LimitError
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ Part = tuple[Scan, Mapping[str, tuple[Column, Column]]]
 
 _CSV = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: (.*)\n)?(?:\n*)(.*)")
 _CSV_FILE = re.compile(r"^\s*file = (.*)$", re.MULTILINE)
-_JSON = re.compile(r'in file "(.*?)",? (?:at byte \d+ )?in ((?:line|record/value) \d+): (.*)')
 _LENGTHS = re.compile(r"Input: \"(.* finds \d+ values, .* finds \d+)\"")
 _EXPECTED = {
     "BOOLEAN": "true or false (also t/f, yes/no, y/n, 1/0)",
@@ -87,12 +86,12 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
             expected=bad[3].strip() or None,
             remedy="mend the line; quote values that hold separators or line ends, and save as UTF-8",
         )
-    if bad := _JSON.search(said):
+    if bad := MALFORMED.search(said):
         return InputError(
             "the file is no JSON that can be read",
-            path=_fullpath(bad[1], parts),
-            place=bad[2].replace("record/value", "value"),
-            found=bad[3].strip(),
+            path=_fullpath(bad["path"], parts),
+            place=bad["place"].replace("record/value", "value"),
+            found=bad["reason"].strip(),
         )
     if bad := _LENGTHS.search(said):
         return InputError(

@@ -98,17 +98,23 @@ def _with_files(opening: Opening, relation: str, made: dict[Key, Column], index:
 
 
 def _names(opening: Opening, options: str, wanted: Sequence[str] = ()) -> dict[str, str]:
-    """The members of records with their types: of the first thousands or, if one is missing, of all."""
-    held: dict[str, str] = {}
-    for size in (20480, -1):
-        with read_as("JSON", opening):
-            found = opening.connection.execute(
-                f"DESCRIBE SELECT * FROM read_json({options}, sample_size = {size}, "
-                "union_by_name = true, convert_strings_to_integers = false, auto_detect = true)"
-            ).fetchall()
+    """The members of the first thousands of records with their types; wanted ones also of later records."""
+    with read_as("JSON", opening):
+        found = opening.connection.execute(
+            f"DESCRIBE SELECT * FROM read_json({options}, sample_size = 20480, "
+            "union_by_name = true, convert_strings_to_integers = false, auto_detect = true)"
+        ).fetchall()
         held = {row[0]: row[1] for row in found}
-        if set(wanted) <= set(held):
-            break
+        for name in wanted:
+            # Also where two names differ in nothing but case: one has another name in DuckDB.
+            if (
+                name not in held
+                and opening.connection.execute(
+                    f"SELECT 1 FROM read_json_objects({options}) "
+                    f"WHERE json_exists(json, {literal(duckdb_path([name]))}) LIMIT 1"
+                ).fetchone()
+            ):
+                held[name] = "JSON"
     return held
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _UNREADABLE = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
 _LFS = b"version https://git-lfs"
+MALFORMED = re.compile(
+    r'in file "(?P<path>.*?)",? (?:at byte \d+ )?in (?P<place>(?:line|record/value) \d+): (?P<reason>.*)'
+)
+"""What DuckDB says of JSON that it cannot read."""
 _numbers = count()
 
 
@@ -50,7 +55,7 @@ class Opening:
     def paths(self) -> list[Path]:
         """Local copies of the members, in their order."""
         self.resources.fetch(self.members)
-        return [self.resources.path(member) for member in self.members]
+        return self.resources.paths(self.members)
 
     def named(self, kind: str) -> list[str]:
         """What is wanted of one kind ("column", "jsonPath", "fileProperty"), each once."""
@@ -158,11 +163,16 @@ def read_as(what: str, opening: Opening) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, pa.ArrowException) as error:
-        first = opening.members[0].fullpath if opening.members else ""
+        local = {
+            str(path): part.fullpath
+            for path, part in zip(opening.paths, opening.members, strict=True)
+        }
+        bad = MALFORMED.search(str(error))
         raise InputError(
             f"the files of resource {opening.resource!r} cannot be read as {what}",
-            path=first,
-            found=str(error).strip().splitlines()[0],
+            path=local.get(bad["path"]) if bad else opening.members[0].fullpath,
+            place=bad["place"] if bad else None,
+            found=bad["reason"].strip() if bad else str(error).strip().splitlines()[0],
             remedy="see whether encodingFormat names what the files hold",
         ) from error
 

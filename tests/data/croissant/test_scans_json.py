@@ -1,0 +1,209 @@
+"""JSON and JSON Lines against json and jsonpath-ng."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import duckdb
+import pytest
+from croissant_local_files import (
+    column,
+    connect,
+    field,
+    file_property,
+    json_path,
+    members_of,
+    rows_of,
+    scan_of,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holdfast.data.croissant.planning.json_paths import find
+from holdfast.errors import InputError
+
+JSON, LINES = ["application/json"], ["application/jsonlines"]
+TEXTS = st.text('aé"\\\n ', max_size=4)
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-(2**40), 2**40), TEXTS)
+RECORDS = st.lists(
+    st.dictionaries(st.sampled_from(["a", "b", "A"]), SCALARS, max_size=3), min_size=1, max_size=6
+)
+COCO = {
+    "info": {"version": "1.0"},
+    "images": [{"id": 1, "w": 5}, {"id": 2}],
+    "annotations": [
+        {"id": 7, "image_id": 1, "bbox": [1, 2, 3, 4]},
+        {"id": 8, "image_id": 2, "bbox": [1, 2, 3, 4.5]},
+    ],
+}
+
+
+def as_text(value):
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value)
+
+
+def write(path, value):
+    path.write_text(json.dumps(value))
+    return members_of(path)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(records=RECORDS, layout=st.sampled_from(["array", "lines", "packed"]))
+def test_records_by_column(tmp_path, records, layout):
+    text = (
+        json.dumps(records, indent=1)
+        if layout == "array"
+        else "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    )
+    path = tmp_path / "records"
+    path.write_bytes(gzip.compress(text.encode()) if layout == "packed" else text.encode())
+    wanted = [name for name in ("a", "b") if any(name in record for record in records)]
+    if not wanted:
+        return
+    found = rows_of(
+        members_of(path),
+        JSON if layout == "array" else LINES,
+        *(field(name, "sc:Text", extract=column(name)) for name in wanted),
+        field("line", "sc:Integer", extract=file_property("lineNumbers")),
+    )
+    assert found == [
+        (*(as_text(record.get(name)) for name in wanted), place)
+        for place, record in enumerate(records)
+    ]
+
+
+def test_types_that_change_along_the_file(tmp_path):
+    records = [{"a": 1}] * 30_000 + [{"a": "2"}, {"a": 3.0}, {"b": [4, 5]}]
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n".join(map(json.dumps, records)))
+    found = rows_of(
+        members_of(path),
+        LINES,
+        field("a", "sc:Integer", extract=column("a")),
+        field("b", "sc:Integer", extract=column("b"), repeated=True),  # only in the last record
+    )
+    assert len(found) == 30_003
+    assert found[-3:] == [(2, None), (3, None), (None, [4, 5])]
+
+
+def test_the_list_of_an_object_that_has_the_columns(tmp_path):
+    members = write(tmp_path / "coco.json", COCO)
+    names = [("id", "sc:Integer"), ("image_id", "sc:Integer"), ("bbox", "cr:BoundingBox")]
+    assert rows_of(
+        members, JSON, *(field(name, kind, extract=column(name)) for name, kind in names)
+    ) == [
+        (7, 1, (1.0, 2.0, 3.0, 4.0)),
+        (8, 2, (1.0, 2.0, 3.0, 4.5)),
+    ]
+    with pytest.raises(InputError, match="'images', 'annotations' all have them"):
+        scan_of(connect(), members, JSON, column("id"))
+    with pytest.raises(InputError, match="'images' lacks 'bbox'"):
+        scan_of(connect(), members, JSON, column("w"), column("bbox"))
+    single = write(tmp_path / "one.json", {"name": "x", "tags": ["a"]})
+    assert rows_of(single, JSON, field("name", extract=column("name"))) == [("x",)]
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["$.images[*].id", "$.images[*].w"], [("1", "5"), ("2", None)]),
+        (["$.annotations[*].id", "$.annotations[*].bbox[0]"], [("7", "1"), ("8", "1")]),
+        (["$.images[*].id", "$.annotations[*].id"], [("1", "7"), ("2", "8")]),
+        (["$..image_id"], [("1",), ("2",)]),
+        (["$..image_id", "$.annotations[*].id"], [("1", "7"), ("2", "8")]),
+        (["$.images[?(@.id > 1)].id"], [("2",)]),
+        (
+            ["$.annotations[*].bbox[*]"],
+            [("1",), ("2",), ("3",), ("4",), ("1",), ("2",), ("3",), ("4.5",)],
+        ),
+        (["info.version", "$.info.nothing"], [("1.0", None)]),
+    ],
+)
+def test_json_paths_are_zipped(tmp_path, paths, expected):
+    members = write(tmp_path / "coco.json", COCO)
+    fields = [field(f"f{place}", extract=json_path(path)) for place, path in enumerate(paths)]
+    assert rows_of(members, JSON, *fields) == expected
+    twice = rows_of(
+        [*members, *members], JSON, *fields, field("file", extract=file_property("filename"))
+    )
+    assert twice == [(*row, "coco.json") for row in expected] * 2
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    records=RECORDS,
+    path=st.sampled_from(["$[*].a", "$..a", "$[0].a", "$[*].b.a", "$[?(@.a == 1)].a", "$[*]['a']"]),
+)
+def test_one_path_finds_what_jsonpath_ng_finds(tmp_path, records, path):
+    members = write(tmp_path / "r.json", records)
+    found = [row[0] for row in rows_of(members, JSON, field("f", extract=json_path(path)))]
+    expected = [as_text(value) for value in find(path, records)]
+    if path.startswith("$[*]"):  # records that lack it are kept, as null
+        assert [value for value in found if value is not None] == [
+            value for value in expected if value is not None
+        ]
+        assert len(found) == len(records)
+    elif path == "$[0].a":
+        assert found == (expected or [None])
+    else:
+        assert found == expected
+
+
+def test_lists_of_different_lengths_name_both_paths(tmp_path):
+    members = write(tmp_path / "coco.json", COCO)
+    both = [json_path("$.images[?(@.id > 1)].id"), json_path("$.images[*].id")]
+    with pytest.raises(InputError, match=r"finds 1, '\$\.images\[\*\]\.id' finds 2"):
+        scan_of(connect(), members, JSON, *both)
+    fields = [
+        field("a", extract=json_path("$.images[*].id")),
+        field("b", extract=json_path("$..w")),
+    ]
+    with pytest.raises(duckdb.Error, match=r"\$\.images\[\*\]\.id finds 2 values, \$\.\.w finds 1"):
+        rows_of(members, JSON, *fields)
+
+
+def test_paths_on_lines(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"a": [1, 2]}\n{"a": [3]}\n{}\n')
+    assert rows_of(members_of(path), LINES, field("a", extract=json_path("$.a[*]"))) == [
+        ("1",),
+        ("2",),
+        ("3",),
+    ]
+
+
+@pytest.mark.parametrize("text", ['[{"a": 1},', '[{"a": 1}, {"a"', '{"a": [1}', ""])
+def test_files_that_break_off(tmp_path, text):
+    path = tmp_path / "r.json"
+    path.write_text(text)
+    with pytest.raises((InputError, duckdb.Error)):
+        rows_of(members_of(path), JSON, field("a", extract=column("a")))
+
+
+def test_a_member_that_is_not_there_is_named(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"caption": "x"}\n')
+    with pytest.raises(InputError, match="did you mean 'caption'"):
+        scan_of(connect(), members_of(path), LINES, column("captions"))
+
+
+def test_json_lines_under_the_name_of_json(tmp_path):
+    path = tmp_path / "r.json"
+    path.write_text('{"a": 1}\n{"a": 2}\n')
+    assert rows_of(members_of(path), JSON, field("a", "sc:Integer", extract=column("a"))) == [
+        (1,),
+        (2,),
+    ]
+
+
+def test_columns_and_paths_do_not_go_together(tmp_path):
+    members = write(tmp_path / "coco.json", COCO)
+    with pytest.raises(InputError, match="both by column and by JSONPath"):
+        scan_of(connect(), members, JSON, column("id"), json_path("$.images[*].id"))
