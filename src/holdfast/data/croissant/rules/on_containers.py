@@ -10,7 +10,7 @@ from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.clauses import FILE_OBJECT, FILE_SET
 from holdfast.data.croissant.rules.findings import Severity
 from holdfast.data.croissant.rules.graphs import cycles
-from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
+from holdfast.data.croissant.rules.table import Breach, Context, question, quoted, rule
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
@@ -38,7 +38,7 @@ def dangling_container(context: Context) -> Iterator[Breach]:
                 container.at,
                 f"{type(part).__name__} {quoted(part.id)} is contained in {quoted(target)}, "
                 f"which is {found}",
-                did_you_mean(target, context.resources),
+                question(context.meant(target, context.resources)),
             )
 
 

@@ -10,7 +10,7 @@ from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.rules import kinds
 from holdfast.data.croissant.rules.clauses import EMBEDDING, EXAMPLES, RECORD_SET
 from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
+from holdfast.data.croissant.rules.table import Breach, Context, question, quoted, rule
 
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
@@ -33,7 +33,7 @@ def unknown_key(context: Context) -> Iterator[Breach]:
             yield Breach(
                 at,
                 f"the key of RecordSet {quoted(records.id)} names {quoted(name)}, which is {where}",
-                did_you_mean(name, [field.id for field in records.fields]),
+                question(context.meant(name, [field.id for field in records.fields])),
             )
 
 
@@ -94,7 +94,7 @@ def malformed_data(context: Context) -> Iterator[Breach]:
 def unknown_data_field(context: Context) -> Iterator[Breach]:
     """Records in the description have values of known fields only."""
     for records, rows in _inline(context, "cr:data"):
-        yield from _unknown(records, rows, None)
+        yield from _unknown(context, records, rows, None)
 
 
 @rule("CR306", WARNING, EXAMPLES, "Name each value by the @id of its field.")
@@ -104,29 +104,28 @@ def unknown_example_field(context: Context) -> Iterator[Breach]:
         if not any(
             keys in (("@id",), ("@type", "@id")) for keys in (tuple(row) for _, row in rows)
         ):
-            yield from _unknown(records, rows, WARNING)
+            yield from _unknown(context, records, rows, WARNING)
 
 
-def _unknown(records: RecordSet, rows: list[Row], severity: Severity | None) -> Iterator[Breach]:
+def _unknown(
+    context: Context, records: RecordSet, rows: list[Row], severity: Severity | None
+) -> Iterator[Breach]:
     if not records.fields:
         return
     names = {field.key: field for field in records.fields}
-    shorts = {
-        name for field in records.fields for name in (field.short, field.id, field.name) if name
-    }
+    shorts = {name: f.key for f in records.fields for name in (f.name, f.id, f.short) if name}
     wrong: dict[str, list[str]] = {}
     for at, row in rows:
         for key in row:
             if key not in names:
                 wrong.setdefault(key, []).append(f"{at}/{escaped(key)}")
     for key, places in wrong.items():
-        short = key in shorts
-        near = next((f.key for f in records.fields if key in (f.short, f.id, f.name)), "")
+        whole = shorts.get(key)
         yield Breach(
             places[0],
             f"{quoted(key)} is no field of RecordSet {quoted(records.id)}{_more(len(places) - 1)}",
-            f"Write {quoted(near)}." if short else did_you_mean(key, names),
-            WARNING if short else severity,
+            f"Write {quoted(whole)}." if whole else question(context.meant(key, names)),
+            WARNING if whole else severity,
             key=True,
         )
 
@@ -135,16 +134,17 @@ def _unknown(records: RecordSet, rows: list[Row], severity: Severity | None) -> 
 def missing_data_field(context: Context) -> Iterator[Breach]:
     """Records in the description have a value for every field that has no other source."""
     for records, rows in _inline(context, "cr:data"):
+        names = {field.key: field for field in records.fields}
+        # What every record has under a name that no field has was reported.
+        strange = {key for key in rows[0][1] if key not in names}
+        misnamed = {context.meant(key, names) for key in strange}
         for field in records.fields:
             if field.source or field.has_value or field.sub_fields:
                 continue
             known = {field.key, field.short, field.id, field.name}
-            lacking = [at for at, row in rows if known.isdisjoint(row)]
-            # Where every record lacks it, under a name that no field has, that name was reported.
-            misnamed = len(lacking) == len(rows) and any(
-                did_you_mean(key, [field.key]) for _, row in rows[:1] for key in row
-            )
-            if lacking and not misnamed:
+            lacking = [at for at, row in rows if not any(name in row for name in known)]
+            everywhere = len(lacking) == len(rows)
+            if lacking and not (everywhere and field.key in misnamed):
                 more = _more(len(lacking) - 1)
                 yield Breach(
                     lacking[0], f"the record has no value for field {quoted(field.key)}{more}"

@@ -9,7 +9,14 @@ from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.clauses import DATA_SOURCE, EXTRACT, JOINS
 from holdfast.data.croissant.rules.findings import Severity
 from holdfast.data.croissant.rules.roles import EXTRACTS, TARGETS
-from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
+from holdfast.data.croissant.rules.table import (
+    Breach,
+    Context,
+    did_you_mean,
+    question,
+    quoted,
+    rule,
+)
 
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
@@ -54,7 +61,7 @@ def dangling_source(context: Context) -> Iterator[Breach]:
             _place(source),
             f"the {role} of Field {quoted(field.id)} names {quoted(target)}, which is not in this "
             f"description{_and_others(uses)}",
-            did_you_mean(target, _options(context, source)),
+            question(context.meant(target, _options(context, source))),
         )
 
 

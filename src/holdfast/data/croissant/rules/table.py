@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from holdfast.data.croissant.rules.data_at_hand import AtHand
 
 T = TypeVar("T")
+
+_MOST_COMPARED = 50_000  # ids, in search of what was meant: half a second
 
 
 class Breach(NamedTuple):
@@ -113,6 +115,7 @@ class Context:
     def __init__(self, document: Document, metadata: Metadata) -> None:
         self.document = document
         self.metadata = metadata
+        self._compared = 0
 
     @property
     def old(self) -> bool:
@@ -189,6 +192,15 @@ class Context:
         """Pointer of an object, and a term that a misspelt property of it was meant to be."""
         return {(slip.part.thing.at, slip.meant) for slip in self.misspelt if slip.meant}
 
+    def meant(self, word: str, ids: Collection[str]) -> str:
+        """The id that is nearest to one that is unknown, or ``""``.
+
+        Where a large description has many that are unknown, only the first are looked at: each takes time
+        that grows with the number of ids.
+        """
+        self._compared += len(ids)
+        return nearest(word, ids) if self._compared <= _MOST_COMPARED else ""
+
     def thing(self, node: Node) -> Thing | None:
         """The object that a node of the model was made of; None for one made of a text."""
         return self.things.get(node.at)
@@ -247,7 +259,11 @@ def quoted(value: Any) -> str:
 
 def did_you_mean(word: str, options: Iterable[str]) -> str:
     """The question after what was most likely meant; ``""`` where nothing is near."""
-    meant = nearest(word, options)
+    return question(nearest(word, options))
+
+
+def question(meant: str) -> str:
+    """The question whether that was meant; ``""`` of nothing."""
     return f"Did you mean {quoted(meant)}?" if meant else ""
 
 
