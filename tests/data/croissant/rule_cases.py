@@ -277,6 +277,12 @@ CASES = [
         {f"{ZIP}/containedIn": {"@id": "pictures"}, f"{ZIP}/contentUrl": "a.zip"},
     ),
     Case(
+        "CR214",
+        f"{CSV}/containedIn",
+        {f"{CSV}/containedIn": {"@id": "users.csv"}, f"{CSV}/contentUrl": "users.csv"},
+        {f"{CSV}/containedIn": {"@id": "pictures.zip"}, f"{CSV}/contentUrl": "users.csv"},
+    ),
+    Case(
         "CR215",
         f"{PICTURES}/containedIn",
         {f"{PICTURES}/containedIn/@id": "users.csv"},

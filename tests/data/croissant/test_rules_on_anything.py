@@ -20,7 +20,7 @@ from holdfast.data.croissant.rules.table import RULES, Context
 from holdfast.errors import InputError
 
 SMALL = settings(max_examples=60, suppress_health_check=list(HealthCheck))
-MANY = settings(max_examples=2000, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=600, suppress_health_check=list(HealthCheck))
 
 KEYS = st.sampled_from(
     [

@@ -50,14 +50,16 @@ def dangling_container(context: Context) -> Iterator[Breach]:
 )
 def container_cycle(context: Context) -> Iterator[Breach]:
     """No file contains itself."""
-    containers = {
-        part.id: [container.target for container in part.contained_in]
-        for part in context.resources.values()
-    }
-    for circle in cycles(containers):
+    for circle in _circles(context):
         part = context.resources[circle[0]]
         at = next(c.at for c in part.contained_in if c.target == circle[1 % len(circle)])
         yield Breach(at, f"containedIn goes round: {_round(circle)}")
+
+
+def _circles(context: Context) -> list[list[str]]:
+    """Ids of files that contain one another."""
+    parts = context.resources.values()
+    return cycles({part.id: [held.target for held in part.contained_in] for part in parts})
 
 
 @rule(
@@ -68,13 +70,12 @@ def container_cycle(context: Context) -> Iterator[Breach]:
 )
 def no_archive(context: Context) -> Iterator[Breach]:
     """What contains a file is something that contains files."""
+    circling = {identity for circle in _circles(context) for identity in circle}
     for part, container in _containers(context):
         holder = context.resources.get(container.target)
-        if (
-            not isinstance(holder, FileObject)
-            or holder.is_repository
-            or not holder.encoding_formats
-        ):
+        if not isinstance(holder, FileObject) or holder.id in circling:
+            continue
+        if holder.is_repository or not holder.encoding_formats:
             continue
         reads = any(step.read_lines or step.un_archive for step in container.transforms)
         if not (reads or _may_be_archive(holder)):

@@ -76,10 +76,14 @@ def _place(source: Source) -> str:
 
 
 def _options(context: Context, source: Source) -> list[str]:
-    files, fields = list(context.resources), list(context.fields)
-    if source.said in ("field", "recordSet"):
-        return [*fields, *context.record_sets, *files]
-    return [*files, *context.record_sets, *fields]
+    """Ids of the kind that a source should name; of every kind where it does not say."""
+    if source.said == "field":
+        return list(context.fields)
+    if source.said == "recordSet":
+        return list(context.record_sets)
+    if source.said in ("fileObject", "fileSet", "distribution"):
+        return list(context.resources)
+    return [*context.fields, *context.resources, *context.record_sets]
 
 
 @rule(
