@@ -278,6 +278,16 @@ def test_extracts_and_transforms() -> None:
     assert steps[1].where("cr:regex") == "/recordSet/0/field/0/source/transform/1"
 
 
+@pytest.mark.parametrize(("own", "expected"), [({}, "%Y"), ({"format": "%m"}, "%m")])
+def test_a_format_beside_the_source_is_the_source_s_where_it_has_none(
+    own: Any, expected: str
+) -> None:
+    value = dataset(recordSet=[records(field("r/x", source={"@id": "f", **own}, format="%Y"))])
+    part = built(value).record_sets[0].fields[0]
+    assert part.source is not None
+    assert part.source.format == expected
+
+
 @pytest.mark.parametrize(
     ("written", "shape"),
     [
