@@ -141,7 +141,7 @@ def test_references(tmp_path: Path, case: str) -> None:
     write(tmp_path, tables)
     made = described(tmp_path)
     found = {
-        f"{name}/{short}": field["references"]["@id"]
+        f"{name}/{short}": field["references"]["field"]["@id"]
         for name in record_sets(made)
         for short, field in fields(made, name).items()
         if "references" in field

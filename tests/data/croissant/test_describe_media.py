@@ -81,8 +81,8 @@ def test_classes_and_splits_in_folders(tmp_path: Path, where: str) -> None:
         {"name": "test", "url": "cr:TestSplit"},
     ]
     references = {key: field.get("references") for key, field in fields(made, name).items()}
-    assert references["label"] == {"@id": f"{name}_classes/name"}
-    assert references["split"] == {"@id": "splits/name"}
+    assert references["label"] == {"field": {"@id": f"{name}_classes/name"}}
+    assert references["split"] == {"field": {"@id": "splits/name"}}
     assert record_sets(made)[name]["key"] == {"@id": f"{name}/filename"}
 
 
@@ -189,7 +189,9 @@ def test_a_table_that_lists_images(tmp_path: Path) -> None:
     rows = [["a.jpg", "cat"], ["b.jpg", "dog"], ["a.jpg", "tail"]]
     write_csv(tmp_path / "labels.csv", ["file_name", "label"], rows)
     made = described(tmp_path)
-    assert fields(made, "labels")["file_name"]["references"] == {"@id": "pictures/filename"}
+    assert fields(made, "labels")["file_name"]["references"] == {
+        "field": {"@id": "pictures/filename"}
+    }
     assert loaded(made, "labels") == [
         {"file_name": name, "label": label, "image": files[f"pictures/{name}"]}
         for name, label in rows
@@ -210,7 +212,7 @@ def test_ways_to_name_a_file(tmp_path: Path, header: str, values: list[str], for
     write(tmp_path, files)
     write_csv(tmp_path / "table.csv", [header, "v"], [[value, "a"] for value in values])
     made = described(tmp_path)
-    assert fields(made, "table")[header]["references"] == {"@id": f"img/{form}"}
+    assert fields(made, "table")[header]["references"] == {"field": {"@id": f"img/{form}"}}
     content = "image_file" if header == "image" else "image"
     assert [row[content] for row in loaded(made, "table")] == list(files.values())
 
@@ -239,7 +241,7 @@ def test_files_of_which_a_table_knows_more(tmp_path: Path) -> None:
     write(tmp_path, images("img/a.jpg", "img/b.jpg"))
     write_csv(tmp_path / "known.csv", ["hash", "by"], [["a", "x"], ["b", "y"], ["c", "z"]])
     made = described(tmp_path)
-    assert fields(made, "img")["stem"]["references"] == {"@id": "known/hash"}
+    assert fields(made, "img")["stem"]["references"] == {"field": {"@id": "known/hash"}}
     assert [row["stem"] for row in loaded(made, "img")] == ["a", "b"]
 
 
@@ -301,7 +303,7 @@ def test_tables_in_archives(tmp_path: Path) -> None:
     made = described(tmp_path)
     assert loaded(made, "users") == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
     assert loaded(made, "t") == [{"a": 1, "b": 2}]
-    assert fields(made, "orders")["user_id"]["references"] == {"@id": "users/id"}
+    assert fields(made, "orders")["user_id"]["references"] == {"field": {"@id": "users/id"}}
     assert "1 files in it are of no record set" in notes(made, "all.zip")
     objects = {each["@id"]: each for each in made.metadata["distribution"]}
     assert objects["all.zip/d/users.csv"]["containedIn"] == {"@id": "all.zip"}

@@ -89,7 +89,7 @@ def test_joins_of_the_suite_are_found(shared_data: Path, tmp_path: Path) -> None
     )
     made = described(data)
     references = {
-        field["@id"]: field["references"]["@id"]
+        field["@id"]: field["references"]["field"]["@id"]
         for records in record_sets(made).values()
         for field in records["field"]
         if "references" in field

@@ -18,6 +18,11 @@ def reference_to(identity: str) -> Json:
     return {"@id": identity}
 
 
+def reference_to_field(identity: str) -> Json:
+    """A field that is described elsewhere, in the longer of two ways: every reader knows it."""
+    return {"field": reference_to(identity)}
+
+
 def make_field(
     identity: str, name: str, description: str, data_types: str | list[str], **more: Any
 ) -> Json:

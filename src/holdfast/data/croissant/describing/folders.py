@@ -35,6 +35,8 @@ from holdfast.data.croissant.document.vocabulary import RECOMMENDED_CONTEXT
 from holdfast.errors import InputError
 from holdfast.progress import track
 
+# The standard's own, but for https: there are readers that know schema.org by that address alone.
+_CONTEXT = {**RECOMMENDED_CONTEXT, "@vocab": "https://schema.org/", "sc": "https://schema.org/"}
 CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 _ABOUT = ("license", "url", "creator", "datePublished", "keywords", "inLanguage", "citeAs")
 _STANDING = {"url": "./"}
@@ -114,7 +116,7 @@ def describe(
             look_around(said, files.folder, [place.path for place in files.loose])
         named = target.resolve().name or "dataset"
         metadata: Json = {
-            "@context": dict(RECOMMENDED_CONTEXT),
+            "@context": dict(_CONTEXT),
             "@type": "sc:Dataset",
             "name": said.values.get("name") or named,
             "description": said.values.get("description") or _summary(files, record_sets),

@@ -55,7 +55,7 @@ _ENDINGS: dict[str, tuple[Kind, str]] = {
     ".webm": (Kind.VIDEO, "video/webm"),
     ".zip": (Kind.ARCHIVE, "application/zip"),
     ".tar": (Kind.ARCHIVE, "application/x-tar"),
-    ".tgz": (Kind.ARCHIVE, "application/gzip"),
+    ".tgz": (Kind.ARCHIVE, "application/x-tar"),
     ".gz": (Kind.OTHER, "application/gzip"),
     ".bz2": (Kind.OTHER, "application/x-bzip2"),
     ".xz": (Kind.OTHER, "application/x-xz"),
@@ -108,7 +108,7 @@ def kind_of(name: str) -> tuple[Kind, str]:
     """
     found = ending(name).lower()
     if found == ".tar.gz":
-        return Kind.ARCHIVE, "application/gzip"
+        return Kind.ARCHIVE, "application/x-tar"
     if found.endswith(".gz") and found[:-3] in _COMPRESSED_TABLES:
         return _ENDINGS[found[:-3]]
     if not found and name.lower() in _ABOUT:

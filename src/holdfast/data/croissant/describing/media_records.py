@@ -10,6 +10,7 @@ from holdfast.data.croissant.describing.fields import (
     Json,
     make_field,
     reference_to,
+    reference_to_field,
     source_of,
 )
 from holdfast.data.croissant.describing.groups import LABEL_REGEX
@@ -62,7 +63,7 @@ def add_media(records: RecordSets, name: str, media: Media, listed: Iterable[Lis
         if group.labels:
             more = {}
             if len(group.labels) <= _MOST_CLASSES:
-                more["references"] = reference_to(records.classes(name, group.labels))
+                more["references"] = reference_to_field(records.classes(name, group.labels))
             kinds = ["sc:Text", "cr:Label"]
             add("label", "The folder that the file is in.", kinds, FULLPATH, LABEL_REGEX, **more)
     fields += records.split_field(group, name, resource)

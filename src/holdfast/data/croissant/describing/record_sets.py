@@ -10,6 +10,7 @@ from holdfast.data.croissant.describing.fields import (
     Json,
     make_field,
     reference_to,
+    reference_to_field,
     source_of,
 )
 from holdfast.data.croissant.describing.groups import Group, in_order
@@ -102,7 +103,7 @@ class RecordSets:
             if group.split.regex
             else None,
             value=None if group.split.regex else group.split.names[0],
-            references=reference_to(self._splits),
+            references=reference_to_field(self._splits),
         )
         return [made]
 

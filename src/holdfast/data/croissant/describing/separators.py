@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 from holdfast.data.croissant.describing.peeking import opened
-from holdfast.data.croissant.planning.delimited import _first_row, _unique
+from holdfast.data.croissant.planning.delimited import unique_names
 
 _HEAD = 1 << 16
 _ROWS = 50
@@ -25,7 +25,8 @@ def header_of(path: Path, encoding: str) -> tuple[str, ...]:
         data = file.read(_HEAD)
     utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     text = data.decode("utf-16" if utf16 else "utf-8-sig", errors="ignore")
-    return _unique(_first_row(text, separator_of(text, _TRIED[encoding])))
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator_of(text, _TRIED[encoding]))
+    return unique_names(next(filter(None, rows), []))
 
 
 def separator_of(text: str, tried: str) -> str:

@@ -8,6 +8,7 @@ from holdfast.data.croissant.describing.fields import (
     Json,
     make_field,
     reference_to,
+    reference_to_field,
     source_of,
     table_field,
 )
@@ -42,7 +43,7 @@ def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> J
             classes = records.classes(
                 f"{name}_{made['@id'].rpartition('/')[2]}", shape.classes, numbered=True
             )
-            made["references"] = reference_to(classes)
+            made["references"] = reference_to_field(classes)
         fields.append(made)
     if table.group.numbered:
         identity = records.ids.take(f"{name}/file", f"{name}/file_name")
@@ -88,7 +89,7 @@ def add_references(
         field = _field(records, made, column)
         if "references" in field:
             continue
-        field["references"] = reference_to(records.field_ids[reference.target, reference.key])
+        field["references"] = reference_to_field(records.field_ids[reference.target, reference.key])
         evidence = (
             f"all of its {reference.values:,} values are among the {reference.of:,} of "
             f"{reference.key!r} there"
@@ -126,13 +127,13 @@ def add_files(
         evidence = f"of its {found.values:,} values and {found.of:,} files"
         if found.backwards:
             other = next(each for each in records.made if each["@id"] == target)
-            _field(records, other, found.form)["references"] = reference_to(field["@id"])
+            _field(records, other, found.form)["references"] = reference_to_field(field["@id"])
             text = (
                 f"{found.form!r} references {column!r} of {name!r}: {evidence}, all files are named"
             )
             records.notes.append(Note(target, "inferred", text))
             continue
-        field["references"] = reference_to(records.field_ids[target, found.form])
+        field["references"] = reference_to_field(records.field_ids[target, found.form])
         content = records.field_ids[target, files.content]
         identity = records.ids.take(f"{name}/{files.content}", f"{name}/{files.content}_file")
         made["field"].append(
@@ -141,7 +142,7 @@ def add_files(
                 identity.removeprefix(f"{name}/"),
                 f"The {files.content} that {column} names.",
                 files.data_type,
-                source={"field": reference_to(content)},
+                source=reference_to_field(content),
             )
         )
         text = (

@@ -177,7 +177,7 @@ class Tables:
             for shape, extract in zip(shapes, extracts, strict=True)
         }
         if encoding not in (PARQUET, ARROW):
-            shapes = self._typed(relation, rows, shapes, columns, strings=encoding in _JSON)
+            shapes = self._typed(relation, shapes, columns, strings=encoding in _JSON)
         complete = self._sample is None or rows < self._sample
         if complete and rows > 1:
             shapes = tuple(self._sized(relation, shape, columns[shape.name]) for shape in shapes)
@@ -199,7 +199,6 @@ class Tables:
     def _typed(
         self,
         relation: str,
-        rows: int,
         shapes: Sequence[Shape],
         columns: Mapping[str, Column],
         *,
@@ -211,7 +210,7 @@ class Tables:
             for shape in shapes
             if shape.data_types == ("sc:Text",) and not (shape.sizes or shape.remark)
         }
-        found = text_types(self._connection, relation, written, rows, strings=strings)
+        found = text_types(self._connection, relation, written, strings=strings)
         return tuple(
             replace(
                 shape,

@@ -10,51 +10,51 @@ import duckdb
 
 from holdfast.data.croissant.describing.querying import one_row
 
-_V = re.compile(r"\bv\b")
-# Not one of the words for no value, where numbers or dates stand.
-_MEANT = "v NOT IN ('NA','N/A','NaN','nan','null','NULL','None','n/a','#N/A','<NA>','-nan')"
-_SAMPLE = 2_000  # rows that rule out most types of most columns before all rows are looked at
+_WORDS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "<NA>", "-nan")
+_SAMPLE = 200  # rows that rule out most types of most columns before all rows are looked at
 _TOGETHER = 64  # columns of one query
 
-# Each test holds for a text `v` that reads as the type without losing anything of it.
-_INTEGER = r"(regexp_full_match(v, '0|-?[1-9]\d{0,18}') AND try_cast(v AS BIGINT) IS NOT NULL)"
-_DECIMAL = (
-    r"(regexp_full_match(v, '-?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?') "
-    "AND isfinite(try_cast(v AS DOUBLE)))"
-)
 _TIMES = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
 _MOMENT = rf"\d{{4}}-\d\d-\d\d[ T]{_TIMES}"
-_TESTS: dict[str, str] = {
-    "sc:Boolean": "(lower(v) IN ('true', 'false'))",
-    "sc:Integer": _INTEGER,
-    "sc:Float": _DECIMAL,
-    "sc:Date": r"(regexp_full_match(v, '\d{4}-\d\d-\d\d') AND try_cast(v AS DATE) IS NOT NULL)",
-    "sc:Time": f"regexp_full_match(v, '{_TIMES}')",
-    "sc:DateTime": f"(regexp_full_match(v, '{_MOMENT}') AND try_cast(v AS TIMESTAMP) IS NOT NULL)",
+# How a text looks that reads as a type without losing anything of it, and what DuckDB has to say to it.
+_TESTS: dict[str, tuple[str, str]] = {
+    "sc:Boolean": ("(?i:true|false)", "TRUE"),
+    "sc:Integer": (r"0|-?[1-9]\d{0,18}", "TRY_CAST(v AS BIGINT) IS NOT NULL"),
+    "sc:Float": (
+        r"-?((0|[1-9]\d{0,14})(\.\d*)?|\.\d+)([eE][-+]?\d{1,3})?",
+        "isfinite(TRY_CAST(v AS DOUBLE))",
+    ),
+    "sc:Date": (r"\d{4}-\d\d-\d\d", "TRY_CAST(v AS DATE) IS NOT NULL"),
+    "sc:Time": (_TIMES, "TRUE"),
+    "sc:DateTime": (_MOMENT, "TRY_CAST(v AS TIMESTAMP) IS NOT NULL"),
     "sc:DateTime zoned": (
-        rf"(regexp_full_match(v, '{_MOMENT}(Z|[+-]\d\d(:?\d\d)?)') "
-        "AND try_cast(v AS TIMESTAMPTZ) IS NOT NULL)"
+        rf"{_MOMENT}(Z|[+-]\d\d(:?\d\d)?)",
+        "TRY_CAST(v AS TIMESTAMPTZ) IS NOT NULL",
     ),
 }
-_ADDRESS = r"regexp_full_match(v, 'https?://[^\s/]+\S*')"
-_DIGITS = r"regexp_full_match(v, '-?\d+')"
-# Date formats in CLDR's letters -> how the text looks, and DuckDB's format.
-_FORMATS = {
-    f"{cldr}": (look, duck)
-    for sign, escaped in (("/", "/"), (".", r"\."), ("-", "-"))
-    for cldr, look, duck in (
-        (f"dd{sign}MM{sign}yyyy", rf"\d\d{escaped}\d\d{escaped}\d{{4}}", f"%d{sign}%m{sign}%Y"),
-        (f"MM{sign}dd{sign}yyyy", rf"\d\d{escaped}\d\d{escaped}\d{{4}}", f"%m{sign}%d{sign}%Y"),
-        (f"d{sign}M{sign}yyyy", rf"\d\d?{escaped}\d\d?{escaped}\d{{4}}", f"%d{sign}%m{sign}%Y"),
-        (f"M{sign}d{sign}yyyy", rf"\d\d?{escaped}\d\d?{escaped}\d{{4}}", f"%m{sign}%d{sign}%Y"),
-        (f"yyyy{sign}MM{sign}dd", rf"\d{{4}}{escaped}\d\d{escaped}\d\d", f"%Y{sign}%m{sign}%d"),
-    )
-    if cldr != "yyyy-MM-dd"
+_SIGNS = {"/": "/", ".": r"\.", "-": "-"}
+# Dates in other orders, in CLDR's letters: how they look, and DuckDB's format.
+_ORDERS = {
+    "dd{0}MM{0}yyyy": (r"\d\d{1}\d\d{1}\d{{4}}", "%d{0}%m{0}%Y"),
+    "MM{0}dd{0}yyyy": (r"\d\d{1}\d\d{1}\d{{4}}", "%m{0}%d{0}%Y"),
+    "d{0}M{0}yyyy": (r"\d\d?{1}\d\d?{1}\d{{4}}", "%d{0}%m{0}%Y"),
+    "M{0}d{0}yyyy": (r"\d\d?{1}\d\d?{1}\d{{4}}", "%m{0}%d{0}%Y"),
+    "yyyy{0}MM{0}dd": (r"\d{{4}}{1}\d\d{1}\d\d", "%Y{0}%m{0}%d"),
 }
 _TESTS |= {
-    f"sc:Date {cldr}": f"(regexp_full_match(v, '{look}') AND try_strptime(v, '{duck}') IS NOT NULL)"
-    for cldr, (look, duck) in _FORMATS.items()
+    f"sc:Date {letters.format(sign)}": (
+        look.format(sign, escaped),
+        f"try_strptime(v, '{form.format(sign)}') IS NOT NULL",
+    )
+    for sign, escaped in _SIGNS.items()
+    for letters, (look, form) in _ORDERS.items()
+    if letters.format(sign) != "yyyy-MM-dd"
 }
+# Of what stays text.
+_TESTS["sc:URL"] = (r"https?://[^\s/]+\S*", "TRUE")
+_TESTS["digits"] = (r"-?\d+", "TRUE")
+_LOOKS = {name: re.compile(look, re.ASCII) for name, (look, _) in _TESTS.items()}
+_OF_STRINGS = ("sc:Date", "sc:Time", "sc:URL")
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,6 @@ def text_types(
     connection: duckdb.DuckDBPyConnection,
     relation: str,
     columns: Mapping[str, str],
-    rows: int,
     *,
     strings: bool = False,
 ) -> dict[str, TextType]:
@@ -88,79 +87,79 @@ def text_types(
         connection: where `relation` can be read.
         relation: what stands after FROM.
         columns: name -> SQL expression of the text.
-        rows: of `relation`.
         strings: the texts are strings of a format that also knows numbers and null: what is no date stays
             text, and so does a column in which any word stands for no value.
     """
-    found: dict[str, TextType] = {}
-    tests = [name for name in _TESTS if not strings or name.startswith(("sc:Date", "sc:Time"))]
+    every = list(columns)
+    tests = [name for name in _TESTS if not strings or name.startswith(_OF_STRINGS)]
     if not strings:
         columns = {name: f"nullif({sql}, '')" for name, sql in columns.items()}
-    every = list(columns)
+    found: dict[str, TextType] = {}
     for start in range(0, len(every), _TOGETHER):
-        names = every[start : start + _TOGETHER]
-        some = {name: columns[name] for name in names}
-        sample = f"(SELECT * FROM {relation} LIMIT {_SAMPLE})"
-        first = _count(connection, sample, some, dict.fromkeys(names, tests))
-        still = {
-            name: [test for test in tests if count.all_are(test, strings)]
-            for name, count in first.items()
+        some = {name: columns[name] for name in every[start : start + _TOGETHER]}
+        selected = ", ".join(some.values())
+        rows = connection.execute(f"SELECT {selected} FROM {relation} LIMIT {_SAMPLE}").fetchall()
+        samples = {
+            name: [row[place] for row in rows if row[place] is not None]
+            for place, name in enumerate(some)
         }
-        last = _count(connection, relation, some, still) if rows > _SAMPLE else first
-        for name, count in last.items():
-            found[name] = count.conclusion(first[name], strings)
+        possible = {name: _possible(texts, tests, strings) for name, texts in samples.items()}
+        open_ones = {name: some[name] for name in some if possible[name]}
+        counts = _count(connection, relation, open_ones, possible) if open_ones else {}
+        for name, texts in samples.items():
+            count = counts.get(name) or _Count(len(texts), len(texts), {})
+            found[name] = _conclusion(count, texts, strings)
     return found
+
+
+def _possible(texts: Sequence[str], tests: Sequence[str], strings: bool) -> list[str]:
+    """The tests that all texts of a sample may pass."""
+    meant = [text for text in texts if strings or text not in _WORDS]
+    return [test for test in tests if all(map(_LOOKS[test].fullmatch, meant))]
 
 
 @dataclass(frozen=True)
 class _Count:
-    """Rows of a column: with a value, with one that is no word for none, passing tests, of digits only."""
+    """Rows of a column: with a value, with one that is no word for none, and passing each test."""
 
     values: int
     meant: int
-    addresses: int
     passing: Mapping[str, int]
-    digits: int
-
-    def all_are(self, test: str, strings: bool) -> bool:
-        return self.passing.get(test) == (self.values if strings else self.meant)
-
-    def conclusion(self, sample: _Count, strings: bool) -> TextType:
-        if not self.values:
-            return TextType("sc:Text", remark="no row has a value: taken as text")
-        fitting = (
-            [test for test in self.passing if self.all_are(test, strings)] if self.meant else []
-        )
-        words = f"{self.values - self.meant:,} rows hold a word for no value, such as NA"
-        if not fitting:
-            if self.values == self.addresses:
-                return TextType("sc:URL", values=self.values)
-            return TextType("sc:Text", values=self.values, remark=self._nearly(sample))
-        best, _, letters = fitting[0].partition(" ")
-        dates = [test.partition(" ")[2] for test in fitting if test.startswith("sc:Date ")]
-        if best == "sc:Date" and letters and _days_and_months(dates):
-            return TextType(
-                "sc:Text",
-                values=self.values,
-                remark=f"dates, but as {dates[0]} or as {dates[1]} cannot be told: taken as text",
-            )
-        remark = words if self.meant < self.values else ""
-        return TextType(best, letters if best == "sc:Date" else "", self.meant, remark)
-
-    def _nearly(self, sample: _Count) -> str:
-        """What almost all rows of a text column are."""
-        if 0 < self.digits == self.meant:
-            return "numbers, some of which begin with 0 or are too long: taken as text"
-        for test, called in (("sc:Integer", "whole numbers"), ("sc:Float", "numbers")):
-            if sample.passing.get(test, 0) >= 0.7 * sample.meant > 0:
-                return f"most rows hold {called}, others do not: taken as text"
-        return ""
 
 
-def _days_and_months(formats: Sequence[str]) -> bool:
-    """Whether formats disagree about which number is the month."""
-    orders = {text.lower().replace("dd", "d").replace("mm", "m")[:1] for text in formats}
-    return {"d", "m"} <= orders
+def _conclusion(count: _Count, sample: Sequence[str], strings: bool) -> TextType:
+    if not count.values:
+        return TextType("sc:Text", remark="no row has a value: taken as text")
+    if count.passing.get("sc:URL") == count.values:
+        return TextType("sc:URL", values=count.values)
+    needed = count.values if strings else count.meant
+    fitting = [test for test, passed in count.passing.items() if 0 < needed == passed]
+    if fitting and fitting[0] == "digits":
+        remark = "numbers, some of which begin with 0 or are too long: taken as text"
+        return TextType("sc:Text", values=count.values, remark=remark)
+    if not fitting:
+        return TextType("sc:Text", values=count.values, remark=_nearly(sample))
+    data_type, _, letters = fitting[0].partition(" ")
+    dates = [test.partition(" ")[2] for test in fitting if test.startswith("sc:Date ")]
+    if data_type == "sc:Date" and letters and {"d", "m"} <= {text[0].lower() for text in dates}:
+        remark = f"dates, but as {dates[0]} or as {dates[1]} cannot be told: taken as text"
+        return TextType("sc:Text", values=count.values, remark=remark)
+    words = f"{count.values - count.meant:,} rows hold a word for no value, such as NA"
+    return TextType(
+        data_type,
+        letters if data_type == "sc:Date" else "",
+        count.meant,
+        words if count.meant < count.values else "",
+    )
+
+
+def _nearly(sample: Sequence[str]) -> str:
+    """What almost all rows of a column of text are, as far as a sample tells."""
+    for test, called in (("sc:Integer", "whole numbers"), ("sc:Float", "numbers")):
+        passing = sum(1 for text in sample if _LOOKS[test].fullmatch(text))
+        if passing >= 0.7 * len(sample) > 0:
+            return f"most rows hold {called}, others do not: taken as text"
+    return ""
 
 
 def _count(
@@ -169,22 +168,19 @@ def _count(
     columns: Mapping[str, str],
     tests: Mapping[str, Sequence[str]],
 ) -> dict[str, _Count]:
+    words = ", ".join(f"'{word}'" for word in _WORDS)
+
     def parts() -> Iterator[str]:
         for place, name in enumerate(columns):
-            yield f"count(c{place})"
-            for test in (_MEANT, _ADDRESS, _DIGITS, *(_TESTS[each] for each in tests[name])):
-                yield f"count_if({_V.sub(f'c{place}', test)})"
+            yield f"count(c{place}), count_if(c{place} NOT IN ({words}))"
+            for look, also in (_TESTS[test] for test in tests[name]):
+                said = also.replace("(v", f"(c{place}")
+                yield f"count_if(regexp_full_match(c{place}, '{look}') AND {said})"
 
     selected = ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(columns.values()))
     query = f"SELECT {', '.join(parts())} FROM (SELECT {selected} FROM {relation})"
     numbers = iter(one_row(connection, query))
     return {
-        name: _Count(
-            values=next(numbers),
-            meant=next(numbers),
-            addresses=next(numbers),
-            digits=next(numbers),
-            passing={test: next(numbers) for test in tests[name]},
-        )
+        name: _Count(next(numbers), next(numbers), {test: next(numbers) for test in tests[name]})
         for name in columns
     }
