@@ -234,19 +234,3 @@ def test_queries_see_every_record_set_under_short_names(parts: Dataset) -> None:
     ]:
         with pytest.raises(InputError, match=said):
             parts.sql(query).to_arrow()
-
-
-def test_probes_show_what_stands_there_beside_the_value(tmp_path: Path) -> None:
-    write_rows(tmp_path / "t.csv", ["a", "b"], [{"a": "1", "b": "x1"}, {"a": "one", "b": ""}])
-    records = record_set(
-        "t",
-        field("t/a", "sc:Integer", column("t.csv", "a")),
-        field("t/b", "sc:Integer", column("t.csv", "b", transform={"regex": "x(.*)"})),
-        field("t/c", "sc:Text", value="constant"),
-    )
-    dataset = described(tmp_path, [file_object("t.csv")], [records])
-    [seen] = [
-        ([field.id for field in probe.fields], probe.connection.sql(probe.relation).fetchall())
-        for probe in dataset.probes("t")
-    ]
-    assert seen == (["t/a", "t/b"], [(0, "1", 1, "x1", 1), (0, "one", None, None, None)])

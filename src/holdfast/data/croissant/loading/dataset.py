@@ -16,7 +16,7 @@ from holdfast.data.croissant.document.model import Metadata, RecordSet
 from holdfast.data.croissant.document.reading import read_document
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.loading.engine import Engine
-from holdfast.data.croissant.loading.probing import Probe, probes
+from holdfast.data.croissant.loading.lazy_table import TooQuick
 from holdfast.data.croissant.loading.queries import LazyQuery
 from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
 from holdfast.data.croissant.planning.assembling import Assembler
@@ -152,10 +152,6 @@ class Dataset:
         """A query over record sets and the tables given; see `sql`."""
         return LazyQuery(self, query, tables)
 
-    def probes(self, record_set: str) -> Iterator[Probe]:
-        """For each resource that a record set reads, raw values beside the values made of them."""
-        return probes(self, record_set)
-
     def small_records(self, records: RecordSet) -> list[dict[str, Any]]:
         """All records of a record set that is small, such as one of splits."""
         return list(LazyRecordSet(self, records, Asked()).rows())
@@ -165,13 +161,19 @@ class Dataset:
         return self._engine.connect()
 
     @contextmanager
-    def opened(self) -> Iterator[Assembler]:
-        """Opens scans for one query; inside, an error of the engine becomes what it says about the data."""
+    def opened(self, *, quick: bool = False) -> Iterator[Assembler]:
+        """Opens scans for one query; inside, an error of the engine becomes what it says about the data.
+
+        Args:
+            quick: use readers that may fail where others would not; then the error is `TooQuick`.
+        """
         with self.connect() as connection:
-            assembler = Assembler(connection, self.resources, self.metadata)
+            assembler = Assembler(connection, self.resources, self.metadata, quick)
             try:
                 yield assembler
             except duckdb.Error as error:
+                if quick:
+                    raise TooQuick from error
                 said = explain(connection, error, assembler.parts)
                 raise (_cannot_run(said) if isinstance(said, duckdb.Error) else said) from error
             finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from torch.utils.data import IterableDataset
 
 BATCH_ROWS = 65536
+
+
+class TooQuick(Exception):
+    """A reader that is quicker than it is patient has failed; another one may not."""
 
 
 @dataclass
@@ -50,8 +54,15 @@ class LazyTable(ABC):
     """
 
     @abstractmethod
-    def _open(self) -> AbstractContextManager[Opened]:
-        """The query, with its scans opened; faults of the data inside the block become `InputError`."""
+    def _open(self, *, quick: bool = False) -> AbstractContextManager[Opened]:
+        """The query, with its scans opened; faults of the data inside the block become `InputError`.
+
+        With `quick`, faults become `TooQuick`, and may be none.
+        """
+
+    @abstractmethod
+    def _may_hurry(self) -> bool:
+        """Whether a reading that failed half-way can be taken up by another at the same row."""
 
     @abstractmethod
     def _declared(self) -> list[pa.Field] | None:
@@ -112,11 +123,27 @@ class LazyTable(ABC):
             InputError: a file that cannot be read, or a value that does not fit its declared type.
         """
         refuse_batch(rows)
-        with self._open() as opened:
+        done = 0
+        if self._may_hurry():
+            try:
+                for batch in self._stream(rows, quick=True):
+                    yield batch
+                    done += batch.num_rows
+            except TooQuick:
+                pass
+            else:
+                return
+        for batch in self._stream(rows):
+            if done < batch.num_rows:
+                yield batch.slice(done)
+            done = max(0, done - batch.num_rows)
+
+    def _stream(self, rows: int, *, quick: bool = False) -> Iterator[pa.RecordBatch]:
+        with self._open(quick=quick) as opened:
             reader = opened.connection.sql(opened.sql).to_arrow_reader(rows)
             schema = self._conforming(reader.schema)
             try:
-                for batch in reader:
+                for batch in _batches_of(reader):
                     for part in filled(batch, opened.late, opened.resources):
                         if part.num_rows:
                             yield _as(part, schema)
@@ -153,7 +180,12 @@ class LazyTable(ABC):
         Raises:
             InputError: as `batches`.
         """
-        with self._open() as opened:
+        with suppress(TooQuick):
+            return self._table(quick=True)
+        return self._table()
+
+    def _table(self, *, quick: bool = False) -> pa.Table:
+        with self._open(quick=quick) as opened:
             made = opened.connection.sql(opened.sql).to_arrow_table()  # in parallel, unlike batches
             schema = self._conforming(made.schema)
             if not any(has_late(kind) for kind in made.schema.types):
@@ -247,10 +279,24 @@ class LazyTable(ABC):
         )
 
 
+def _batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    """The batches of a query; its errors, which Arrow makes errors of its own, as DuckDB has them."""
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except (OSError, pa.ArrowException) as error:
+            text = str(error)
+            memory = text.startswith("Out of Memory Error")
+            raise (duckdb.OutOfMemoryException if memory else duckdb.Error)(text) from error
+        yield batch
+
+
 def _even(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.RecordBatch]:
     """The same rows, `rows` to a batch."""
     held: list[pa.RecordBatch] = []
-    for batch in reader:
+    for batch in _batches_of(reader):
         while batch.num_rows:
             part = batch.slice(0, rows - sum(one.num_rows for one in held))
             batch = batch.slice(part.num_rows)

@@ -119,10 +119,13 @@ class LazyRecordSet(LazyTable):
             for name, field in zip(short, self._wanted, strict=True)
         ]
 
+    def _may_hurry(self) -> bool:
+        return not self.outline.joins  # rows come in one order, however they are read
+
     @contextmanager
-    def _open(self) -> Iterator[Opened]:
+    def _open(self, *, quick: bool = False) -> Iterator[Opened]:
         outline = self.outline
-        with self.dataset.opened() as assembler:
+        with self.dataset.opened(quick=quick) as assembler:
             sql = self.select(
                 assembler, [field.key for field in outline.wanted], ordered=self.asked.ordered
             )

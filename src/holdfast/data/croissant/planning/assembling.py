@@ -7,7 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 import duckdb
-from holdfast.data.croissant.planning.scans import open_scan
 
 from holdfast.data.croissant.document.model import Field, Metadata
 from holdfast.data.croissant.files.members import Member
@@ -16,6 +15,7 @@ from holdfast.data.croissant.planning.columns import CONTENT, Column, Key, Scan,
 from holdfast.data.croissant.planning.constants import constant, inline_table
 from holdfast.data.croissant.planning.origins import CONSTANT, Origin, field_leaves
 from holdfast.data.croissant.planning.plan import GroupPart, Outline, Part, link_label
+from holdfast.data.croissant.planning.scans import open_scan
 from holdfast.data.croissant.planning.selecting import (
     asked,
     comparable,
@@ -62,6 +62,7 @@ class Assembler:
     connection: duckdb.DuckDBPyConnection
     resources: Resources
     metadata: Metadata
+    quick: bool = False
     late: list[list[Member]] = field(default_factory=list)
     parts: list[tuple[Scan, Mapping[str, tuple[Column, Column]]]] = field(default_factory=list)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
@@ -197,6 +198,7 @@ class Assembler:
             part.members,
             types=_types(part),
             early=early,
+            quick=self.quick,
         )
         self._stack.callback(scan.close)
         columns, read = [], {}

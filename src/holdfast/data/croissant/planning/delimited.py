@@ -145,7 +145,7 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
         for place, (_, row, _) in enumerate(readings)
     ]
     separator, row, lines = readings[min(lacking)[1]]
-    return Table(_unique(row), separator, encoding=encoding, header_lines=lines)
+    return Table(unique_names(row), separator, encoding=encoding, header_lines=lines)
 
 
 def _decoded(head: bytes, member: Member, encoding: str) -> str:
@@ -171,7 +171,7 @@ def _first_row(text: str, separator: str) -> tuple[list[str], int]:
     return next((row for row in reader if row), []), reader.line_num
 
 
-def _unique(row: Sequence[str]) -> tuple[str, ...]:
+def unique_names(row: Sequence[str]) -> tuple[str, ...]:
     """Names as pandas makes them: "Unnamed: 3" where column 3 has none, "a.1" of the second "a"."""
     names: list[str] = []
     for place, written in enumerate(row):
