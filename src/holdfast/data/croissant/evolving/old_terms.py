@@ -71,7 +71,8 @@ class OldTerms:
             self._metadata.version == "0.8"
             and entry.at == self._metadata.where("sc:citation")
             and "cr:citeAs" not in self._metadata.written
-            and isinstance(entry.raw, str)
+            and len(entry.values) == 1
+            and isinstance(entry.values[0].value, str)
         )
 
     def replaced(self, entry: Entry, node: Node | None) -> list[tuple[str, Any]] | None:

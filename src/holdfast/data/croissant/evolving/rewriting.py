@@ -253,6 +253,9 @@ class Rewriter:
         thing = self._things.get(at)
         if thing is not None:
             return self._thing(thing)
+        if raw.keys() == {"@set"}:  # a list by another name
+            made = self._again(raw["@set"], f"{at}/@set", inside)
+            return made[0] if isinstance(made, list) and len(made) == 1 else made
         if raw.keys() == {"@value"} or (
             raw.keys() == {"@value", "@language"}
             and raw["@language"] == self._document.terms.context.language
