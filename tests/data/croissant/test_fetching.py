@@ -634,3 +634,34 @@ def test_progress_counts_every_byte_once(
 
 def test_checksum_reads_well() -> None:
     assert str(Checksum("sha256", SHA)) == f"sha256 {SHA}"
+
+
+def test_one_url_with_two_checksums(server: DataServer, tmp_path: Path) -> None:
+    """Both are noted as what the URL gave; one of them is wrong."""
+    server.add("/a", DATA, etag='"1"')
+    url = f"{server.url}/a"
+    stated = [None, SHA, hashlib.md5(DATA).hexdigest()]
+    paths = fetcher(tmp_path).fetch([Wanted(url=url, sha256=text) for text in stated])
+    assert len(set(paths)) == 1
+
+
+def test_an_error_leaves_nothing_claimed(server: DataServer, tmp_path: Path) -> None:
+    """What was fetched beside a file that failed is there, or can be fetched, at once."""
+    wants = []
+    for number in range(6):
+        server.add(f"/{number}", DATA[: 1000 + number], etag='"1"')
+        wants.append(Wanted(url=f"{server.url}/{number}", sha256="0" * 64 if number == 3 else None))
+    for _ in range(5):
+        with pytest.raises(InputError, match="its checksum differs"):
+            fetcher(tmp_path).fetch(wants)
+        assert len(fetcher(tmp_path).fetch(wants[:3] + wants[4:])) == 5
+
+
+def test_a_file_that_cannot_be_begun_is_free_again(tmp_path: Path) -> None:
+    running = fetcher(tmp_path)
+    for _ in range(2):
+        with pytest.raises(InputError, match="cannot be fetched here"):
+            running.fetch([Wanted(url="nothing://x/y", sha256=SHA)])
+        claim = running.cache.claim(f"sha256-{SHA}")
+        assert claim is not None
+        claim.release()

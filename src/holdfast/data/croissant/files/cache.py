@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -29,6 +30,9 @@ from holdfast.whole_files import sync_folder, write_whole
 
 SAVE_EVERY = 16 << 20
 """Bytes of a download that a killed process may lose."""
+
+
+_noting = threading.Lock()  # two files may be fetched from one URL at once
 
 
 def default_folder() -> Path:
@@ -150,7 +154,8 @@ class Cache:
     def note(self, given: Given) -> None:
         """Remember what a URL gave."""
         self._made("urls")
-        write_whole(self._record(given.url), json.dumps(asdict(given), indent=2).encode())
+        with _noting:
+            write_whole(self._record(given.url), json.dumps(asdict(given), indent=2).encode())
 
     def quarantine(self, part: Part, name: str, why: Mapping[str, str]) -> Path:
         """Put a draft where nothing looks for files."""

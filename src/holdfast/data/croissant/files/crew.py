@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, Literal
 
 from holdfast.data.croissant.files.cache import Claim, Given
 from holdfast.data.croissant.files.drafts import Draft, Proved
-from holdfast.data.croissant.files.parts import Stopped
-from holdfast.data.croissant.files.transfers import Piece, Transfer
+from holdfast.data.croissant.files.parts import Piece, Stopped
+from holdfast.data.croissant.files.transfers import Transfer
 from holdfast.data.croissant.files.urls import bare
 from holdfast.data.croissant.files.wanted import Fetched, Wanted, key_of
 from holdfast.progress import Tracker
@@ -34,6 +35,11 @@ class _Job:
     before: Given | None = None
     claim: Claim | None = None
     transfer: Transfer | None = None
+
+    def pause(self) -> None:
+        """Leave it to be gone on with; one that has ended is let go of by the thread that ended it."""
+        if self.transfer and self.transfer.pause() and self.claim:
+            self.claim.release()
 
 
 class Crew:
@@ -76,10 +82,7 @@ class Crew:
                 self._change.notify_all()
                 begun = list(self._begun)
             for job in begun:
-                if job.transfer:
-                    job.transfer.pause()
-                if job.claim:
-                    job.claim.release()
+                job.pause()
         if self._error:
             raise self._error
         for thread in threads:
@@ -128,35 +131,49 @@ class Crew:
                 self._elsewhere.append(job)
             return
         job.claim = claim
-        given = cache.given(wanted.url)
-        fresh = job.waited and given is not None and given[0] != job.before
-        if held := fetcher.at_hand(wanted, fresh=fresh):
-            self._done(job, held)
-            return
-        source = fetcher.source(wanted.url)
-        locked = bare(wanted.url) in fetcher.locked
-        draft = Draft(
-            wanted, cache, cache.part(key), expected, locked=locked, advance=self._bar.advance
-        )
-        job.transfer = Transfer(
-            draft,
-            source,
-            unless=given[0].version if given and not expected else None,
-            wait=self._wait,
-            announce=self._announce,
-            piece=fetcher.piece,
-        )
-        with self._change:
-            if self._stop.is_set():
-                job.transfer.pause()
-                claim.release()
+        with self._freeing(job):
+            given = cache.given(wanted.url)
+            fresh = job.waited and given is not None and given[0] != job.before
+            if held := fetcher.at_hand(wanted, fresh=fresh):
+                self._done(job, held)
                 return
-            self._begun.append(job)
-        self._ended(job, job.transfer.begin())
+            source = fetcher.source(wanted.url)
+            locked = bare(wanted.url) in fetcher.locked
+            draft = Draft(
+                wanted, cache, cache.part(key), expected, locked=locked, advance=self._bar.advance
+            )
+            job.transfer = Transfer(
+                draft,
+                source,
+                unless=given[0].version if given and not expected else None,
+                wait=self._wait,
+                announce=self._announce,
+                piece=fetcher.piece,
+            )
+            with self._change:
+                if self._stop.is_set():
+                    job.pause()
+                    return
+                self._begun.append(job)
+            self._ended(job, job.transfer.begin())
 
     def _help(self, job: _Job, piece: Piece) -> None:
         assert job.transfer is not None
-        self._ended(job, job.transfer.run(piece))
+        with self._freeing(job):
+            self._ended(job, job.transfer.run(piece))
+
+    @contextmanager
+    def _freeing(self, job: _Job) -> Iterator[None]:
+        """Let go of a file on which work fails."""
+        try:
+            yield
+        except Stopped:
+            raise  # who stopped it has let go of it
+        except BaseException:
+            job.pause()
+            if job.claim:
+                job.claim.release()
+            raise
 
     def _ended(self, job: _Job, outcome: Proved | Literal["unchanged"] | None) -> None:
         """Note the file of a transfer that has ended, if it has."""

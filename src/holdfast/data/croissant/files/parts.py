@@ -82,6 +82,15 @@ class Spans:
             position = max(position, end)
 
 
+@dataclass(slots=True)
+class Piece:
+    """Bytes [start, end) that are to come; `start` moves on as they do."""
+
+    start: int
+    end: int
+    generation: int
+
+
 class Part:
     """A draft of a file in the cache, with a small JSON that says what of it is there.
 

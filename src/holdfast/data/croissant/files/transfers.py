@@ -11,7 +11,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.data.croissant.files.answers import (
@@ -22,7 +21,7 @@ from holdfast.data.croissant.files.answers import (
     Source,
 )
 from holdfast.data.croissant.files.drafts import Draft, Proved
-from holdfast.data.croissant.files.parts import Stopped, Version
+from holdfast.data.croissant.files.parts import Piece, Stopped, Version
 from holdfast.data.croissant.files.patience import Patience, Wait
 from holdfast.data.croissant.files.urls import bare, file_name
 from holdfast.errors import InputError
@@ -33,15 +32,6 @@ _MOST_RESTARTS = 3
 _PACKED = (".gz", ".tgz", ".bgz", ".z", ".zst", ".br")
 """Files that some servers wrongly declare as packed for the way: their bytes are meant as they are."""
 _NO_END = 1 << 62
-
-
-@dataclass(slots=True)
-class Piece:
-    """Bytes [start, end) that are to come; `start` moves on as they do."""
-
-    start: int
-    end: int
-    generation: int
 
 
 class Transfer:
@@ -106,15 +96,20 @@ class Transfer:
         """
         return self._fetch(piece, None)
 
-    def pause(self) -> None:
-        """Close the draft, to be gone on with later; threads that are late change nothing any more."""
+    def pause(self) -> bool:
+        """Close the draft, to be gone on with later; threads that are late change nothing any more.
+
+        Returns:
+            Whether there was something to pause: False if it has ended.
+        """
         with self._proving, self._lock:
             self._pieces.clear()
             for body in self._bodies:
                 body.abort()
-            if not self._done:
-                self._done = True
+            ended, self._done = self._done, True
+            if not ended:
                 self._draft.leave()
+            return not ended
 
     # -- requests ----------------------------------------------------------------------------------
 
