@@ -233,7 +233,7 @@ def compare_words(
     """Names and descriptions; a name that only repeats the id says nothing."""
     for attribute in ("name", "description"):
         left, right = (_said(part, attribute) for part in (old, new))
-        if left != right:
+        if left != right and getattr(old, attribute) != getattr(new, attribute):
             yield Change(
                 kind=f"{kind}-{attribute}-changed",
                 group=group,

@@ -217,7 +217,7 @@ def _file_set(old: FileSet, new: FileSet, names: Names) -> Iterator[Change]:
 def _words(old: FileObject | FileSet, new: FileObject | FileSet, what: str) -> Iterator[Change]:
     """Names and descriptions; a name that is the id says nothing."""
     for term, left, right in (
-        ("sc:name", _own(old.name, old.id), _own(new.name, new.id)),
+        ("sc:name", *_names(old, new)),
         ("sc:description", old.description, new.description),
     ):
         if left != right:
@@ -235,8 +235,11 @@ def _words(old: FileObject | FileSet, new: FileObject | FileSet, what: str) -> I
             )
 
 
-def _own(name: str | None, identity: str) -> str | None:
-    return None if name == identity else name
+def _names(old: FileObject | FileSet, new: FileObject | FileSet) -> tuple[str | None, str | None]:
+    """What they are called besides their ids."""
+    if old.name == new.name:
+        return old.name, new.name
+    return None if old.name == old.id else old.name, None if new.name == new.id else new.name
 
 
 def _format(

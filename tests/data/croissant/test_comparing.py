@@ -1,0 +1,301 @@
+"""What changed between two versions of a description, and the version number that it calls for."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import good_description as good
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from respelling import Respelling
+
+from holdfast.data.croissant.evolving.changes import Difference
+from holdfast.data.croissant.evolving.comparing import diff
+from holdfast.data.croissant.evolving.comparing_types import compare_types
+from holdfast.data.croissant.evolving.migrating import migrate
+from holdfast.data.croissant.evolving.versions import is_enough, numbers, raised, said
+
+SUITE = Path(__file__).resolve().parents[4] / "shared" / "data" / "croissant" / "datasets"
+FILES = sorted(SUITE.glob("*/*/*.json"))
+# Its `equivalentProperty` "id" means something else where another spelling makes "id" a keyword.
+SPELT = [file for file in FILES[::5] if "data_provenance" not in str(file)]
+OTHER = "0" * 64
+DROP = good.DROP
+
+FIELD = "/recordSet/0/field/1"
+ADDED = {"@type": "cr:FileObject", "@id": "n", "contentUrl": "n", "sha256": OTHER}
+INLINE: dict[str, Any] = {
+    "@type": "cr:RecordSet",
+    "@id": "more",
+    "field": [{"@type": "cr:Field", "@id": "more/a", "dataType": "sc:Text"}],
+}
+
+
+def put(folder: Path, document: Any, name: str) -> Path:
+    """Write a description."""
+    path = folder / name
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def compared(old: Any, new: Any, folder: Path) -> Difference:
+    """Two descriptions that are no files yet, compared."""
+    return diff(put(folder, old, "old.json"), put(folder, new, "new.json"))
+
+
+def at(document: Any, pointer: str) -> Any:
+    """What stands at a pointer."""
+    for step in pointer.split("/")[1:]:
+        document = document[int(step)] if isinstance(document, list) else document[step]
+    return document
+
+
+# One edit, the kind of change it is, and the bump that it calls for.
+EDITS: list[tuple[dict[str, Any], str, str]] = [
+    ({"/description": "Others."}, "description-changed", "patch"),
+    ({"/name": "dogs"}, "name-changed", "patch"),
+    ({"/license": "https://spdx.org/licenses/MIT.html"}, "license-changed", "patch"),
+    ({"/creator/name": "B"}, "creator-changed", "patch"),
+    ({"/publisher": DROP}, "publisher-removed", "patch"),
+    ({"/keywords": ["cats", "pets"]}, "keywords-changed", "patch"),
+    ({"/rai:dataBiases": "Few black cats were seen."}, "rai:dataBiases-added", "patch"),
+    ({"/prov:wasGeneratedBy/prov:label": "drives"}, "prov:wasGeneratedBy-changed", "patch"),
+    ({"/isLiveDataset": True}, "isLiveDataset-added", "patch"),
+    ({"/dateModified": "2025-01-01"}, "dateModified-added", "none"),
+    ({"/sdVersion": "2"}, "sdVersion-added", "none"),
+    ({"/version": "1.2.1"}, "version-changed", "none"),
+    # resources
+    ({"/distribution/0/sha256": OTHER}, "file-checksum-changed", "major"),
+    ({"/distribution/0/sha256": DROP}, "file-checksum-stated", "patch"),
+    ({"/distribution/0/contentSize": "2 kB"}, "file-size-changed", "patch"),
+    ({"/distribution/0/contentUrl": "https://example.net/u"}, "file-moved", "patch"),
+    ({"/distribution/0/description": "Users."}, "file-description-changed", "patch"),
+    ({"/distribution/0/encodingFormat": "text/tsv"}, "file-encodingformat-changed", "patch"),
+    ({"/distribution/3/includes": "*.png"}, "set-includes-changed", "major"),
+    ({"/distribution/3/includes": ["*.jpg", "*.png"]}, "set-includes-changed", "minor"),
+    ({"/distribution/3/excludes": DROP}, "set-excludes-changed", "minor"),
+    ({"/distribution/3/excludes": ["old/*.jpg", "x"]}, "set-excludes-changed", "major"),
+    ({"/distribution/3/containedIn": DROP}, "set-containedin-changed", "major"),
+    ({"/distribution/-": ADDED}, "file-added", "minor"),
+    # record sets
+    ({"/recordSet/-": INLINE}, "record-set-added", "minor"),
+    ({"/recordSet/4": DROP}, "record-set-removed", "major"),
+    ({"/recordSet/0/description": "People."}, "record-set-description-changed", "patch"),
+    ({"/recordSet/0/key": DROP}, "key-changed", "major"),
+    ({"/recordSet/1/key": {"@id": "ratings/user"}}, "key-changed", "patch"),
+    ({"/recordSet/4/dataType": "sc:Enumeration"}, "record-type-changed", "patch"),
+    ({"/recordSet/4/examples": DROP}, "examples-changed", "patch"),
+    # fields
+    ({"/recordSet/0/field/-": INLINE["field"][0]}, "field-added", "minor"),
+    ({"/recordSet/1/field/3": DROP}, "field-removed", "major"),
+    ({f"{FIELD}/description": "When."}, "field-description-changed", "patch"),
+    ({f"{FIELD}/@id": "users/b", "/recordSet/1/field/2/source/field/@id": "users/b"},
+     "field-renamed", "major"),
+    ({"/recordSet/0/field/0/dataType": "sc:Number"}, "field-type-widened", "minor"),
+    ({"/recordSet/0/field/0/dataType": "cr:Int8"}, "field-type-narrowed", "major"),
+    ({"/recordSet/0/field/0/dataType": "sc:Text"}, "field-type-changed", "major"),
+    ({f"{FIELD}/dataType": ["sc:Date", "wd:Q1"]}, "field-type-said-differently", "patch"),
+    ({f"{FIELD}/source/extract/column": "birthday"}, "field-source-changed", "major"),
+    ({f"{FIELD}/source/format": "dd.MM.yyyy"}, "field-source-changed", "major"),
+    ({"/recordSet/1/field/3/value": 6}, "field-value-changed", "major"),
+    ({"/recordSet/0/field/2/arrayShape": "3"}, "field-shape-changed", "patch"),
+    ({"/recordSet/0/field/2/arrayShape": "-1,2"}, "field-shape-changed", "major"),
+    ({f"{FIELD}/isArray": True}, "field-array-changed", "major"),
+    ({f"{FIELD}/equivalentProperty": "sc:birthDate"}, "field-meaning-changed", "patch"),
+    ({"/recordSet/1/field/0/references/field/@id": "breeds/number"}, "field-references-changed", "major"),
+    ({"/recordSet/0/field/3/subField/1": DROP}, "field-removed", "major"),
+    # splits and inline records
+    ({"/recordSet/2/field/2/source/transform/regex": "^(test|train)/x"}, "field-source-changed", "major"),
+    ({"/recordSet/3/data/-": {"splits/name": "val", "splits/url": "u"}}, "records-added", "minor"),
+    ({"/recordSet/3/data/1": DROP}, "records-removed", "major"),
+    ({"/recordSet/4/data/0/breeds~1number": 9}, "records-edited", "major"),
+    ({"/recordSet/4/data/-": {"breeds/name": "Lykoi", "breeds/number": 3}}, "records-added", "minor"),
+    ({"/recordSet/4/data": DROP}, "records-moved", "major"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("edits", "kind", "bump"), EDITS, ids=[f"{i}-{one[1]}" for i, one in enumerate(EDITS)]
+)
+def test_single_edits(edits: dict[str, Any], kind: str, bump: str, tmp_path: Path) -> None:
+    new = good.edited(edits)
+    found = compared(good.GOOD, new, tmp_path)
+    assert [(one.kind, one.bump) for one in found.changes] == [(kind, bump)]
+    assert found.needed == bump
+    for pointer, document in ((found.changes[0].old_at, good.GOOD), (found.changes[0].new_at, new)):
+        if pointer is not None:
+            at(document, pointer)  # it leads somewhere
+    assert found.changes[0].message in found.text()
+    back = compared(new, good.GOOD, tmp_path)
+    mirror = {"added": "removed", "removed": "added", "widened": "narrowed", "narrowed": "widened"}
+    head, _, tail = kind.rpartition("-")
+    assert [one.kind for one in back.changes] == [f"{head}-{mirror.get(tail, tail)}"]
+    assert (back.changes[0].old_at, back.changes[0].new_at) == (
+        found.changes[0].new_at,
+        found.changes[0].old_at,
+    )
+
+
+def test_groups(tmp_path: Path) -> None:
+    groups: dict[str, set[str]] = {}
+    for edits, kind, _ in EDITS:
+        for change in compared(good.GOOD, good.edited(edits), tmp_path).changes:
+            groups.setdefault(change.group, set()).add(kind)
+    assert groups.keys() == {"metadata", "resources", "record sets", "fields", "splits", "data"}
+    assert groups["splits"] == {"field-source-changed", "records-added", "records-removed"}
+
+
+@pytest.mark.parametrize("file", SPELT, ids=lambda file: "/".join(file.parts[-3:]))
+@settings(max_examples=2, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_spelling_and_order_do_not_count(
+    file: Path, data: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    document = json.loads(file.read_text(encoding="utf-8"))
+    shuffled = copy.deepcopy(document)
+    for key in ("distribution", "recordSet"):
+        if isinstance(shuffled.get(key), list):
+            shuffled[key] = data.draw(st.permutations(shuffled[key]))
+    respelt = Respelling(data.draw, dict(reversed(shuffled.items()))).document()
+    found = diff(file, put(tmp_path_factory.mktemp("spelt"), respelt, "new.json"))
+    assert found.changes == ()
+    assert found.needed == "none"
+    assert found.suffices
+
+
+@pytest.mark.parametrize("file", FILES[::4], ids=lambda file: "/".join(file.parts[-3:]))
+def test_a_migration_changes_nothing_but_the_description(file: Path, tmp_path: Path) -> None:
+    found = diff(file, migrate(file).write(tmp_path / "new.json"))
+    assert {one.group for one in found.changes} <= {"metadata", "splits", "fields"}
+    assert found.needed in ("none", "patch")
+
+
+def test_renames_are_found(tmp_path: Path) -> None:
+    text = json.dumps(good.GOOD)
+    for old, new in (("users.csv", "people.csv"), ("pictures.zip", "all.zip")):
+        text = text.replace(f'"@id": "{old}"', f'"@id": "{new}"')
+    found = compared(good.GOOD, json.loads(text), tmp_path)
+    # Two files share one checksum and are told apart by their addresses.
+    assert Counter(one.kind for one in found.changes if one.bump != "none") == {"file-renamed": 2}
+    assert found.needed == "patch"
+    moved = json.loads(
+        json.dumps(good.GOOD).replace('"users', '"people').replace("people.csv", "users.csv")
+    )
+    found = compared(good.GOOD, moved, tmp_path)
+    assert [(one.kind, one.old, one.new) for one in found.changes] == [
+        ("record-set-renamed", "users", "people")
+    ]
+    assert found.needed == "major"
+
+
+def test_live_datasets(tmp_path: Path) -> None:
+    live = good.edited({"/isLiveDataset": True, "/distribution/0/sha256": DROP})
+    grown = copy.deepcopy(live)
+    grown["distribution"].append(
+        {"@type": "cr:FileObject", "@id": "2024", "contentUrl": "2024.csv"}
+    )
+    grown["distribution"][0]["contentSize"] = "999999 B"
+    found = compared(live, grown, tmp_path)
+    assert {one.kind: one.bump for one in found.changes} == {
+        "file-added": "none",
+        "file-size-changed": "none",
+    }
+    assert found.suffices
+    rewritten = copy.deepcopy(live)
+    rewritten["distribution"][1]["sha256"] = OTHER
+    assert compared(live, rewritten, tmp_path).needed == "major"
+    assert compared(grown, live, tmp_path).needed == "major"
+
+
+def test_other_files_of_the_same_data(tmp_path: Path) -> None:
+    packed = good.edited(
+        {
+            "/distribution/0/encodingFormat": "application/x-parquet",
+            "/distribution/0/sha256": OTHER,
+            "/recordSet/0/field/0/source/extract/column": "ID",
+        }
+    )
+    found = compared(good.GOOD, packed, tmp_path)
+    assert found.needed == "patch"
+    assert found.proven == "none"
+    assert not found.suffices
+    assert found.suggested == "1.2.1"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "edit", "suffices", "text"),
+    [
+        ("1.2.0", "1.2.0", {}, True, "The descriptions say the same. Both say version 1.2.0."),
+        (
+            "1.2.0",
+            "1.3.0",
+            {"/description": "x"},
+            True,
+            "went from 1.2.0 to 1.3.0, which is enough",
+        ),
+        ("1.2.0", "1.2.0", {"/description": "x"}, False, "The next version would be 1.2.1."),
+        (
+            "1.2.0",
+            "1.2.0",
+            {"/description": "x", "/sdVersion": "2"},
+            True,
+            "Both say version 1.2.0.",
+        ),
+        ("1.2.0", "1.2.1", {"/recordSet/-": INLINE}, False, "The next version would be 1.3.0."),
+        ("1.2.0", "2.0.0", {"/recordSet/0": DROP}, True, "which is enough"),
+        ("1.2.0", "1.9.0", {"/recordSet/4": DROP}, False, "The next version would be 2.0.0."),
+        ("1.2.0", "1.1.0", {}, False, "which goes back"),
+        ("2024-01-01", "2024-05-01", {"/description": "x"}, False, "is not MAJOR.MINOR.PATCH"),
+        ("1.2.0", DROP, {"/description": "x"}, False, "The newer one states no version"),
+        (DROP, DROP, {"/description": "x"}, False, "Neither states a version."),
+        (DROP, DROP, {}, True, "Neither states a version."),
+    ],
+)
+def test_versions_are_held_against_changes(
+    old: Any, new: Any, edit: dict[str, Any], suffices: bool, text: str, tmp_path: Path
+) -> None:
+    before = good.edited({"/version": old})
+    found = compared(before, good.edited({**edit, "/version": new}), tmp_path)
+    assert found.suffices == suffices
+    assert text in found.text()
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["suffices"] == suffices
+    assert sum(plain["counts"].values()) == len(found.changes)
+
+
+def test_numbers_of_versions() -> None:
+    assert numbers("v1.2") == (1, 2, 0)
+    assert numbers("1.2.3-rc.1+b") == (1, 2, 3)
+    assert numbers("01.2.3") is None
+    assert said("1.2.3", "1.3.0") == "minor"
+    assert said("1.2.3", "1.2.3 ") == "none"
+    assert is_enough("major", "patch")
+    assert not is_enough("missing", "patch")
+    assert raised("1.2.3", "major") == "2.0.0"
+    assert raised("x", "major") is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "relation"),
+    [
+        (("sc:Integer",), ("sc:Integer",), "same"),
+        (("cr:Int8",), ("cr:Int64",), "wider"),
+        (("cr:UInt8",), ("cr:Int16",), "wider"),
+        (("cr:UInt64",), ("cr:Int64",), "other"),
+        (("cr:Int32",), ("sc:Float",), "wider"),
+        (("sc:Float",), ("cr:Float64",), "meaning"),
+        (("sc:URL",), ("sc:Text",), "wider"),
+        (("sc:Text",), ("sc:Integer",), "other"),
+        (("sc:Text",), (), "wider"),
+        (("sc:Text", "cr:Label"), ("sc:Text",), "meaning"),
+    ],
+)
+def test_types(old: tuple[str, ...], new: tuple[str, ...], relation: str) -> None:
+    assert compare_types(old, new) == relation
+    mirror = {"wider": "narrower", "narrower": "wider"}
+    assert compare_types(new, old) == mirror.get(relation, relation)
