@@ -197,21 +197,14 @@ def _findings(metadata: Metadata, said: Rai, found: Checked) -> list[Finding]:
                 lead=counted(len(names), "split") + ":",
             )
         )
-    unsaid = len(said.statements) - said.stated
-    missing = Counter(one.standing for one in said.statements)
-    made.append(
-        Finding(
-            f"{said.stated} of {len(said.statements)} are made"
-            + (
-                f"; {missing['placeholder'] + missing['empty']} say nothing"
-                if missing["placeholder"] + missing["empty"]
-                else ""
-            )
-            + (f", {unsaid} questions are open." if unsaid else "."),
-            "said",
-            lead="Responsible-AI statements:",
-        )
-    )
+    counts = Counter(one.standing for one in said.statements)
+    weak = counts["short"] + counts["placeholder"] + counts["empty"]
+    text = f"{said.stated} of {len(said.statements)} are made"
+    if weak:
+        text += f", {weak} {'says' if weak == 1 else 'say'} too little"
+    if said.questions:
+        text += f"; {counted(len(said.questions), 'question')} open"
+    made.append(Finding(f"{text}.", "said", lead="Responsible-AI statements:"))
     made.append(Finding(found.sentence, "sound", lead=found.lead))
     return made
 

@@ -67,8 +67,8 @@ def use_sentences(usage_info: Any) -> Iterator[str]:
     """One sentence for each term, policy rule or text of a ``sc:usageInfo`` property."""
     for value in listed(usage_info):
         if isinstance(value, str):
-            named = called(value)
-            yield f"{named[0].upper()}{named[1:].rstrip('.')}."
+            if named := called(value):
+                yield _sentence(named)
         elif isinstance(value, dict):
             rules = [
                 (verb, rule)
@@ -77,9 +77,14 @@ def use_sentences(usage_info: Any) -> Iterator[str]:
                 if isinstance(rule, dict)
             ]
             if not rules and (name := called(value)):
-                yield f"{name[0].upper()}{name[1:]}."
+                yield _sentence(name)
             for verb, rule in rules:
                 yield _rule(verb, rule)
+
+
+def _sentence(text: str) -> str:
+    begun = text if "://" in text.split(" ")[0] else text[0].upper() + text[1:]
+    return f"{begun.rstrip('.')}."
 
 
 def _rule(verb: str, rule: dict[str, Any]) -> str:

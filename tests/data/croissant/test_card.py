@@ -1,0 +1,226 @@
+"""The card: one page that says what a dataset is; nothing in a description can break it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import good_description as good
+import pytest
+
+from holdfast.data.croissant.document.reading import read_metadata
+from holdfast.data.croissant.documenting.drawing import drawing
+from holdfast.data.croissant.documenting.layout import MOST_ROWS, lay_out
+from holdfast.data.croissant.documenting.pages import card, card_page
+from holdfast.errors import InputError
+from holdfast.report import render
+
+SUITE = Path(__file__).resolve().parents[4] / "shared" / "data" / "croissant" / "datasets"
+SHOWN = [
+    "1.0/titanic/metadata.json",
+    "1.1/huggingface-pollen-robotics-apple-storage/metadata.json",
+    "1.0/bigcode-the-stack/metadata.json",
+    "1.1/image_test/metadata.json",
+    "1.0/huggingface-lmms-eval-lite/metadata.json",
+    "0.8/recipes/minimal.json",
+]
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}'\"&"
+
+
+class Tags(HTMLParser):
+    """Elements, attributes that lead somewhere, and text outside scripts and styles."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.links: list[str] = []
+        self.events: list[str] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self._inside = tag
+        for name, value in attrs:
+            if name in ("href", "src", "action", "xlink:href", "data", "srcset"):
+                self.links.append(value or "")
+            if name.startswith("on"):
+                self.events.append(name)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("script", "style"):
+            self.text += data
+
+
+def put(folder: Path, document: Any) -> Path:
+    """Write a description."""
+    path = folder / "metadata.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_card_stands_alone(name: str, tmp_path: Path) -> None:
+    made = card(SUITE / name, tmp_path / "card.html")
+    html = made.out.read_text(encoding="utf-8")
+    assert made.bytes == len(html.encode()) < 3_000_000
+    tags = Tags(html)
+    assert all(link.startswith(("#", "data:")) for link in tags.links)
+    assert tags.events == []
+    assert "default-src &#39;none&#39;" in html
+    for question in (
+        "What is in it?", "What does each record look like?", "How do tables join?", "Which splits?",
+        "Is it sound?", "How do I load it?", "What we could not tell",
+    ):  # fmt: skip
+        assert question in tags.text
+    metadata = read_metadata(SUITE / name)
+    assert str(metadata.name) in tags.text
+    for records in metadata.record_sets:
+        for part in records.fields:
+            assert part.short in tags.text
+    assert json.loads(json.dumps(made.to_dict()))["title"] == metadata.name
+
+
+def test_what_the_findings_say(tmp_path: Path) -> None:
+    page = card_page(put(tmp_path, good.GOOD))
+    said = [f"{one.lead} {one.text}".strip() for one in page.findings]
+    assert said == [
+        "5 record sets with 20 fields, from 3 files and 1 set of files, 353.2 kB.",
+        "Licence: https://spdx.org/licenses/CC-BY-4.0.html.",
+        "Use: Permitted: health, medical or biomedical research (DUO_0000006).",
+        "2 splits: train, test.",
+        "Responsible-AI statements: 1 of 20 are made, 1 says too little; 19 questions open.",
+        "Sound: no errors and no warnings by the rules of the standard.",
+    ]  # fmt: skip
+    tiles = {tile.label: (tile.value, tile.unit) for tile in page.tiles}
+    assert tiles == {
+        "Files": ("3", ""),
+        "Bytes": ("353.2", "kB"),
+        "Record sets": ("5", ""),
+        "Fields": ("20", ""),
+        "Splits": ("2", ""),
+        "RAI statements": ("1", "of 20"),
+    }
+
+
+def test_nothing_hostile_comes_alive(tmp_path: Path) -> None:
+    def spoilt(node: Any, key: str = "") -> Any:
+        if isinstance(node, dict):
+            return {
+                name: part if name == "@context" else spoilt(part, name)
+                for name, part in node.items()
+            }
+        if isinstance(node, list):
+            return [spoilt(part, key) for part in node]
+        keep = key in ("@type", "@id", "dataType", "conformsTo", "fileProperty", "encodingFormat")
+        return node if keep or not isinstance(node, str) else f"{node} {HOSTILE}"
+
+    document = spoilt(good.GOOD)
+    document["recordSet"][0]["field"][0]["@id"] += HOSTILE
+    html = render(card_page(put(tmp_path, document)))
+    tags = Tags(html)
+    plain = Tags(render(card_page(put(tmp_path, good.GOOD))))
+    assert tags.tags.count("script") == plain.tags.count("script")
+    assert "img" not in tags.tags
+    assert tags.events == []
+    assert "alert(1)" in tags.text  # shown as it is written
+    assert "{{7*7}}" in tags.text
+    assert "<script>alert" not in html
+    assert "<img src=x" not in html
+
+
+def test_minimal_and_empty_descriptions(tmp_path: Path) -> None:
+    for document in (
+        {"@type": "sc:Dataset"},
+        {"name": "x", "recordSet": []},
+        {},
+        {"recordSet": [{"field": 5}]},
+    ):
+        page = card_page(put(tmp_path, document))
+        assert render(page)
+        assert page.sections[1].figures == [] or document.get("recordSet")
+    with pytest.raises(InputError):
+        card_page(put(tmp_path, 5))
+
+
+def test_an_unreadable_name_has_a_title(tmp_path: Path) -> None:
+    assert card_page(put(tmp_path, {"@type": "sc:Dataset"})).title == "A dataset without a name"
+
+
+@pytest.mark.parametrize("count", [3, 60, 400])
+def test_pictures_stay_readable(count: int, tmp_path: Path) -> None:
+    document = copy.deepcopy(good.GOOD)
+    document["recordSet"][0]["field"] += [
+        {
+            "@type": "cr:Field",
+            "@id": f"users/column_{index}",
+            "dataType": "sc:Text",
+            "source": {"fileObject": {"@id": "users.csv"}, "extract": {"column": f"c{index}"}},
+        }
+        for index in range(count)
+    ]
+    document["distribution"] += [
+        {
+            "@type": "cr:FileObject",
+            "@id": f"part-{index}.csv",
+            "contentUrl": f"{index}.csv",
+            "encodingFormat": "text/csv",
+        }
+        for index in range(count)
+    ]
+    metadata = read_metadata(put(tmp_path, document))
+    made = lay_out(metadata)
+    assert made.rows <= MOST_ROWS + 10
+    assert made.hidden == max(0, count - 60) or made.hidden > 0
+    for column in (made.left, made.right):
+        heights = [box.y for box in column]
+        assert heights == sorted(heights)
+        assert all(b - a >= 1 for a, b in pairwise(heights))
+    # Files that nothing uses are drawn as one, and every link ends at a box that is drawn.
+    assert sum(box.label.startswith("part-") for box in made.left) == (1 if count > 4 else count)
+    drawn = {id(box) for box in (*made.left, *made.right)}
+    assert {id(end) for link in made.links for end in (link.start, link.end)} <= drawn
+    assert len(json.dumps(drawing(metadata).chart)) < 400_000  # type: ignore[union-attr, arg-type]
+
+
+def test_links_of_the_picture(tmp_path: Path) -> None:
+    made = lay_out(read_metadata(put(tmp_path, good.GOOD)))
+    links = {(link.start.id, link.end.id, link.what) for link in made.links}
+    assert links == {
+        ("users.csv", "users", "values"),  # all of its fields: one line
+        *(("ratings.csv", f"ratings/{name}", "values") for name in ("user", "stars", "note")),
+        ("pictures", "images", "values"),
+        ("users/id", "ratings/user", "reference"),
+        ("users/born", "ratings/born", "values"),
+        ("splits/name", "images/split", "reference"),
+    }
+    depths = {box.id: box.depth for box in made.left}
+    assert depths["pictures"] == depths["pictures.zip"] + 1
+
+
+def test_circles_do_not_hang(tmp_path: Path) -> None:
+    document = good.edited(
+        {
+            "/distribution/2/containedIn": {"@id": "pictures"},
+            "/distribution/0/containedIn": {"@id": "users.csv"},
+        }
+    )
+    made = lay_out(read_metadata(put(tmp_path, document)))
+    assert {box.id for box in made.left} == {"users.csv", "ratings.csv", "pictures.zip", "pictures"}
+
+
+def test_examples_are_shown(tmp_path: Path) -> None:
+    html = render(card_page(put(tmp_path, good.GOOD)))
+    cells = re.findall(r"<td>([^<]*)</td>", html)
+    assert "train; test" in cells
+    assert "Manx; Rex" in cells

@@ -1,0 +1,221 @@
+"""Responsible-AI statements of whole descriptions: found, judged, counted, put into sentences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import good_description as good
+import pytest
+
+from holdfast.data.croissant.documenting.assessing import rai
+from holdfast.data.croissant.documenting.completeness import Rai
+from holdfast.data.croissant.documenting.statements import BY_NAME, GROUPS, TERMS
+from holdfast.data.croissant.documenting.use_conditions import use_sentences
+
+
+def of(document: Any, folder: Path) -> Rai:
+    """The statements of a description that is not a file yet."""
+    path = folder / "metadata.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return rai(path)
+
+
+def standing(found: Rai) -> dict[str, str]:
+    """Property -> standing, of those that are not absent."""
+    return {one.term: one.standing for one in found.statements if one.standing != "absent"}
+
+
+def test_the_stack(shared_data: Path) -> None:
+    found = rai(
+        shared_data / "croissant" / "datasets" / "1.0" / "bigcode-the-stack" / "metadata.json"
+    )
+    assert set(standing(found)) == {
+        "dataCollection", "dataCollectionType", "dataCollectionRawData", "dataPreprocessingProtocol",
+        "dataSocialImpact", "dataBiases", "dataLimitations", "dataUseCases", "personalSensitiveInformation",
+    }  # fmt: skip
+    assert set(standing(found).values()) == {"stated"}
+    assert found.stated == 9
+    assert not found.conforms
+    counts = {score.group.id: (score.counts["stated"], score.of) for score in found.score}
+    assert counts == {
+        "life_cycle": (6, 9),
+        "labelling": (0, 6),
+        "participatory": (0, 2),
+        "safety": (5, 5),
+        "traceability": (0, 0),
+        "compliance": (5, 12),
+        "inclusion": (0, 1),
+    }
+    assert found.text().startswith("9 of 20 statements of the RAI vocabulary are made.\n")
+    assert "rai:dataBiases" not in found.text()
+    assert "rai:annotatorDemographics: Who were the annotators" in found.text()
+
+
+def test_standings(tmp_path: Path) -> None:
+    found = of(
+        good.edited(
+            {
+                "/rai:dataCollection": "None",
+                "/rai:dataCollectionTimeframe": "last year",
+                "/rai:dataBiases": ["TBD", "Black cats are rare in the pictures."],
+                "/rai:dataLimitations": "",
+                "/rai:dataSocialImpact": "Cats only.",
+                "/rai:useCases": "To learn what a cat looks like.",
+                "/rai:carbonFootprint": "3 kg",
+                "/recordSet/2/rai:annotatorDemographics": "Five adults from Leeds.",
+            }
+        ),
+        tmp_path,
+    )
+    assert standing(found) == {
+        "dataCollection": "placeholder",
+        "dataCollectionTimeframe": "stated",
+        "dataBiases": "stated",
+        "dataLimitations": "empty",
+        "dataSocialImpact": "short",
+        "dataUseCases": "misspelt",
+        "annotatorDemographics": "stated",
+    }
+    statements = {one.term: one for one in found.statements}
+    assert statements["dataCollectionTimeframe"].remark == (
+        "rai:dataCollectionTimeframe is no ISO 8601 date or interval."
+    )
+    assert (
+        statements["dataUseCases"].remark
+        == "rai:useCases is called rai:dataUseCases in the vocabulary."
+    )
+    assert statements["annotatorDemographics"].at == ("/recordSet/2/rai:annotatorDemographics",)
+    assert found.unknown == (("rai:carbonFootprint", "/rai:carbonFootprint"),)
+    assert found.conforms
+    assert "the vocabulary has no rai:carbonFootprint" in found.text()
+    plain = json.loads(json.dumps(found.to_dict()))
+    assert plain["stated"] == 3
+    assert plain["of"] == 20
+    asked = {one["term"] for one in plain["statements"] if one["question"]}
+    assert asked == {f"rai:{term.name}" for term in TERMS} - {
+        "rai:dataCollectionTimeframe", "rai:dataBiases", "rai:annotatorDemographics",
+    }  # fmt: skip
+    assert [term for term, _ in found.questions] == [
+        term.name for term in TERMS if f"rai:{term.name}" in asked
+    ]
+
+
+def test_an_old_name_space_is_said(tmp_path: Path) -> None:
+    document = good.edited({"/ml:dataBiases": "Few cats are black, and none is blue."}, good.OLD)
+    (statement,) = (one for one in of(document, tmp_path).statements if one.standing == "stated")
+    assert statement.term == "dataBiases"
+    assert statement.remark == "ml:dataBiases is called rai:dataBiases in the vocabulary."
+
+
+def test_the_dataset_itself(tmp_path: Path) -> None:
+    found = of(good.edited({"/maintainer": "TBD", "/inLanguage": "en"}), tmp_path)
+    assert {term for term, is_said in found.dataset.items() if is_said} == {
+        "sc:distribution", "cr:citeAs", "sc:creator", "sc:publisher", "sc:datePublished", "sc:version",
+        "sc:license", "sc:inLanguage",
+    }  # fmt: skip
+    life = found.score[0]
+    assert life.group is GROUPS[0]
+    assert sum(life.dataset.values()) == 7
+    assert life.to_dict()["of"] == 9
+
+
+def test_nothing_is_counted_twice_in_the_total(tmp_path: Path) -> None:
+    filled = good.edited({f"/rai:{name}": "Five words are said here." for name in BY_NAME})
+    found = of(filled, tmp_path)
+    assert found.stated == len(found.statements) == 20
+    assert all(score.counts["stated"] == score.of for score in found.score)
+    assert found.questions == []
+    empty = of({"@context": good.CONTEXT, "@type": "sc:Dataset"}, tmp_path)
+    assert empty.stated == 0
+    assert len(empty.questions) == 20
+
+
+USES: list[tuple[Any, list[str]]] = [
+    (None, []),
+    ("https://example.org/terms", ["https://example.org/terms."]),
+    (
+        {"@type": "DefinedTerm", "name": "General Research Use", "termCode": "DUO_0000042"},
+        ["General Research Use (DUO_0000042)."],
+    ),
+    (
+        {"@id": "http://purl.obolibrary.org/obo/DUO_0000018"},
+        ["Not-for-profit, non-commercial use only (DUO_0000018)."],
+    ),
+    (
+        {
+            "@type": ["CreativeWork", "odrl:Offer"],
+            "odrl:permission": {
+                "odrl:action": {"@id": "duo:0000006"},
+                "odrl:constraint": [
+                    {
+                        "name": "Non-commercial use only",
+                        "odrl:operator": {"@id": "odrl:eq"},
+                        "odrl:rightOperand": {"@id": "duo:0000018"},
+                    },
+                    {
+                        "odrl:leftOperand": {"@id": "odrl:dateTime"},
+                        "odrl:operator": {"@id": "odrl:lteq"},
+                        "odrl:rightOperand": {"@value": "2027-01-01"},
+                    },
+                ],
+            },
+            "odrl:prohibition": [{"odrl:action": {"@id": "odrl:sell"}}],
+        },
+        [
+            "Permitted: health, medical or biomedical research (DUO_0000006), if Non-commercial use only "
+            "(the use is not-for-profit, non-commercial use only (DUO_0000018)); and if odrl:dateTime is "
+            "at most 2027-01-01.",
+            "Forbidden: odrl:sell.",
+        ],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("value", "sentences"), USES)
+def test_use_conditions(value: Any, sentences: list[str], tmp_path: Path) -> None:
+    found = of(good.edited({"/usageInfo": value}), tmp_path)
+    assert list(found.use_conditions) == sentences
+    compliance = next(score for score in found.score if score.group.id == "compliance")
+    assert compliance.cited == len(sentences)
+
+
+def test_use_conditions_of_a_part(tmp_path: Path) -> None:
+    found = of(
+        good.edited({"/usageInfo": good.DROP, "/distribution/0/usageInfo": "duo:0000019"}), tmp_path
+    )
+    assert found.use_conditions == ("File users.csv: Publication required (DUO_0000019).",)
+    assert list(use_sentences([])) == []
+
+
+def test_provenance(tmp_path: Path) -> None:
+    document = good.edited(
+        {
+            "/prov:wasDerivedFrom": [
+                {"@id": "urn:dataset:ImageNet"},
+                {"@id": "urn:x", "name": "Flickr"},
+            ],
+            "/distribution/0/prov:wasGeneratedBy": {
+                "@type": "prov:Activity",
+                "prov:label": "Web crawl",
+                "prov:used": {"name": "a browser"},
+                "prov:wasAssociatedWith": [{"name": "A"}, {"name": "B"}],
+                "prov:startedAtTime": "2022-01-01",
+                "prov:endedAtTime": "2022-02-01",
+            },
+            "/recordSet/0/field/0/annotation": {
+                "@type": "cr:Field",
+                "@id": "users/id/by",
+                "equivalentProperty": "prov:wasAttributedTo",
+            },
+        }
+    )
+    assert of(document, tmp_path).provenance == (
+        "The dataset was derived from urn:dataset:ImageNet.",
+        "The dataset was derived from Flickr.",
+        "The dataset was made by walks, until 2022-10-01T12:00:00Z.",
+        "File users.csv was made by Web crawl, which used a browser, carried out by A, B, "
+        "from 2022-01-01 to 2022-02-01.",
+        "Annotation users/id/by holds, record by record, to whom a value is attributed.",
+    )
