@@ -71,7 +71,6 @@ def test_the_suite_says_what_it_said(file: Path, tmp_path: Path) -> None:
     again = migrate(path)
     assert again.metadata == done.metadata
     assert not again.is_changed
-    assert list(again.metadata) == list(done.metadata)
 
 
 def triples(path: Path) -> Counter[tuple[str, str, str]]:
@@ -230,7 +229,8 @@ def test_a_good_description_is_left_alone(tmp_path: Path) -> None:
     assert done.metadata["creator"] == {"@type": "sc:Person", "name": "A. Nonymous"}
     assert done.metadata["usageInfo"]["@type"] == ["sc:CreativeWork", "odrl:Offer"]
     context = done.metadata["@context"]
-    assert context.items() >= CONTEXTS["1.1"].items()
+    https = {"@vocab": "https://schema.org/", "sc": "https://schema.org/"}
+    assert {term: context[term] for term in CONTEXTS["1.1"]} == CONTEXTS["1.1"] | https
     assert {"prov", "odrl", "duo", "wd"} <= context.keys()
     assert {one.at for one in done.changes} <= {
         "/@context",
@@ -316,6 +316,21 @@ EDITS: list[tuple[str, dict[str, Any], list[tuple[str, Any]]]] = [
         "/@context/value": "http://example.org/ns#value",
         "/value": 7,
     }, [("/http:~1~1example.org~1ns#value", 7), ("/value", None), ("/@context/value", "cr:value")]),
+    ("names that the recommended context lacks", {
+        "/@context/replace": "ml:replace",
+        "/recordSet/0/field/0/source/ml:transform": {"replace": "a/b", "ml:delimiter": ","},
+    }, [
+        ("/@context/replace", "cr:replace"),
+        ("/@context/ml", None),
+        ("/recordSet/0/field/0/source/transform", {"replace": "a/b", "separator": ","}),
+    ]),
+    ("names in languages", {
+        "/@context/description": {"@id": "sc:description", "@container": "@language"},
+        "/description": {"en": "Dogs.", "fr": "Chiens."},
+    }, [
+        ("/@context/description", {"@id": "sc:description", "@container": "@language"}),
+        ("/description", {"en": "Dogs.", "fr": "Chiens."}),
+    ]),
     ("language", {"/@context/@language": "fr"}, [("/@context/@language", "fr")]),
     ("no language", {"/@context/@language": good.DROP}, [("/@context/@language", None)]),
 ]  # fmt: skip
@@ -351,6 +366,14 @@ NEWER_EDITS: list[tuple[str, dict[str, Any], list[tuple[str, Any]]]] = [
     }, [(
         "/recordSet/2/field/0/source",
         {"extract": {"fileProperty": "filename"}, "fileSet": {"@id": "pictures"}},
+    )]),
+    ("a source that contradicts itself", {
+        "/recordSet/0/field/0/source": {
+            "field": {"@id": "users/born"}, "fileObject": "users.csv", "extract": {"column": "id"},
+        },
+    }, [(
+        "/recordSet/0/field/0/source",
+        {"field": {"@id": "users/born"}, "fileObject": {"@id": "users.csv"}, "extract": {"column": "id"}},
     )]),
     ("short keys", {"/recordSet/0/key": {"@id": "id"}}, [("/recordSet/0/key", {"@id": "users/id"})]),
     ("short names in data", {"/recordSet/3/data": [{"name": "train", "url": "x"}]}, [

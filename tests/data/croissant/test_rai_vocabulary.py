@@ -8,13 +8,12 @@ import pytest
 import rdflib
 
 from holdfast.data.croissant.documenting.assessing import meant
+from holdfast.data.croissant.documenting.judging import judge, texts
 from holdfast.data.croissant.documenting.statements import (
     BY_NAME,
     GROUPS,
     RAI,
     TERMS,
-    judge,
-    texts,
 )
 
 

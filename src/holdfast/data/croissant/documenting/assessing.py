@@ -13,16 +13,14 @@ from holdfast.data.croissant.document.reading import read_document
 from holdfast.data.croissant.document.vocabulary import canonical
 from holdfast.data.croissant.documenting.canonical import Said, plain, said_everywhere
 from holdfast.data.croissant.documenting.completeness import Rai, Statement
+from holdfast.data.croissant.documenting.judging import State, judge, texts
 from holdfast.data.croissant.documenting.provenance import provenance_sentences
 from holdfast.data.croissant.documenting.statements import (
     ALSO_CALLED,
     BY_NAME,
     GROUPS,
     TERMS,
-    State,
     Term,
-    judge,
-    texts,
 )
 from holdfast.data.croissant.documenting.use_conditions import listed, use_sentences
 

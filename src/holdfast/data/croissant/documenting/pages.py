@@ -12,14 +12,17 @@ from holdfast.data.croissant.document.model import Metadata
 from holdfast.data.croissant.document.reading import read_metadata
 from holdfast.data.croissant.documenting.assessing import rai
 from holdfast.data.croissant.documenting.completeness import Rai
+from holdfast.data.croissant.documenting.judging import judge, texts
+from holdfast.data.croissant.documenting.relations import (
+    joins_section,
+    split_names,
+    splits_section,
+)
 from holdfast.data.croissant.documenting.sections import (
     contents_section,
     cut,
-    joins_section,
     records_section,
     resources_text,
-    split_names,
-    splits_section,
 )
 from holdfast.data.croissant.documenting.soundness import (
     Checked,
@@ -28,7 +31,6 @@ from holdfast.data.croissant.documenting.soundness import (
     rai_section,
     sound_section,
 )
-from holdfast.data.croissant.documenting.statements import judge, texts
 from holdfast.data.croissant.documenting.use_conditions import called
 from holdfast.data.croissant.files.hashing import checksum_of, parse_size
 from holdfast.numbers import counted, number, size

@@ -1,4 +1,4 @@
-"""The sections of a card that show the data: what is in it, its records, joins and splits."""
+"""The sections of a card that show the data: what is in it, and its records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from holdfast.data.croissant.files.hashing import checksum_of
 from holdfast.numbers import counted
 from holdfast.report import ColumnFormat, Section, Table
 
-SPLIT = "cr:Split"
 _TABLES = 8  # beyond so many record sets, one table holds the fields of all
 _ROWS = 2000
 _SHOWN = 3
@@ -73,7 +72,7 @@ def _resources(metadata: Metadata) -> Table:
         for part in parts[:_ROWS]
     ]
     return Table(
-        _table(rows),
+        text_table(rows),
         {name: ColumnFormat() for name in rows[0] if any(row[name] for row in rows)},
         caption="One row a file or set of files, in the description's order.",
     )
@@ -147,7 +146,7 @@ def _field_table(rows: list[dict[str, str]], caption: str, *, named: bool = Fals
         for name in rows[0]
         if (name != "record_set" or named) and any(row[name] for row in rows)
     }
-    return Table(_table(rows), columns, caption=caption)
+    return Table(text_table(rows), columns, caption=caption)
 
 
 def _field_rows(records: RecordSet) -> Iterator[dict[str, str]]:
@@ -156,7 +155,7 @@ def _field_rows(records: RecordSet) -> Iterator[dict[str, str]]:
             "record_set": records.id,
             "field": _INDENT * depth + part.short,
             "type": type_text(part),
-            "from": source_text(part.source) if part.source else _constant(part),
+            "from": source_text(part.source) if part.source else constant_text(part),
             "references": ", ".join(one.target for one in part.references),
             "description": cut(part.description),
             "examples": "; ".join(examples_of(records, part)),
@@ -170,7 +169,8 @@ def _walk(fields: Sequence[Field], depth: int) -> Iterator[tuple[Field, int]]:
         yield from _walk(part.annotations, depth + 1)
 
 
-def _constant(part: Field) -> str:
+def constant_text(part: Field) -> str:
+    """The value of a field that has the same in every record."""
     return f"always {json.dumps(part.value, ensure_ascii=False)}" if part.has_value else ""
 
 
@@ -221,94 +221,8 @@ def examples_of(records: RecordSet, part: Field) -> list[str]:
     return list(found)
 
 
-def joins_section(metadata: Metadata) -> Section:
-    """Which field points at which."""
-    rows = []
-    for records, part in metadata.fields():
-        linked = [("references", one.target) for one in part.references]
-        if part.source is not None and part.source.kind in ("field", "record_set"):
-            linked.append(("takes its values from", part.source.target))
-        if part.parent_field is not None and (other := part.parent_field.references):
-            linked.append(("is grouped by", other.target))
-        rows += [
-            {"field": part.id, "how": how, "other": other, "record_set": records.id}
-            for how, other in linked
-        ]
-    joined = len({(row["record_set"], row["other"].rsplit("/", 1)[0]) for row in rows})
-    sentence = (
-        f"{counted(joined, 'pair')} of record sets {'is' if joined == 1 else 'are'} joined; "
-        "records without a partner keep nulls."
-        if rows
-        else "They do not: no field references another."
-    )
-    table = Table(
-        _table(rows),
-        {"field": ColumnFormat(), "how": ColumnFormat(), "other": ColumnFormat("of")},
-        caption="One row a link between fields.",
-    )
-    return Section(
-        id="joins",
-        question="How do tables join?",
-        sentence=sentence,
-        tables=[table] if rows else [],
-    )
-
-
-def split_sets(metadata: Metadata) -> list[RecordSet]:
-    """The record sets that define splits."""
-    return [records for records in metadata.record_sets if SPLIT in records.data_types]
-
-
-def split_names(metadata: Metadata) -> list[str]:
-    """The splits' names, as inline records state them."""
-    names: dict[str, None] = {}
-    for records in split_sets(metadata):
-        wanted = records.key or tuple(part.id for part in records.fields[:1])
-        for row in records.data or ():
-            for part in records.fields:
-                if part.id in wanted:
-                    for name in (part.id, part.key, part.short):
-                        if name in row:
-                            names[str(row[name])] = None
-                            break
-    return list(names)
-
-
-def splits_section(metadata: Metadata) -> Section:
-    """The splits, and the fields that say which one a record is in."""
-    defined = {records.id for records in split_sets(metadata)}
-    rows = [
-        {
-            "record_set": records.id,
-            "field": part.id,
-            "split_from": source_text(part.source) if part.source else _constant(part),
-        }
-        for records, part in metadata.fields()
-        if records.id not in defined
-        and (
-            SPLIT in part.data_types
-            or any(one.target.rsplit("/", 1)[0] in defined for one in part.references)
-        )
-    ]
-    names = split_names(metadata)
-    if not defined and not rows:
-        sentence = "The description defines no splits."
-    else:
-        known = (
-            f"{counted(len(names), 'split')}: {', '.join(names)}"
-            if names
-            else "The splits are named in the data"
-        )
-        sentence = (
-            f"{known}; {counted(len(rows), 'field says', 'fields say')} which one a record is in."
-        )
-    table = Table(_table(rows), caption="One row a field that tells the split.") if rows else None
-    return Section(
-        id="splits", question="Which splits?", sentence=sentence, tables=[table] if table else []
-    )
-
-
-def _table(rows: Sequence[Mapping[str, str]]) -> pa.Table:
+def text_table(rows: Sequence[Mapping[str, str]]) -> pa.Table:
+    """Rows of texts as a table."""
     names = list(rows[0]) if rows else []
     return pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in names})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,12 @@ from typing import Any
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Version
 from holdfast.data.croissant.document.reading import read_document
-from holdfast.data.croissant.evolving.rewriting import Rewriter, Shift
+from holdfast.data.croissant.document.writing import write_json
+from holdfast.data.croissant.evolving.rewriting import Rewriter
+from holdfast.data.croissant.evolving.shifts import Shift
 from holdfast.data.croissant.evolving.target_contexts import Spelling
 from holdfast.errors import HoldfastError, InputError
 from holdfast.numbers import counted
-from holdfast.whole_files import write_whole
 
 _ORDER: tuple[Version, ...] = ("0.8", "1.0", "1.1")
 
@@ -84,8 +84,7 @@ class Migrated:
             raise HoldfastError(
                 f"{target}: the file exists\n  remedy: name another, or ask for it to be overwritten"
             )
-        text = json.dumps(self.metadata, indent=2, ensure_ascii=False)
-        write_whole(target, f"{text}\n".encode())
+        write_json(self.metadata, target)
         return target
 
 

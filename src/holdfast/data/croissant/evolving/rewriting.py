@@ -4,62 +4,35 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 from holdfast.data.croissant.document.model import (
-    Container,
     Field,
     FileObject,
     FileSet,
     Metadata,
     Node,
     RecordSet,
-    Source,
     Version,
 )
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry, Thing, term_of
 from holdfast.data.croissant.evolving.old_terms import OldTerms
+from holdfast.data.croissant.evolving.rewriting_references import REFERENCES, References, nodes_of
+from holdfast.data.croissant.evolving.shifts import Shift
 from holdfast.data.croissant.evolving.target_contexts import Spelling
 
 _CONFORMS = re.compile(r"https?://(?:www\.)?mlcommons\.org/croissant/\d+(?:\.\d+)*/?")
 _SINGLE = frozenset(
     {"cr:source", "cr:extract", "cr:parentField", "cr:isArray", "cr:arrayShape", "cr:repeated"}
 )
-_REFERENCES = frozenset({"cr:fileObject", "cr:fileSet", "cr:recordSet"})
 _TYPES: dict[type[Node], str] = {
     FileObject: "cr:FileObject",
     FileSet: "cr:FileSet",
     RecordSet: "cr:RecordSet",
     Field: "cr:Field",
 }
-_NAMED = {
-    "file_object": "cr:fileObject",
-    "file_set": "cr:fileSet",
-    "record_set": "cr:recordSet",
-    "field": "cr:field",
-}
-
-
-@dataclass(frozen=True)
-class Shift:
-    """One thing that is written otherwise than before.
-
-    Attributes:
-        at: pointer into the old document.
-        what: what was done.
-        why: the reason, the same for all changes of a kind.
-    """
-
-    at: str
-    what: str
-    why: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON that programs read."""
-        return asdict(self)
 
 
 class Rewriter:
@@ -81,24 +54,25 @@ class Rewriter:
         self._metadata = metadata
         self._spelling = spelling
         self._to = to
-        self._nodes = {node.at: node for node in _nodes(metadata)}
+        self._nodes = nodes_of(metadata)
         self._things = {thing.at: thing for thing in document.terms.everything()}
         self._used: set[str] = set()
-        self._old = OldTerms(metadata, to, self._tell)
+        self._references = references = References(self, metadata, self._nodes, self._things)
+        self._old = OldTerms(metadata, to, self.tell)
         self._special: dict[str, Callable[[Entry, Thing], Any]] = {
             "cr:dataType": self._types,
             "cr:equivalentProperty": self._properties,
-            "cr:containedIn": self._containers,
-            "cr:key": self._keys,
-            "cr:source": self._source,
-            "cr:references": self._source,
+            "cr:containedIn": references.sources,
+            "cr:key": references.keys,
+            "cr:source": references.sources,
+            "cr:references": references.sources,
             "cr:data": self._rows,
             "cr:examples": self._rows,
         }
 
     def dataset(self, thing: Thing) -> dict[str, Any]:
         """The whole description."""
-        made = self._thing(thing)
+        made = self.thing(thing)
         made.pop("@type", None)
         self._spelling.prune(made)
         head: dict[str, Any] = {"@context": self._spelling.written}
@@ -111,14 +85,15 @@ class Rewriter:
                 )
         return head | self._conforming(made)
 
-    def _tell(self, at: str, what: str, why: str) -> None:
+    def tell(self, at: str, what: str, why: str) -> None:
+        """Note a change."""
         self.changes.append(Shift(at, what, why))
 
     def _contexts_changed(self, thing: Thing) -> None:
         top = thing.raw if "@context" in thing.raw else self._document.value
         given = top.get("@context") if isinstance(top, Mapping) else None
         if given != self._spelling.written:
-            self._tell("/@context", "the recommended context", f"version {self._to} recommends it")
+            self.tell("/@context", "the recommended context", f"version {self._to} recommends it")
         for name, value in self._spelling.dropped:
             self.lost.append(
                 Shift(
@@ -139,11 +114,11 @@ class Rewriter:
         if given is not None:
             if given != value:
                 at = self._metadata.where("dct:conformsTo")
-                self._tell(
+                self.tell(
                     at, f"conformsTo {wanted}", f"the description is of version {self._to} now"
                 )
             return made | {"conformsTo": value}
-        self._tell("", f"conformsTo {wanted}", f"the description is of version {self._to} now")
+        self.tell("", f"conformsTo {wanted}", f"the description is of version {self._to} now")
         ordered: dict[str, Any] = {}
         for key, part in made.items():
             ordered[key] = part
@@ -151,7 +126,15 @@ class Rewriter:
                 ordered["conformsTo"] = value
         return ordered if "conformsTo" in ordered else {"conformsTo": value} | made
 
-    def _thing(self, thing: Thing) -> dict[str, Any]:
+    def thing(
+        self, thing: Thing, instead: Mapping[str, tuple[str, Any]] | None = None
+    ) -> dict[str, Any]:
+        """An object, written again.
+
+        Args:
+            thing: the object.
+            instead: pointer of a property -> the term and value that take its place.
+        """
         described = self._document.terms.resolve(thing)
         if (
             described is not thing
@@ -173,13 +156,17 @@ class Rewriter:
             and node.id
         ):
             identity = node.id
-            self._tell(
+            self.tell(
                 thing.at, f"@id {identity}", "every part has an @id, by which others refer to it"
             )
         if identity is not None:
             made["@id"] = identity
         for entry in thing.entries:
-            self._entry(entry, thing, node, made)
+            if instead and entry.at in instead:
+                term, value = instead[entry.at]
+                self._put(made, term, value, entry)
+            else:
+                self._entry(entry, thing, node, made)
         if isinstance(node, RecordSet):
             self._old.split_types(node, made)
         return made
@@ -191,14 +178,14 @@ class Rewriter:
             meant = own if own and term.split(":")[-1] == own.split(":")[-1] else term
             name = self._spelling.name(meant, written)
             if name != written and thing.types_at is not None:
-                self._tell(
+                self.tell(
                     thing.types_at, f"{written} -> {name}", "types have the recommended names"
                 )
             names.append(name)
         names = list(dict.fromkeys(names))
         if own and own not in names:
             if not names:
-                self._tell(thing.at, f"@type {own}", "every part says what it is")
+                self.tell(thing.at, f"@type {own}", "every part says what it is")
             names.insert(0, own)
         if not names:
             return None
@@ -214,19 +201,19 @@ class Rewriter:
                 self._put(made, new, value, entry)
             return
         special = self._special.get(term)
-        value = special(entry, thing) if special else self._again(entry.raw, entry.at, thing)
-        if entry.term in _REFERENCES and not special:
-            value = self._reference(value, entry)
+        value = special(entry, thing) if special else self.again(entry.raw, entry.at)
+        if entry.term in REFERENCES and not special:
+            value = self._references.reference(value, entry.at)
         if term in _SINGLE and isinstance(value, list) and len(value) == 1:
             value = value[0]
         if term == "cr:source" and isinstance(node, RecordSet):
-            value = self._again(entry.raw, entry.at, thing)
+            value = self.again(entry.raw, entry.at)
         self._put(made, term, value, entry)
 
     def _put(self, made: dict[str, Any], term: str, value: Any, entry: Entry) -> None:
         key = self._spelling.key(term, entry.key)
         if key != entry.key:
-            self._tell(entry.at, f"{entry.key} -> {key}", "terms have the recommended names")
+            self.tell(entry.at, f"{entry.key} -> {key}", "terms have the recommended names")
         if key in made and made[key] != value:
             before = made[key] if isinstance(made[key], list) else [made[key]]
             value = [
@@ -237,31 +224,31 @@ class Rewriter:
                     if one not in before
                 ),
             ]
-            self._tell(
+            self.tell(
                 entry.at, f"{entry.key} joins {key}", "the same term stood here in two spellings"
             )
         made[key] = value
 
-    def _again(self, raw: Any, at: str, inside: Thing) -> Any:
+    def again(self, raw: Any, at: str) -> Any:
         """A value as it stands, with every thing in it written again."""
         if isinstance(raw, list):
-            made = [self._again(part, f"{at}/{index}", inside) for index, part in enumerate(raw)]
+            made = [self.again(part, f"{at}/{index}") for index, part in enumerate(raw)]
             boxed = len(raw) == 1 and isinstance(raw[0], dict) and "@value" in raw[0]
             return made[0] if boxed and not isinstance(made[0], dict) else made
         if not isinstance(raw, dict):
             return raw
         thing = self._things.get(at)
         if thing is not None:
-            return self._thing(thing)
+            return self.thing(thing)
         if raw.keys() == {"@set"}:  # a list by another name
-            made = self._again(raw["@set"], f"{at}/@set", inside)
+            made = self.again(raw["@set"], f"{at}/@set")
             return made[0] if isinstance(made, list) and len(made) == 1 else made
         if raw.keys() == {"@value"} or (
             raw.keys() == {"@value", "@language"}
             and raw["@language"] == self._document.terms.context.language
         ):
             return raw["@value"]
-        return {key: self._again(part, f"{at}/{escaped(key)}", inside) for key, part in raw.items()}
+        return {key: self.again(part, f"{at}/{escaped(key)}") for key, part in raw.items()}
 
     def _types(self, entry: Entry, thing: Thing) -> Any:
         names = []
@@ -270,7 +257,7 @@ class Rewriter:
                 term = term_of(value.value, thing.context)
                 name = self._spelling.name(self._old.data_type(term, thing.at), value.value)
                 if name != value.value:
-                    self._tell(
+                    self.tell(
                         value.at, f"{value.value} -> {name}", "types have the recommended names"
                     )
                 names.append(name)
@@ -279,7 +266,7 @@ class Rewriter:
                     self._spelling.name(term_of(value.thing.id, thing.context), value.thing.id)
                 )
             else:
-                names.append(self._again(value.value, value.at, thing))
+                names.append(self.again(value.value, value.at))
         return (
             names
             if len(names) != 1 or (isinstance(entry.raw, list) and len(entry.raw) > 1)
@@ -295,128 +282,12 @@ class Rewriter:
         raw = entry.raw
         if isinstance(raw, list):
             return [
-                name(one) if isinstance(one, str) else self._again(one, f"{entry.at}/{i}", thing)
+                name(one) if isinstance(one, str) else self.again(one, f"{entry.at}/{i}")
                 for i, one in enumerate(raw)
             ]
-        return name(raw) if isinstance(raw, str) else self._again(raw, entry.at, thing)
-
-    def _reference(self, value: Any, entry: Entry) -> Any:
-        if isinstance(value, str):
-            self._tell(
-                entry.at, f"{value} -> {{@id}}", "what refers to another part does so by @id"
-            )
-            return {"@id": value}
-        return value
-
-    def _containers(self, entry: Entry, thing: Thing) -> Any:
-        made = []
-        for value in entry.values:
-            if isinstance(value.value, str):
-                made.append(
-                    self._reference(
-                        value.value, Entry(entry.term, entry.key, value.at, value.value, (), None)
-                    )
-                )
-            else:
-                made.append(self._sourced(value.value, value.at, thing))
-        return made if len(made) != 1 else made[0]
-
-    def _keys(self, entry: Entry, thing: Thing) -> Any:
-        node = self._nodes.get(thing.at)
-        resolved = node.key if isinstance(node, RecordSet) else ()
-        made = []
-        for index, value in enumerate(entry.values):
-            written = value.thing.id if value.thing is not None else value.value
-            meant = resolved[index] if len(resolved) == len(entry.values) else written
-            if not isinstance(meant, str) or (
-                value.thing is not None and not value.thing.is_reference
-            ):
-                made.append(self._again(value.value, value.at, thing))
-                continue
-            if meant != written:
-                self._tell(value.at, f"{written} -> {meant}", "a key names its field in full")
-            elif value.thing is None:
-                self._tell(
-                    value.at, f"{written} -> {{@id}}", "what refers to another part does so by @id"
-                )
-            made.append({"@id": meant})
-        return made if len(made) != 1 else made[0]
-
-    def _source(self, entry: Entry, thing: Thing) -> Any:
-        made = [self._sourced(value.value, value.at, thing) for value in entry.values]
-        return made if len(made) != 1 else made[0]
-
-    def _sourced(self, raw: Any, at: str, inside: Thing) -> Any:
-        """A source, reference or container: what it names by its kind, and the rest as it stands."""
-        node = self._nodes.get(at)
-        thing = self._things.get(at)
-        if isinstance(raw, str) and isinstance(node, Source) and node.target:
-            self._tell(at, f"{raw} -> {{@id}}", "what refers to another part does so by @id")
-            return {"@id": node.target}
-        if thing is None:
-            return self._again(raw, at, inside)
-        if not isinstance(node, (Source, Container)) or not node.target or thing.is_reference:
-            return self._thing(thing)
-        self._used.add(thing.at)
-        kind = node.kind if isinstance(node, Source) else self._kind(node.target)
-        made: dict[str, Any] = {}
-        if types := self._type_names(thing, ""):
-            made["@type"] = types
-        if thing.id is not None:
-            made["@id"] = thing.id
-        for entry in thing.entries:
-            if entry.term in (*_NAMED.values(), "sc:distribution") and self._names(
-                entry, node.target
-            ):
-                term = _NAMED.get(
-                    kind, "cr:fileObject" if entry.term == "sc:distribution" else entry.term
-                )
-                if term != entry.term and entry.term != "sc:distribution":
-                    named = (entry.key, self._spelling.key(term, entry.key))
-                    self._tell(
-                        entry.at,
-                        f"{named[0]} -> {named[1]}",
-                        "a source names a resource as what it is",
-                    )
-                elif not isinstance(entry.raw, Mapping):
-                    self._tell(
-                        entry.at,
-                        f"{entry.raw} -> {{@id}}",
-                        "what refers to another part does so by @id",
-                    )
-                self._put(made, term, {"@id": node.target}, entry)
-            else:
-                self._entry(entry, thing, node, made)
-        return made
-
-    def _names(self, entry: Entry, target: str) -> bool:
-        """Whether a property names what the model took the source to be."""
-        given = [value.thing.id if value.thing else value.value for value in entry.values]
-        return len(given) == 1 and isinstance(given[0], str)
-
-    def _kind(self, target: str) -> str:
-        for part in self._metadata.file_sets:
-            if part.id == target:
-                return "file_set"
-        return "file_object"
+        return name(raw) if isinstance(raw, str) else self.again(raw, entry.at)
 
     def _rows(self, entry: Entry, thing: Thing) -> Any:
         value = entry.values[0].value if len(entry.values) == 1 else entry.raw
         node = self._nodes.get(thing.at)
         return self._old.rows(value, node, entry) if isinstance(node, RecordSet) else value
-
-
-def _nodes(metadata: Metadata) -> list[Node]:
-    """Every node of the model that stands for an object of its own."""
-    found: list[Node] = [*metadata.file_objects, *metadata.file_sets, *metadata.record_sets]
-    for resources in (metadata.file_objects, metadata.file_sets):
-        for part in resources:
-            found += part.contained_in
-    for _, field in metadata.fields():
-        found.append(field)
-        found += [one for one in (field.source, *field.references) if one is not None]
-        if field.parent_field is not None:
-            found += [
-                one for one in (field.parent_field.source, field.parent_field.references) if one
-            ]
-    return found

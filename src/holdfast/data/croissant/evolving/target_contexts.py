@@ -10,6 +10,7 @@ from holdfast.data.croissant.document.contexts import Context
 from holdfast.data.croissant.document.model import Version
 from holdfast.data.croissant.document.vocabulary import CONTEXTS, NAMESPACES, PREFIXES, canonical
 
+_HTTP, _HTTPS = "http://schema.org/", "https://schema.org/"
 _OURS = ("sc", "cr", "rai")
 
 
@@ -26,6 +27,10 @@ class Spelling:
         self._before = before
         self._spare: list[str] = []
         self.written: dict[str, Any] = dict(CONTEXTS[to])
+        # The standard's http and the https of nearly all descriptions mean the same, but mlcroissant up to
+        # 1.1.1 takes the latter alone: a description keeps what it had.
+        if before.vocab != _HTTP and before.iri("sc:name") != f"{_HTTP}name":
+            self.written |= {"@vocab": _HTTPS, "sc": _HTTPS}
         self.dropped: list[tuple[str, Any]] = []
         self._set_language()
         self._keep(given)
@@ -89,10 +94,11 @@ class Spelling:
             if name in self.written or name.startswith("@"):
                 if not name.startswith("@") and not self._same(name):
                     self.dropped.append((name, value))
-            else:
+            elif not self._is_ours(name):
                 self.written[name] = value
-                if self._is_ours(name):
-                    self._spare.append(name)
+            elif (kept := self._respelt(name, value)) is not None:
+                self.written[name] = kept
+                self._spare.append(name)
 
     def _same(self, name: str) -> bool:
         """Whether the recommended context means by a name what the document did."""
@@ -104,6 +110,14 @@ class Spelling:
             NAMESPACES.get(right.iri, canonical(right.iri)),
         )
         return spelt[0] == spelt[1] or spelt[0].partition(":")[0] in _OURS
+
+    def _respelt(self, name: str, value: Any) -> Any:
+        """A definition of ours that says more than a name: a prefix, or how values are written."""
+        iri = self._before.definitions[name].iri or ""
+        if iri in NAMESPACES:
+            return value
+        says_more = isinstance(value, dict) and value.keys() - {"@id"}
+        return {**value, "@id": canonical(iri)} if says_more else None
 
     def _is_ours(self, name: str) -> bool:
         """Whether a definition is only another name of what the recommended context defines."""
