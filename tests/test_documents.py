@@ -84,7 +84,9 @@ def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:
         assert found.name == name
 
 
-@pytest.mark.parametrize("room", ["automata", "data.records", "fleet", "lm.query", "runs"])
+@pytest.mark.parametrize(
+    "room", ["automata", "data.croissant", "data.records", "fleet", "lm.query", "runs"]
+)
 def test_every_public_name_is_documented(room: str) -> None:
     public = set(importlib.import_module(f"holdfast.{room}").__all__)
     page = REPOSITORY / "docs" / f"{room.replace('.', '-')}-api.md"

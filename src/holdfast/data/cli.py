@@ -8,5 +8,7 @@ from holdfast.data.croissant.cli import app as croissant
 from holdfast.data.records.cli import app as records
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(croissant, name="croissant", help="Descriptions of datasets: check, load, write them.")
+app.add_typer(
+    croissant, name="croissant", help="Descriptions of datasets: check, load, write them."
+)
 app.add_typer(records, name="records", help="Progressive compressed records: read half the bytes.")

@@ -12,9 +12,9 @@ import duckdb
 from holdfast.data.croissant.document.model import Extract, Field, Source, Transform
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
-from holdfast.data.croissant.planning.columns import Column, Scan, extract_key
-from holdfast.data.croissant.planning.scans import open_scan
-from holdfast.data.croissant.planning.transforms import reads_content, value_sql
+from holdfast.data.croissant.scanning.columns import Column, Scan, extract_key
+from holdfast.data.croissant.scanning.scans import open_scan
+from holdfast.data.croissant.scanning.transforms import reads_content, value_sql
 
 
 class LocalFiles:

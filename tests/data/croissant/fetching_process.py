@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.data.croissant.files.fetching import Fetcher
-from holdfast.data.croissant.files.wanted import Wanted
+from holdfast.data.croissant.fetching.fetcher import Fetcher
+from holdfast.data.croissant.fetching.wanted import Wanted
 
 if __name__ == "__main__":
     cache, url, sha256, *rest = sys.argv[1:]

@@ -18,10 +18,10 @@ import pytest
 from data_server import DataServer
 from range_server import RangeServer
 
-from holdfast.data.croissant.files.crew import Crew
-from holdfast.data.croissant.files.fetching import Fetcher
+from holdfast.data.croissant.fetching.crew import Crew
+from holdfast.data.croissant.fetching.fetcher import Fetcher
+from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import Checksum
-from holdfast.data.croissant.files.wanted import Wanted
 from holdfast.errors import InputError
 
 DATA = np.random.default_rng(1).bytes(1_000_000)

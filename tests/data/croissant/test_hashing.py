@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.data.croissant.fetching.parts import Spans
 from holdfast.data.croissant.files.hashing import (
     Checksum,
     RunningHash,
@@ -20,7 +21,6 @@ from holdfast.data.croissant.files.hashing import (
     file_checksum,
     parse_size,
 )
-from holdfast.data.croissant.files.parts import Spans
 
 
 @given(st.binary(max_size=40))

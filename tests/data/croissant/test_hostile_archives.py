@@ -22,7 +22,7 @@ from described_files import file, files, resources, tree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.data.croissant.files.limits import Limits
+from holdfast.data.croissant.archives.limits import Limits
 from holdfast.errors import InputError
 
 ZEROS = bytes(1 << 20)
@@ -407,7 +407,7 @@ def test_damage_is_an_input_error_or_harmless(ending: str, tmp_path: Path) -> No
     st.binary(max_size=2000), st.sampled_from([b"", b"PK\3\4", b"PK\5\6", b"\x1f\x8b\x08", b"BZh9"])
 )
 def test_any_bytes(rest: bytes, start: bytes) -> None:
-    from holdfast.data.croissant.files.opening import open_archive
+    from holdfast.data.croissant.archives.opening import open_archive
 
     data = start + rest
     try:

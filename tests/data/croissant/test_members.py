@@ -626,7 +626,7 @@ def test_unpacked_files_are_removed_and_names_are_harmless(folder: Path, tmp_pat
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.data.croissant.files.unpacking import Scratch
+from holdfast.data.croissant.archives.unpacking import Scratch
 scratch = Scratch(Path(sys.argv[1]))
 scratch.keep("a", [b"left"])
 os.kill(os.getpid(), signal.SIGKILL)

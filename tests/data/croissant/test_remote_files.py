@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from range_server import RangeServer
 
-from holdfast.data.croissant.files.answers import RangesRefused
-from holdfast.data.croissant.files.fetching import Fetcher
-from holdfast.data.croissant.files.remote import RemoteFile, open_remote
-from holdfast.data.croissant.files.wanted import Wanted
+from holdfast.data.croissant.fetching.answers import RangesRefused
+from holdfast.data.croissant.fetching.fetcher import Fetcher
+from holdfast.data.croissant.fetching.remote import RemoteFile, open_remote
+from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.errors import InputError
 
 DATA = np.random.default_rng(2).bytes(1_000_000)

@@ -15,7 +15,7 @@ import pytest
 from described_files import container, file, files, resources, sha256, tree
 from range_server import RangeServer
 
-from holdfast.data.croissant.files.limits import Limits
+from holdfast.data.croissant.archives.limits import Limits
 from holdfast.errors import HoldfastError, InputError
 
 IMAGES = {

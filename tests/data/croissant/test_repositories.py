@@ -13,10 +13,10 @@ import pytest
 from data_server import DataServer
 
 from holdfast.data.croissant.document.model import FileObject
-from holdfast.data.croissant.files.fetching import Fetcher
-from holdfast.data.croissant.files.hub import HubDataset, hub_dataset
-from holdfast.data.croissant.files.repositories import list_repository
-from holdfast.data.croissant.files.wanted import Wanted
+from holdfast.data.croissant.fetching.fetcher import Fetcher
+from holdfast.data.croissant.fetching.hub import HubDataset, hub_dataset
+from holdfast.data.croissant.fetching.repositories import list_repository
+from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.errors import InputError
 
 BIG = b"parquet" * 1000

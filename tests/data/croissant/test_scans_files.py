@@ -27,11 +27,11 @@ from croissant_local_files import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.data.croissant.planning import listed_files
-from holdfast.data.croissant.planning.columns import extract_key
-from holdfast.data.croissant.planning.failures import explain
-from holdfast.data.croissant.planning.scans import column_names
-from holdfast.data.croissant.planning.transforms import value_sql
+from holdfast.data.croissant.scanning import listed_files
+from holdfast.data.croissant.scanning.columns import extract_key
+from holdfast.data.croissant.scanning.failures import explain
+from holdfast.data.croissant.scanning.scans import column_names
+from holdfast.data.croissant.scanning.transforms import value_sql
 from holdfast.errors import InputError
 
 PARQUET, ARROW, TEXT = (

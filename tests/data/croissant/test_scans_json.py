@@ -20,7 +20,7 @@ from croissant_local_files import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.data.croissant.planning.json_paths import find
+from holdfast.data.croissant.scanning.json_paths import find
 from holdfast.errors import InputError
 
 JSON, LINES = ["application/json"], ["application/jsonlines"]

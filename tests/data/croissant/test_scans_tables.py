@@ -22,8 +22,8 @@ from croissant_local_files import (
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.data.croissant.planning.casting import NULL_WORDS
-from holdfast.data.croissant.planning.columns import CONTENT, MEMBER
+from holdfast.data.croissant.scanning.casting import NULL_WORDS
+from holdfast.data.croissant.scanning.columns import CONTENT, MEMBER
 from holdfast.errors import InputError
 
 CSV = ["text/csv"]

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.data.croissant.document.model import Source
-from holdfast.data.croissant.planning.columns import Column
-from holdfast.data.croissant.planning.json_paths import all_matches, find, simple_steps
-from holdfast.data.croissant.planning.transforms import value_sql
-from holdfast.data.croissant.planning.types import arrow_of, arrow_type, duckdb_type
+from holdfast.data.croissant.scanning.columns import Column
+from holdfast.data.croissant.scanning.json_paths import all_matches, find, simple_steps
+from holdfast.data.croissant.scanning.transforms import value_sql
+from holdfast.data.croissant.scanning.types import arrow_of, arrow_type, duckdb_type
 from holdfast.errors import InputError
 
 UTC = dt.timezone.utc  # noqa: UP017 (Python 3.11's name for it is an alias)

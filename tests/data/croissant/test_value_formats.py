@@ -9,7 +9,7 @@ from croissant_local_files import shared_connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.data.croissant.planning.formats import date_format, number_text
+from holdfast.data.croissant.scanning.formats import date_format, number_text
 from holdfast.errors import InputError
 
 CASES = [

@@ -12,8 +12,8 @@ import duckdb
 
 from holdfast.data.croissant.describing.arrow_shapes import byte_columns
 from holdfast.data.croissant.describing.querying import one_row
-from holdfast.data.croissant.planning.opening import unpacked
-from holdfast.data.croissant.planning.sql_text import texts
+from holdfast.data.croissant.scanning.opening import unpacked
+from holdfast.data.croissant.scanning.sql_text import texts
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 from holdfast.data.croissant.describing.peeking import opened
-from holdfast.data.croissant.planning.delimited import unique_names
+from holdfast.data.croissant.scanning.delimited import unique_names
 
 _HEAD = 1 << 16
 _ROWS = 50

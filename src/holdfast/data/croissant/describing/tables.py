@@ -29,9 +29,9 @@ from holdfast.data.croissant.describing.shapes import Shape, Table
 from holdfast.data.croissant.describing.text_types import text_types
 from holdfast.data.croissant.describing.walking import Files
 from holdfast.data.croissant.document.model import Extract
-from holdfast.data.croissant.planning.casting import text
-from holdfast.data.croissant.planning.columns import Column, extract_key
-from holdfast.data.croissant.planning.scans import column_names, open_scan
+from holdfast.data.croissant.scanning.casting import text
+from holdfast.data.croissant.scanning.columns import Column, extract_key
+from holdfast.data.croissant.scanning.scans import column_names, open_scan
 from holdfast.errors import InputError
 
 _JSON = ("application/json", "application/jsonlines")

@@ -1,1 +1,1 @@
-"""The files that a description names: fetched, proved, listed, and read in place out of archives."""
+"""The files that a description names: where they are, listed without fetching, proved, read."""

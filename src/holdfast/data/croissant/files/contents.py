@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
-from holdfast.data.croissant.files.archive_pool import where_of
-from holdfast.data.croissant.files.archives import Archive
+from holdfast.data.croissant.archives.archive import Archive
+from holdfast.data.croissant.archives.pool import where_of
 from holdfast.data.croissant.files.members import Member
 
 

@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.data.croissant.archives.opening import says_archive
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import FileObject, FileSet, Metadata
 from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.fetching.urls import file_name, is_remote
 from holdfast.data.croissant.files.lock import (
     Lock,
     description_sha256,
@@ -19,9 +21,7 @@ from holdfast.data.croissant.files.lock import (
     write_lock,
 )
 from holdfast.data.croissant.files.members import Member
-from holdfast.data.croissant.files.opening import says_archive
 from holdfast.data.croissant.files.resources import Resources
-from holdfast.data.croissant.files.urls import file_name, is_remote
 from holdfast.errors import InputError
 
 

@@ -8,6 +8,9 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from holdfast.data.croissant.archives.archive import Archive
+from holdfast.data.croissant.archives.opening import is_vague, says_archive
+from holdfast.data.croissant.archives.pool import ArchivePool, where_of
 from holdfast.data.croissant.document.model import (
     Container,
     FileObject,
@@ -15,8 +18,8 @@ from holdfast.data.croissant.document.model import (
     Metadata,
     Transform,
 )
-from holdfast.data.croissant.files.archive_pool import ArchivePool, where_of
-from holdfast.data.croissant.files.archives import Archive
+from holdfast.data.croissant.fetching.urls import file_name, is_remote
+from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.contents import (
     Contents,
     members_of_archive,
@@ -30,11 +33,8 @@ from holdfast.data.croissant.files.local_files import (
 )
 from holdfast.data.croissant.files.manifests import lines_of
 from holdfast.data.croissant.files.members import Member
-from holdfast.data.croissant.files.opening import is_vague, says_archive
 from holdfast.data.croissant.files.origins import Origins
 from holdfast.data.croissant.files.patterns import Patterns
-from holdfast.data.croissant.files.urls import file_name, is_remote
-from holdfast.data.croissant.files.wanted import Wanted
 from holdfast.errors import InputError
 
 
@@ -253,7 +253,7 @@ class Listing:
         }
 
     def _repository(self, part: FileObject) -> Contents:
-        from holdfast.data.croissant.files.repositories import list_repository
+        from holdfast.data.croissant.fetching.repositories import list_repository
 
         files = {file.path: file for file in list_repository(part, self._origins.fetcher)}
 

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.croissant.files.urls import bare
-from holdfast.data.croissant.files.wanted import Fetched
+from holdfast.data.croissant.fetching.urls import bare
+from holdfast.data.croissant.fetching.wanted import Fetched
 from holdfast.errors import InputError
 from holdfast.whole_files import read_whole, write_whole
 

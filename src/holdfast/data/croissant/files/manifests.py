@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from holdfast.data.croissant.fetching.urls import is_remote
 from holdfast.data.croissant.files.local_files import LocalFolder
-from holdfast.data.croissant.files.urls import is_remote
 from holdfast.errors import InputError
 
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import FileObject, Metadata
+from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import WrongChecksum, checksum_of, file_checksum
 from holdfast.data.croissant.files.local_files import LocalFolder
-from holdfast.data.croissant.files.wanted import Wanted
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
-    from holdfast.data.croissant.files.fetching import Fetcher
+    from holdfast.data.croissant.fetching.fetcher import Fetcher
 
 
 class Origins:
@@ -54,7 +54,7 @@ class Origins:
     @cached_property
     def fetcher(self) -> Fetcher:
         """What fetches, made when it is first asked for."""
-        from holdfast.data.croissant.files.fetching import Fetcher
+        from holdfast.data.croissant.fetching.fetcher import Fetcher
 
         return Fetcher(self._cache, offline=self._offline)
 

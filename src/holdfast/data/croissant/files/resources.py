@@ -12,21 +12,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from holdfast.data.croissant.archives.archive import Archive
+from holdfast.data.croissant.archives.limits import Limits
+from holdfast.data.croissant.archives.pool import ArchivePool, Key, where_of
+from holdfast.data.croissant.archives.unpacking import Scratch
+from holdfast.data.croissant.archives.zips import Zip
 from holdfast.data.croissant.document.model import Metadata
-from holdfast.data.croissant.files.archive_pool import ArchivePool, Key, where_of
-from holdfast.data.croissant.files.archives import Archive
-from holdfast.data.croissant.files.cache import Cache
+from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.files.hashing import Checksum, WrongChecksum, checksum_of
-from holdfast.data.croissant.files.limits import Limits
 from holdfast.data.croissant.files.listing import Listing
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.origins import Origins, wrong_checksum
-from holdfast.data.croissant.files.unpacking import Scratch
-from holdfast.data.croissant.files.zips import Zip
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
-    from holdfast.data.croissant.files.fetching import Fetcher
+    from holdfast.data.croissant.fetching.fetcher import Fetcher
 
 _Unpacked = tuple[Path | str, tuple[str, ...], Checksum | None]
 

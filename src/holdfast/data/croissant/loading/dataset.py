@@ -20,9 +20,9 @@ from holdfast.data.croissant.loading.lazy_table import TooQuick
 from holdfast.data.croissant.loading.queries import LazyQuery
 from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
 from holdfast.data.croissant.planning.assembling import Assembler
-from holdfast.data.croissant.planning.failures import explain
 from holdfast.data.croissant.planning.filters import Filters
 from holdfast.data.croissant.planning.origins import Fields
+from holdfast.data.croissant.scanning.failures import explain
 from holdfast.errors import InputError
 
 

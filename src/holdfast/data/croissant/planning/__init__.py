@@ -1,1 +1,1 @@
-"""From a record set to one DuckDB query: scans, transforms, types, joins, splits."""
+"""From a record set to one DuckDB query: sources, joins, filters, splits, nesting."""

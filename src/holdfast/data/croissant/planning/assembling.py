@@ -11,11 +11,9 @@ import duckdb
 from holdfast.data.croissant.document.model import Field, Metadata
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
-from holdfast.data.croissant.planning.columns import CONTENT, Column, Key, Scan, extract_key
 from holdfast.data.croissant.planning.constants import constant, inline_table
 from holdfast.data.croissant.planning.origins import CONSTANT, Origin, field_leaves
 from holdfast.data.croissant.planning.plan import GroupPart, Outline, Part, link_label
-from holdfast.data.croissant.planning.scans import open_scan
 from holdfast.data.croissant.planning.selecting import (
     asked,
     comparable,
@@ -23,10 +21,12 @@ from holdfast.data.croissant.planning.selecting import (
     indented,
     selected,
 )
-from holdfast.data.croissant.planning.sql_text import identifier
 from holdfast.data.croissant.planning.structs import nested
-from holdfast.data.croissant.planning.types import duckdb_type
 from holdfast.data.croissant.planning.values import apply, reads_bytes
+from holdfast.data.croissant.scanning.columns import CONTENT, Column, Key, Scan, extract_key
+from holdfast.data.croissant.scanning.scans import open_scan
+from holdfast.data.croissant.scanning.sql_text import identifier
+from holdfast.data.croissant.scanning.types import duckdb_type
 
 LATE = "holdfast late "
 """The name of the one member of a struct that stands for bytes still to be read, with a number."""

@@ -13,8 +13,8 @@ import duckdb
 
 from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.planning.origins import Step, leaves, nearest
-from holdfast.data.croissant.planning.sql_text import literal
-from holdfast.data.croissant.planning.types import duckdb_type
+from holdfast.data.croissant.scanning.sql_text import literal
+from holdfast.data.croissant.scanning.types import duckdb_type
 from holdfast.errors import InputError
 
 Filters = Mapping[str, Any] | str

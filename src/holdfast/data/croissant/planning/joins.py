@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
-from holdfast.data.croissant.planning.columns import extract_key
 from holdfast.data.croissant.planning.origins import CONSTANT, Fields, Origin, TableKey, leaves
+from holdfast.data.croissant.scanning.columns import extract_key
 from holdfast.errors import InputError
 
 

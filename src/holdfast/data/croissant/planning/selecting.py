@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Callable, Sequence
 
 from holdfast.data.croissant.document.model import Field
-from holdfast.data.croissant.planning.columns import Column
 from holdfast.data.croissant.planning.filters import Condition
 from holdfast.data.croissant.planning.structs import nested
 from holdfast.data.croissant.planning.values import apply
+from holdfast.data.croissant.scanning.columns import Column
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _FLOATS = ("FLOAT", "DOUBLE")

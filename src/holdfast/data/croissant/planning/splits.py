@@ -10,10 +10,10 @@ import duckdb
 
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
 from holdfast.data.croissant.files.members import Member
-from holdfast.data.croissant.planning.columns import Column, extract_key
 from holdfast.data.croissant.planning.filters import Condition, field_named
 from holdfast.data.croissant.planning.origins import Fields, Origin, nearest
 from holdfast.data.croissant.planning.values import apply
+from holdfast.data.croissant.scanning.columns import Column, extract_key
 from holdfast.errors import InputError
 
 _NAMED = {("fileProperty", name): Column(name, "VARCHAR") for name in ("fullpath", "filename")}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from holdfast.data.croissant.document.model import Field
-from holdfast.data.croissant.planning.columns import Column
-from holdfast.data.croissant.planning.sql_text import identifier, literal
+from holdfast.data.croissant.scanning.columns import Column
+from holdfast.data.croissant.scanning.sql_text import identifier, literal
 
 
 def nested(field: Field, value: Callable[[Field], Column], in_list: bool = False) -> Column:

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
-from holdfast.data.croissant.planning.columns import Column, extract_key
 from holdfast.data.croissant.planning.origins import Fields, Origin, Step, field_leaves
-from holdfast.data.croissant.planning.transforms import reads_content, value_sql
-from holdfast.data.croissant.planning.types import arrow_type, scalar_type
+from holdfast.data.croissant.scanning.columns import Column, extract_key
+from holdfast.data.croissant.scanning.transforms import reads_content, value_sql
+from holdfast.data.croissant.scanning.types import arrow_type, scalar_type
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:

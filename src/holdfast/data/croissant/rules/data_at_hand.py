@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from holdfast.data.croissant.document.model import Field, FileObject, FileSet, RecordSet
+from holdfast.data.croissant.fetching.urls import is_remote
+from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.members import Member
-from holdfast.data.croissant.files.urls import is_remote
-from holdfast.data.croissant.files.wanted import Wanted
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
 from holdfast.data.croissant.planning.origins import Origin, leaves
-from holdfast.data.croissant.planning.scans import column_names
 from holdfast.data.croissant.rules.findings import Finding, Severity
 from holdfast.data.croissant.rules.value_tests import Tested, test_values
+from holdfast.data.croissant.scanning.scans import column_names
 from holdfast.errors import InputError
 
 SAMPLE = 1000

@@ -13,12 +13,12 @@ from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.lazy_table import LazyTable
 from holdfast.data.croissant.planning.origins import Origin, leaves
-from holdfast.data.croissant.planning.sql_text import identifier
 from holdfast.data.croissant.rules import clauses
 from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
 from holdfast.data.croissant.rules.findings import Finding, Severity
 from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule, did_you_mean, quoted
 from holdfast.data.croissant.rules.value_tests import regex
+from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.errors import InputError
 from holdfast.numbers import counted
 

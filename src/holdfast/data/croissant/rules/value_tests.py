@@ -10,11 +10,11 @@ import duckdb
 from holdfast.data.croissant.document.model import Field, Metadata, Transform
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
-from holdfast.data.croissant.planning.columns import Column, extract_key
 from holdfast.data.croissant.planning.origins import Origin
-from holdfast.data.croissant.planning.scans import open_scan
-from holdfast.data.croissant.planning.transforms import reads_content
 from holdfast.data.croissant.planning.values import apply
+from holdfast.data.croissant.scanning.columns import Column, extract_key
+from holdfast.data.croissant.scanning.scans import open_scan
+from holdfast.data.croissant.scanning.transforms import reads_content
 from holdfast.errors import InputError
 
 EXAMPLE = 60

@@ -1,0 +1,276 @@
+"""Zip archives, read through their directory: nothing but it and the members asked for is touched."""
+
+from __future__ import annotations
+
+import bz2
+import stat
+import struct
+import threading
+import zipfile
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
+from itertools import pairwise
+from typing import IO
+
+from holdfast.data.croissant.archives.archive import STEP, Archive, damaged
+from holdfast.data.croissant.archives.entry_names import clean, common_climb, refused, taken_twice
+from holdfast.data.croissant.archives.inflating import DAMAGE
+from holdfast.data.croissant.archives.limits import Limits, too_much
+from holdfast.errors import InputError
+
+_UNIX_SYSTEMS = (3, 19)  # whose directories say what kind of file a member is
+_ENCRYPTED = 0x1
+_LOCAL_HEADER = 30
+_SMALL_STEP = 1 << 12  # of LZMA, which `zipfile` unpacks without a bound: 4 KiB give 30 MiB
+_RUN = 1 << 23  # of neighbours that are fetched at once
+_FAULTS = (
+    *DAMAGE,
+    zipfile.BadZipFile,
+    struct.error,
+    OverflowError,
+    NotImplementedError,
+    IndexError,
+)
+
+
+class Zip(Archive):
+    """A zip.
+
+    Args:
+        file: seekable; closed with it. One over the network is asked for whole runs of members.
+        where: what it is called in messages.
+        limits: what it may hold.
+        packed: the bytes that its members' sizes are compared with: the file's size.
+        remote: whether asking often is dear.
+
+    Attributes:
+        remote: as given.
+        size: `packed`.
+
+    Raises:
+        InputError: if it is damaged or hostile.
+    """
+
+    def __init__(
+        self, file: IO[bytes], where: str, limits: Limits, packed: int, *, remote: bool = False
+    ) -> None:
+        self.where, self._limits, self.remote, self.size = where, limits, remote, packed
+        self._runs: dict[str, tuple[int, int]] = {}
+        self._window = _Window(file, where, limits)
+        try:
+            self._zip = zipfile.ZipFile(self._window)
+        except InputError:
+            file.close()
+            raise
+        except _FAULTS as error:
+            file.close()
+            raise damaged(where, None, error, "a zip with its directory at the end") from error
+        try:
+            self._window.most = None
+            entries = self._zip.infolist()
+            self._check(entries, packed)
+            self._entries = self._named(entries)
+        except InputError:
+            self.close()
+            raise
+        self.sizes = {name: entry.file_size for name, entry in self._entries.items()}
+
+    def _check(self, entries: list[zipfile.ZipInfo], packed: int) -> None:
+        limits = self._limits
+        if len(entries) > limits.members:
+            found, most = f"{len(entries):,} members", f"at most {limits.members:,}"
+            raise too_much("members", found, most, self.where)
+        limits.unpacked(sum(entry.file_size for entry in entries), packed, self.where)
+        # Members that share bytes make a small file unpack to petabytes, each within the limits.
+        entries = sorted(entries, key=lambda entry: entry.header_offset)
+        self._starts = [entry.header_offset for entry in entries] + [self._zip.start_dir]
+        for entry, (start, end) in zip(entries, pairwise(self._starts), strict=True):
+            least = _LOCAL_HEADER + len(entry.orig_filename) + entry.compress_size
+            if start < 0 or start + least > end:
+                raise refused(
+                    "this member shares bytes with another one, or with the directory",
+                    entry.orig_filename,
+                    self.where,
+                    "members one behind the other",
+                )
+
+    def _named(self, entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
+        climb = common_climb(entry.orig_filename for entry in entries)
+        named: dict[str, zipfile.ZipInfo] = {}
+        for entry in entries:
+            raw = entry.orig_filename
+            name = clean(raw[len(climb) :], self.where)
+            mode = entry.external_attr >> 16 if entry.create_system in _UNIX_SYSTEMS else 0
+            if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                kind = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
+                raise refused(f"a member of this archive is {kind}", raw, self.where)
+            if raw.endswith("/"):
+                continue
+            if entry.flag_bits & _ENCRYPTED:
+                raise InputError(
+                    "a member of this archive is encrypted",
+                    path=self.where,
+                    place=f"member {raw!r}",
+                    remedy="decrypt the archive with its password, and give the folder "
+                    "by --mapping ID=FOLDER",
+                )
+            if not name:
+                raise refused("a member of this archive has no name", raw, self.where)
+            if name in named:
+                raise taken_twice(name, self.where)
+            named[name] = entry
+        return named
+
+    def packed(self, name: str) -> int:
+        """Bytes that a member takes in the file."""
+        return self._entries[name].compress_size
+
+    def chunks(self, name: str) -> Iterator[bytes]:
+        """The bytes of a member, piece by piece; their CRC is checked with the last."""
+        entry = self._entries[name]
+        self._limits.unpacked(entry.file_size, entry.compress_size, self.where, name)
+        if self.remote:
+            self._window.hold(*(self._runs.get(name) or self._span(name)))
+        step = _SMALL_STEP if entry.compress_type == zipfile.ZIP_LZMA else STEP
+        done = 0
+        try:
+            with self._opened(entry) as file:
+                while part := file.read(step):
+                    done += len(part)
+                    if done > entry.file_size:
+                        break
+                    yield part
+        except _FAULTS as error:
+            expected = "bytes as its directory says, in a method of zip that Python knows"
+            raise damaged(self.where, name, error, expected) from error
+        if done != entry.file_size:
+            raise damaged(self.where, name, f"{done:,} bytes", f"{entry.file_size:,} bytes")
+
+    @contextmanager
+    def _opened(self, entry: zipfile.ZipInfo) -> Iterator[IO[bytes] | _Summed]:
+        """A member's bytes, of which no more are unpacked at a time than are read."""
+        if entry.compress_type != zipfile.ZIP_BZIP2:
+            with self._zip.open(entry) as file:
+                yield file
+            return
+        # `zipfile` would unpack whole blocks, of which 4 KiB can hold gigabytes: it gives the packed bytes.
+        packed = copy(entry)
+        packed.compress_type, packed.file_size = zipfile.ZIP_STORED, entry.compress_size
+        packed.CRC = None  # type: ignore[assignment]
+        with self._zip.open(packed) as raw, bz2.BZ2File(raw) as unpacked:
+            yield _Summed(unpacked, entry)
+
+    def position(self, name: str) -> int:
+        """Where a member stands."""
+        return self._entries[name].header_offset
+
+    def expect(self, names: Sequence[str]) -> None:
+        """Over the network, members that stand one behind the other are asked for together."""
+        if not self.remote:
+            return
+        self._runs = {}
+        run: list[str] = []
+        start = end = -1
+        for name in (*names, None):
+            span = (-1, -1) if name is None else self._span(name)
+            if span[0] != end or span[1] - start > _RUN:
+                self._runs.update(dict.fromkeys(run, (start, end)))
+                run, start = [], span[0]
+            if name is not None:
+                run.append(name)
+            end = span[1]
+
+    def _span(self, name: str) -> tuple[int, int]:
+        start = self._entries[name].header_offset
+        return start, self._starts[bisect_right(self._starts, start)]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._zip.close()
+        self._window.file.close()
+
+
+class _Summed:
+    """A member whose CRC is checked at its end."""
+
+    def __init__(self, file: bz2.BZ2File, entry: zipfile.ZipInfo) -> None:
+        self._file, self._entry, self._sum = file, entry, 0
+
+    def read(self, size: int) -> bytes:
+        part = self._file.read(size)
+        self._sum = zlib.crc32(part, self._sum)
+        if not part and self._sum != self._entry.CRC:
+            raise zipfile.BadZipFile(f"CRC {self._sum:#010x}, not {self._entry.CRC:#010x}")
+        return part
+
+
+class _Window:
+    """A file of which one piece is held in memory, and of which nobody reads too much at once."""
+
+    def __init__(self, file: IO[bytes], where: str, limits: Limits) -> None:
+        self.file, self._where = file, where
+        self.most: int | None = limits.directory
+        self._size = file.seek(0, 2)
+        self._position = 0
+        self._held = 0, b""
+        self._lock = threading.Lock()
+
+    def hold(self, start: int, end: int) -> None:
+        """Keep [start, end) in memory, unless it is there already or too large for that."""
+        first, held = self._held
+        if first <= start and end <= first + len(held):
+            return
+        self.drop()
+        if end - start <= _RUN:
+            self._held = start, self._at(start, end - start)
+
+    def drop(self) -> None:
+        """Forget what is held."""
+        self._held = 0, b""
+
+    def _at(self, start: int, size: int) -> bytes:
+        with self._lock:
+            self.file.seek(start)
+            return _whole(self.file, size)
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        base = (0, self._position, self._size)[whence]
+        if base + offset < 0:
+            raise OSError("before the start of the file")
+        self._position = base + offset
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int = -1) -> bytes:
+        size = min(size if size >= 0 else self._size, max(0, self._size - self._position))
+        if self.most is not None and size > self.most:
+            found, most = f"a directory of {size:,} bytes", f"at most {self.most:,}"
+            raise too_much("directory", found, most, self._where)
+        first, held = self._held
+        at = self._position - first
+        if at >= 0 and at + size <= len(held):
+            part = held[at : at + size]
+        else:
+            part = self._at(self._position, size)
+        self._position += len(part)
+        return part
+
+
+def _whole(file: IO[bytes], size: int) -> bytes:
+    """So many bytes of a file that may give fewer at a time; fewer only at its end."""
+    first = file.read(size)
+    if len(first) == size or not first:
+        return first
+    parts, left = [first], size - len(first)
+    while left and (part := file.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

@@ -1,0 +1,187 @@
+"""Fetched files, kept by what they hold, where no half or wrong one is ever served.
+
+    FOLDER/files/ab/abcd...      a whole file; its name is its SHA-256; read-only
+    FOLDER/md5/ab/abcd...        the SHA-256 of the file with that MD5
+    FOLDER/urls/abcd....json     what a URL gave last: its SHA-256, size, ETag, time
+    FOLDER/parts/KEY.part, .json files that are on their way
+    FOLDER/parts/KEY.lock        held by the process that fetches it, and free again when that ends
+    FOLDER/quarantine/           files that were not what they should be, each with a .json that says why
+
+Several processes may use one folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+
+from holdfast.data.croissant.fetching.parts import Part, Version
+from holdfast.data.croissant.fetching.urls import bare
+from holdfast.data.croissant.files.hashing import Algorithm, Checksum
+from holdfast.errors import StoreError
+from holdfast.whole_files import sync_folder, write_whole
+
+SAVE_EVERY = 16 << 20
+"""Bytes of a download that a killed process may lose."""
+
+
+_noting = threading.Lock()  # two files may be fetched from one URL at once
+
+
+def default_folder() -> Path:
+    """``$HOLDFAST_CACHE/croissant``, else the user's cache folder for this."""
+    named = os.environ.get("HOLDFAST_CACHE")
+    if named:
+        return Path(named).expanduser() / "croissant"
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "holdfast" / "croissant"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a URL gave when it was last fetched.
+
+    Attributes:
+        final_url: where it was redirected to, without a query, which may hold a signature.
+        time: when, as ISO 8601 in UTC.
+    """
+
+    url: str
+    final_url: str
+    sha256: str
+    size: int
+    etag: str | None
+    modified: str | None
+    time: str
+
+    @property
+    def version(self) -> Version:
+        """For asking whether it changed since."""
+        return Version(self.size, self.etag, self.modified)
+
+
+class Claim:
+    """The right to fetch one file, held by this process until `release` or its end."""
+
+    def __init__(self, path: Path, handle: int) -> None:
+        self._path, self._handle = path, handle
+
+    def release(self) -> None:
+        """Let others fetch it."""
+        if self._handle >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._handle)
+            self._handle = -1
+
+
+class Cache:
+    """The files of one folder.
+
+    Args:
+        folder: made when something is written; None for `default_folder`.
+        save_every: bytes of a download that a killed process may lose.
+    """
+
+    def __init__(self, folder: str | Path | None = None, save_every: int = SAVE_EVERY) -> None:
+        self.folder = Path(folder).expanduser().absolute() if folder else default_folder()
+        self._save_every = save_every
+
+    def find(self, checksum: Checksum) -> Path | None:
+        """The whole file with a checksum, if it is here."""
+        sha256: str | None = checksum.hex
+        if checksum.algorithm == "md5":
+            sha256 = None
+            with suppress(OSError, ValueError):
+                sha256 = self._index(checksum.hex).read_text("ascii").strip()
+        path = self._file(sha256) if sha256 else None
+        return path if path and path.is_file() else None
+
+    def given(self, url: str) -> tuple[Given, Path] | None:
+        """What a URL gave last, and the file, if it is still here."""
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            given = Given(**json.loads(self._record(url).read_bytes()))
+            if given.url == bare(url):
+                path = self.find(Checksum("sha256", given.sha256))
+                return (given, path) if path else None
+        return None
+
+    def claim(self, key: str) -> Claim | None:
+        """The right to fetch a file; None while another process, or thread, has it."""
+        path = self._made("parts") / f"{key}.lock"
+        while True:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                flock(handle, LOCK_EX | LOCK_NB)  # the kernel frees it when a process dies
+                # Whoever had it may have removed the name in the meantime: then the lock holds nothing.
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(path.stat(), os.fstat(handle)):
+                        return Claim(path, handle)
+            except BlockingIOError:
+                os.close(handle)
+                return None
+            except BaseException:
+                os.close(handle)
+                raise
+            os.close(handle)
+
+    def part(self, key: str) -> Part:
+        """The draft of a file; to be used by who has the claim."""
+        return Part(self._made("parts") / f"{key}.part", self._save_every)
+
+    def keep(self, part: Part, sums: dict[Algorithm, Checksum]) -> Path:
+        """Make a finished, proved draft a file of the cache."""
+        path = self._file(sums["sha256"].hex)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.fchmod(part.handle, 0o444)
+        os.fsync(part.handle)
+        part.close()
+        part.path.replace(path)
+        sync_folder(path.parent)
+        part.forget()
+        if "md5" in sums:
+            index = self._index(sums["md5"].hex)
+            index.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(index, sums["sha256"].hex.encode())
+        return path
+
+    def note(self, given: Given) -> None:
+        """Remember what a URL gave."""
+        self._made("urls")
+        with _noting:
+            write_whole(self._record(given.url), json.dumps(asdict(given), indent=2).encode())
+
+    def quarantine(self, part: Part, name: str, why: Mapping[str, str]) -> Path:
+        """Put a draft where nothing looks for files."""
+        path = self._made("quarantine") / name
+        part.close()
+        part.path.replace(path)
+        write_whole(path.with_name(f"{name}.json"), json.dumps(why, indent=2).encode())
+        part.forget()
+        return path
+
+    def _file(self, sha256: str) -> Path:
+        return self.folder / "files" / sha256[:2] / sha256
+
+    def _index(self, md5: str) -> Path:
+        return self.folder / "md5" / md5[:2] / md5
+
+    def _record(self, url: str) -> Path:
+        return self.folder / "urls" / f"{hashlib.sha256(bare(url).encode()).hexdigest()[:32]}.json"
+
+    def _made(self, name: str) -> Path:
+        folder = self.folder / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"{self.folder}: the cache cannot be used\n  found: {error.strerror}\n"
+                "  remedy: name a folder that can be written (HOLDFAST_CACHE)"
+            ) from error
+        return folder

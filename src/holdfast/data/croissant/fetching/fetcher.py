@@ -1,0 +1,193 @@
+"""Files of the network brought into the cache: in parallel, resumable, proved while they arrive."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from holdfast import progress
+from holdfast.data.croissant.fetching.answers import Source
+from holdfast.data.croissant.fetching.cache import Cache
+from holdfast.data.croissant.fetching.crew import Crew
+from holdfast.data.croissant.fetching.patience import Wait
+from holdfast.data.croissant.fetching.transfers import PIECE
+from holdfast.data.croissant.fetching.urls import bare, is_remote, is_web
+from holdfast.data.croissant.fetching.wanted import Fetched, Wanted, key_of
+from holdfast.data.croissant.fetching.web import Web, WebSource
+from holdfast.data.croissant.files.hashing import Checksum
+from holdfast.errors import InputError
+from holdfast.numbers import counted
+
+
+class Fetcher:
+    """Brings files into the cache and knows which are there; may be used by several threads.
+
+    Args:
+        cache: its folder; None for the user's (`cache.default_folder`).
+        offline: make no request; what is in the cache is taken as it is.
+        parallel: requests at a time, over all files and within large ones.
+        locked: URL -> the SHA-256 (hex) that it must have, as a lock file says; it goes before what a
+            description says.
+        piece: bytes of a request.
+        save_every: bytes of a file that a killed process may lose.
+        wait: waits some seconds between requests; None for a wait that ends with the download.
+    """
+
+    def __init__(
+        self,
+        cache: str | Path | None = None,
+        *,
+        offline: bool = False,
+        parallel: int = 8,
+        locked: Mapping[str, str] | None = None,
+        piece: int = PIECE,
+        save_every: int = PIECE,
+        wait: Wait | None = None,
+    ) -> None:
+        self.cache = Cache(cache, save_every)
+        self.offline = offline
+        self.parallel = parallel
+        self.locked = dict(locked or {})
+        self.piece = piece
+        self.wait = wait
+        self.web = Web()
+        self.history: list[Fetched] = []
+        """Every file that was given, in the order in which each was first asked for."""
+        self.commits: dict[str, str] = {}
+        """URL of each repository that was cloned -> the commit."""
+        self._seen: dict[tuple[str, Checksum | None], Fetched] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Fetcher:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections; it may still be used."""
+        self.web.close()
+
+    def fetch(self, wanted: Iterable[Wanted]) -> list[Path]:
+        """Local files with the bytes of each, in order; raises as `fetch_all`."""
+        return [file.path for file in self.fetch_all(wanted)]
+
+    def fetch_all(self, wanted: Iterable[Wanted]) -> list[Fetched]:
+        """Bring files into the cache, those that are not there.
+
+        A file with a checksum that is in the cache costs nothing. One without is asked for again, once in
+        the life of this object, and sent only if it changed. Files are read-only, and have no suffix.
+
+        Raises:
+            InputError: a file is missing, refused, not what it should be, or not in the cache of one who is
+                offline. What arrived of others is kept, to be gone on with.
+            HoldfastError: the cache cannot be written.
+        """
+        asked = list(wanted)
+        keys = [(want.url, self.expected(want)) for want in asked]
+        rest: dict[str, Wanted] = {}
+        for want, key in zip(asked, keys, strict=True):
+            if key in self._seen:
+                continue
+            if held := self.at_hand(want):
+                self.remember(held)
+            elif self.offline:
+                raise _not_here(want, self.cache)
+            else:
+                rest.setdefault(key_of(*key), want)
+        if rest:
+            total = sum(want.size or want.about or 0 for want in rest.values())
+            with progress.track(f"fetching {counted(len(rest), 'file')}", total) as bar:
+                Crew(self, list(rest.values()), bar).work()
+        for want, key in zip(asked, keys, strict=True):
+            if key not in self._seen and (held := self.at_hand(want)):
+                self.remember(held)  # another URL of a file that was fetched
+        return [
+            replace(self._seen[key], wanted=want) for want, key in zip(asked, keys, strict=True)
+        ]
+
+    def held(self, wanted: Wanted) -> Path | None:
+        """The file, if it is in the cache; no request is made.
+
+        Of a file without a checksum it is what the URL gave last.
+        """
+        expected = self.expected(wanted)
+        if expected:
+            return self.cache.find(expected)
+        given = self.cache.given(wanted.url)
+        return given[1] if given else None
+
+    def expected(self, wanted: Wanted) -> Checksum | None:
+        """What a file's bytes must add up to, by the lock or else by its description.
+
+        Raises:
+            InputError: if these contradict each other.
+        """
+        stated, locked = wanted.checksum, self.locked.get(bare(wanted.url))
+        if locked is None:
+            return stated
+        if stated and stated.algorithm == "sha256" and stated.hex != locked:
+            raise InputError(
+                "the description states another checksum than the lock file",
+                path=bare(wanted.url),
+                found=str(stated),
+                expected=f"sha256 {locked}",
+                remedy="if the change is right, lock it anew with --update-lock",
+            )
+        return Checksum("sha256", locked)
+
+    def source(self, url: str) -> Source:
+        """What gives the parts of the file at a URL."""
+        if not is_remote(url):
+            raise InputError("this is no URL of another machine", found=url)
+        if is_web(url):
+            return WebSource(self.web, url)
+        from holdfast.data.croissant.fetching import object_sources
+
+        scheme = url.partition("://")[0].lower()
+        if scheme in object_sources.OBJECT_SCHEMES:
+            return object_sources.ObjectSource(url)
+        return object_sources.FsspecSource(url)
+
+    def remember(self, file: Fetched) -> None:
+        """Note a file that was got."""
+        key = (file.wanted.url, self.expected(file.wanted))
+        with self._lock:
+            if key not in self._seen:
+                self.history.append(file)
+            self._seen[key] = file
+
+    def at_hand(self, wanted: Wanted, *, fresh: bool = False) -> Fetched | None:
+        """The file out of the cache, where no request is needed to know that it is the right one.
+
+        Args:
+            wanted: the file.
+            fresh: what the URL gave last is known to be what it would give now.
+        """
+        expected = self.expected(wanted)
+        given = self.cache.given(wanted.url)
+        if expected:
+            path = self.cache.find(expected)
+        else:
+            path = given[1] if given and (fresh or self.offline) else None
+        if path is None:
+            return None
+        file = Fetched(
+            wanted=wanted, path=path, size=path.stat().st_size, sha256=path.name, cached=True
+        )
+        if given and given[1] == path:
+            told = given[0]
+            file = replace(file, final_url=told.final_url, etag=told.etag, time=told.time)
+        return file
+
+
+def _not_here(wanted: Wanted, cache: Cache) -> InputError:
+    return InputError(
+        "the file is not in the cache, and nothing may be fetched offline",
+        path=bare(wanted.url),
+        place=f"file {wanted.resource or wanted.called!r}",
+        expected=f"a copy in {cache.folder}",
+        remedy="download it while online, or give a copy by --mapping ID=PATH",
+    )

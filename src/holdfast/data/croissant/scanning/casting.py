@@ -1,0 +1,230 @@
+"""From what a file holds to the declared type, one value at a time.
+
+A value that does not fit fails when the query runs, in a cast that `TRY` can catch (so DuckDB's error() is
+not used: nothing catches that). Nothing is rounded or cut off on the way: 3.0 is an Integer, 3.5 is none.
+"""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.data.croissant.document.model import Field
+from holdfast.data.croissant.scanning.columns import Column
+from holdfast.data.croissant.scanning.formats import date_format, number_text
+from holdfast.data.croissant.scanning.nested import each_value, element, members
+from holdfast.data.croissant.scanning.sql_text import literal
+from holdfast.data.croissant.scanning.types import data_type, scalar_type, value_format
+from holdfast.errors import InputError
+
+NULL_WORDS = (
+    "", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "<NA>", "-nan",
+)  # fmt: skip
+"""Text that stands for no value where a number, date or boolean is declared; sc:Text keeps such words."""
+
+# A pattern, because DuckDB turns a long IN into a join, which costs more than the casts themselves.
+_WORDS = literal(rf"\s*(?:{'|'.join(map(re.escape, NULL_WORDS))})\s*")
+_INTEGERS = {
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT",
+    "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
+}  # fmt: skip
+_TIMES = ("TIMESTAMP", "DATE", "TIME")
+_EXACT = 2**53  # whole numbers up to here are exact as DOUBLE
+
+
+def cast(column: Column, field: Field) -> Column:
+    """One value as its field declares it.
+
+    Dates and times that a file holds as such keep their own type where the declared one would lose a part
+    of them: a timestamp under sc:Date stays a timestamp.
+
+    Raises:
+        InputError: nothing of the column's type can become what is declared.
+    """
+    target = scalar_type(field)
+    kind = data_type(field)
+    if kind in ("cr:BoundingBox", "cr:SegmentationMask") and target != "BLOB":
+        return _coordinates(column, field)
+    if target == "VARCHAR":
+        return text(column)
+    if target == "BLOB":
+        return _bytes(column, field)
+    if column.type in ("JSON", "BLOB") or column.type.startswith("ENUM("):
+        column = text(column)
+    if target in ("DATE", "TIME") or target.startswith("TIMESTAMP"):
+        return _time(column, field, target)
+    if column.type == "VARCHAR":
+        return Column(_parsed(column.sql, field, target), target)
+    if element(column.type) or column.type.startswith((*_TIMES, "STRUCT(", "MAP(")):
+        raise _unfit(column, field)
+    return Column(_number(column, target), target)
+
+
+def text(column: Column) -> Column:
+    """A value as text: what JSON strings say, UTF-8 bytes decoded, structs and lists as JSON."""
+    x = column.sql
+    if column.type == "VARCHAR":
+        return column
+    if column.type == "JSON":
+        return Column(f"({x} ->> '$')", "VARCHAR")
+    if column.type == "BLOB":
+        return Column(f"decode({x})", "VARCHAR")
+    if element(column.type) or column.type.startswith(("STRUCT(", "MAP(")):
+        return Column(f"CAST(to_json({x}) AS VARCHAR)", "VARCHAR")
+    return Column(f"CAST({x} AS VARCHAR)", "VARCHAR")
+
+
+def _unfit(column: Column, field: Field) -> InputError:
+    return InputError(
+        f"the values of field {field.id!r} cannot become what it declares",
+        found=f"values of type {column.type}",
+        expected=", ".join(field.data_types) or "text",
+        remedy="declare the type that the file holds, or add a transform that takes the value out of it",
+    )
+
+
+def _or_null(attempt: str, x: str, last: str) -> str:
+    """`attempt`, NULL where it fails; there NULL for words of no value, and else `last`, which fails."""
+    return (
+        f"COALESCE({attempt}, CASE WHEN regexp_full_match({x}, {_WORDS}) THEN NULL ELSE {last} END)"
+    )
+
+
+def _parsed(x: str, field: Field, target: str) -> str:
+    """Text as a number or boolean."""
+    if target == "BOOLEAN":
+        return _or_null(f"TRY_CAST({x} AS BOOLEAN)", x, f"CAST({x} AS BOOLEAN)")
+    written, divisor = value_format(field), 1
+    if written:
+        x, divisor = number_text(x, written)
+    if target in _INTEGERS and divisor == 1:
+        # DuckDB's own cast would round 3.5 and 15e-1; compared with the number as DOUBLE they show.
+        number = f"TRY_CAST({x} AS DOUBLE)"
+        whole = f"TRY_CAST({x} AS {target})"
+        return _or_null(
+            f"CASE WHEN {whole} = {number} THEN {whole} END",
+            x,
+            f"CAST('no whole number: ' || {x} AS {target})",
+        )
+    # NaN is a word for no value; NULLIF takes it out of what the cast understands.
+    nan = f"'nan'::{'FLOAT' if target == 'FLOAT' else 'DOUBLE'}"
+    kind = "FLOAT" if target == "FLOAT" else "DOUBLE"
+    number = _or_null(f"NULLIF(TRY_CAST({x} AS {kind}), {nan})", x, f"CAST({x} AS {kind})")
+    if divisor == 1:
+        return number
+    return _number(Column(f"({number} / {divisor})", "DOUBLE"), target)
+
+
+def _number(column: Column, target: str) -> str:
+    """A number or boolean as another kind of number or boolean."""
+    x = column.sql
+    if column.type == target:
+        return x
+    if target == "BOOLEAN":
+        return (
+            f"CASE {x} WHEN 1 THEN TRUE WHEN 0 THEN FALSE "
+            f"ELSE CAST(CAST({x} AS VARCHAR) || ' is no boolean' AS BOOLEAN) END"
+            if column.type != "BOOLEAN"
+            else x
+        )
+    if target in _INTEGERS and column.type not in _INTEGERS and column.type != "BOOLEAN":
+        return (
+            f"CASE WHEN isnan(CAST({x} AS DOUBLE)) THEN NULL "
+            f"WHEN {x} = trunc({x}) THEN CAST({x} AS {target}) "
+            f"ELSE CAST('no whole number: ' || {x} AS {target}) END"
+        )
+    return f"CAST({x} AS {target})"
+
+
+def _time(column: Column, field: Field, target: str) -> Column:
+    """A date, a time of day, or both."""
+    written = value_format(field)
+    if column.type.startswith(_TIMES):
+        return _held_time(column, field, target)
+    if written and (column.type in _INTEGERS):
+        column = text(column)  # a year, or 20201231
+    if column.type != "VARCHAR":
+        raise _unfit(column, field)
+    x = column.sql
+    if written:
+        pattern = date_format(written)
+        read = f"regexp_replace({x}, '[zZ]$', '+00')" if "%z" in pattern.strptime else x
+        form = literal(pattern.strptime)
+        parsed = _or_null(f"try_strptime({read}, {form})", x, f"strptime({read}, {form})")
+        if pattern.zone and not target.endswith("ZONE"):
+            parsed = f"({parsed} AT TIME ZONE 'UTC')"
+        return Column(f"CAST({parsed} AS {target})", target)
+    if target == "TIMESTAMP":
+        # A cast to TIMESTAMP would drop an offset without a word.
+        parsed = _or_null(f"TRY_CAST({x} AS TIMESTAMPTZ)", x, f"CAST({x} AS TIMESTAMPTZ)")
+        return Column(f"({parsed} AT TIME ZONE 'UTC')", target)
+    if target == "DATE":
+        stamp = f"TRY_CAST({x} AS TIMESTAMP)"
+        day = f"CAST({stamp} AS DATE)"
+        other = f"CAST('no date alone: ' || {x} AS DATE)"
+        last = f"CASE WHEN {stamp} = {day} THEN {day} ELSE {other} END"
+        return Column(
+            _or_null(f"CASE WHEN strlen({x}) <= 10 THEN TRY_CAST({x} AS DATE) END", x, last), target
+        )
+    return Column(_or_null(f"TRY_CAST({x} AS TIME)", x, f"CAST({x} AS TIME)"), target)
+
+
+def _held_time(column: Column, field: Field, target: str) -> Column:
+    """A date or time that the file holds as one; formats say how text is read, and are not needed."""
+    x, held = column.sql, column.type
+    if held == "TIMESTAMP WITH TIME ZONE" and target != "TIME":
+        return column
+    if held.startswith("TIMESTAMP") and target != "TIME":
+        return Column(x if held == "TIMESTAMP" else f"CAST({x} AS TIMESTAMP)", "TIMESTAMP")
+    if held == "DATE" and target != "TIME":
+        if target.endswith("ZONE"):
+            return Column(f"(CAST({x} AS TIMESTAMP) AT TIME ZONE 'UTC')", target)
+        return Column(x if target == "DATE" else f"CAST({x} AS {target})", target)
+    if held.startswith("TIME") and not held.startswith("TIMESTAMP") and target == "TIME":
+        return Column(x if held == "TIME" else f"CAST({x} AS TIME)", "TIME")
+    raise _unfit(column, field)
+
+
+def _bytes(column: Column, field: Field) -> Column:
+    """A file's bytes out of a table: a BLOB, or the struct {bytes, path} that Hugging Face writes."""
+    if column.type == "BLOB":
+        return column
+    inner = members(column.type)
+    if inner and inner.get("bytes") == "BLOB":
+        return Column(f"struct_extract({column.sql}, 'bytes')", "BLOB")
+    raise InputError(
+        f"field {field.id!r} declares a picture, sound or film, but its column holds none",
+        found=f"values of type {column.type}",
+        expected="bytes, or a struct with bytes",
+        remedy='declare sc:Text, or take the bytes out with the transform {"jsonPath": "bytes"}',
+    )
+
+
+def _coordinates(column: Column, field: Field) -> Column:
+    """The four numbers of a box, or the points of a polygon; in the order that the file gives them.
+
+    Text has numbers separated by blanks or commas, in brackets or not.
+    """
+    target = scalar_type(field)
+    x = column.sql
+    if column.type in ("VARCHAR", "JSON", "BLOB"):
+        plain = text(column).sql
+        pieces = f"string_split_regex(trim({plain}, ' []()'), '[],;()[\\s]+')"
+        column = Column(
+            f"CASE WHEN regexp_full_match({plain}, {_WORDS}) THEN NULL ELSE {pieces} END",
+            "VARCHAR[]",
+        )
+    inner = element(column.type)
+    if inner is None:
+        raise _unfit(column, field)
+    plain_field = Field(
+        at=field.at, id=field.id, key=field.key, short=field.short, data_types=("sc:Float",)
+    )
+    x = each_value(column, lambda value: cast(value, plain_field)).sql
+    if target == "DOUBLE[4]" or element(inner):
+        return Column(f"CAST({x} AS {target})", target)
+    # One list of x y x y ...: cut into pairs; an odd one out does not fit DOUBLE[2].
+    pairs = (
+        f"list_transform([{x}], lambda line: list_transform(range(1, len(line) + 1, 2), "
+        "lambda place: line[place:place + 1]))[1]"
+    )
+    return Column(f"CAST({pairs} AS {target})", target)

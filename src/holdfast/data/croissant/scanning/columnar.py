@@ -1,0 +1,124 @@
+"""Parquet, read by DuckDB, and Arrow IPC files (Feather), read by Arrow: columns that have types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from holdfast.data.croissant.scanning.columns import Column, Key, Scan
+from holdfast.data.croissant.scanning.json_paths import member
+from holdfast.data.croissant.scanning.opening import Opening, file_columns, fresh, keep, read_as
+from holdfast.data.croissant.scanning.sql_text import identifier, texts
+
+_VIRTUAL = {"filename", "file_index", "file_row_number"}
+
+
+def scan_parquet(opening: Opening) -> Scan:
+    """Parquet files as one relation, their columns put together by name.
+
+    Raises:
+        InputError: a column that no file has, a file that is no Parquet.
+    """
+    relation = _parquet(opening)
+    held = _described(opening, relation, "Parquet")
+    made: dict[Key, Column] = {
+        ("column", name): _column(opening, held, name) for name in opening.named("column")
+    }
+    made |= file_columns(opening.members, "file_index")
+    if set(held) & _VIRTUAL:  # a column of that name hides DuckDB's own
+        relation, order = _apart(opening), "row_number() OVER ()"
+        made |= file_columns(opening.members, "croissant_member")
+        made["fileProperty", "lineNumbers"] = Column("croissant_row", "BIGINT")
+    else:
+        order = "CAST(file_index AS BIGINT) * 1099511627776 + file_row_number"
+        made["fileProperty", "lineNumbers"] = Column("file_row_number", "BIGINT")
+    return Scan(relation, made, opening.members, order=order)
+
+
+def _parquet(opening: Opening, place: int | None = None) -> str:
+    paths = opening.paths if place is None else [opening.paths[place]]
+    together = "true" if len(paths) > 1 else "false"
+    return f"read_parquet({texts(map(str, paths))}, union_by_name = {together}, hive_partitioning = false)"
+
+
+def _apart(opening: Opening) -> str:
+    """The files one by one, where their own columns are called as DuckDB calls what counts rows."""
+    parts = [
+        f"SELECT *, CAST({place} AS BIGINT) AS croissant_member, "
+        f"row_number() OVER () - 1 AS croissant_row FROM {_parquet(opening, place)}"
+        for place in range(len(opening.members))
+    ]
+    return f"({' UNION ALL BY NAME '.join(parts)})"
+
+
+def _described(opening: Opening, relation: str, what: str) -> dict[str, str]:
+    with read_as(what, opening):
+        found = opening.connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+    return {row[0]: row[1] for row in found}
+
+
+def _column(opening: Opening, held: Mapping[str, str], name: str) -> Column:
+    """A column by its name; else by a path of names, with "/" or ".", into structs."""
+    if name in held:
+        return Column(identifier(name), held[name])
+    for separator in ("/", "."):
+        for cut in range(name.count(separator), 0, -1):
+            parts = name.split(separator)
+            top, rest = separator.join(parts[:cut]), parts[cut:]
+            if top in held:
+                return member(Column(identifier(top), held[top]), rest, name)
+    raise opening.missing(name, list(held), opening.members[0], opening.paths[0])
+
+
+def scan_arrow(opening: Opening) -> Scan:
+    """Arrow IPC files as one relation; streams (as Hugging Face writes them) are copied into a table first.
+
+    Raises:
+        InputError: a column that a file does not have, a file that is no Arrow IPC.
+    """
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    closers: list[Callable[[], object]] = []
+    parts = []
+    held: dict[str, str] = {}
+    for place, path in enumerate(opening.paths):
+        name = fresh("arrow")
+        with read_as("Arrow IPC", opening):
+            if _is_file(path):
+                opening.connection.register(name, ds.dataset(str(path), format="ipc"))
+                closers.append(partial(opening.connection.unregister, name))
+            else:
+                keep(opening, name, pa.ipc.open_stream(pa.memory_map(str(path))))
+                closers.append(partial(opening.connection.execute, f"DROP TABLE IF EXISTS {name}"))
+            held |= _described(opening, name, "Arrow IPC")
+        counted = ", row_number() OVER () - 1 AS croissant_row" if opening.numbered else ""
+        parts.append(f"SELECT *, CAST({place} AS BIGINT) AS croissant_member{counted} FROM {name}")
+    made: dict[Key, Column] = {
+        ("column", name): _column(opening, held, name) for name in opening.named("column")
+    }
+    made |= file_columns(opening.members, "croissant_member")
+    made["fileProperty", "lineNumbers"] = Column("croissant_row", "BIGINT")
+    return Scan(
+        f"({' UNION ALL BY NAME '.join(parts)})",
+        made,
+        opening.members,
+        order="row_number() OVER ()",
+        closers=closers,
+    )
+
+
+def _is_file(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(6) == b"ARROW1"
+
+
+def names_of(opening: Opening, kind: str) -> dict[str, str]:
+    """The columns of the files, with their DuckDB types."""
+    if kind == "parquet":
+        return _described(opening, _parquet(opening), "Parquet")
+    opened = scan_arrow(opening)
+    held = _described(opening, opened.relation, "Arrow IPC")
+    opened.close()
+    return {name: held[name] for name in held if name != "croissant_member"}

@@ -1,0 +1,293 @@
+"""JSON and JSON Lines: records by the names of their members, or lists by JSONPaths.
+
+Columns of JSON are read as JSON, or as text where it is known to become a single value; the query converts
+them, so that a number that turns up in the last record of a column of text is no surprise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.scanning.columns import Column, Key, Scan
+from holdfast.data.croissant.scanning.json_layouts import layout_of, options_of
+from holdfast.data.croissant.scanning.json_paths import (
+    Deep,
+    Step,
+    all_matches,
+    duckdb_path,
+    find,
+    simple_steps,
+)
+from holdfast.data.croissant.scanning.nested import element
+from holdfast.data.croissant.scanning.opening import (
+    Opening,
+    compression,
+    file_columns,
+    fresh,
+    keep,
+    read_as,
+    unpacked,
+)
+from holdfast.data.croissant.scanning.sql_text import identifier, literal
+from holdfast.errors import InputError
+
+_ORDER = "row_number() OVER ()"
+
+
+def scan(opening: Opening, kind: str) -> Scan:
+    """JSON ("json") or JSON Lines ("jsonl") files as a relation.
+
+    Raises:
+        InputError: no records with such members, JSONPaths whose lists differ in length.
+    """
+    layout = layout_of(opening, kind)
+    paths, columns = opening.named("jsonPath"), opening.named("column")
+    if columns and paths:
+        raise InputError(
+            f"resource {opening.resource!r} is read both by column and by JSONPath",
+            found=f"the column {columns[0]!r} and the path {paths[0]!r}",
+            expected="one of them in all fields of a record set that read the same files",
+        )
+    if columns:
+        return _records(opening, layout, columns)
+    steps = {path: simple_steps(path) for path in paths}
+    known = {path: found for path, found in steps.items() if found is not None}
+    if len(known) < len(steps):
+        return _found_in_python(opening, layout, paths)
+    return _zipped(opening, layout, known)
+
+
+def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
+    options = options_of(opening, layout)
+    if layout == "unstructured":
+        return _records_in_object(opening, options, wanted)
+    held = _names(opening, options, wanted)
+    for name in wanted:
+        if name not in held:
+            raise opening.missing(name, list(held), opening.members[0], opening.paths[0])
+    types = {name: _read_type(opening, name) for name in wanted}
+    listed = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in types.items())
+    relation = f"read_json({options}, columns = {{{listed}}})"
+    made: dict[Key, Column] = {
+        ("column", name): Column(identifier(name), kind) for name, kind in types.items()
+    }
+    return _with_files(opening, relation, made, "file_index")
+
+
+def _read_type(opening: Opening, name: str) -> str:
+    known = opening.types.get(("column", name), "JSON")
+    return "JSON" if known == "JSON" or element(known) or "(" in known else "VARCHAR"
+
+
+def _with_files(opening: Opening, relation: str, made: dict[Key, Column], index: str) -> Scan:
+    made |= file_columns(opening.members, index)
+    if opening.numbered:
+        inner = f"SELECT *, {index} AS croissant_file, {_ORDER} AS croissant_row FROM {relation}"
+        first = "min(croissant_row) OVER (PARTITION BY croissant_file)"
+        relation = f"(SELECT *, croissant_row - {first} AS croissant_line FROM ({inner}))"
+        made |= file_columns(opening.members, "croissant_file")
+        made["fileProperty", "lineNumbers"] = Column("croissant_line", "BIGINT")
+        return Scan(relation, made, opening.members, order="croissant_row")
+    return Scan(relation, made, opening.members, order=_ORDER)
+
+
+def _names(opening: Opening, options: str, wanted: Sequence[str] = ()) -> dict[str, str]:
+    """The members of the first thousands of records with their types; wanted ones also of later records."""
+    with read_as("JSON", opening):
+        found = opening.connection.execute(
+            f"DESCRIBE SELECT * FROM read_json({options}, sample_size = 20480, "
+            "union_by_name = true, convert_strings_to_integers = false, auto_detect = true)"
+        ).fetchall()
+        held = {row[0]: row[1] for row in found}
+        for name in wanted:
+            # Also where two names differ in nothing but case: one has another name in DuckDB.
+            if (
+                name not in held
+                and opening.connection.execute(
+                    f"SELECT 1 FROM read_json_objects({options}) "
+                    f"WHERE json_exists(json, {literal(duckdb_path([name]))}) LIMIT 1"
+                ).fetchone()
+            ):
+                held[name] = "JSON"
+    return held
+
+
+def _records_in_object(opening: Opening, options: str, wanted: Sequence[str]) -> Scan:
+    """The records in the one array of an object that has them, as COCO's files do; or the object itself."""
+    arrays = _arrays(opening, options)
+    needed = set(wanted)
+    fitting = [name for name, keys in arrays.items() if name and needed <= keys]
+    source = f"read_json_objects({options})"
+    if needed <= arrays.get("", set()) and not fitting:
+        relation, record, index = source, "json", "file_index"
+    elif len(fitting) == 1:
+        path = literal(duckdb_path([fitting[0], None]))
+        relation = (
+            f"(SELECT unnest(json_extract(json, {path})) AS record, "
+            f"file_index AS croissant_file FROM {source})"
+        )
+        record, index = "record", "croissant_file"
+    else:
+        lists = {name: keys for name, keys in arrays.items() if name}
+        closest = max(lists.items(), key=lambda part: len(needed & part[1]), default=("", set()))
+        lacking = ", ".join(repr(name) for name in wanted if name not in closest[1])
+        raise InputError(
+            f"{opening.members[0].fullpath} has no single list of records with the columns that are wanted",
+            path=opening.members[0].fullpath,
+            found=(
+                f"the lists {', '.join(map(repr, fitting))} all have them"
+                if fitting
+                else f"the lists {', '.join(map(repr, lists)) or '(none)'}; {closest[0]!r} lacks {lacking}"
+            ),
+            expected=", ".join(map(repr, wanted)),
+            remedy="name the list by JSONPaths, such as $.annotations[*].id",
+        )
+    made: dict[Key, Column] = {
+        ("column", name): Column(f"json_extract({record}, {literal(duckdb_path([name]))})", "JSON")
+        for name in wanted
+    }
+    return _with_files(opening, relation, made, index)
+
+
+def _arrays(opening: Opening, options: str) -> dict[str, set[str]]:
+    """Of the object in the first file: name of a list -> the members of its first record; "" -> its own."""
+    with read_as("JSON", opening):
+        rows = opening.connection.execute(
+            "WITH whole AS MATERIALIZED (SELECT json, json_keys(json) AS names "
+            f"FROM read_json_objects({options}) LIMIT 1), "
+            "parts AS (SELECT unnest(names) AS name, json FROM whole) "
+            "SELECT name, json_keys(json_extract(json, '$.\"' || replace(name, '\"', '\\\"') || '\"[0]')) "
+            "FROM parts"
+        ).fetchall()
+    return {"": {name for name, _ in rows}} | {name: set(keys) for name, keys in rows if keys}
+
+
+def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -> Scan:
+    """What the paths find, one record for each place in the lists of what they find.
+
+    Paths that share all up to their last ``[*]`` are read record by record: what one record lacks is null
+    there, and the others stay in line. Paths without ``[*]`` and ``..`` make one record of each value.
+    """
+    if layout == "array" and all(
+        way and (way[0] is None or isinstance(way[0], Deep)) for way in steps.values()
+    ):
+        # Element by element: an array of any length is never in memory as a whole.
+        steps = {path: way[1:] if way[0] is None else way for path, way in steps.items()}
+    elif layout == "array":
+        layout = "unstructured"
+    source = f"read_json_objects({options_of(opening, layout)})"
+    stems = {_stem(way) for way in steps.values()}
+    made: dict[Key, Column] = {}
+    if len(stems) == 1 and (stem := stems.pop()) is not None:
+        record = f"unnest({all_matches('json', stem)})" if stem else "json"
+        relation = f"(SELECT {record} AS record, file_index AS croissant_file FROM {source})"
+        for path, way in steps.items():
+            tail = way[len(stem) :]
+            value = f"json_extract(record, {literal(duckdb_path(tail))})" if tail else "record"
+            made["jsonPath", path] = Column(value, "JSON")
+        return _with_files(opening, relation, made, "croissant_file")
+    lists = ", ".join(
+        f"{all_matches('json', way)} AS l{place}" for place, way in enumerate(steps.values())
+    )
+    names = list(steps)
+    unnested = ["unnest(l0) AS j0"]
+    for place in range(1, len(names)):
+        # A cast that fails, so that the query does where the lists do not match.
+        wrong = (
+            f"{literal(f'{names[0]} finds ')} || len(l0) || "
+            f"{literal(f' values, {names[place]} finds ')} || len(l{place})"
+        )
+        unnested.append(
+            f"unnest(CASE WHEN len(l0) = len(l{place}) THEN l{place} "
+            f"ELSE CAST({wrong} AS JSON[]) END) AS j{place}"
+        )
+    relation = (
+        f"(SELECT {', '.join(unnested)}, file_index AS croissant_file "
+        f"FROM (SELECT {lists}, file_index FROM {source}))"
+    )
+    for place, path in enumerate(names):
+        made["jsonPath", path] = Column(f"j{place}", "JSON")
+    return _with_files(opening, relation, made, "croissant_file")
+
+
+def _stem(steps: tuple[Step, ...]) -> tuple[Step, ...] | None:
+    """The steps up to the last ``[*]``, after which there are only members and places; None with ``..``."""
+    if any(isinstance(step, Deep) for step in steps):
+        return None
+    tail = list(takewhile(lambda step: step is not None, reversed(steps)))
+    return steps[: len(steps) - len(tail)]
+
+
+def _found_in_python(opening: Opening, layout: str, paths: Sequence[str]) -> Scan:
+    """What any JSONPaths find, a file at a time (a line of JSON Lines), in a table that can spill."""
+    import pyarrow as pa
+
+    name = fresh("found")
+    schema = pa.schema(
+        [("member", pa.int64())] + [(f"j{place}", pa.string()) for place in range(len(paths))]
+    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for place, (path, member) in enumerate(zip(opening.paths, opening.members, strict=True)):
+            for number, value in enumerate(_values(path, member, layout), 1):
+                found = [find(way, value) for way in paths]
+                _same_lengths(paths, found, member, number if layout != "unstructured" else None)
+                columns: list[Any] = [
+                    pa.array([json.dumps(part) for part in column], pa.string()) for column in found
+                ]
+                places = pa.repeat(pa.scalar(place, pa.int64()), len(columns[0]))
+                yield pa.record_batch([places, *columns], schema=schema)
+
+    keep(opening, name, pa.RecordBatchReader.from_batches(schema, batches()))
+    made: dict[Key, Column] = {
+        ("jsonPath", path): Column(f"CAST(j{place} AS JSON)", "JSON")
+        for place, path in enumerate(paths)
+    }
+    opened = _with_files(opening, name, made, "member")
+    opened.closers.append(partial(opening.connection.execute, f"DROP TABLE IF EXISTS {name}"))
+    return opened
+
+
+def _values(path: Path, member: Member, layout: str) -> Iterator[Any]:
+    with unpacked(path, compression(path, member)) as file:
+        texts_of = file if layout == "newline_delimited" else [file.read()]
+        for number, text in enumerate(texts_of, 1):
+            if not text.strip():
+                continue
+            try:
+                yield json.loads(text)
+            except ValueError as error:
+                raise InputError(
+                    f"{member.fullpath} is no JSON",
+                    path=member.fullpath,
+                    place=f"line {number}" if layout == "newline_delimited" else None,
+                    found=str(error),
+                ) from error
+
+
+def _same_lengths(
+    paths: Sequence[str], found: Sequence[Sequence[Any]], member: Member, line: int | None
+) -> None:
+    for path, values in zip(paths, found, strict=True):
+        if len(values) != len(found[0]):
+            raise InputError(
+                f"the JSONPaths of a record set find different numbers of values in {member.fullpath}",
+                path=member.fullpath,
+                place=None if line is None else f"value {line}",
+                found=f"{paths[0]!r} finds {len(found[0])}, {path!r} finds {len(values)}",
+                expected="as many of each: they are the fields of the same records",
+                remedy="share all up to the last [*] among the paths, or describe two record sets",
+            )
+
+
+def names_of(opening: Opening, kind: str) -> dict[str, str]:
+    """The members of the records, with the types that DuckDB sees in them."""
+    layout = layout_of(opening, kind)
+    options = options_of(opening, layout)
+    return {} if layout == "unstructured" else _names(opening, options)

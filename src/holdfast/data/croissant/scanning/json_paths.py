@@ -1,0 +1,224 @@
+"""JSONPaths: what DuckDB can follow itself, and what jsonpath-ng finds.
+
+A simple path is members and places, `[*]` and `..`: ``$.images[*].id``, ``answers.text``, ``$..rating``.
+Filters, slices, unions and `.*` are left to jsonpath-ng, value by value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any
+
+from holdfast.data.croissant.scanning.columns import Column
+from holdfast.data.croissant.scanning.nested import each, element, map_value, members
+from holdfast.data.croissant.scanning.sql_text import literal
+from holdfast.errors import InputError
+
+_STEP = re.compile(
+    r"""(?P<deep>\.\.)(?P<below>[^\W\d][\w-]*)
+    | \.?(?P<name>[^\W\d][\w-]*)
+    | \[\s*'(?P<single>[^'\\]*)'\s*\] | \[\s*"(?P<double>[^"\\]*)"\s*\]
+    | \.?'(?P<bare_single>[^'\\]*)' | \.?"(?P<bare_double>[^"\\]*)"
+    | \[(?P<place>\d+)\] | (?P<all>\[\*\])""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True)
+class Deep:
+    """The step ``..name``: members of that name at any depth."""
+
+    name: str
+
+
+Step = str | int | None | Deep
+"""A member's name, an element's place from 0, None for every element (``[*]``), or `Deep`."""
+
+
+def simple_steps(path: str) -> tuple[Step, ...] | None:
+    """The steps of a simple path; None of any other.
+
+    Raises:
+        InputError: text that is no JSONPath.
+    """
+    rest = path.strip()
+    steps: list[Step] = []
+    place = 1 if rest.startswith("$") else 0
+    while place < len(rest):
+        match = _STEP.match(rest, place)
+        if match is None or (match.start() == 0 and rest[0] == "."):
+            _parsed(path)
+            return None
+        place = match.end()
+        names = (
+            match[group] for group in ("name", "single", "double", "bare_single", "bare_double")
+        )
+        name = next((text for text in names if text is not None), None)
+        if match["deep"]:
+            steps.append(Deep(match["below"]))
+        elif match["place"]:
+            steps.append(int(match["place"]))
+        elif match["all"]:
+            steps.append(None)
+        else:
+            steps.append(name)
+    return tuple(steps)
+
+
+@lru_cache(maxsize=256)
+def _parsed(path: str) -> Any:
+    from jsonpath_ng.ext.parser import parse
+
+    try:
+        return parse(path)
+    except Exception as error:  # the library raises bare Exceptions
+        raise InputError(
+            f"{path!r} is no JSONPath that can be followed",
+            found=str(error).splitlines()[0],
+            expected="a path such as $.images[*].id",
+        ) from error
+
+
+def find(path: str, value: Any) -> list[Any]:
+    """All that a path finds in a parsed JSON value, in the document's order."""
+    return [match.value for match in _parsed(path).find(value)]
+
+
+def duckdb_path(steps: Sequence[Step]) -> str:
+    """Steps as DuckDB's JSON functions take them."""
+
+    def written(step: Step) -> Iterator[str]:
+        if step is None:
+            yield "[*]"
+        elif isinstance(step, int):
+            yield f"[{step}]"
+        else:
+            name = step.name if isinstance(step, Deep) else step
+            yield (".." if isinstance(step, Deep) else ".") + '"' + name.replace('"', '\\"') + '"'
+
+    return "$" + "".join(text for step in steps for text in written(step))
+
+
+def first_match(column: Column, path: str) -> Column:
+    """The first thing that a path finds in each value.
+
+    Members of a list are asked one by one: a path that begins with a name gives a list, of what it finds
+    in each element.
+
+    Raises:
+        InputError: a path that is none or that only jsonpath-ng follows; a member that the type lacks.
+    """
+    steps = simple_steps(path)
+    if steps is None:
+        raise InputError(
+            f"the JSONPath {path!r} cannot be followed in a transform",
+            found=path,
+            expected="members, places, [*] and .., such as $.answers[0].text",
+            remedy="take the values out of the file with extract.jsonPath, which follows any JSONPath",
+        )
+    return _follow(column, steps, path)
+
+
+def member(column: Column, names: Sequence[str], path: str) -> Column:
+    """A nested column by the names of structs' members; of lists, elementwise.
+
+    Raises:
+        InputError: a member that the type lacks.
+    """
+    return _follow(column, tuple(names), path)
+
+
+def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
+    if not steps:
+        return column
+    step, rest = steps[0], steps[1:]
+    if column.type in ("JSON", "VARCHAR", "BLOB"):
+        return _follow_json(column, steps)
+    if element(column.type):
+        if isinstance(step, str):
+            return each(column, lambda inner: _follow(inner, steps, path))
+        if not isinstance(step, Deep):
+            inner = element(column.type) or ""
+            place = (step or 0) + 1
+            return _follow(Column(f"list_extract({column.sql}, {place})", inner), rest, path)
+    struct = members(column.type)
+    if isinstance(step, Deep) and (struct is not None or element(column.type)):
+        return _follow_json(Column(f"to_json({column.sql})", "JSON"), steps)
+    if isinstance(step, str) and struct is not None:
+        if step not in struct:
+            near = get_close_matches(step, struct, n=1)
+            raise InputError(
+                f"the path {path!r} leads to no value: there is no member {step!r}",
+                found=", ".join(struct),
+                expected=step,
+                remedy=f"did you mean {near[0]!r}?" if near else "name one of the members found",
+            )
+        inner_column = Column(f"struct_extract({column.sql}, {literal(step)})", struct[step])
+        return _follow(inner_column, rest, path)
+    value = map_value(column.type)
+    if isinstance(step, str) and value is not None:
+        return _follow(Column(f"{column.sql}[{literal(step)}]", value), rest, path)
+    raise InputError(
+        f"the path {path!r} leads to no value",
+        found=f"values of type {column.type}",
+        expected="a struct, a map, a list or JSON",
+    )
+
+
+def _follow_json(column: Column, steps: tuple[Step, ...]) -> Column:
+    x = column.sql
+    if column.type == "BLOB":
+        x = f"decode({x})"
+    if column.type != "JSON":
+        x = f"CAST({x} AS JSON)"
+    path = literal(duckdb_path(steps))
+    many = any(step is None or isinstance(step, Deep) for step in steps)
+
+    def found(value: str) -> str:
+        return (
+            f"list_extract(json_extract({value}, {path}), 1)"
+            if many
+            else f"json_extract({value}, {path})"
+        )
+
+    if isinstance(steps[0], str):
+        each_found = f"list_transform(json_extract({x}, '$[*]'), lambda part: {found('part')})"
+        return Column(
+            f"CASE json_type({x}) WHEN 'ARRAY' THEN to_json({each_found}) ELSE {found(x)} END",
+            "JSON",
+        )
+    return Column(found(x), "JSON")
+
+
+def all_matches(json: str, steps: Sequence[Step]) -> str:
+    """All that simple steps find in a JSON value, in order, as a list of JSON.
+
+    ``[*]`` of an object is its members' values, as in RFC 9535; of anything that holds nothing, nothing.
+    """
+    found = f"[{json}]"
+    place = 0
+    while place < len(steps):
+        name = f"value{place}"
+        step = steps[place]
+        end = place + 1
+        if step is None:
+            inner = (
+                f"CASE json_type({name}) WHEN 'ARRAY' THEN json_extract({name}, '$[*]') "
+                f"WHEN 'OBJECT' THEN json_extract({name}, '$.*') ELSE [] END"
+            )
+            found = f"flatten(list_transform({found}, lambda {name}: {inner}))"
+        elif isinstance(step, Deep):
+            deep = f"json_extract({name}, {literal(duckdb_path([step]))})"
+            found = f"flatten(list_transform({found}, lambda {name}: {deep}))"
+        else:
+            while end < len(steps) and isinstance(steps[end], str | int):
+                end += 1
+            path = literal(duckdb_path(steps[place:end]))
+            there = f"list_filter({found}, lambda {name}: json_exists({name}, {path}))"
+            found = f"list_transform({there}, lambda {name}: json_extract({name}, {path}))"
+        place = end
+    return found

@@ -1,0 +1,208 @@
+"""What every kind of file is opened with: local copies, compression, the columns about the file itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.files.resources import Resources
+from holdfast.data.croissant.scanning.columns import MEMBER, Column, Key
+from holdfast.data.croissant.scanning.sql_text import literal, texts
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    import duckdb
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_UNREADABLE = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
+_LFS = b"version https://git-lfs"
+MALFORMED = re.compile(
+    r'in file "(?P<path>.*?)",? (?:at byte \d+ )?in (?P<place>(?:line|record/value) \d+): (?P<reason>.*)'
+)
+"""What DuckDB says of JSON that it cannot read."""
+_numbers = count()
+
+
+@dataclass
+class Opening:
+    """Files to be opened as one relation.
+
+    Attributes:
+        connection: DuckDB; tables made for the scan live in it.
+        resources: gives local copies.
+        resource: the id of the FileObject or FileSet, for messages.
+        members: its files.
+        keys: what is to be extracted.
+        types: DuckDB types of columns, where it is known what they become.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    resources: Resources
+    resource: str
+    members: list[Member]
+    keys: Sequence[Key]
+    types: Mapping[Key, str] = field(default_factory=dict)
+
+    @cached_property
+    def paths(self) -> list[Path]:
+        """Local copies of the members, in their order."""
+        self.resources.fetch(self.members)
+        return self.resources.paths(self.members)
+
+    def named(self, kind: str) -> list[str]:
+        """What is wanted of one kind ("column", "jsonPath", "fileProperty"), each once."""
+        return list(dict.fromkeys(name for of, name in self.keys if of == kind))
+
+    @property
+    def numbered(self) -> bool:
+        """Whether lines are to be counted."""
+        return ("fileProperty", "lineNumbers") in self.keys
+
+    def missing(self, name: str, names: Sequence[str], member: Member, path: Path) -> InputError:
+        """A column that a file does not have."""
+        near = get_close_matches(name, names, n=1) or [
+            found for found in names if found.lower() == name.lower()
+        ]
+        shown = ", ".join(map(repr, names[:30])) + (", ..." if len(names) > 30 else "")
+        return InputError(
+            f"{member.fullpath} has no column {name!r}",
+            path=path if path.name == member.filename else None,
+            place=f"resource {self.resource!r}",
+            found=shown or "no columns",
+            expected=f"a column {name!r}",
+            remedy=f"did you mean {near[0]!r}?"
+            if near
+            else "name one of the columns found in extract.column",
+        )
+
+
+def file_columns(members: Sequence[Member], index: str) -> dict[Key, Column]:
+    """The columns about the file that a row comes from.
+
+    Args:
+        members: the files.
+        index: an expression of the file's place among them, from 0.
+    """
+    place = f"CAST({index} AS BIGINT)"
+
+    def one_of(values: list[str]) -> str:
+        return (
+            literal(values[0])
+            if len(set(values)) == 1
+            else f"list_extract({texts(values)}, {place} + 1)"
+        )
+
+    return {
+        ("fileProperty", "fullpath"): Column(
+            one_of([part.fullpath for part in members]), "VARCHAR"
+        ),
+        ("fileProperty", "filename"): Column(
+            one_of([part.filename for part in members]), "VARCHAR"
+        ),
+        MEMBER: Column("CAST(0 AS BIGINT)" if len(members) == 1 else place, "BIGINT"),
+    }
+
+
+def compression(path: Path, member: Member) -> str:
+    """How a file is compressed, by its first bytes: "none", "gzip" or "zstd".
+
+    Raises:
+        InputError: another compression, or a pointer of git LFS in place of the file.
+    """
+    with path.open("rb") as file:
+        head = file.read(64)
+    if head.startswith(_LFS):
+        raise InputError(
+            f"{member.fullpath} is not there: git LFS keeps it elsewhere",
+            path=path,
+            found="a pointer of git LFS",
+            expected="the file itself",
+            remedy="run `git lfs pull` in the repository",
+        )
+    for magic, name in _UNREADABLE.items():
+        if head.startswith(magic):
+            raise InputError(
+                f"{member.fullpath} cannot be read as it is packed",
+                path=path,
+                found=name,
+                expected="plain text, gzip or zstd",
+                remedy="describe the file as contained in an archive"
+                if name == "zip"
+                else "pack it with gzip",
+            )
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), "none")
+
+
+@contextmanager
+def unpacked(path: Path, packed: str) -> Iterator[IO[bytes]]:
+    """A file's bytes, one after the other, out of gzip or zstd."""
+    import pyarrow as pa
+
+    if packed == "none":
+        with path.open("rb") as file:
+            yield file
+    else:
+        with pa.input_stream(str(path), compression=packed) as stream:
+            yield stream
+
+
+@contextmanager
+def read_as(what: str, opening: Opening) -> Iterator[None]:
+    """Turns what DuckDB and Arrow say about a file that cannot be opened into an `InputError`."""
+    import duckdb
+    import pyarrow as pa
+
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException) as error:
+        local = {
+            str(path): part.fullpath
+            for path, part in zip(opening.paths, opening.members, strict=True)
+        }
+        bad = MALFORMED.search(str(error))
+        raise InputError(
+            f"the files of resource {opening.resource!r} cannot be read as {what}",
+            path=local.get(bad["path"]) if bad else opening.members[0].fullpath,
+            place=bad["place"] if bad else None,
+            found=bad["reason"].strip() if bad else str(error).strip().splitlines()[0],
+            remedy="see whether encodingFormat names what the files hold",
+        ) from error
+
+
+def fresh(what: str) -> str:
+    """A name for a table or view that no other has."""
+    return f"croissant_{what}_{next(_numbers)}"
+
+
+def keep(opening: Opening, name: str, batches: Any) -> None:
+    """Puts a stream of Arrow batches into a temporary table, which spills to disk where memory ends."""
+    import duckdb
+    import pyarrow as pa
+
+    refused: list[InputError] = []
+
+    def watched() -> Iterator[Any]:
+        try:
+            yield from batches
+        except InputError as error:  # DuckDB would bury it in a message of its own
+            refused.append(error)
+            raise
+
+    reader = pa.RecordBatchReader.from_batches(batches.schema, watched())
+    opening.connection.register(f"{name}_source", reader)
+    try:
+        opening.connection.execute(f"CREATE TEMP TABLE {name} AS SELECT * FROM {name}_source")
+    except duckdb.Error:
+        if refused:
+            raise refused[0] from None
+        raise
+    finally:
+        opening.connection.unregister(f"{name}_source")

@@ -1,0 +1,221 @@
+"""From an extracted column to a field's value: transforms in the order written, then the declared type.
+
+What each transform does to a value (to each element, where the value is a list); null stays null:
+
+- regex: RE2's syntax, anchored at the start as Python's re.match is; the value of the first group that took
+  part, null where the expression does not match.
+- replace ``pattern/replacement``: every match of the pattern; the first "/" without a backslash divides.
+- separator: a list of the parts.
+- jsonPath: the first match, in structs, maps, lists, JSON and JSON text.
+- readLines: a list of the text's lines.
+- format: how the declared type reads text; a bounding box's format names the order of its numbers and
+  changes nothing.
+- samplingRate, unArchive: nothing here; decoding and unpacking are done elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+from holdfast.data.croissant.document.model import Field, Source, Transform
+from holdfast.data.croissant.scanning.casting import cast, text
+from holdfast.data.croissant.scanning.columns import CONTENT, Column, extract_key
+from holdfast.data.croissant.scanning.json_paths import first_match
+from holdfast.data.croissant.scanning.nested import each, each_value, element
+from holdfast.data.croissant.scanning.sql_text import literal
+from holdfast.data.croissant.scanning.types import duckdb_type, scalar_type, shape
+from holdfast.errors import InputError
+
+
+def reads_content(field: Field, source: Source) -> bool:
+    """Whether a field computes with the bytes of files, so that they cannot wait until after the query."""
+    if extract_key(source.extract) != CONTENT:
+        return False
+    steps = any(step.sampling_rate is None and not step.un_archive for step in source.transforms)
+    return steps or field.is_list or scalar_type(field) not in ("BLOB", "VARCHAR")
+
+
+def value_sql(column: Column, field: Field, source: Source, *, lenient: bool = False) -> Column:
+    """The value of a field.
+
+    Args:
+        column: what `source.extract` gives: a column of a scan, or the value of another field.
+        field: declares the type.
+        source: its transforms are applied; its format is the field's.
+        lenient: values that do not fit become null, instead of failing when the query runs.
+
+    Returns:
+        An expression; of the type `duckdb_type` says, except where the file holds a date or time of a
+        finer kind, or lists that the field does not declare: both are kept. Late columns stay late.
+
+    Raises:
+        InputError: a transform that cannot be carried out, a column whose type cannot become the declared.
+    """
+    if column.late:
+        return Column(column.sql, scalar_type(field), late=True)
+    for step in source.transforms:
+        column = _transformed(column, step, field)
+    made = _array(column, shape(field), field)
+    return Column(f"TRY({made.sql})", made.type) if lenient else made
+
+
+def _transformed(column: Column, step: Transform, field: Field) -> Column:
+    if step.json_path is not None:
+        return first_match(column, step.json_path)
+    if step.regex is not None:
+        pattern = step.regex
+        return each_value(_texts(column, field), lambda value: _matched(value, pattern, field))
+    if step.replace is not None:
+        pattern, replacement = _replacement(step.replace, field)
+        return each_value(
+            _texts(column, field),
+            lambda value: Column(
+                f"regexp_replace({value.sql}, {literal(pattern)}, {literal(replacement)}, 'g')",
+                "VARCHAR",
+            ),
+        )
+    if step.separator is not None:
+        separator = step.separator
+        return each_value(
+            _texts(column, field),
+            lambda value: Column(f"string_split({value.sql}, {literal(separator)})", "VARCHAR[]"),
+        )
+    if step.read_lines:
+        return each_value(_texts(column, field), _lines)
+    return column
+
+
+def _texts(column: Column, field: Field) -> Column:
+    """A column as text, or lists of text; JSON becomes a list where the field is one."""
+    if column.type == "JSON" and field.is_list:
+        column = _json_list(column)
+    return each_value(column, text)
+
+
+def _lines(value: Column) -> Column:
+    ended = f"regexp_replace({value.sql}, '\\r\\n?|\\n', chr(10), 'g')"
+    lines = f"string_split(regexp_replace({ended}, '\\n\\z', ''), chr(10))"
+    return Column(f"CASE WHEN {value.sql} = '' THEN [] ELSE {lines} END", "VARCHAR[]")
+
+
+def _matched(value: Column, pattern: str, field: Field) -> Column:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        try:
+            groups = re.compile(pattern).groups
+        except re.error:
+            groups = 1  # RE2 may know it, and says what is wrong with it otherwise
+    if groups == 0:
+        raise InputError(
+            f"the regular expression of field {field.id!r} has no group",
+            found=pattern,
+            expected="one group in parentheses: what it matches becomes the value",
+        )
+    check_pattern(pattern, field)
+    # Of all matches the first: \A lets there be no other. A group that took no part is null there.
+    anchored = literal(rf"\A(?:{pattern})")
+    found = [
+        f"list_extract(regexp_extract_all({value.sql}, {anchored}, {group}), 1)"
+        for group in range(1, groups + 1)
+    ]
+    return Column(found[0] if groups == 1 else f"COALESCE({', '.join(found)})", "VARCHAR")
+
+
+def check_pattern(pattern: str, field: Field) -> None:
+    """Refuse a regular expression that RE2 does not know.
+
+    Raises:
+        InputError: naming what it does not know.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        pc.match_substring_regex(pa.scalar(""), pattern=rf"\A(?:{pattern})")
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"the regular expression of field {field.id!r} is none that can be run",
+            found=f"{pattern}: {str(error).removeprefix('Invalid regular expression: ')}",
+            expected="RE2's syntax: no look-ahead, look-behind or back-references",
+        ) from error
+
+
+def _replacement(written: str, field: Field) -> tuple[str, str]:
+    halves = re.split(r"(?<!\\)/", written, maxsplit=1)
+    if len(halves) == 1:
+        raise InputError(
+            f"the transform replace of field {field.id!r} does not say by what to replace",
+            found=written,
+            expected="pattern/replacement",
+        )
+    pattern, replacement = (half.replace("\\/", "/") for half in halves)
+    check_pattern(pattern, field)
+    escapes = {"\\n": "\n", "\\t": "\t", "\\r": "\r"}
+    replacement = re.sub(
+        r"\\(.|$)", lambda match: escapes.get(match[0]) or _kept(match[0], match[1]), replacement
+    )
+    return pattern, replacement
+
+
+def _kept(escaped: str, sign: str) -> str:
+    r"""RE2's rewrites know \0 to \9 and \\; before any other sign the backslash stands for itself."""
+    return escaped if sign and sign in "0123456789\\" else "\\\\" + sign
+
+
+def _json_list(column: Column) -> Column:
+    """JSON arrays, or text of them, as lists; null of null."""
+    x = column.sql if column.type == "JSON" else f"CAST({column.sql} AS JSON)"
+    return Column(
+        f"CASE json_type({x}) WHEN 'ARRAY' THEN json_extract({x}, '$[*]') WHEN 'NULL' THEN NULL "
+        f"ELSE CAST('no list: ' || CAST({x} AS VARCHAR) AS JSON[]) END",
+        "JSON[]",
+    )
+
+
+def _array(column: Column, sizes: tuple[int, ...], field: Field) -> Column:
+    """A value, or arrays of values whose sizes are as declared."""
+    lists = _nested(column, sizes, field)
+    if any(size > 0 for size in sizes):
+        declared = duckdb_type(field)
+        return Column(f"CAST({lists.sql} AS {declared})", declared)
+    return lists
+
+
+def _nested(column: Column, sizes: tuple[int, ...], field: Field) -> Column:
+    coordinates = scalar_type(field).startswith("DOUBLE[")
+    if not sizes:
+        undeclared = element(column.type) and not coordinates
+        # A list that the field does not declare is kept: its elements are of the declared type.
+        return (
+            each_value(column, lambda value: cast(value, field))
+            if undeclared
+            else cast(column, field)
+        )
+    if column.type in ("JSON", "VARCHAR"):
+        column = _json_list(column)
+    inner = element(column.type)
+    if inner is None:
+        raise InputError(
+            f"field {field.id!r} is declared as an array, but each record has one value of it",
+            found=f"values of type {column.type}",
+            expected="lists, JSON arrays, or text with the transform separator",
+            remedy="leave out isArray and repeated, or add a transform that makes a list",
+        )
+    rest = sizes[1:]
+    flat = not element(inner) and inner not in ("JSON", "VARCHAR")
+    if rest and flat and all(size > 0 for size in rest):
+        column = _cut(column, rest)
+    return each(column, lambda value: _nested(value, rest, field))
+
+
+def _cut(column: Column, sizes: tuple[int, ...]) -> Column:
+    """A flat list in lists of as many values as the inner sizes ask for; the last may be too short."""
+    count = 1
+    for size in sizes:
+        count *= size
+    parts = (
+        f"list_transform([{column.sql}], lambda whole: list_transform(range(1, len(whole) + 1, {count}), "
+        f"lambda place: whole[place:place + {count - 1}]))[1]"
+    )
+    return Column(parts, column.type + "[]")
