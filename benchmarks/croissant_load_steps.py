@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 CAP = "800MiB"
 """DuckDB's share of the cap of 1 GiB; the rest is the interpreter, the libraries and one batch."""
@@ -32,14 +32,18 @@ def holdfast_dicts(folder: Path) -> Callable[[], Any]:
     return lambda: sum(1 for _ in Dataset(folder).records("rows"))
 
 
-def holdfast_join(folder: Path) -> Callable[[], Any]:
+def holdfast_join(folder: Path, ordered: bool = False) -> Callable[[], Any]:
     from holdfast.data.croissant.loading.dataset import Dataset
 
     def join() -> int:
-        dataset = Dataset(folder, memory_limit=CAP)
-        return sum(batch.num_rows for batch in dataset.records("joined").batches())
+        records = Dataset(folder, memory_limit=CAP).records("joined", ordered=ordered)
+        return sum(batch.num_rows for batch in records.batches())
 
     return join
+
+
+def holdfast_join_in_order(folder: Path) -> Callable[[], Any]:
+    return holdfast_join(folder, ordered=True)
 
 
 def holdfast_split(folder: Path) -> Callable[[], Any]:
@@ -84,7 +88,7 @@ def duckdb_dicts(folder: Path) -> Callable[[], Any]:
     return dicts
 
 
-def duckdb_join(folder: Path) -> Callable[[], Any]:
+def duckdb_join(folder: Path, query: str = JOIN) -> Callable[[], Any]:
     import duckdb
 
     def join() -> int:
@@ -94,10 +98,14 @@ def duckdb_join(folder: Path) -> Callable[[], Any]:
             for name in ("events", "users"):
                 path = folder / f"{name}.parquet"
                 connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{path}')")
-            reader = connection.sql(JOIN).to_arrow_reader(65536)
+            reader = connection.sql(query).to_arrow_reader(65536)
             return sum(batch.num_rows for batch in reader)
 
     return join
+
+
+def duckdb_join_in_order(folder: Path) -> Callable[[], Any]:
+    return duckdb_join(folder, f"{JOIN} ORDER BY event")
 
 
 def polars_arrow(folder: Path) -> Callable[[], Any]:
@@ -112,17 +120,21 @@ def polars_dicts(folder: Path) -> Callable[[], Any]:
     return lambda: sum(1 for _ in polars.read_csv(folder / "table.csv").iter_rows(named=True))
 
 
-def polars_join(folder: Path) -> Callable[[], Any]:
+def polars_join(folder: Path, order: Literal["none", "left"] = "none") -> Callable[[], Any]:
     import polars
 
     def join() -> int:
         events, users = (
             polars.scan_parquet(folder / f"{name}.parquet") for name in ("events", "users")
         )
-        joined = events.join(users, left_on="user", right_on="id", how="left")
+        joined = events.join(users, left_on="user", right_on="id", how="left", maintain_order=order)
         return int(joined.collect(engine="streaming").height)
 
     return join
+
+
+def polars_join_in_order(folder: Path) -> Callable[[], Any]:
+    return polars_join(folder, "left")
 
 
 def mlcroissant_arrow(folder: Path) -> Callable[[], Any]:

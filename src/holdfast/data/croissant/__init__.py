@@ -5,9 +5,9 @@
     croissant.Dataset("titanic").records("passengers", columns=["name", "age"]).to_arrow()
 
 A description is read with the place of every word (`document/`) and held against a table of rules
-(`rules/`). The files that it names are found (`files/`), fetched and proved (`fetching/`), and read in place
-out of archives (`archives/`). Each format becomes a relation with values of the declared types (`scanning/`),
-a record set one DuckDB query over them (`planning/`), whose result comes as Arrow, Polars, torch or dicts
+(`rules/`). The files that it names are found (`files/`), fetched and proved (`fetching/`), and read
+in place (`archives/`). Each format becomes a relation with values of the declared types (`scanning/`), a
+record set one DuckDB query over them (`planning/`), whose result comes as Arrow, Polars, torch or dicts
 (`loading/`), or as new files (`converting/`). `describing/` makes a description of a folder; `evolving/`
 brings one to a newer format and compares two; `documenting/` draws one for people.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -39,12 +39,27 @@ class Opened:
         sql: the query.
         late: the files of each column of bytes.
         resources: reads them.
+        straight: reads the whole result without DuckDB, where that is quicker.
     """
 
     connection: duckdb.DuckDBPyConnection
     sql: str
     late: Sequence[Sequence[Member]]
     resources: Resources
+    straight: Callable[[], pa.Table] | None = None
+
+    def table(self) -> pa.Table:
+        """The whole result; in parallel, unlike a stream of batches.
+
+        Raises:
+            duckdb.Error: what the engine, or the reader, has met.
+        """
+        if self.straight is None:
+            return self.connection.sql(self.sql).to_arrow_table()
+        try:
+            return self.straight()
+        except pa.ArrowException as error:
+            raise duckdb.Error(str(error)) from error
 
 
 class LazyTable(ABC):
@@ -186,7 +201,7 @@ class LazyTable(ABC):
 
     def _table(self, *, quick: bool = False) -> pa.Table:
         with self._open(quick=quick) as opened:
-            made = opened.connection.sql(opened.sql).to_arrow_table()  # in parallel, unlike batches
+            made = opened.table()
             schema = self._conforming(made.schema)
             if not any(has_late(kind) for kind in made.schema.types):
                 columns = [_cast(*each) for each in zip(made.columns, schema.types, strict=True)]

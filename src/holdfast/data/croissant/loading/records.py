@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.lazy_table import LazyTable, Opened
-from holdfast.data.croissant.planning.assembling import Assembler
+from holdfast.data.croissant.planning.assembling import Assembler, straight_reading
 from holdfast.data.croissant.planning.filters import Filters, conditions, field_named
 from holdfast.data.croissant.planning.plan import Outline, Planner
 from holdfast.data.croissant.planning.splits import named_splits
@@ -129,7 +129,12 @@ class LazyRecordSet(LazyTable):
             sql = self.select(
                 assembler, [field.key for field in outline.wanted], ordered=self.asked.ordered
             )
-            yield Opened(assembler.connection, sql, assembler.late, self.dataset.resources)
+            straight = (
+                None if self.asked.limit is not None else straight_reading(outline, assembler)
+            )
+            yield Opened(
+                assembler.connection, sql, assembler.late, self.dataset.resources, straight
+            )
 
     def _declared(self) -> list[pa.Field]:
         return [
