@@ -37,12 +37,13 @@ lint: $(VENV)/.test ## format, lint, types and import contracts
 
 bench: $(VENV)/.peers .jpeg ## side-by-side benchmarks; rewrites docs/benchmarks.md
 	for name in fleet_ingest_report fleet_simulate runs_recorder runs_hang runs_diagnose runs_checkpoints \
-	  automata_compose query_compile query_search query_truth records_read records_training; do \
+	  automata_compose query_compile query_search query_truth records_read records_training croissant_load; do \
 	  $(BIN)/python benchmarks/$$name.py; done
 	$(BIN)/python benchmarks/render.py
 
 docs: $(VENV)/.docs ## build the documentation into site/
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/croissant_rules.py
 	$(BIN)/python benchmarks/render.py
 	$(BIN)/zensical build --clean --strict
 

@@ -134,7 +134,9 @@ def emit(result: _Result, as_json: bool, render: Callable[[_Result], RenderableT
 
     # In a pipe there is no screen to fit: give tables the room they need.
     console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(render(result), markup=False, highlight=False)
+    shown = render(result)
+    # Lines of text stay whole: programs and editors look for the places that they name.
+    console.print(shown, markup=False, highlight=False, soft_wrap=isinstance(shown, str))
 
 
 def remark(text: str, quiet: bool = False) -> None:

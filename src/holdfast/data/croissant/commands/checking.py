@@ -60,7 +60,7 @@ def validate(
         mapping=pairs(mapping, "--map"),
         cache=cache,
     )
-    emit(found, as_json, lambda result: result.text())
+    emit(found, as_json, lambda result: result.text().rstrip())
     if sarif is not None:
         whole_files.write_whole(sarif, json.dumps(found.sarif(), indent=2).encode())
         remark(f"findings as SARIF: {sarif}", quiet)
@@ -78,7 +78,7 @@ def diff(
     from holdfast.data.croissant.evolving import comparing
 
     found = comparing.diff(old, new)
-    emit(found, as_json, lambda result: result.text())
+    emit(found, as_json, lambda result: result.text().rstrip())
     if not found.suffices:
         raise typer.Exit(1)
 
@@ -89,4 +89,4 @@ def rai(
     """Which responsible-AI statements a description makes, and the questions it leaves open."""
     from holdfast.data.croissant.documenting import assessing
 
-    emit(assessing.rai(description), as_json, lambda found: found.text())
+    emit(assessing.rai(description), as_json, lambda found: found.text().rstrip())
