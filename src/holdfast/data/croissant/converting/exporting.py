@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.data.croissant.converting.writers import FORMATS, write_batches
+from holdfast.data.croissant.converting.writers import FORMATS, check, write_batches
 from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.document.writing import write_json
 from holdfast.data.croissant.evolving.migrating import migrate
@@ -79,10 +79,13 @@ def convert(
     if folder.exists():
         raise InputError("there is something already", path=folder, remedy="name a new folder")
     wanted = _chosen(dataset, record_sets)
+    names = _file_names(wanted, form)
+    for records in wanted:
+        if records.data is None:
+            check(dataset.records(records.id).schema, folder / names[records.id])
     draft = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     draft.mkdir(parents=True)
     try:
-        names = _file_names(wanted, form)
         written = []
         for records in wanted:
             if records.data is None:

@@ -33,15 +33,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
     Raises:
         InputError: for a suffix that is none of `FORMATS`, or a column that the format cannot hold.
     """
-    form = path.suffix[1:]
-    if form not in FORMATS:
-        raise InputError(
-            "this suffix names no format that records can be written in",
-            path=path,
-            found=path.suffix or "no suffix",
-            expected=", ".join(f".{name}" for name in FORMATS),
-        )
-    _check(schema, form, path)
+    form = check(schema, path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     rows = 0
     try:
@@ -59,10 +51,23 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
     return rows
 
 
-def _check(schema: pa.Schema, form: str, path: Path) -> None:
-    """Text formats hold no bytes, and CSV no nested values."""
+def check(schema: pa.Schema, path: Path) -> str:
+    """The format that a file's suffix asks for, which can hold the columns: text formats hold no bytes,
+    and CSV no nested values.
+
+    Raises:
+        InputError: as `write_batches`.
+    """
     import pyarrow as pa
 
+    form = path.suffix[1:]
+    if form not in FORMATS:
+        raise InputError(
+            "this suffix names no format that records can be written in",
+            path=path,
+            found=path.suffix or "no suffix",
+            expected=", ".join(f".{name}" for name in FORMATS),
+        )
     for field in schema:
         bytes_inside = _any(field.type, pa.types.is_binary)
         nested = pa.types.is_nested(field.type)
@@ -76,6 +81,7 @@ def _check(schema: pa.Schema, form: str, path: Path) -> None:
                 + ("" if form == "csv" else ", lists and objects"),
                 remedy="write .parquet or .arrow, or leave the column out",
             )
+    return form
 
 
 def _any(kind: pa.DataType, asked: Callable[[pa.DataType], bool]) -> bool:
