@@ -52,8 +52,9 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
 
 
 def check(schema: pa.Schema, path: Path) -> str:
-    """The format that a file's suffix asks for, which can hold the columns: text formats hold no bytes,
-    and CSV no nested values.
+    """The format that a file's suffix asks for, if it can hold the columns.
+
+    Text formats hold no bytes, and CSV no nested values.
 
     Raises:
         InputError: as `write_batches`.
