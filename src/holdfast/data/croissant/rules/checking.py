@@ -30,6 +30,8 @@ from holdfast.data.croissant.rules.sarif import log
 from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Breach, Context, Rule
 
 HowMuch = Literal["sample", "full"]
+# What these say of a value says all: that it is empty, of another kind, or no JSON. The last one counts.
+_OF_VALUES = ("CR018", "CR016", "CR001")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +127,12 @@ def _static(document: Document, *, strict: bool) -> Iterator[Finding]:
     """What the rules find; the mistakes of the text alone where those cut the description short."""
     context = Context(document, build(document))
     cut = on_syntax.is_cut(document)
-    for rule in RULES.values():
-        if not cut or rule.code in on_syntax.CODES:
-            for breach in rule.check(context):
-                yield _placed(document, rule, breach, strict)
+    rules = [rule for rule in RULES.values() if not cut or rule.code in on_syntax.CODES]
+    found = [(rule, breach) for rule in rules for breach in rule.check(context)]
+    told = {at: code for code in _OF_VALUES for rule, (at, *_) in found if rule.code == code and at}
+    for rule, breach in found:
+        if breach.key or told.get(breach.at, rule.code) == rule.code or rule.code < "CR010":
+            yield _placed(document, rule, breach, strict)
 
 
 def _placed(document: Document, rule: Rule[Any], breach: Breach, strict: bool) -> Finding:

@@ -11,7 +11,8 @@ _MOST = 2000  # options that are looked through
 def nearest(word: str, options: Iterable[str]) -> str:
     """The option that is nearest to a word, or ``""``.
 
-    First the same in another case, then the same after the last slash, then the most alike.
+    First the same in another case, then the most alike of those that are the same up to the last slash,
+    then the same after it, then the most alike of all.
     """
     folded: dict[str, str] = {}
     ends: dict[str, str] = {}
@@ -19,8 +20,19 @@ def nearest(word: str, options: Iterable[str]) -> str:
         if option and len(folded) < _MOST:
             folded.setdefault(option.casefold(), option)
             ends.setdefault(option.rpartition("/")[2].casefold(), option)
-    meant = folded.get(word.casefold()) or ends.get(word.rpartition("/")[2].casefold())
+    head, slash, end = word.casefold()[:200].rpartition("/")
+    beside = {
+        option.rpartition("/")[2]: meant
+        for option, meant in folded.items()
+        if slash and option.rpartition("/")[0] == head and meant != word
+    }
+    meant = folded.get(word.casefold()) or _alike(end, beside, 0.6) or ends.get(end)
     if meant is None or meant == word:
-        close = difflib.get_close_matches(word.casefold()[:200], folded, n=1, cutoff=0.72)
-        meant = folded[close[0]] if close else ""
-    return "" if meant == word else meant
+        meant = _alike(word.casefold()[:200], folded, 0.72)
+    return "" if meant == word else meant or ""
+
+
+def _alike(word: str, options: dict[str, str], cutoff: float) -> str | None:
+    """What stands under the key that is most like a word."""
+    close = difflib.get_close_matches(word, options, n=1, cutoff=cutoff)
+    return options[close[0]] if close else None

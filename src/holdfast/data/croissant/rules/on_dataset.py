@@ -21,6 +21,14 @@ ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 VERSIONS = tuple(f"http://mlcommons.org/croissant/{number}" for number in ("1.0", "1.1"))
 _DATES = ("sc:datePublished", "sc:dateCreated", "sc:dateModified")
+_EXAMPLES = {
+    "sc:name": '"..." with the title of the dataset',
+    "sc:description": '"..." with what the dataset holds',
+    "sc:url": '"https://..." with the address of the dataset\'s page',
+    "sc:license": '"https://..." with the address of the licence, or its SPDX identifier',
+    "sc:creator": '{"@type": "Person", "name": "..."}, or "Organization"',
+    "sc:datePublished": '"2024-05-31"',
+}
 _NEWER = {
     "cr:isArray": "isArray",
     "cr:arrayShape": "arrayShape",
@@ -31,26 +39,35 @@ _NEWER = {
 }
 
 
-@rule("CR102", ERROR, REQUIRED, "Give it.", must=True)
+@rule("CR102", ERROR, REQUIRED, "Give name, description and url.", must=True)
 def required(context: Context) -> Iterator[Breach]:
     """A dataset has a name, a description and a URL."""
     wanted = ("sc:name", "sc:description", "sc:url")
     if context.lacks(context.metadata, *wanted, "sc:license", "sc:creator") and not context.old:
         # Some descriptions only tell loaders where the data are, and leave the rest to a web page.
         message = "the description says nothing of the dataset: no name, description and url"
-        yield Breach(context.metadata.at, message, "Give all three.", WARNING)
+        yield Breach(context.metadata.at, message, "Add name, description and url.", WARNING)
         return
     for term in wanted:
         if context.lacks(context.metadata, term):
-            yield Breach(context.metadata.at, f"the dataset has no {term[3:]}")
+            yield _no(context, term)
 
 
-@rule("CR103", WARNING, REQUIRED, "Give it.", must=True)
+@rule("CR103", WARNING, REQUIRED, "Give license, creator and datePublished.", must=True)
 def expected(context: Context) -> Iterator[Breach]:
-    """A dataset has a license, a creator and the date on which it was published."""
+    """A dataset has a licence, a creator and the date on which it was published."""
     for term in ("sc:license", "sc:creator", "sc:datePublished"):
         if context.lacks(context.metadata, term) and not context.old:
-            yield Breach(context.metadata.at, f"the dataset has no {term[3:]}")
+            yield _no(context, term)
+
+
+def _no(context: Context, term: str) -> Breach:
+    """That the dataset lacks a property, and what it may look like."""
+    return Breach(
+        context.metadata.at,
+        f"the dataset has no {term[3:]}",
+        f'Add "{term[3:]}": {_EXAMPLES[term]}.',
+    )
 
 
 @rule(
@@ -68,7 +85,8 @@ def no_version(context: Context) -> Iterator[Breach]:
     if not stated:
         if context.lacks(context.metadata, "dct:conformsTo"):
             yield Breach(
-                context.metadata.at, "the dataset does not say which version it conforms to"
+                context.metadata.at,
+                "the dataset does not say which version of Croissant it conforms to",
             )
         elif context.metadata.conforms_to:
             found = quoted(context.metadata.conforms_to[0])
@@ -95,7 +113,8 @@ def _of_croissant(value: str) -> bool:
 @rule("CR106", NOTE, NAMESPACES, 'Let conformsTo be "http://mlcommons.org/croissant/1.1".')
 def newer_terms(context: Context) -> Iterator[Breach]:
     """A description of version 1.0 uses the terms of 1.0."""
-    if context.metadata.version != "1.0" or "dct:conformsTo" not in context.metadata.written:
+    stated = any(_of_croissant(value) for value in context.metadata.conforms_to)
+    if context.metadata.version != "1.0" or not stated:
         return
     used: dict[str, str] = {}
     for thing in context.things.values():
@@ -109,7 +128,7 @@ def newer_terms(context: Context) -> Iterator[Breach]:
         )
 
 
-@rule("CR107", NOTE, RECOMMENDED, "Add what is known.")
+@rule("CR107", NOTE, RECOMMENDED, "Add those that are known.")
 def recommended(context: Context) -> Iterator[Breach]:
     """A dataset has a version, keywords, a publisher and a citation."""
     wanted = ("sc:version", "sc:keywords", "sc:publisher", "cr:citeAs")
@@ -117,8 +136,10 @@ def recommended(context: Context) -> Iterator[Breach]:
     if "cr:citeAs" in missing and "sc:citation" in context.metadata.written:
         missing.remove("cr:citeAs")
     if missing:
-        names = ", ".join(term.partition(":")[2] for term in missing)
-        yield Breach(context.metadata.at, f"the dataset has no {names}")
+        names = [term.partition(":")[2] for term in missing]
+        most = ", ".join(names[:-1])
+        listed = f"{most} and {names[-1]}" if most else names[-1]
+        yield Breach(context.metadata.at, f"the dataset has no {listed}")
 
 
 @rule("CR110", WARNING, REQUIRED, "Write it like 2024-05-31.", must=True)
@@ -159,7 +180,7 @@ def bad_version(context: Context) -> Iterator[Breach]:
     "Give the URL of a licence of https://spdx.org/licenses/, or its identifier.",
 )
 def bad_licence(context: Context) -> Iterator[Breach]:
-    """A license is a URL or an SPDX identifier."""
+    """A licence is given by a URL or an SPDX identifier."""
     for at, value in context.values(context.metadata, "sc:license"):
         if isinstance(value, str) and (wrong := forms.licence(value)):
             yield Breach(at, f"license {quoted(value)} {wrong}")

@@ -164,7 +164,8 @@ def unprefixed_id(context: Context) -> Iterator[Breach]:
             and thing.id is not None
             and not field.id.startswith(f"{records.id}/")
         ]
-        if wrong and records.id and not context.old:
+        owner = context.thing(records)
+        if wrong and owner and owner.id and not context.old:
             more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
             yield Breach(
                 f"{wrong[0].at}/@id",

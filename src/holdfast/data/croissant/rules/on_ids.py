@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast.data.croissant.document.terms import Thing
 from holdfast.data.croissant.rules.clauses import (
     FIELD,
     IDS,
@@ -12,7 +13,7 @@ from holdfast.data.croissant.rules.clauses import (
     REQUIRED,
 )
 from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.roles import Role
+from holdfast.data.croissant.rules.roles import TARGETS, Role
 from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
@@ -78,7 +79,8 @@ def no_id(context: Context) -> Iterator[Breach]:
     """Files, record sets and fields have an id."""
     for part in context.parts:
         named = part.role in _NAMED and part.role != "annotation"
-        if named and not context.old and part.thing.id is None and "@id" not in part.thing.raw:
+        lacks = part.thing.id is None and "@id" not in part.thing.raw
+        if named and not context.old and lacks and not context.is_meant(part.thing, "@id"):
             yield Breach(
                 part.thing.at,
                 f"the {part.role.replace('_', ' ')} has no @id: nothing can refer to it",
@@ -97,6 +99,7 @@ def no_name(context: Context) -> Iterator[Breach]:
 def text_for_reference(context: Context) -> Iterator[Breach]:
     """A reference is an object with an @id."""
     terms = ("cr:fileObject", "cr:fileSet", "cr:recordSet", "cr:field", "cr:containedIn", "cr:key")
+    known = set(context.ids.values())
     for part in context.parts:
         if context.old or part.role not in ("source", "file_object", "file_set", "record_set"):
             continue
@@ -106,13 +109,29 @@ def text_for_reference(context: Context) -> Iterator[Breach]:
             if entry.term not in terms or not own or (typed and typed.type in ("@id", "@vocab")):
                 continue
             for value in entry.values:
-                if isinstance(value.value, str):
+                # A text that names nothing is told by the rule about what it should name.
+                if isinstance(value.value, str) and value.value in known:
                     right = '{"@id": ' + quoted(value.value) + "}"
                     yield Breach(
                         value.at,
                         f"{quoted(value.value)} is a text, no reference",
                         f"Write {right}.",
                     )
+                elif value.thing and _names_nothing(value.thing):
+                    yield Breach(
+                        value.at,
+                        f"{quoted(value.value)} has no @id, and so refers to nothing",
+                        'Write {"@id": ...} with the id of what is meant.',
+                        ERROR,
+                    )
+
+
+def _names_nothing(thing: Thing) -> bool:
+    """Whether an object neither names anything nor is anything itself."""
+    named = isinstance(thing.raw.get("@id"), str) or any(
+        thing.entry(term) for term in (*TARGETS, "sc:distribution", "sc:name")
+    )
+    return not named and not thing.types_written
 
 
 @rule("CR101", ERROR, REQUIRED, 'Write "@type": "sc:Dataset".', must=True)
@@ -147,6 +166,8 @@ def _of_other_class(context: Context, roles: tuple[Role, ...], what: str) -> Ite
         if part.role not in roles:
             continue
         thing, right = part.thing, _CLASSES[part.role]
+        if thing.types_at is None and context.is_meant(thing, "@type"):
+            continue
         if thing.types_at is None:
             yield Breach(thing.at, f"the {what} has no @type, where {right[0]} is expected")
         elif not set(right) & set(thing.types):

@@ -24,7 +24,7 @@ def unjoined(context: Context) -> Iterator[Breach]:
     """The sources of a record set are joined by references."""
     for records in context.metadata.record_sets:
         needed = list(_needed(context, records))
-        if not needed:
+        if not needed or _lost_a_join(records):
             continue
         anchor = needed[0][0]
         reached = _reached(context, records, anchor)
@@ -36,6 +36,16 @@ def unjoined(context: Context) -> Iterator[Breach]:
                     f"RecordSet {quoted(records.id)} takes Field {quoted(field.id)} from {quoted(origin)} "
                     f"and others from {quoted(anchor)}, and no references join the two",
                 )
+
+
+def _lost_a_join(records: RecordSet) -> bool:
+    """Whether a field that references another has a source that names nothing, as another rule tells."""
+    return any(
+        field.references
+        and "cr:source" in field.written
+        and (field.source is None or field.source.kind == "unknown")
+        for field in _every(records)
+    )
 
 
 def _needed(context: Context, records: RecordSet) -> Iterator[tuple[str, Field, Source]]:

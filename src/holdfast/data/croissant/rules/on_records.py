@@ -27,7 +27,7 @@ def no_fields(context: Context) -> Iterator[Breach]:
 def unknown_key(context: Context) -> Iterator[Breach]:
     """A key names fields of its record set."""
     for records, at, name in _keys(context):
-        if not _resolves(records, name):
+        if records.fields and not _resolves(records, name):
             owner = context.fields.get(name)
             where = f"a field of {quoted(owner[0].id)}" if owner else "no field"
             yield Breach(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -13,6 +14,7 @@ from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, q
 
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
+_ALIKE = 0.6  # of two names that differ by a slip
 _PLACEHOLDERS = frozenset(
     {"sha256", "md5", "foo", "bar", "baz", "todo", "tbd", "none", "null", "unknown", "n/a"}
 )
@@ -59,10 +61,25 @@ def unknown_format(context: Context) -> Iterator[Breach]:
             if not isinstance(value, str) or format_of(value):
                 continue
             wrong = forms.media_type(value)
-            near = did_you_mean(value, ENCODING_FORMATS)
+            near = did_you_mean(value, _formats_near(value))
             if wrong or near or not _registered(value):
                 known = wrong or "is no format that is known here"
                 yield Breach(at, f"encodingFormat {quoted(value)} {known}", near)
+
+
+def _formats_near(value: str) -> list[str]:
+    """Formats whose own name, without the family and `x-`, is like one's: families are alike anyway."""
+
+    def own(name: str) -> str:
+        return name.rpartition("/")[2].casefold().removeprefix("x-")
+
+    matcher = difflib.SequenceMatcher(b=own(value)[:200])
+    found = []
+    for name in ENCODING_FORMATS:
+        matcher.set_seq1(own(name))
+        if matcher.ratio() >= _ALIKE:
+            found.append(name)
+    return found
 
 
 def _registered(value: str) -> bool:
@@ -135,7 +152,9 @@ def bad_md5(context: Context) -> Iterator[Breach]:
 def no_checksum(context: Context) -> Iterator[Breach]:
     """A file has a checksum unless the dataset is live."""
     for part in context.metadata.file_objects:
-        hashed = {"sc:sha256", "cr:md5", "sc:md5"} & part.written.keys()
+        hashed: object = {"sc:sha256", "cr:md5", "sc:md5"} & part.written.keys()
+        thing = context.thing(part)
+        hashed = hashed or (thing and context.is_meant(thing, "sc:sha256"))
         if not (hashed or part.contained_in or part.is_repository or context.metadata.is_live):
             yield Breach(part.at, f"FileObject {quoted(part.id)} has no checksum")
 

@@ -52,16 +52,24 @@ def no_target(context: Context) -> Iterator[Breach]:
 def dangling_source(context: Context) -> Iterator[Breach]:
     """What a source names is in the description."""
     missing: dict[str, list[tuple[Field, str, Source]]] = {}
+    distribution = not context.lacks(context.metadata, "sc:distribution")
     for _, field, role, source in context.sources:
-        if source.target and source.kind == "unknown":
-            missing.setdefault(source.target, []).append((field, role, source))
+        if source.target and source.kind == "unknown" and not context.is_told(source.target):
+            of_files = source.said in ("fileObject", "fileSet", "distribution")
+            if of_files and not context.resources and distribution:
+                continue  # what stands there is no file, as another rule tells
+            lacks = of_files and not context.resources
+            missing.setdefault("" if lacks else source.target, []).append((field, role, source))
     for target, uses in missing.items():
         field, role, source = uses[0]
+        why = "which is not in this description" if target else "and there is no distribution"
         yield Breach(
             _place(source),
-            f"the {role} of Field {quoted(field.id)} names {quoted(target)}, which is not in this "
-            f"description{_and_others(uses)}",
-            question(context.meant(target, _options(context, source))),
+            f"the {role} of Field {quoted(field.id)} names {quoted(source.target)}, {why}"
+            f"{_and_others(uses)}",
+            question(context.meant(target, _options(context, source)))
+            if target
+            else "Give distribution, with a FileObject for each file.",
         )
 
 
@@ -109,7 +117,8 @@ def wrong_kind(context: Context) -> Iterator[Breach]:
     """The property that names a source fits what it names."""
     wrong: dict[tuple[str, str], list[Source]] = {}
     for _, field, role, source in context.sources:
-        if source.kind not in ("unknown", _KINDS.get(source.said, source.kind)):
+        fitting = None if source.said == "distribution" and not context.old else source.kind
+        if source.kind not in ("unknown", _KINDS.get(source.said, fitting)):
             wrong.setdefault((source.said, source.target), []).append(source)
         elif role == "references" and source.kind == "record_set":
             yield Breach(

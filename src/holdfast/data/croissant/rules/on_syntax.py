@@ -23,7 +23,7 @@ def is_cut(document: Document) -> bool:
     return any(slip.kind in _CUTS for slip in document.syntax)
 
 
-@rule("CR001", Severity.ERROR, JSON, "Correct the text; most editors can show where JSON ends.")
+@rule("CR001", Severity.ERROR, JSON, "Correct the text here; an editor for JSON marks the place.")
 def not_json(context: Context) -> Iterator[Breach]:
     """The text is JSON."""
     for slip in context.document.syntax:

@@ -15,7 +15,8 @@ from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, q
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
 
-# What a loader cannot do without: where these mean something else, nothing is found.
+# What a loader cannot do without: where these mean something else, nothing is found. Not `replace`, which
+# the standard explains and its own recommended context forgets.
 _LOADED = frozenset(
     f"cr:{name}"
     for name in [
@@ -32,7 +33,6 @@ _LOADED = frozenset(
         "transform",
         "regex",
         "separator",
-        "replace",
         "format",
         "data",
         "dataType",
@@ -46,15 +46,17 @@ _FEW = 3  # terms that are told one by one
 @rule("CR010", ERROR, REQUIRED, "Add the @context that the standard recommends.", must=True)
 def no_context(context: Context) -> Iterator[Breach]:
     """A description has a @context."""
-    if not context.document.terms.declared:
+    top = context.parts[0].thing if context.parts else None
+    if not context.document.terms.declared and not (top and context.is_meant(top, "@context")):
         yield Breach("", "the description has no @context: no program knows what its keys mean")
 
 
 @rule("CR011", WARNING, EXTERNAL, "Declare the prefix in @context.", must=True)
 def undeclared_prefix(context: Context) -> Iterator[Breach]:
     """Every prefix is declared in @context."""
-    if not context.document.terms.declared:
+    if not context.document.terms.declared or _has_remote_context(context):
         return
+    bare = len(_foreign(context)) > _FEW  # then it is told that the context lacks Croissant
     places: dict[str, list[tuple[str, bool]]] = {}
     for at, text, key in _compact(context):
         prefix = text.partition(":")[0]
@@ -63,6 +65,8 @@ def undeclared_prefix(context: Context) -> Iterator[Breach]:
         at, key = found[0]
         more = f" ({len(found)} uses)" if len(found) > 1 else ""
         iri = PREFIXES.get(prefix)
+        if bare and iri:
+            continue
         hint = f'Add "{prefix}": "{iri}" to @context.' if iri else ""
         yield Breach(
             at, f"the prefix {quoted(prefix)} is not declared in @context{more}", hint, key=key
@@ -97,11 +101,9 @@ def _compact(context: Context) -> Iterator[tuple[str, str, bool]]:
 @rule("CR012", ERROR, CONTEXT, must=True)
 def term_of_another(context: Context) -> Iterator[Breach]:
     """Croissant's terms are Croissant's by the @context."""
-    uses: dict[str, list[Entry]] = {}
-    for part in context.parts if context.document.terms.declared else ():
-        for entry in part.thing.entries if part.role != "other" else ():
-            if _elsewhere(entry):
-                uses.setdefault(entry.term, []).append(entry)
+    if not context.document.terms.declared or _has_remote_context(context):
+        return
+    uses = _foreign(context)
     if len(uses) > _FEW:
         names = ", ".join(term.partition(":")[2] for term in uses)
         yield Breach(
@@ -125,6 +127,21 @@ def term_of_another(context: Context) -> Iterator[Breach]:
         )
 
 
+def _has_remote_context(context: Context) -> bool:
+    """Whether a context is named that is not known here: no one can say what it defines."""
+    return any(slip.kind == "remote-context" for slip in context.document.syntax)
+
+
+def _foreign(context: Context) -> dict[str, list[Entry]]:
+    """Terms of Croissant that the @context gives another meaning, with their uses."""
+    uses: dict[str, list[Entry]] = {}
+    for part in context.parts:
+        for entry in part.thing.entries if part.role != "other" else ():
+            if _elsewhere(entry):
+                uses.setdefault(entry.term, []).append(entry)
+    return uses
+
+
 def _elsewhere(entry: Entry) -> bool:
     """Whether a term was known by its name alone, its IRI being another vocabulary's."""
     prefix = entry.term.partition(":")[0]
@@ -140,8 +157,11 @@ def _elsewhere(entry: Entry) -> bool:
 @rule("CR013", WARNING, SPACES, "Correct the @context.")
 def odd_context(context: Context) -> Iterator[Breach]:
     """The @context is one that JSON-LD allows, with addresses that are whole."""
+    bare = len(_foreign(context)) > _FEW  # then that much is told already
     for slip in context.document.syntax:
-        if slip.kind in ("context", "remote-context"):
+        if slip.kind == "remote-context" or (
+            slip.kind == "context" and not (bare and slip.at == "/@context")
+        ):
             yield Breach(slip.at, slip.message, key=True)
     for at, name, iri in _definitions(context.document.value):
         if "://" not in iri or iri in NAMESPACES:
@@ -181,10 +201,13 @@ def unknown_property(context: Context) -> Iterator[Breach]:
         key = slip.entry.key
         if slip.elsewhere:
             place = slip.elsewhere.replace("_", " ")
-            message = f"{quoted(key)} has no meaning here; it belongs to a {place}"
+            message = f"{quoted(key)} has no meaning here; it belongs to {_a(place)}"
         else:
-            message = f"{quoted(key)} is no property of a {slip.part.role.replace('_', ' ')}"
-        meant = slip.meant.partition(":")[2] if slip.meant else ""
+            message = f"{quoted(key)} is no property of {_a(slip.part.role.replace('_', ' '))}"
+        meant = slip.meant.rpartition(":")[2]
+        prefix, colon, _ = key.rpartition(":")
+        if meant and colon and not meant.startswith("@"):
+            meant = f"{prefix}:{meant}"
         yield Breach(
             slip.entry.at,
             message,
@@ -192,3 +215,7 @@ def unknown_property(context: Context) -> Iterator[Breach]:
             ERROR if slip.needed else None,
             key=True,
         )
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

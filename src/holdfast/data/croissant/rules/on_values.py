@@ -84,10 +84,26 @@ _ONE = frozenset(
         "cr:samplingRate",
     ]
 )
+# Objects of these stand for what their @id names.
+_ADDRESSED = frozenset(
+    ["sc:url", "dct:conformsTo", "cr:dataType", "cr:equivalentProperty", "sc:sameAs"]
+)
 _NOT_EMPTY = frozenset(
     [
         "sc:name",
         "sc:description",
+        "sc:contentSize",
+        "dct:conformsTo",
+        "cr:citeAs",
+        "cr:dataType",
+        "cr:source",
+        "cr:references",
+        "cr:key",
+        "cr:containedIn",
+        "cr:fileObject",
+        "cr:fileSet",
+        "cr:recordSet",
+        "cr:field",
         "sc:url",
         "sc:contentUrl",
         "sc:encodingFormat",
@@ -102,6 +118,7 @@ _NOT_EMPTY = frozenset(
         "sc:datePublished",
     ]
 )
+_MAY_LACK = frozenset(["sc:contentSize", "cr:citeAs"])
 
 
 @rule("CR016", ERROR, FIELD, must=True)
@@ -110,7 +127,7 @@ def wrong_kind(context: Context) -> Iterator[Breach]:
     for role, entry in _entries(context):
         kind = _kind(role, entry)
         for value in entry.values if kind else ():
-            if not _is(value, kind):
+            if not _is(value, kind) or (entry.term in _ADDRESSED and _is_nameless(value)):
                 expected = _WORDS.get(kind, f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}")
                 hint = f"Write {expected}."
                 if kind == "text" and value.thing:
@@ -154,6 +171,11 @@ def _is(value: Value, kind: str) -> bool:
     return isinstance(found, str) or _names(value)
 
 
+def _is_nameless(value: Value) -> bool:
+    """Whether an object that should name something does not."""
+    return value.thing is not None and value.thing.id is None and "@value" not in value.thing.raw
+
+
 def _names(value: Value) -> bool:
     """Whether an object stands for a text: a reference to an address."""
     return value.thing is not None and value.thing.is_reference
@@ -183,6 +205,14 @@ def several_values(context: Context) -> Iterator[Breach]:
         )
         if role in ("file_set", "file_object") and entry.term == "sc:url":
             one = False
+        if entry.term in ("sc:name", "sc:description"):
+            texts = [value for value in entry.values if isinstance(value.value, str)]
+            if isinstance(entry.raw, list) and len(texts) > 1 and texts == list(entry.values):
+                yield Breach(
+                    entry.at,
+                    f"{quoted(entry.key)} has {len(texts)} texts of one language",
+                    severity=Severity.WARNING,
+                )
         if one and len(entry.values) > 1:
             yield Breach(entry.at, f"{quoted(entry.key)} has {len(entry.values)} values")
 
@@ -190,10 +220,17 @@ def several_values(context: Context) -> Iterator[Breach]:
 @rule("CR018", ERROR, REQUIRED, "Write something, or take the property out.", must=True)
 def empty_text(context: Context) -> Iterator[Breach]:
     """No text that is needed is empty."""
-    for _, entry in _entries(context):
+    for role, entry in _entries(context):
+        needed = entry.term not in _MAY_LACK and (
+            entry.term != "sc:description" or role == "dataset"
+        )
         for value in entry.values if entry.term in _NOT_EMPTY else ():
             if isinstance(value.value, str) and not value.value.strip():
-                yield Breach(value.at, f"{quoted(entry.key)} is empty")
+                severity = None if needed else Severity.WARNING
+                yield Breach(value.at, f"{quoted(entry.key)} is empty", severity=severity)
+    for part in context.parts:
+        if part.thing.raw.get("@id") == "" and part.role != "other":
+            yield Breach(f"{part.thing.at}/@id", '"@id" is empty', "Give it an id.")
 
 
 def _entries(context: Context) -> Iterator[tuple[Role, Entry]]:

@@ -27,6 +27,7 @@ NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
     "transform": ((*STEPS, "cr:delimiter"),),
 }
 _OURS = ("sc", "cr", "rai", "geocr")
+_KEYWORDS = ("@id", "@type", "@value", "@context", "@language")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +59,17 @@ def misspelt(parts: Iterable[Part]) -> list[Misspelt]:
         for entry in part.thing.entries:
             if entry.term.startswith("@"):
                 if entry.term not in KEYWORDS:
-                    meant = nearest(entry.term, ["@id", "@type", "@value", "@context", "@language"])
-                    found.append(Misspelt(part, entry, meant, needed=False))
+                    found.append(_keyword(part, entry, nearest(entry.term, _KEYWORDS)))
                 continue
             prefix, _, name = entry.term.partition(":")
             if entry.term in allowed or prefix not in _OURS:
                 continue
             if prefix == "sc" and entry.term in KNOWN_TERMS:
                 continue  # schema.org allows it, if elsewhere
+            bare = f"@{name.casefold()}"
+            if bare in ("@id", "@type", "@context") and bare not in part.thing.raw:
+                found.append(_keyword(part, entry, bare))
+                continue
             elsewhere = next((other for other, terms in TERMS.items() if entry.term in terms), "")
             names = {term.partition(":")[2]: term for term in sorted(allowed)}
             near = "" if elsewhere else nearest(name, names)
@@ -73,3 +77,9 @@ def misspelt(parts: Iterable[Part]) -> list[Misspelt]:
             needed = any(meant in group and has.isdisjoint(group) for group in NEEDED.get(role, ()))
             found.append(Misspelt(part, entry, meant, needed, elsewhere))
     return found
+
+
+def _keyword(part: Part, entry: Entry, meant: str) -> Misspelt:
+    """A key that was most likely meant to be one of JSON-LD's own."""
+    needed = meant in ("@type", "@context") and meant not in part.thing.raw
+    return Misspelt(part, entry, meant, needed=needed)

@@ -192,6 +192,27 @@ class Context:
         """Pointer of an object, and a term that a misspelt property of it was meant to be."""
         return {(slip.part.thing.at, slip.meant) for slip in self.misspelt if slip.meant}
 
+    @cached_property
+    def _hidden(self) -> set[str]:
+        """Ids and names that stand under a misspelt property, where nothing looks for them."""
+        found = {slip.entry.raw for slip in self.misspelt if isinstance(slip.entry.raw, str)}
+        ahead = [slip.entry.raw for slip in self.misspelt]
+        while ahead:
+            value = ahead.pop()
+            if isinstance(value, dict):
+                found |= {
+                    name for key in ("@id", "name") if isinstance(name := value.get(key), str)
+                }
+                ahead += value.values()
+            elif isinstance(value, list):
+                ahead += value
+        return found
+
+    def is_told(self, word: str) -> bool:
+        """Whether an id is unknown for a reason that another rule tells: its part could not be read."""
+        owners = {records.id for records in self.metadata.record_sets if not records.fields}
+        return word in self._hidden or word.rpartition("/")[0] in owners
+
     def meant(self, word: str, ids: Collection[str]) -> str:
         """The id that is nearest to one that is unknown, or ``""``.
 
@@ -200,6 +221,10 @@ class Context:
         """
         self._compared += len(ids)
         return nearest(word, ids) if self._compared <= _MOST_COMPARED else ""
+
+    def is_meant(self, thing: Thing, term: str) -> bool:
+        """Whether a misspelt property of an object was most likely meant to be a term."""
+        return (thing.at, term) in self._meant
 
     def thing(self, node: Node) -> Thing | None:
         """The object that a node of the model was made of; None for one made of a text."""

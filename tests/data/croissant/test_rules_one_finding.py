@@ -1,0 +1,160 @@
+"""One mistake is told once, at its place; what the standard leaves open is no error."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from good_description import DROP, GOOD, edited, written
+
+from holdfast.data.croissant.document.vocabulary import CONTEXTS
+from holdfast.data.croissant.rules.checking import validate
+from holdfast.data.croissant.rules.findings import Finding, Severity
+
+FIELD = "/recordSet/1/field/0"
+
+
+def findings(tmp_path: Path, description: Any) -> tuple[Finding, ...]:
+    path = tmp_path / "metadata.json"
+    path.write_text(written(description), encoding="utf-8")
+    return validate(path).findings
+
+
+def codes(found: tuple[Finding, ...]) -> list[tuple[str, str]]:
+    return [(finding.code, finding.at) for finding in found]
+
+
+def renamed(pointer: str, name: str) -> Any:
+    """The good description with another name for one property."""
+    description = copy.deepcopy(GOOD)
+    *ahead, last = pointer.strip("/").split("/")
+    thing: Any = description
+    for step in ahead:
+        thing = thing[int(step)] if isinstance(thing, list) else thing[step]
+    items = [(name if key == last else key, value) for key, value in thing.items()]
+    thing.clear()
+    thing.update(items)
+    return description
+
+
+@pytest.mark.parametrize(
+    ("pointer", "name", "meant"),
+    [
+        ("/@context", "context", "@context"),
+        ("/@type", "type", "@type"),
+        ("/distribution", "distributions", "distribution"),
+        ("/distribution/0/@id", "id", "@id"),
+        ("/distribution/0/@type", "Type", "@type"),
+        ("/distribution/0/@type", "@Type", "@type"),
+        ("/distribution/0/sha256", "sha265", "sha256"),
+        ("/recordSet/0/field", "fields", "field"),
+        ("/recordSet/2/@id", "ID", "@id"),
+        ("/rai:dataCollection", "rai:dataColection", "rai:dataCollection"),
+    ],
+)
+def test_a_misspelt_property_is_told_once(
+    tmp_path: Path, pointer: str, name: str, meant: str
+) -> None:
+    description = renamed(pointer, name)
+    at = f"{pointer.rpartition('/')[0]}/{name}"
+    (finding,) = findings(tmp_path, description)
+    assert (finding.code, finding.at) == ("CR014", at)
+    assert finding.hint == f'Did you mean "{meant}"?'
+
+
+@pytest.mark.parametrize(
+    ("edits", "expected"),
+    [
+        ({"/distribution": 5}, ("CR016", "/distribution")),
+        ({"/recordSet/0/field": 5}, ("CR016", "/recordSet/0/field")),
+        ({"/url": ""}, ("CR018", "/url")),
+        ({"/url": {}}, ("CR016", "/url")),
+        ({"/license": ""}, ("CR018", "/license")),
+        ({"/conformsTo": 5}, ("CR016", "/conformsTo")),
+        ({"/conformsTo": ""}, ("CR018", "/conformsTo")),
+        ({"/conformsTo": {"id": "x"}}, ("CR016", "/conformsTo")),
+        ({"/name": ["cats", "dogs"]}, ("CR017", "/name")),
+        ({"/distribution/0/@id": ""}, ("CR018", "/distribution/0/@id")),
+        ({"/distribution/0/encodingFormat": ""}, ("CR018", "/distribution/0/encodingFormat")),
+        ({f"{FIELD}/dataType": {"name": "sc:Text"}}, ("CR016", f"{FIELD}/dataType")),
+        ({f"{FIELD}/source": ""}, ("CR018", f"{FIELD}/source")),
+        ({f"{FIELD}/source/fileObject": {}}, ("CR026", f"{FIELD}/source/fileObject")),
+        ({f"{FIELD}/source/fileObject": {"id": "x"}}, ("CR026", f"{FIELD}/source/fileObject")),
+        ({f"{FIELD}/source/fileObject": ""}, ("CR018", f"{FIELD}/source/fileObject")),
+        ({f"{FIELD}/source/fileObject": "nothing"}, ("CR402", f"{FIELD}/source/fileObject")),
+        ({f"{FIELD}/source/fileObject": 5}, ("CR016", f"{FIELD}/source/fileObject")),
+        ({"/recordSet/0/key": {"id": "x"}}, ("CR026", "/recordSet/0/key")),
+        ({"/@context": {}}, ("CR012", "/@context")),
+        ({"/@context": 5}, ("CR012", "/@context")),
+        ({"/@context": "https://example.org/own.jsonld"}, ("CR013", "/@context")),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_told_once(
+    tmp_path: Path, edits: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    found = findings(tmp_path, edited(edits, GOOD))
+    # Notes follow from what is no longer known; a prefix may be missing that is not Croissant's own.
+    known = [f for f in found if f.severity is not Severity.NOTE and f.code != "CR011"]
+    assert codes(tuple(known)) == [expected]
+
+
+def test_a_missing_distribution_is_told_once(tmp_path: Path) -> None:
+    found = findings(tmp_path, edited({"/distribution": DROP}, GOOD))
+    dangling = [finding for finding in found if finding.code == "CR402"]
+    assert len(dangling) == 1
+    assert "there is no distribution" in dangling[0].message
+
+
+def test_words_that_json_does_not_have_are_told_once(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.json"
+    path.write_text(written(GOOD).replace('"cats"', "True", 1), encoding="utf-8")
+    assert codes(validate(path).findings) == [("CR001", "/name")]
+
+
+@pytest.mark.parametrize("name", ["/distribution/0/description", "/recordSet/0/description"])
+def test_an_empty_description_of_a_part_is_no_error(tmp_path: Path, name: str) -> None:
+    (finding,) = findings(tmp_path, edited({name: ""}, GOOD))
+    assert (finding.code, finding.severity) == ("CR018", Severity.WARNING)
+
+
+def test_what_the_recommended_context_forgets_is_no_error(tmp_path: Path) -> None:
+    context = {**CONTEXTS["1.1"], "@vocab": "https://schema.org/", "sc": "https://schema.org/"}
+    assert "replace" not in context
+    transform = {"replace": "a/b"}
+    description = edited(
+        {"/@context": {**GOOD["@context"], **context}, f"{FIELD}/source/transform": transform}, GOOD
+    )
+    del description["@context"]["replace"]
+    (finding,) = [f for f in findings(tmp_path, description) if f.code == "CR012"]
+    assert finding.severity is Severity.WARNING
+    assert finding.hint == 'Add "replace": "cr:replace" to @context.'
+
+
+def test_a_source_in_the_words_of_version_0_8_is_told(tmp_path: Path) -> None:
+    description = renamed(f"{FIELD}/source/fileObject", "distribution")
+    (finding,) = findings(tmp_path, description)
+    assert (finding.code, finding.at) == ("CR404", f"{FIELD}/source/distribution")
+    assert finding.hint == "Write fileObject in place of distribution."
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("splits/split", "splits/split_name"),
+        ("split", "other/split"),
+        ("rows/split", "other/split"),
+    ],
+)
+def test_what_is_in_the_same_record_set_is_nearest(word: str, meant: str) -> None:
+    from holdfast.data.croissant.rules.nearest import nearest
+
+    assert nearest(word, ["other/split", "splits/split_name", "splits/url"]) == meant
+
+
+def test_another_format_of_the_same_family_is_not_what_was_meant(tmp_path: Path) -> None:
+    edits = {"/distribution/0/encodingFormat": "application/x-stata-13"}
+    found = [f for f in findings(tmp_path, edited(edits, GOOD)) if f.code == "CR205"]
+    assert [finding.hint.startswith("Give a registered") for finding in found] == [True]
