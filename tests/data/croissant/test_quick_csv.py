@@ -168,3 +168,74 @@ def test_headers_of_several_lines_and_names_of_files(tmp_path: Path) -> None:
     found = quick(table)
     assert found is not None
     assert found.to_pylist() == [{"t/n": 1, "t/c": 2, "t/file": "0.csv"}]
+
+
+ODD = {
+    "a value that never ends": 'a,b\n1,"x\n2,z\n',
+    "text behind a quote": 'a,b\n1,"x"y\n2,z\n',
+    "a blank behind a quote": 'a,b\n1,"x" \n2,z\n',
+    "a blank before a quote": 'a,b\n1, "x,y"\n2,z\n',
+    "a quote in the middle": 'a,b\n1,x"y\n2,z"\n',
+    "a backslash before a quote": 'a,b\n1,"x\\"y"\n2,z\n',
+    "hexadecimal": "a,b\n0x1F,y\n7,z\n",
+    "no number": "a,b\n1,x\n7,-NaN\n",
+    "lines that end in three ways": "a,b\n1,x\r2,y\r\n3,z\n",
+    "carriage returns alone": "a,b\r1,x\r2,y\r",
+    "an early empty line": "\n\n\na,b\n1,x\n",
+    "quotes of all kinds": 'a,b\r\n1,"x""y"\r\n2,""""\r\n3,"\r\n"\r\n4,""\r\n',
+    "a quote at the end of a block": 'a,b\n1,"' + "x" * ((1 << 16) - 8) + '"y"\n2,z\n',
+    "a quote that closes with its block": 'a,b\n1,"' + "x" * ((1 << 16) - 8) + '"\n2,z\n',
+    "a very long row": "a,b\n1," + "x" * (5 << 20) + "\n2,y\n",
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("second", ["sc:Text", "sc:Float"])
+def test_what_readers_take_differently(tmp_path: Path, text: str, second: str) -> None:
+    table = dataset_of(tmp_path, [text], ["sc:Integer", second]).records("t")
+    hasty, sure = quick(table), slow(table)
+    if hasty is not None:
+        assert isinstance(sure, pa.Table), sure
+        assert same(hasty, sure)
+
+
+def test_text_that_only_looks_hard_is_read_quickly(tmp_path: Path) -> None:
+    text = 'a,b\r\n1,"x""y"\r\n2,""""\r\n3,"1\r\n2"\r\n4,""\r\n'
+    found = quick(dataset_of(tmp_path, [text], ["sc:Integer", "sc:Text"]).records("t"))
+    assert found is not None
+    assert found["t/b"].to_pylist() == ['x"y', '"', "1\r\n2", None]
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("\n\n\na,b\n1,x\n", [(1, "x")]),
+        ("\r\n\r\na,b\r\n1,x\r\n", [(1, "x")]),
+        ("a,b\r1,x\r2,y\r", [(1, "x"), (2, "y")]),
+        ("a,b\n1," + "x" * (5 << 20) + "\n", [(1, "x" * (5 << 20))]),
+    ],
+    ids=["empty lines first", "empty lines of two signs", "carriage returns", "a row of 5 MiB"],
+)
+def test_tables_that_are_odd_but_plain(
+    tmp_path: Path, text: str, rows: list[tuple[int, str]]
+) -> None:
+    found = dataset_of(tmp_path, [text], ["sc:Integer", "sc:Text"]).records("t").to_arrow()
+    assert list(zip(*(column.to_pylist() for column in found.columns), strict=True)) == rows
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,x\r2,y\r\n", "\n\r\na,b\n1,x\n"])
+def test_lines_that_end_in_several_ways_are_refused_by_name(tmp_path: Path, text: str) -> None:
+    table = dataset_of(tmp_path, [text], ["sc:Integer", "sc:Text"]).records("t")
+    with pytest.raises(InputError, match="cannot be told apart") as refused:
+        table.to_arrow()
+    assert str(refused.value.path) == "0.csv"
+
+
+def test_a_look_at_the_first_rows_does_not_read_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from holdfast.data.croissant.scanning import quick_csv
+
+    table = dataset_of(tmp_path, ["a,b\n1,x\n2,y\n"], ["sc:Integer", "sc:Text"]).records("t")
+    monkeypatch.setattr(quick_csv, "is_clear", None)
+    assert table.head(1).to_arrow().num_rows == 1

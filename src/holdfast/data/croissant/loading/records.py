@@ -125,13 +125,12 @@ class LazyRecordSet(LazyTable):
     @contextmanager
     def _open(self, *, quick: bool = False) -> Iterator[Opened]:
         outline = self.outline
-        with self.dataset.opened(quick=quick) as assembler:
+        few = self.asked.limit is not None  # which DuckDB finds without reading on
+        with self.dataset.opened(quick=quick and not few) as assembler:
             sql = self.select(
                 assembler, [field.key for field in outline.wanted], ordered=self.asked.ordered
             )
-            straight = (
-                None if self.asked.limit is not None else straight_reading(outline, assembler)
-            )
+            straight = None if few else straight_reading(outline, assembler)
             yield Opened(
                 assembler.connection, sql, assembler.late, self.dataset.resources, straight
             )

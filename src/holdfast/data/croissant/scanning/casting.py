@@ -108,7 +108,9 @@ def _parsed(x: str, field: Field, target: str) -> str:
     # NaN is a word for no value; NULLIF takes it out of what the cast understands.
     nan = f"'nan'::{'FLOAT' if target == 'FLOAT' else 'DOUBLE'}"
     kind = "FLOAT" if target == "FLOAT" else "DOUBLE"
-    number = _or_null(f"NULLIF(TRY_CAST({x} AS {kind}), {nan})", x, f"CAST({x} AS {kind})")
+    number = _or_null(
+        f"NULLIF(TRY_CAST({x} AS {kind}), {nan})", x, f"NULLIF(CAST({x} AS {kind}), {nan})"
+    )
     if divisor == 1:
         return number
     return _number(Column(f"({number} / {divisor})", "DOUBLE"), target)

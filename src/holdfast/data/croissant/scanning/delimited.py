@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -22,6 +23,8 @@ from holdfast.data.croissant.scanning.sql_text import literal, texts
 from holdfast.errors import InputError
 
 _HEAD = 1 << 20
+_LINE = 16 << 20  # of the longest row; DuckDB's buffers of 32 MB have room for two
+_LINE_ENDS = re.compile("\r\n|\r|\n")
 _SEPARATORS = (",", ";", "\t", "|", " ")
 
 
@@ -35,6 +38,7 @@ class Table:
         packed: "none", "gzip" or "zstd".
         encoding: of the text, as DuckDB names it.
         header_lines: lines of text that the names take up, with empty ones before them.
+        empty_lines: before the names.
     """
 
     names: tuple[str, ...]
@@ -42,6 +46,7 @@ class Table:
     packed: str = "none"
     encoding: str = "utf-8"
     header_lines: int = 1
+    empty_lines: int = 0
 
     def relation(self, paths: Sequence[Path]) -> str:
         """The files as a relation with columns c0, c1, ... of text."""
@@ -51,6 +56,9 @@ class Table:
             "auto_detect = false",
             "hive_partitioning = false",
             "header = true",
+            f"skip = {self.empty_lines}",
+            f"max_line_size = {_LINE}",
+            f"buffer_size = {2 * _LINE}",
             f"delim = {literal(self.separator)}",
             "quote = '\"'",
             "escape = '\"'",
@@ -145,7 +153,20 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
         for place, (_, row, _) in enumerate(readings)
     ]
     separator, row, lines = readings[min(lacking)[1]]
-    return Table(unique_names(row), separator, encoding=encoding, header_lines=lines)
+    empty = len(text) - len(text.lstrip("\r\n"))
+    ends = _LINE_ENDS.findall(text, 0, empty)
+    first = _LINE_ENDS.search(text, empty)
+    if first and set(ends) - {first[0]}:
+        raise InputError(
+            "the lines before the table cannot be told apart",
+            path=member.fullpath,
+            place="line 1",
+            found="empty lines that end otherwise than the names",
+            remedy="delete the empty lines",
+        )
+    return Table(
+        unique_names(row), separator, encoding=encoding, header_lines=lines, empty_lines=len(ends)
+    )
 
 
 def _decoded(head: bytes, member: Member, encoding: str) -> str:
@@ -167,8 +188,11 @@ def _decoded(head: bytes, member: Member, encoding: str) -> str:
 
 def _first_row(text: str, separator: str) -> tuple[list[str], int]:
     """The first row that is not empty, and the number of lines up to its end."""
-    reader = csv.reader(io.StringIO(text), delimiter=separator)
-    return next((row for row in reader if row), []), reader.line_num
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        return next((row for row in reader if row), []), reader.line_num
+    except csv.Error:  # a name too long for one, as with another separator
+        return [], 0
 
 
 def unique_names(row: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 Part = tuple[Scan, Mapping[str, tuple[Column, Column]]]
 """A scan of a query, and by field: what was extracted, and the value made of it."""
 
-_CSV = re.compile(r"CSV Error on Line: (\d+)\n(?:Original Line: (.*)\n)?(?:\n*)(.*)")
+_CSV = re.compile(
+    r"CSV Error on Line: (\d+)\n(?:Original Line: (.*?)\n)?\n*([^\n]*)\n+Possible ", re.DOTALL
+)
+_NO_LINES = "state machine reached an invalid state"
 _CSV_FILE = re.compile(r"^\s*file = (.*)$", re.MULTILINE)
 _LENGTHS = re.compile(r"Input: \"(.* finds \d+ values, .* finds \d+)\"")
 _EXPECTED = {
@@ -85,6 +89,14 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
             found=(bad[2] or "").strip()[:200] or None,
             expected=bad[3].strip() or None,
             remedy="mend the line; quote values that hold separators or line ends, and save as UTF-8",
+        )
+    if _NO_LINES in said:
+        named = _CSV_FILE.search(said)
+        return InputError(
+            "the lines of the table cannot be told apart",
+            path=_fullpath(named[1].strip(), parts) if named else None,
+            expected="lines that all end alike: in a line feed, a carriage return, or both",
+            remedy="save the file with one kind of line end",
         )
     if bad := MALFORMED.search(said):
         return InputError(
@@ -176,7 +188,7 @@ def _row(scan: Scan, index: int, place: int) -> str:
 
 def _line_of(path: Path, member: Member, place: int) -> int | None:
     """The line on which a row of a CSV file begins; values may hold line ends."""
-    with unpacked(path, compression(path, member)) as file:
+    with unpacked(path, compression(path, member)) as file, suppress(csv.Error):  # a long value
         text = io.TextIOWrapper(file, encoding="utf-8", errors="replace", newline="")
         rows = csv.reader(text)
         begins = 1

@@ -1,7 +1,8 @@
 """CSV read by Arrow's reader, which converts while it parses: half the work of DuckDB's reader and casts.
 
 It is stricter (3.0 is no int64, a line with a value too few is an error) and says less about what is wrong.
-So it is tried first, and where it fails the query runs again over `delimited.scan`, which decides.
+So it is tried first, and where it fails the query runs again over `delimited.scan`, which decides. Where it
+is kinder, `clear_csv` sees to it that only DuckDB's is asked.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.scanning.casting import NULL_WORDS
+from holdfast.data.croissant.scanning.clear_csv import is_clear
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.delimited import Table, column_places, tables_of
 from holdfast.data.croissant.scanning.opening import Opening, file_columns, fresh
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 MANY = 64
 """Files beyond this number are left to DuckDB, which opens them one after the other."""
+LARGE = 1 << 30
+"""Bytes beyond which the look through the files that must come first would take too long."""
 _BLOCK = 1 << 20
 _ARROW = {
     "TINYINT": "int8",
@@ -52,6 +56,12 @@ def scan(opening: Opening, kind: str) -> Scan | None:
     if opening.numbered or len(tables) > MANY or not all(map(_is_plain, tables)):
         return None
     types = [_ARROW.get(opening.types.get(("column", name), ""), "string") for name in wanted]
+    integers = any("int" in type_ for type_ in types)
+    if sum(path.stat().st_size for path in opening.paths) > LARGE or not all(
+        is_clear(path, table.separator, hexadecimal=not integers)
+        for path, table in zip(opening.paths, tables, strict=True)
+    ):
+        return None
     keys: list[Key] = [("column", name) for name in wanted]
     files = [
         File(path, table, dict(zip(keys, column_places(opening, table, wanted, i), strict=True)))
