@@ -68,6 +68,7 @@ EDITS: list[tuple[dict[str, Any], str, str]] = [
     ({"/isLiveDataset": True}, "isLiveDataset-added", "patch"),
     ({"/dateModified": "2025-01-01"}, "dateModified-added", "none"),
     ({"/sdVersion": "2"}, "sdVersion-added", "none"),
+    ({"/conformsTo": "http://mlcommons.org/croissant/1.0"}, "conformsTo-changed", "none"),
     ({"/version": "1.2.1"}, "version-changed", "none"),
     # resources
     ({"/distribution/0/sha256": OTHER}, "file-checksum-changed", "major"),

@@ -23,6 +23,7 @@ _WITHOUT_BUMP = {
     "sc:version": "the versions are held against the changes",
     "cr:sdVersion": "the description has a version of its own",
     "sc:dateModified": "a date that any change moves",
+    "dct:conformsTo": "the data are as they were, however they are described",
 }
 
 
