@@ -40,6 +40,12 @@ KEYS: dict[str, tuple[Tables, dict[str, list[str]]]] = {
     "the first column names the rows": (
         {"t": columns(country_name=["x", "y", "z"], size=["1", "1", "2"])}, {"t": ["country_name"]},
     ),
+    "the first column is what the table is of": (
+        {"planets": columns(planet=["x", "y", "z"], size=["1", "1", "2"])}, {"planets": ["planet"]},
+    ),
+    "what the table is of, but twice": (
+        {"planets": columns(planet=["x", "y", "x"], size=["1", "1", "2"])}, {},
+    ),
     "another column of names does not": ({"t": columns(size=["1", "1", "2"], name=["x", "y", "z"])}, {}),
     "two ids together": (
         {"ratings": columns(user_id=["1", "1", "2", "2"], movie_id=["1", "2", "1", "2"])},

@@ -15,7 +15,8 @@ from holdfast.data.croissant.describing.querying import one_row
 from holdfast.data.croissant.describing.shapes import Table
 
 IDS = frozenset({"id", "key", "uuid", "guid"})
-# Words that end the name of a first column whose values are the rows' names.
+# Words that end the name of a first column whose values are the rows' names; so does the table's own name,
+# as in `planet` of planets.
 KEYLIKE = IDS | {
     *("hash", "md5", "sha256", "code", "slug", "isbn", "doi", "email", "url", "uri"),
     *("name", "label", "title", "file", "filename", "path"),
@@ -59,7 +60,7 @@ def _likely(table: Table) -> Iterator[str]:
     if not columns or columns[0][0] is not table.shapes[0]:
         return
     first, kind = columns[0]
-    if _last(first.name) in KEYLIKE:
+    if _last(first.name) in KEYLIKE or [root(word) for word in words(first.name)] == subject:
         yield first.name
     if table.rows < _ENOUGH:
         return
