@@ -498,6 +498,22 @@ def test_files_that_are_not_what_they_are_named_for(tmp_path: Path) -> None:
         assert notes(made, name)
 
 
+def test_json_nested_too_deep_spoils_no_other_table(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 5000 + "]" * 5000)
+    (tmp_path / "rows.json").write_text('[{"a": 1}, {"a": 2}]')
+    made = described(tmp_path)
+    assert list(record_sets(made)) == ["rows"]
+    assert "nested too deep" in notes(made, "deep.json")
+
+
+def test_zero_bytes_are_no_table(tmp_path: Path) -> None:
+    (tmp_path / "zeros.csv").write_bytes(b"\0" * 1000)
+    (tmp_path / "rows.csv").write_text("a,b\n1,2\n")
+    made = described(tmp_path)
+    assert list(record_sets(made)) == ["rows"]
+    assert "zero bytes" in notes(made, "zeros.csv")
+
+
 def test_nothing_to_describe(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no file here is data"):
         describe(tmp_path)

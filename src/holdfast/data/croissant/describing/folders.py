@@ -33,6 +33,7 @@ from holdfast.data.croissant.describing.tables import Tables
 from holdfast.data.croissant.describing.walking import Files
 from holdfast.data.croissant.document.vocabulary import RECOMMENDED_CONTEXT
 from holdfast.errors import InputError
+from holdfast.numbers import counted
 from holdfast.progress import track
 
 # The standard's own, but for https: there are readers that know schema.org by that address alone.
@@ -212,7 +213,7 @@ def _undescribed(files: Files, read: Sequence[Table], media: Sequence[Media]) ->
     ]
     inside = Counter(place.archive for place in files.packed if place not in used)
     notes += [
-        Note(archive, "skipped", f"{count:,} files in it are of no record set")
+        Note(archive, "skipped", f"of no record set: {counted(count, 'file')} in it")
         for archive, count in sorted(inside.items())
     ]
     return notes

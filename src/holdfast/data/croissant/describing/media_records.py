@@ -18,6 +18,7 @@ from holdfast.data.croissant.describing.manifests import Listed
 from holdfast.data.croissant.describing.media import Media
 from holdfast.data.croissant.describing.places import Note
 from holdfast.data.croissant.describing.record_sets import RecordSets
+from holdfast.numbers import counted
 
 _MOST_CLASSES = 2_000  # that stand in the description itself
 
@@ -81,8 +82,11 @@ def add_media(records: RecordSets, name: str, media: Media, listed: Iterable[Lis
 
 def _notes(name: str, media: Media) -> list[Note]:
     group = media.group
-    kind = "texts, line by line" if media.lines else f"{group.kind.value} files"
-    notes = [Note(name, "inferred", f"{len(group.places):,} {kind}")]
+    count = len(group.places)
+    text = f"{counted(count, 'text')}, line by line"
+    if not media.lines:
+        text = counted(count, f"{group.kind.value} file")
+    notes = [Note(name, "inferred", text)]
     if group.labels:
         some = ", ".join(map(repr, group.labels[:3])) + (" ..." if len(group.labels) > 3 else "")
         notes.append(

@@ -76,9 +76,7 @@ def first_bytes(encoding: str, path: Path, schema: pa.Schema) -> dict[tuple[str,
     return found
 
 
-def json_structure(
-    connection: duckdb.DuckDBPyConnection, encoding: str, paths: Sequence[Path]
-) -> Any:
+def json_structure(encoding: str, paths: Sequence[Path]) -> Any:
     """The structure that all values of JSON files have together; lines and arrays are lists of values."""
     whole = [path for path in paths if encoding == "application/json" and _first_sign(path) != b"["]
     if whole and len(whole) < len(paths):
@@ -91,11 +89,16 @@ def json_structure(
         else "array"
     )
     most = max(16_777_216, *(path.stat().st_size + 1 for path in paths))
-    (found,) = one_row(
-        connection,
+    query = (
         f"SELECT json_group_structure(json) FROM read_json_objects({texts(map(str, paths))}, "
-        f"format = '{form}', maximum_object_size = {min(most, 2**32 - 1)})",
+        f"format = '{form}', maximum_object_size = {min(most, 2**32 - 1)})"
     )
+    # A database that met values nested thousands deep answers no more: others need theirs.
+    with duckdb.connect() as probe:
+        try:
+            (found,) = one_row(probe, query)
+        except (duckdb.FatalException, duckdb.InternalException):
+            raise InputError("its values are nested too deep") from None
     structure = json.loads(found) if found else None
     return structure if whole else [structure]
 
@@ -106,7 +109,7 @@ def holds_lines(path: Path) -> bool:
         first, _, rest = file.read(_HEAD).lstrip(_BLANK).partition(b"\n")
     try:
         value = json.loads(first)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(value, dict) and bool(rest.strip())
 

@@ -19,6 +19,7 @@ from holdfast.data.croissant.describing.places import Note
 from holdfast.data.croissant.describing.record_sets import RecordSets
 from holdfast.data.croissant.describing.references import Reference
 from holdfast.data.croissant.describing.shapes import Shape, Table
+from holdfast.numbers import counted
 
 _LARGEST_ENUMERATION = 1_000
 _MOST_ENUMERATED = 3  # columns of a table that only says what its keys mean
@@ -158,8 +159,8 @@ def _field(records: RecordSets, made: Json, column: str) -> Json:
 
 
 def _notes(name: str, table: Table) -> list[Note]:
-    looked = "rows" if table.complete else "rows looked at: types may not hold for the others"
-    notes = [Note(name, "inferred", f"{table.rows:,} {looked}")]
+    looked = "" if table.complete else " looked at: types may not hold for the others"
+    notes = [Note(name, "inferred", f"{counted(table.rows, 'row')}{looked}")]
     notes += [Note(name, "unknown", remark) for remark in table.remarks]
     for shape in _below(table.shapes):
         if shape.remark:

@@ -99,7 +99,7 @@ class Tables:
         if encoding in (PARQUET, ARROW):
             return tuple((field.name, str(field.type)) for field in read_schema(encoding, path))
         if encoding in _JSON:
-            structure = json_structure(self._connection, encoding, [path])
+            structure = json_structure(encoding, [path])
             return encoding, tuple(
                 (records.path, tuple(sorted(records.structure)) if records.path else ())
                 for records in find_records(structure)
@@ -107,6 +107,8 @@ class Tables:
         names = self._names(place)
         if not names:
             raise InputError("it is empty")
+        if any("\0" in name for name in names):
+            raise InputError("it is no text: its first row has zero bytes in it")
         if _are_values(names):
             raise InputError("its first row holds values, no names of columns")
         return names
@@ -141,7 +143,7 @@ class Tables:
             shapes, remarks = arrow_shapes(schema, first_bytes(encoding, paths[0], schema))
             yield self._table(group, group.name, shapes, remarks)
         elif encoding in _JSON:
-            lists = find_records(json_structure(self._connection, encoding, paths))
+            lists = find_records(json_structure(encoding, paths))
             if not lists:
                 raise InputError("it holds no list of objects")
             for records in lists:

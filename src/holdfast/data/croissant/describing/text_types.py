@@ -12,7 +12,7 @@ from holdfast.data.croissant.describing.querying import one_row
 
 _WORDS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "<NA>", "-nan")
 _SAMPLE = 200  # rows that rule out most types of most columns before all rows are looked at
-_TOGETHER = 64  # columns of one query
+_TOGETHER = 256  # columns of one query
 
 _TIMES = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
 _MOMENT = rf"\d{{4}}-\d\d-\d\d[ T]{_TIMES}"
