@@ -154,6 +154,33 @@ def test_what_is_in_the_same_record_set_is_nearest(word: str, meant: str) -> Non
     assert nearest(word, ["other/split", "splits/split_name", "splits/url"]) == meant
 
 
+def test_fields_without_ids_are_told_once_for_each_record_set(tmp_path: Path) -> None:
+    description = copy.deepcopy(GOOD)
+    extra = {"@type": "cr:Field", "name": "x", "dataType": "sc:Text", "value": "x"}
+    description["recordSet"][0]["field"] += [extra, dict(extra, name="y")]
+    found = [finding for finding in findings(tmp_path, description) if finding.code == "CR024"]
+    assert [finding.message for finding in found] == [
+        "the field has no @id: nothing can refer to it (and 1 more here)"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written_format", "hint"),
+    [
+        ("text/x-lean", None),
+        ("text/cvs", 'Did you mean "text/csv"?'),
+        ("application/x-parqet", 'Did you mean "application/x-parquet"?'),
+        ("application/x-tar, text/csv", "Write several formats as a list of texts."),
+    ],
+)
+def test_formats_that_nobody_registered(
+    tmp_path: Path, written_format: str, hint: str | None
+) -> None:
+    edits = {"/distribution/3/encodingFormat": written_format}
+    found = [f for f in findings(tmp_path, edited(edits, GOOD)) if f.code == "CR205"]
+    assert [finding.hint for finding in found] == ([hint] if hint else [])
+
+
 def test_another_format_of_the_same_family_is_not_what_was_meant(tmp_path: Path) -> None:
     edits = {"/distribution/0/encodingFormat": "application/x-stata-13"}
     found = [f for f in findings(tmp_path, edited(edits, GOOD)) if f.code == "CR205"]

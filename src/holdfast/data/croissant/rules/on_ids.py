@@ -13,7 +13,7 @@ from holdfast.data.croissant.rules.clauses import (
     REQUIRED,
 )
 from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.roles import TARGETS, Role
+from holdfast.data.croissant.rules.roles import TARGETS, Part, Role
 from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
 
 ERROR, WARNING = Severity.ERROR, Severity.WARNING
@@ -77,14 +77,19 @@ def _ids(context: Context) -> Iterator[tuple[str, str]]:
 @rule("CR024", WARNING, IDS, "Give it an @id.", must=True)
 def no_id(context: Context) -> Iterator[Breach]:
     """Files, record sets and fields have an id."""
+    without: dict[tuple[str, str], list[Part]] = {}
     for part in context.parts:
         named = part.role in _NAMED and part.role != "annotation"
         lacks = part.thing.id is None and "@id" not in part.thing.raw
         if named and not context.old and lacks and not context.is_meant(part.thing, "@id"):
-            yield Breach(
-                part.thing.at,
-                f"the {part.role.replace('_', ' ')} has no @id: nothing can refer to it",
-            )
+            parent = part.parent.at if part.parent else ""
+            without.setdefault((part.role, parent), []).append(part)
+    for (role, _), parts in without.items():
+        more = f" (and {len(parts) - 1} more here)" if len(parts) > 1 else ""
+        yield Breach(
+            parts[0].thing.at,
+            f"the {role.replace('_', ' ')} has no @id: nothing can refer to it{more}",
+        )
 
 
 @rule("CR025", ERROR, IDS, "Give it a name; later versions call it @id.", must=True)

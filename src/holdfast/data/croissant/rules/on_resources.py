@@ -15,6 +15,7 @@ from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, q
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 
 _ALIKE = 0.6  # of two names that differ by a slip
+_ALIKE_OWN = 0.75  # where somebody's own name, such as text/x-lean, is as likely
 _PLACEHOLDERS = frozenset(
     {"sha256", "md5", "foo", "bar", "baz", "todo", "tbd", "none", "null", "unknown", "n/a"}
 )
@@ -62,6 +63,8 @@ def unknown_format(context: Context) -> Iterator[Breach]:
                 continue
             wrong = forms.media_type(value)
             near = did_you_mean(value, _formats_near(value))
+            if "," in value:
+                near = "Write several formats as a list of texts."
             if wrong or near or not _registered(value):
                 known = wrong or "is no format that is known here"
                 yield Breach(at, f"encodingFormat {quoted(value)} {known}", near)
@@ -74,10 +77,11 @@ def _formats_near(value: str) -> list[str]:
         return name.rpartition("/")[2].casefold().removeprefix("x-")
 
     matcher = difflib.SequenceMatcher(b=own(value)[:200])
+    cutoff = _ALIKE_OWN if "/x-" in value else _ALIKE
     found = []
     for name in ENCODING_FORMATS:
         matcher.set_seq1(own(name))
-        if matcher.ratio() >= _ALIKE:
+        if matcher.ratio() >= cutoff:
             found.append(name)
     return found
 
