@@ -184,6 +184,8 @@ def test_a_card_and_the_open_questions(described: Path, tmp_path: Path, run: Run
         ("load", "{planets}", "moons", "--columns", "colour"),
         ("load", "{planets}", "moons", "--filter", "planet"),
         ("load", "{planets}", "moons", "-o", "out.xlsx"),
+        ("load", "{planets}", "moons", "-o", "no/folder/out.csv"),
+        ("load", "{planets}", "moons", "--columns", ","),
         ("sql", "{planets}", "SELECT * FROM stars"),
         ("sql", "{planets}", "DROP TABLE moons"),
         ("validate", "{planets}", "--map", "nothing=here", "--data", "full"),

@@ -247,3 +247,11 @@ def test_text_files_that_are_none_are_told(tmp_path: Path) -> None:
     dataset = described(tmp_path, [file_set("files", "*.bin")], [records])
     with pytest.raises(InputError, match=r"a\.bin, byte 2"):
         list(dataset.records("t"))
+
+
+def test_a_record_set_without_columns_is_told(numbers: Dataset, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no field of the record set 't' is asked for"):
+        numbers.records("t", columns=[]).to_arrow()
+    empty = described(tmp_path / "empty", [], [record_set("nothing")])
+    with pytest.raises(InputError, match="the record set 'nothing' has no fields"):
+        list(empty.records())

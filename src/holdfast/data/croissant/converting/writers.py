@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -31,7 +31,8 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
     The file appears when it is whole.
 
     Raises:
-        InputError: for a suffix that is none of `FORMATS`, or a column that the format cannot hold.
+        InputError: for a suffix that is none of `FORMATS`, a column that the format cannot hold, or a
+            path that cannot be written to.
     """
     form = check(schema, path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -45,8 +46,16 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
             sink.flush()
             os.fsync(sink.fileno())
         draft.replace(path)
+    except OSError as error:  # of a file that is read, it is an InputError by now
+        raise InputError(
+            "the file cannot be written",
+            path=path,
+            found=error.strerror or str(error),
+            remedy="choose a folder that is there, may be written to and has room",
+        ) from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
     sync_folder(path.parent)
     return rows
 

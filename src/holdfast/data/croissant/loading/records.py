@@ -18,6 +18,7 @@ from holdfast.data.croissant.planning.filters import Filters, conditions, field_
 from holdfast.data.croissant.planning.plan import Outline, Planner
 from holdfast.data.croissant.planning.splits import named_splits
 from holdfast.data.croissant.planning.values import comes_as_declared, declared_type
+from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     from holdfast.data.croissant.loading.dataset import Dataset
@@ -72,6 +73,14 @@ class LazyRecordSet(LazyTable):
     @cached_property
     def outline(self) -> Outline:
         """What the query needs: tables, joins, files; for it files are listed, but not read."""
+        if not self._wanted:
+            raise InputError(
+                f"no field of the record set {self.record_set.id!r} is asked for"
+                if self.record_set.fields
+                else f"the record set {self.record_set.id!r} has no fields",
+                path=self.dataset.path,
+                expected="one or more: they are the columns",
+            )
         filters = self.asked.filters
         with self.dataset.connect() as connection:
             if isinstance(filters, Mapping):

@@ -123,6 +123,20 @@ def first_match(column: Column, path: str) -> Column:
     return _follow(column, steps, path)
 
 
+def every_match(column: Column, path: str) -> Column | None:
+    """All that a path with ``[*]`` or ``..`` finds in each value, as a list; of lists, their elements.
+
+    None where the path can find one thing at most.
+    """
+    steps = simple_steps(path)
+    if steps is None or not any(step is None or isinstance(step, Deep) for step in steps):
+        return None
+    x = _json(column)
+    values = "CASE json_type(one) WHEN 'ARRAY' THEN json_extract(one, '$[*]') ELSE [one] END"
+    found = f"flatten(list_transform({all_matches(x, steps)}, lambda one: {values}))"
+    return Column(f"CASE WHEN {x} IS NULL THEN NULL ELSE {found} END", "JSON[]")
+
+
 def member(column: Column, names: Sequence[str], path: str) -> Column:
     """A nested column by the names of structs' members; of lists, elementwise.
 
@@ -147,7 +161,7 @@ def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
             return _follow(Column(f"list_extract({column.sql}, {place})", inner), rest, path)
     struct = members(column.type)
     if isinstance(step, Deep) and (struct is not None or element(column.type)):
-        return _follow_json(Column(f"to_json({column.sql})", "JSON"), steps)
+        return _follow_json(column, steps)
     if isinstance(step, str) and struct is not None:
         if step not in struct:
             near = get_close_matches(step, struct, n=1)
@@ -170,11 +184,7 @@ def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
 
 
 def _follow_json(column: Column, steps: tuple[Step, ...]) -> Column:
-    x = column.sql
-    if column.type == "BLOB":
-        x = f"decode({x})"
-    if column.type != "JSON":
-        x = f"CAST({x} AS JSON)"
+    x = _json(column)
     path = literal(duckdb_path(steps))
     many = any(step is None or isinstance(step, Deep) for step in steps)
 
@@ -192,6 +202,17 @@ def _follow_json(column: Column, steps: tuple[Step, ...]) -> Column:
             "JSON",
         )
     return Column(found(x), "JSON")
+
+
+def _json(column: Column) -> str:
+    """A column as JSON: text is JSON text, anything else becomes it."""
+    if column.type == "JSON":
+        return column.sql
+    if column.type in ("VARCHAR", "BLOB"):
+        return (
+            f"CAST({column.sql if column.type == 'VARCHAR' else f'decode({column.sql})'} AS JSON)"
+        )
+    return f"to_json({column.sql})"
 
 
 def all_matches(json: str, steps: Sequence[Step]) -> str:

@@ -6,7 +6,8 @@ What each transform does to a value (to each element, where the value is a list)
   part, null where the expression does not match.
 - replace ``pattern/replacement``: every match of the pattern; the first "/" without a backslash divides.
 - separator: a list of the parts.
-- jsonPath: the first match, in structs, maps, lists, JSON and JSON text.
+- jsonPath: the first match, in structs, maps, lists, JSON and JSON text; all matches of a path with ``[*]``
+  or ``..`` where the field is a list.
 - readLines: a list of the text's lines.
 - format: how the declared type reads text; a bounding box's format names the order of its numbers and
   changes nothing.
@@ -21,7 +22,7 @@ import warnings
 from holdfast.data.croissant.document.model import Field, Source, Transform
 from holdfast.data.croissant.scanning.casting import cast, text
 from holdfast.data.croissant.scanning.columns import CONTENT, Column, extract_key
-from holdfast.data.croissant.scanning.json_paths import first_match
+from holdfast.data.croissant.scanning.json_paths import every_match, first_match
 from holdfast.data.croissant.scanning.nested import each, each_value, element
 from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.data.croissant.scanning.types import duckdb_type, scalar_type, shape
@@ -62,7 +63,8 @@ def value_sql(column: Column, field: Field, source: Source, *, lenient: bool = F
 
 def _transformed(column: Column, step: Transform, field: Field) -> Column:
     if step.json_path is not None:
-        return first_match(column, step.json_path)
+        every = every_match(column, step.json_path) if len(shape(field)) == 1 else None
+        return every or first_match(column, step.json_path)
     if step.regex is not None:
         pattern = step.regex
         return each_value(_texts(column, field), lambda value: _matched(value, pattern, field))
