@@ -45,7 +45,7 @@ def required(context: Context) -> Iterator[Breach]:
     wanted = ("sc:name", "sc:description", "sc:url")
     if context.lacks(context.metadata, *wanted, "sc:license", "sc:creator") and not context.old:
         # Some descriptions only tell loaders where the data are, and leave the rest to a web page.
-        message = "the description says nothing of the dataset: no name, description and url"
+        message = "the description says nothing of the dataset: no name, description or url"
         yield Breach(context.metadata.at, message, "Add name, description and url.", WARNING)
         return
     for term in wanted:
@@ -138,7 +138,7 @@ def recommended(context: Context) -> Iterator[Breach]:
     if missing:
         names = [term.partition(":")[2] for term in missing]
         most = ", ".join(names[:-1])
-        listed = f"{most} and {names[-1]}" if most else names[-1]
+        listed = f"{most} or {names[-1]}" if most else names[-1]
         yield Breach(context.metadata.at, f"the dataset has no {listed}")
 
 
