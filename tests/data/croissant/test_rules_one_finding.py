@@ -154,6 +154,12 @@ def test_what_is_in_the_same_record_set_is_nearest(word: str, meant: str) -> Non
     assert nearest(word, ["other/split", "splits/split_name", "splits/url"]) == meant
 
 
+def test_a_slip_in_the_context_is_told_as_one(tmp_path: Path) -> None:
+    found = findings(tmp_path, edited({"/@context/extract": "cr:extrct"}, GOOD))
+    assert {finding.code for finding in found} == {"CR014"}
+    assert {finding.hint for finding in found} == {'In @context, let "extract" be "cr:extract".'}
+
+
 def test_fields_without_ids_are_told_once_for_each_record_set(tmp_path: Path) -> None:
     description = copy.deepcopy(GOOD)
     extra = {"@type": "cr:Field", "name": "x", "dataType": "sc:Text", "value": "x"}

@@ -208,10 +208,13 @@ def unknown_property(context: Context) -> Iterator[Breach]:
         prefix, colon, _ = key.rpartition(":")
         if meant and colon and not meant.startswith("@"):
             meant = f"{prefix}:{meant}"
+        hint = f"Did you mean {quoted(meant)}?" if meant else ""
+        if meant == key:  # the @context spells it otherwise
+            hint = f"In @context, let {quoted(key)} be {quoted(slip.meant)}."
         yield Breach(
             slip.entry.at,
             message,
-            f"Did you mean {quoted(meant)}?" if meant else "",
+            hint,
             ERROR if slip.needed else None,
             key=True,
         )
