@@ -195,8 +195,8 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
         ("401", "who asks", ".netrc"),
         ("403", "does not give", ".netrc"),
         ("404", "no such file", "contentUrl"),
-        ("410", "removed", "--mapping"),
-        ("418", "refuses", "--mapping"),
+        ("410", "removed", "--map"),
+        ("418", "refuses", "--map"),
     ],
 )
 def test_refusals_are_explained(

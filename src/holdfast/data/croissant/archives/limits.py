@@ -56,5 +56,5 @@ def too_much(
         expected=expected,
         remedy="do not unpack it unless you know who made it; if it is right, raise the limit "
         f"(resources.limits = Limits({limit}=...)), or unpack it yourself and give that folder "
-        "by --mapping ID=FOLDER",
+        "by --map ID=FOLDER",
     )

@@ -115,7 +115,7 @@ class Zip(Archive):
                     path=self.where,
                     place=f"member {raw!r}",
                     remedy="decrypt the archive with its password, and give the folder "
-                    "by --mapping ID=FOLDER",
+                    "by --map ID=FOLDER",
                 )
             if not name:
                 raise refused("a member of this archive has no name", raw, self.where)

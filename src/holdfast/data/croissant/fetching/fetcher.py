@@ -189,5 +189,5 @@ def _not_here(wanted: Wanted, cache: Cache) -> InputError:
         path=bare(wanted.url),
         place=f"file {wanted.resource or wanted.called!r}",
         expected=f"a copy in {cache.folder}",
-        remedy="download it while online, or give a copy by --mapping ID=PATH",
+        remedy="download it while online, or give a copy by --map ID=PATH",
     )

@@ -73,7 +73,7 @@ def list_dataset(dataset: HubDataset, fetcher: Fetcher) -> list[RepositoryFile]:
             raise InputError(
                 "the repository's files are not known, and nothing may be fetched offline",
                 path=url,
-                remedy="download it while online, or give a copy by --mapping ID=FOLDER",
+                remedy="download it while online, or give a copy by --map ID=FOLDER",
             )
         entries = json.loads(kept.read_bytes())
     else:

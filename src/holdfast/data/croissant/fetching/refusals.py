@@ -11,7 +11,7 @@ from holdfast.errors import InputError
 
 _LOGIN = (
     "open the URL in a browser: log in or accept the terms there, then write the login into ~/.netrc, or "
-    "give the file that you got by --mapping ID=PATH"
+    "give the file that you got by --map ID=PATH"
 )
 
 
@@ -54,7 +54,7 @@ def another_file(
         problem = "the file is not the one that is described: its checksum differs"
         remedy = (
             f"what came is in {kept}; if the publisher changed the file, the description needs its new "
-            "checksum; a copy of the right one can be given by --mapping ID=PATH"
+            "checksum; a copy of the right one can be given by --map ID=PATH"
         )
     return WrongChecksum(
         problem,

@@ -62,7 +62,7 @@ def list_repository(file: FileObject, fetcher: Fetcher) -> list[RepositoryFile]:
             "this is no URL of a git repository",
             found=url,
             expected=f"a URL of {', '.join(_SCHEMES)}",
-            remedy="give a copy of it by --mapping ID=FOLDER",
+            remedy="give a copy of it by --map ID=FOLDER",
         )
     found = _TREE.fullmatch(url)
     url, revision = (found["url"], unquote(found["revision"])) if found else (url, "HEAD")
@@ -97,7 +97,7 @@ def _cloned(url: str, revision: str, fetcher: Fetcher) -> Path:
             raise InputError(
                 "the repository is not in the cache, and nothing may be fetched offline",
                 path=bare(url),
-                remedy="download it while online, or give a copy by --mapping ID=FOLDER",
+                remedy="download it while online, or give a copy by --map ID=FOLDER",
             )
         return home / latest.read_text("ascii")
     commit = _commit(url, revision)
@@ -174,7 +174,7 @@ def _git(arguments: list[str], url: str, folder: Path | None = None) -> str:
         raise InputError(
             "a git repository is needed, and git is not installed",
             path=bare(url),
-            remedy="install git, or give a copy of the repository by --mapping ID=FOLDER",
+            remedy="install git, or give a copy of the repository by --map ID=FOLDER",
         ) from error
     if done.returncode:
         said = [line for line in done.stderr.replace(url, bare(url)).splitlines() if line.strip()]
@@ -183,6 +183,6 @@ def _git(arguments: list[str], url: str, folder: Path | None = None) -> str:
             path=bare(url),
             found=said[-1].strip() if said else f"git ended with {done.returncode}",
             remedy="check contentUrl; log in by git's credential helper or ~/.netrc; or give a copy by "
-            "--mapping ID=FOLDER",
+            "--map ID=FOLDER",
         )
     return done.stdout

@@ -190,7 +190,7 @@ class _Body:
             self._response.raw.shutdown()
 
 
-_OTHER_PLACE = "open the URL in a browser; give a copy that you have by --mapping ID=PATH"
+_OTHER_PLACE = "open the URL in a browser; give a copy that you have by --map ID=PATH"
 
 
 def refused(url: str, status: int, reason: str, *, signed: bool = False) -> InputError:

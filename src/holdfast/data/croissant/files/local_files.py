@@ -51,7 +51,7 @@ class LocalFolder:
             path=self.root,
             found=repr(url),
             expected=_nearest(unquote(url), self._names()) or "a path from this folder",
-            remedy="correct the path, put the file there, or give it by --mapping ID=PATH",
+            remedy="correct the path, put the file there, or give it by --map ID=PATH",
         )
 
     def below(self, relative: str, what: str) -> Path:
@@ -87,7 +87,7 @@ class LocalFolder:
             path=self.root,
             found=repr(text) + (f" -> {target}" if target else ""),
             expected="a relative path below this folder, or a URL",
-            remedy="put the file into the folder, or give it by --mapping ID=PATH",
+            remedy="put the file into the folder, or give it by --map ID=PATH",
         )
 
     def walk(self, start: str = "", *, hidden: bool = False) -> Iterator[str]:

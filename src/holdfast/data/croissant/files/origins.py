@@ -150,7 +150,7 @@ class Origins:
                 "this file cannot be read",
                 path=path,
                 found=error.strerror,
-                remedy="put it there, or give it by --mapping ID=PATH",
+                remedy="put it there, or give it by --map ID=PATH",
             ) from error
 
     def close(self) -> None:
