@@ -258,6 +258,8 @@ def test_one_edit_breaks_the_rule_and_a_near_one_keeps_it(
     keeping(kept, folder)
     assert found(folder, kept, how) == []
     breaking(description, fill(folder))
+    if code == "CR913":  # what becomes null is no key
+        del description["recordSet"][2]["key"]
     assert found(folder, description, how) == [(code, at)]
 
 
@@ -283,3 +285,13 @@ def test_a_sample_does_not_read_on(folder: Path) -> None:
     assert found(folder, description, "sample") == []
     codes = {code for code, _ in found(folder, description, "full")}
     assert codes == {"CR912"}  # what cannot be loaded is not looked into further
+
+
+def test_one_record_without_a_key_is_told(folder: Path) -> None:
+    (folder / "moons.csv").write_text(MOONS.replace("Titania,", ","), encoding="utf-8")
+    description = described(folder)
+    moons = next(one for one in description["recordSet"] if one["@id"] == "moons")
+    moons["key"] = {"@id": "moons/moon"}
+    (folder / "metadata.json").write_text(json.dumps(description), encoding="utf-8")
+    found = [one.message for one in validate(folder, data="full").findings if one.code == "CR921"]
+    assert found == ["1 record without a whole key"]

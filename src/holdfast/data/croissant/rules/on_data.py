@@ -202,8 +202,16 @@ def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
         keys = at_hand.dataset.records(records.id, columns=records.key, ordered=False)
         if at_hand.rows is not None:
             keys = keys.head(at_hand.rows)
-        names = ", ".join(map(identifier, keys.short_names()))
-        query = f"SELECT {names}, count(*) AS n FROM records GROUP BY ALL HAVING n > 1"
+        columns = list(map(identifier, keys.short_names()))
+        names, lacks = ", ".join(columns), " OR ".join(f"{name} IS NULL" for name in columns)
+        [[missing]] = [
+            row.values() for row in _rows(keys.sql(f"SELECT count_if({lacks}) FROM records"))
+        ]
+        if missing:
+            yield Breach(
+                records.where("cr:key"), f"{counted(missing, 'record')} without a whole key"
+            )
+        query = f"SELECT {names}, count(*) AS n FROM records WHERE NOT ({lacks}) GROUP BY ALL HAVING n > 1"
         repeated = _rows(keys.sql(f"{query} ORDER BY n DESC, {names} LIMIT {SHOWN}"))
         if repeated:
             shown = "; ".join(_key(row) + f" {row['n']} times" for row in repeated)
