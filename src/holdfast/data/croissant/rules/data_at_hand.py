@@ -43,6 +43,8 @@ class AtHand:
     static: Sequence[Finding] = ()
     mapped: Collection[str] = ()
     broken: set[str] = field(default_factory=set)
+    _columns: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
+    _origins: dict[str, dict[str, Origin]] = field(default_factory=dict, repr=False)
 
     @property
     def rows(self) -> int | None:
@@ -117,13 +119,12 @@ class AtHand:
 
     def origins(self, records: RecordSet) -> dict[str, Origin]:
         """Field id -> where its values come from, for every leaf that says so."""
-        found = {}
-        for leaf in leaves(records):
-            try:
-                found[leaf.id] = self.dataset.fields.origin(records, leaf)
-            except InputError:
-                continue
-        return found
+        if records.id not in self._origins:
+            found = self._origins[records.id] = {}
+            for leaf in leaves(records):
+                with suppress(InputError):
+                    found[leaf.id] = self.dataset.fields.origin(records, leaf)
+        return self._origins[records.id]
 
     def references(self, records: RecordSet) -> dict[str, Origin]:
         """Field id -> where the values stand that it references."""
@@ -137,13 +138,37 @@ class AtHand:
         return found
 
     def columns(self, resource: str) -> dict[str, str]:
-        """The columns of a table, with their types; none where it is no table or is not here."""
+        """The columns of a table, with their types; none where it is no table or is not here.
+
+        Raises:
+            InputError: files that are not of their format.
+        """
         members = self.members(resource)
         if not members:
             return {}
-        formats = self.dataset.metadata.resource(resource).encoding_formats
-        with self.dataset.connect() as connection:
-            return column_names(connection, self.dataset.resources, resource, formats, members)
+        if resource not in self._columns:
+            formats = self.dataset.metadata.resource(resource).encoding_formats
+            with self.dataset.connect() as connection:
+                self._columns[resource] = column_names(
+                    connection,
+                    self.dataset.resources,
+                    resource,
+                    formats,
+                    members,
+                    self._wanted.get(resource, ()),
+                )
+        return self._columns[resource]
+
+    @cached_property
+    def _wanted(self) -> dict[str, list[str]]:
+        """Resource -> the columns that fields take out of it."""
+        found: dict[str, list[str]] = {}
+        for records in self.dataset.metadata.record_sets:
+            for origin in self.origins(records).values():
+                extract = origin.source.extract
+                if origin.table.kind == "resource" and extract and extract.column is not None:
+                    found.setdefault(origin.table.id, []).append(extract.column)
+        return found
 
     @cached_property
     def tested(self) -> list[Tested]:

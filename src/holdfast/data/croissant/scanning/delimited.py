@@ -148,9 +148,10 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
             path=member.fullpath,
             expected="a first line with the names of the columns",
         )
+    named = [{part.strip() for part in row} for _, row, _ in readings]
     lacking = [
-        (sum(name.strip() not in {part.strip() for part in row} for name in wanted), place)
-        for place, (_, row, _) in enumerate(readings)
+        (sum(name.strip() not in names for name in wanted), place)
+        for place, names in enumerate(named)
     ]
     separator, row, lines = readings[min(lacking)[1]]
     empty = len(text) - len(text.lstrip("\r\n"))
@@ -208,7 +209,7 @@ def unique_names(row: Sequence[str]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def names_of(opening: Opening, kind: str) -> dict[str, str]:
-    """The columns of the first file, all of text."""
+def names_of(opening: Opening, kind: str, wanted: Sequence[str]) -> dict[str, str]:
+    """The columns of the first file, all of text; those wanted tell the separator."""
     first = replace(opening, members=opening.members[:1])
-    return dict.fromkeys(tables_of(first, kind, ())[0].names, "VARCHAR")
+    return dict.fromkeys(tables_of(first, kind, wanted)[0].names, "VARCHAR")

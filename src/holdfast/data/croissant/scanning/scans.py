@@ -190,8 +190,17 @@ def column_names(
     resource_id: str,
     formats: Sequence[str],
     members: Sequence[Member],
+    wanted: Sequence[str] = (),
 ) -> dict[str, str]:
     """The columns of a table as `extract.column` takes them, with their DuckDB types; none of other files.
+
+    Args:
+        connection: DuckDB.
+        resources: the files.
+        resource_id: the FileObject or FileSet.
+        formats: its encodingFormats.
+        members: its files.
+        wanted: columns that somebody asks for: of a text table, they tell the separator.
 
     Raises:
         InputError: files that are not of their format.
@@ -204,4 +213,4 @@ def column_names(
         return json_files.names_of(opening, kind)
     if kind == "arff":
         return arff.names_of(opening)
-    return delimited.names_of(opening, kind) if kind in ("csv", "tsv") else {}
+    return delimited.names_of(opening, kind, wanted) if kind in ("csv", "tsv") else {}
