@@ -16,7 +16,6 @@ from holdfast.data.croissant.document.model import Metadata, RecordSet
 from holdfast.data.croissant.document.reading import read_document
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.loading.engine import Engine
-from holdfast.data.croissant.loading.lazy_table import TooQuick
 from holdfast.data.croissant.loading.queries import LazyQuery
 from holdfast.data.croissant.loading.records import Asked, LazyRecordSet
 from holdfast.data.croissant.planning.assembling import Assembler
@@ -161,19 +160,13 @@ class Dataset:
         return self._engine.connect()
 
     @contextmanager
-    def opened(self, *, quick: bool = False) -> Iterator[Assembler]:
-        """Opens scans for one query; inside, an error of the engine becomes what it says about the data.
-
-        Args:
-            quick: use readers that may fail where others would not; then the error is `TooQuick`.
-        """
+    def opened(self) -> Iterator[Assembler]:
+        """Opens scans for one query; inside, an error of the engine becomes what it says about the data."""
         with self.connect() as connection:
-            assembler = Assembler(connection, self.resources, self.metadata, quick)
+            assembler = Assembler(connection, self.resources, self.metadata)
             try:
                 yield assembler
             except duckdb.Error as error:
-                if quick:
-                    raise TooQuick from error
                 said = explain(connection, error, assembler.parts)
                 raise (_cannot_run(said) if isinstance(said, duckdb.Error) else said) from error
             finally:

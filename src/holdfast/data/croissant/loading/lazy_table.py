@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 BATCH_ROWS = 65536
 
 
-class TooQuick(Exception):
-    """A reader that is quicker than it is patient has failed; another one may not."""
-
-
 @dataclass
 class Opened:
     """A query whose scans are open, on a connection of its own.
@@ -39,27 +35,12 @@ class Opened:
         sql: the query.
         late: the files of each column of bytes.
         resources: reads them.
-        straight: reads the whole result without DuckDB, where that is quicker.
     """
 
     connection: duckdb.DuckDBPyConnection
     sql: str
     late: Sequence[Sequence[Member]]
     resources: Resources
-    straight: Callable[[], pa.Table] | None = None
-
-    def table(self) -> pa.Table:
-        """The whole result; in parallel, unlike a stream of batches.
-
-        Raises:
-            duckdb.Error: what the engine, or the reader, has met.
-        """
-        if self.straight is None:
-            return self.connection.sql(self.sql).to_arrow_table()
-        try:
-            return self.straight()
-        except pa.ArrowException as error:
-            raise duckdb.Error(str(error)) from error
 
 
 class LazyTable(ABC):
@@ -69,15 +50,8 @@ class LazyTable(ABC):
     """
 
     @abstractmethod
-    def _open(self, *, quick: bool = False) -> AbstractContextManager[Opened]:
-        """The query, with its scans opened; faults of the data inside the block become `InputError`.
-
-        With `quick`, faults become `TooQuick`, and may be none.
-        """
-
-    @abstractmethod
-    def _may_hurry(self) -> bool:
-        """Whether a reading that failed half-way can be taken up by another at the same row."""
+    def _open(self) -> AbstractContextManager[Opened]:
+        """The query, with its scans opened; faults of the data inside the block become `InputError`."""
 
     @abstractmethod
     def _declared(self) -> list[pa.Field] | None:
@@ -138,23 +112,7 @@ class LazyTable(ABC):
             InputError: a file that cannot be read, or a value that does not fit its declared type.
         """
         refuse_batch(rows)
-        done = 0
-        if self._may_hurry():
-            try:
-                for batch in self._stream(rows, quick=True):
-                    yield batch
-                    done += batch.num_rows
-            except TooQuick:
-                pass
-            else:
-                return
-        for batch in self._stream(rows):
-            if done < batch.num_rows:
-                yield batch.slice(done)
-            done = max(0, done - batch.num_rows)
-
-    def _stream(self, rows: int, *, quick: bool = False) -> Iterator[pa.RecordBatch]:
-        with self._open(quick=quick) as opened:
+        with self._open() as opened:
             reader = opened.connection.sql(opened.sql).to_arrow_reader(rows)
             schema = self._conforming(reader.schema)
             try:
@@ -195,13 +153,8 @@ class LazyTable(ABC):
         Raises:
             InputError: as `batches`.
         """
-        with suppress(TooQuick):
-            return self._table(quick=True)
-        return self._table()
-
-    def _table(self, *, quick: bool = False) -> pa.Table:
-        with self._open(quick=quick) as opened:
-            made = opened.table()
+        with self._open() as opened:
+            made = opened.connection.sql(opened.sql).to_arrow_table()  # in parallel, unlike batches
             schema = self._conforming(made.schema)
             if not any(has_late(kind) for kind in made.schema.types):
                 columns = [_cast(*each) for each in zip(made.columns, schema.types, strict=True)]

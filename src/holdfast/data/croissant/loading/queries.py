@@ -70,13 +70,10 @@ class LazyQuery(LazyTable):
         """The first `n` rows of the result."""
         return LazyQuery(self.dataset, f"SELECT * FROM (\n{self.text}\n) LIMIT {n}", self.tables)
 
-    def _may_hurry(self) -> bool:
-        return False  # the order of a query's rows is its own
-
     @contextmanager
-    def _open(self, *, quick: bool = False) -> Iterator[Opened]:
+    def _open(self) -> Iterator[Opened]:
         outlines = {name: table.outline for name, table in self.tables.items()}
-        with self.dataset.opened(quick=quick) as assembler:
+        with self.dataset.opened() as assembler:
             for name in outlines:
                 table = self.tables[name]
                 select = table.select(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.lazy_table import LazyTable, Opened
-from holdfast.data.croissant.planning.assembling import Assembler, straight_reading
+from holdfast.data.croissant.planning.assembling import Assembler
 from holdfast.data.croissant.planning.filters import Filters, conditions, field_named
 from holdfast.data.croissant.planning.plan import Outline, Planner
 from holdfast.data.croissant.planning.splits import named_splits
@@ -128,21 +128,14 @@ class LazyRecordSet(LazyTable):
             for name, field in zip(short, self._wanted, strict=True)
         ]
 
-    def _may_hurry(self) -> bool:
-        return not self.outline.joins  # rows come in one order, however they are read
-
     @contextmanager
-    def _open(self, *, quick: bool = False) -> Iterator[Opened]:
+    def _open(self) -> Iterator[Opened]:
         outline = self.outline
-        few = self.asked.limit is not None  # which DuckDB finds without reading on
-        with self.dataset.opened(quick=quick and not few) as assembler:
+        with self.dataset.opened() as assembler:
             sql = self.select(
                 assembler, [field.key for field in outline.wanted], ordered=self.asked.ordered
             )
-            straight = None if few else straight_reading(outline, assembler)
-            yield Opened(
-                assembler.connection, sql, assembler.late, self.dataset.resources, straight
-            )
+            yield Opened(assembler.connection, sql, assembler.late, self.dataset.resources)
 
     def _declared(self) -> list[pa.Field]:
         return [

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 import duckdb
 
@@ -29,9 +27,6 @@ from holdfast.data.croissant.scanning.columns import CONTENT, Column, Key, Scan,
 from holdfast.data.croissant.scanning.scans import open_scan
 from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.data.croissant.scanning.types import duckdb_type
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 LATE = "holdfast late "
 """The name of the one member of a struct that stands for bytes still to be read, with a number."""
@@ -67,7 +62,6 @@ class Assembler:
     connection: duckdb.DuckDBPyConnection
     resources: Resources
     metadata: Metadata
-    quick: bool = False
     late: list[list[Member]] = field(default_factory=list)
     parts: list[tuple[Scan, Mapping[str, tuple[Column, Column]]]] = field(default_factory=list)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
@@ -203,7 +197,6 @@ class Assembler:
             part.members,
             types=_types(part),
             early=early,
-            quick=self.quick,
         )
         self._stack.callback(scan.close)
         columns, read = [], {}
@@ -250,26 +243,6 @@ class Assembler:
             f"FROM (\n{indented(made.sql)}\n)\nWHERE c0 IS NOT NULL\nGROUP BY 1"
         )
         return text, Column(f"coalesce({group.alias}.rows, [])", f"STRUCT({types})[]")
-
-
-def straight_reading(outline: Outline, assembler: Assembler) -> Callable[[], pa.Table] | None:
-    """What reads a whole outline without a query: columns of one resource, as they stand, all rows.
-
-    None where a query has more to do than that.
-    """
-    if len(assembler.parts) != 1 or len(outline.parts) != 1 or outline.groups or outline.rest:
-        return None
-    [(scan, read)], [part] = assembler.parts, outline.parts
-    if scan.whole is None or part.conditions:
-        return None
-    keys = []
-    for wanted in outline.wanted:
-        raw, value = read.get(wanted.id, (None, None))
-        if raw is None or raw != value:
-            return None
-        keys.append(extract_key(part.needs[wanted.id].source.extract))
-    plain = keys and all(kind == "column" for kind, _ in keys)
-    return partial(scan.whole, keys) if plain else None
 
 
 def _value(origin: Origin, label: str, values: Mapping[str, Column]) -> Column:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import Extract
 from holdfast.data.croissant.files.members import Member
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Key = tuple[str, str]
 """What is extracted, as a key: ("column", name), ("fileProperty", name), ("jsonPath", path)."""
@@ -61,7 +57,6 @@ class Scan:
         closers: what `close` calls, such as the dropping of a table of lines.
         kind: how files are read: csv, tsv, parquet, jsonl, json, arrow, arff, lines; "" for whole files.
         paths: local copies of the members, where they were needed.
-        whole: reads columns, all rows of them, into memory without DuckDB, where that is quicker.
     """
 
     relation: str
@@ -71,7 +66,6 @@ class Scan:
     closers: list[Callable[[], object]] = field(default_factory=list, repr=False)
     kind: str = ""
     paths: list[Path] = field(default_factory=list, repr=False)
-    whole: Callable[[Sequence[Key]], pa.Table] | None = field(default=None, repr=False)
 
     def close(self) -> None:
         """Give back what the scan holds: tables of the connection, open files."""

@@ -37,15 +37,13 @@ class Table:
         separator: between values.
         packed: "none", "gzip" or "zstd".
         encoding: of the text, as DuckDB names it.
-        header_lines: lines of text that the names take up, with empty ones before them.
-        empty_lines: before the names.
+        empty_lines: lines before the names.
     """
 
     names: tuple[str, ...]
     separator: str = ","
     packed: str = "none"
     encoding: str = "utf-8"
-    header_lines: int = 1
     empty_lines: int = 0
 
     def relation(self, paths: Sequence[Path]) -> str:
@@ -141,19 +139,19 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
     encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
     text = _decoded(head, member, "utf-16" if encoding == "utf-16" else "utf-8-sig")
     separators = ("\t", *_SEPARATORS) if kind == "tsv" else _SEPARATORS
-    readings = [(separator, *_first_row(text, separator)) for separator in separators]
+    readings = [(separator, _first_row(text, separator)) for separator in separators]
     if not readings[0][1]:
         raise InputError(
             f"{member.fullpath} is empty",
             path=member.fullpath,
             expected="a first line with the names of the columns",
         )
-    named = [{part.strip() for part in row} for _, row, _ in readings]
+    named = [{part.strip() for part in row} for _, row in readings]
     lacking = [
         (sum(name.strip() not in names for name in wanted), place)
         for place, names in enumerate(named)
     ]
-    separator, row, lines = readings[min(lacking)[1]]
+    separator, row = readings[min(lacking)[1]]
     empty = len(text) - len(text.lstrip("\r\n"))
     ends = _LINE_ENDS.findall(text, 0, empty)
     first = _LINE_ENDS.search(text, empty)
@@ -165,9 +163,7 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
             found="empty lines that end otherwise than the names",
             remedy="delete the empty lines",
         )
-    return Table(
-        unique_names(row), separator, encoding=encoding, header_lines=lines, empty_lines=len(ends)
-    )
+    return Table(unique_names(row), separator, encoding=encoding, empty_lines=len(ends))
 
 
 def _decoded(head: bytes, member: Member, encoding: str) -> str:
@@ -187,13 +183,13 @@ def _decoded(head: bytes, member: Member, encoding: str) -> str:
         ) from error
 
 
-def _first_row(text: str, separator: str) -> tuple[list[str], int]:
-    """The first row that is not empty, and the number of lines up to its end."""
+def _first_row(text: str, separator: str) -> list[str]:
+    """The first row that is not empty."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
-        return next((row for row in reader if row), []), reader.line_num
+        return next((row for row in reader if row), [])
     except csv.Error:  # a name too long for one, as with another separator
-        return [], 0
+        return []
 
 
 def unique_names(row: Sequence[str]) -> tuple[str, ...]:

@@ -15,7 +15,6 @@ from holdfast.data.croissant.scanning import (
     delimited,
     json_files,
     listed_files,
-    quick_csv,
 )
 from holdfast.data.croissant.scanning.columns import CONTENT, MEMBER, Column, Key, Scan, extract_key
 from holdfast.data.croissant.scanning.opening import Opening
@@ -77,7 +76,6 @@ def open_scan(
     *,
     types: Mapping[Key, str] | None = None,
     early: bool = False,
-    quick: bool = False,
 ) -> Scan:
     """A resource as a relation that has what the fields extract.
 
@@ -93,7 +91,6 @@ def open_scan(
         members: its files, those that the query may need.
         types: DuckDB types that columns become without a transform, where that is known: a hint.
         early: the query computes with the content of files (`transforms.reads_content`).
-        quick: a reader may be used that fails where another one would not (`quick_csv`).
 
     Raises:
         InputError: no such column, files that are not of their format, extracts that do not go together.
@@ -136,8 +133,7 @@ def open_scan(
     elif kind in ("json", "jsonl"):
         opened = json_files.scan(opening, kind)
     elif kind in ("csv", "tsv") and not paths:
-        hasty = quick_csv.scan(opening, kind) if quick else None
-        opened = hasty or delimited.scan(opening, kind)
+        opened = delimited.scan(opening, kind)
     elif kind == "arff" and not paths:
         opened = arff.scan(opening)
     else:
