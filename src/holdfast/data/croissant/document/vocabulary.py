@@ -170,14 +170,15 @@ DATA_TYPES: Mapping[str, str] = {
 
 _FORMATS = {
     "parquet": "application/vnd.apache.parquet application/x-parquet application/parquet",
-    "csv": "text/csv application/csv text/x-csv",
+    "csv": "text/csv application/csv text/x-csv text/comma-separated-values",
     "tsv": "text/tab-separated-values text/tsv application/tab-separated-values",
     "json": "application/json text/json application/ld+json application/geo+json",
     "jsonl": "application/jsonlines application/x-jsonlines application/jsonl application/x-ndjson"
     " application/ndjson application/jsonlines+json text/jsonl application/json-lines",
     "arff": "https://ml.cms.waikato.ac.nz/weka/arff.html http://ml.cms.waikato.ac.nz/weka/arff.html"
     " text/x-arff application/x-arff application/arff",
-    "arrow": "application/vnd.apache.arrow.file application/vnd.apache.arrow.stream",
+    "arrow": "application/vnd.apache.arrow.file application/vnd.apache.arrow.stream"
+    " application/x-feather",
     "avro": "application/avro application/vnd.apache.avro",
     "excel": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet application/vnd.ms-excel",
     "sqlite": "application/vnd.sqlite3 application/x-sqlite3",

@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import Extract
+from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.scanning import (
@@ -23,32 +24,7 @@ from holdfast.errors import InputError
 if TYPE_CHECKING:
     import duckdb
 
-_FORMATS = {
-    "text/csv": "csv",
-    "application/csv": "csv",
-    "text/x-csv": "csv",
-    "text/comma-separated-values": "csv",
-    "text/tab-separated-values": "tsv",
-    "text/tsv": "tsv",
-    "application/x-parquet": "parquet",
-    "application/parquet": "parquet",
-    "application/vnd.apache.parquet": "parquet",
-    "application/jsonlines": "jsonl",
-    "application/x-jsonlines": "jsonl",
-    "application/jsonl": "jsonl",
-    "application/x-ndjson": "jsonl",
-    "application/ndjson": "jsonl",
-    "text/jsonl": "jsonl",
-    "application/json": "json",
-    "text/json": "json",
-    "application/geo+json": "json",
-    "application/ld+json": "json",
-    "application/vnd.apache.arrow.file": "arrow",
-    "application/vnd.apache.arrow.stream": "arrow",
-    "application/x-feather": "arrow",
-    "https://ml.cms.waikato.ac.nz/weka/arff.html": "arff",
-    "text/plain": "text",
-}
+_READ = {"csv", "tsv", "parquet", "jsonl", "json", "arrow", "arff", "text"}
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -167,7 +143,8 @@ def kind_of(formats: Sequence[str], member: Member, *, json: bool = False) -> st
         member: the file.
         json: JSON is wanted, where nothing else decides.
     """
-    said = [_FORMATS.get(text.partition(";")[0].strip().lower(), "") for text in formats]
+    named_formats = [format_of(text) or "" for text in formats]
+    said = [kind for kind in named_formats if kind in _READ]
     suffixes = [part.lower() for part in PurePosixPath(member.fullpath).suffixes]
     while suffixes and suffixes[-1] in _PACKED:
         suffixes.pop()
