@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
+from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.planning.origins import Fields, Origin, Step, field_leaves
 from holdfast.data.croissant.scanning.columns import Column, extract_key
 from holdfast.data.croissant.scanning.transforms import reads_content, value_sql
@@ -15,7 +16,7 @@ from holdfast.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TEXT_FORMATS = ("text/csv", "text/tab-separated-values", "text/tsv", "text/plain")
+_TEXT_FORMATS = ("csv", "tsv", "text")
 
 
 def apply(column: Column, steps: Sequence[Step], *, lenient: bool = False) -> Column:
@@ -123,7 +124,7 @@ def _is_text(fields: Fields, origin: Origin) -> bool:
     if extract_key(source.extract)[0] == "fileProperty":
         return True
     formats = fields.metadata.resource(origin.table.id).encoding_formats
-    return any(name in _TEXT_FORMATS for name in formats)
+    return any(format_of(name) in _TEXT_FORMATS for name in formats)
 
 
 def _struct(
