@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,13 @@ import pytest
 from data_server import DataServer
 from range_server import RangeServer
 
+from holdfast.data.croissant.fetching.answers import Answer
+from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.crew import Crew
+from holdfast.data.croissant.fetching.drafts import Draft
 from holdfast.data.croissant.fetching.fetcher import Fetcher
+from holdfast.data.croissant.fetching.parts import Part, Piece, Stopped, Version
+from holdfast.data.croissant.fetching.transfers import Transfer
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import Checksum
 from holdfast.errors import InputError
@@ -481,6 +486,89 @@ def test_a_file_that_changes_while_it_is_fetched(server: DataServer, tmp_path: P
     file.on_request = change
     (path,) = fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a")])
     assert path.read_bytes() == DATA[::-1]
+
+
+class Body:
+    """Bytes without a network; `before` is called before they come."""
+
+    def __init__(self, data: bytes, before: Callable[[], object]) -> None:
+        self._data, self._before = data, before
+
+    def chunks(self) -> Iterator[bytes]:
+        self._before()
+        yield self._data
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class Changing:
+    """A source that can change; its first body calls `meanwhile`."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self.version, self._meanwhile = Version(len(DATA), '"1"'), meanwhile
+
+    def ask(self, span: Any, same_as: Version | None = None, **_: object) -> Answer:
+        if same_as is None and self.version.etag != '"1"':
+            raise Stopped  # begun anew: enough
+        start, end = span
+        body = Body(DATA[start:end], self._meanwhile if start == 0 else lambda: None)
+        return Answer("part", self.version, start, end, body=body)
+
+
+def test_a_file_that_changes_while_early_bytes_are_read_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second piece comes before the first; as it is read back, the third shows another version.
+
+    All in one thread, in an order that three threads have by chance.
+    """
+
+    def run_next() -> None:
+        piece = transfer.take()
+        assert piece
+        assert transfer.run(piece) is None
+
+    def read(part: Part, offset: int, size: int) -> bytes:
+        source.version = Version(len(DATA), '"2"')
+        with pytest.raises(Stopped):
+            run_next()
+        data = actual(part, offset, size)
+        assert data == b""  # what was here is gone
+        return data
+
+    source, cache = Changing(run_next), Cache(tmp_path / "cache")
+    want = Wanted(url="http://x/a")
+    draft = Draft(want, cache, cache.part("a"), None, locked=False, advance=lambda _: None)
+    transfer = Transfer(
+        draft, source, unless=None, wait=Waits(), announce=lambda: None, piece=PIECE
+    )
+    actual = Part.read
+    monkeypatch.setattr(Part, "read", read)
+    assert transfer.begin() is None
+    transfer.pause()
+
+
+def test_a_thread_that_is_late_for_one_file_fetches_others(
+    server: DataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actual, late = Transfer.run, [True]
+
+    def run(transfer: Transfer, piece: Piece) -> Any:
+        outcome = actual(transfer, piece)
+        if outcome is None and late and late.pop():
+            raise Stopped  # as when another thread has ended the file in the meantime
+        return outcome
+
+    monkeypatch.setattr(Transfer, "run", run)
+    barrier = threading.Barrier(2)
+    server.add("/a", DATA, etag='"1"')
+    server.add("/b", DATA[:10], barrier=barrier)
+    server.add("/c", DATA[10:20], barrier=barrier)
+    fetcher(tmp_path, parallel=2).fetch([Wanted(url=f"{server.url}/{name}") for name in "abc"])
+    assert not late
+    assert not barrier.broken
 
 
 def test_a_file_that_never_stops_changing(server: DataServer, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -91,9 +91,8 @@ class Crew:
     def _serve(self) -> None:
         try:
             while (step := self._next()) is not None:
-                step()
-        except Stopped:
-            pass
+                with suppress(Stopped):  # of this file, which another thread has ended, or of all
+                    step()
         except BaseException as error:  # raised again by `work`, in the thread of the caller
             with self._change:
                 self._error = self._error or error

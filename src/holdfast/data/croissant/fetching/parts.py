@@ -126,7 +126,10 @@ class Part:
 
     def begin(self, version: Version) -> None:
         """Forget what is there, and start on another version."""
-        with self._lock:
+        with (
+            self._saving,
+            self._lock,
+        ):  # else a thread that saves now would bring the old claim back
             self.version, self.have = version, Spans()
             self._unsaved = 0
             os.ftruncate(self.handle, 0)

@@ -220,7 +220,13 @@ class Transfer:
             complete = self._draft.complete
         if complete:
             return self._finish(piece.generation)
-        self._draft.catch_up()
+        try:
+            self._draft.catch_up()
+        except EOFError:
+            with self._lock:
+                if piece.generation == self._generation:
+                    raise
+            # else: another thread began the file anew while its bytes were read back
         return None
 
     def _ask_again(self, piece: Piece) -> Answer | None:
