@@ -105,6 +105,24 @@ def test_records_are_filtered_and_written(described: Path, tmp_path: Path, run: 
     assert [json.loads(line)["moons/moon"] for line in two] == ["Moon", "Phobos", "Deimos"]
 
 
+def test_records_stream_as_json_lines(described: Path, run: Run) -> None:
+    lines = run("load", described, "--record-set", "moons", "--format", "jsonl").stdout.splitlines()
+    expected = rows_of(described / "moons.csv")
+    assert [json.loads(line)["moons/moon"] for line in lines] == [row["moon"] for row in expected]
+
+    chosen = run(
+        *("load", described, "--record-set", "moons", "--columns", "moon", "--format", "jsonl"),
+        *("--where", "planet = 'Mars' OR radius_km > 2600"),
+    ).stdout.splitlines()
+    assert [json.loads(line) for line in chosen] == [
+        {"moons/moon": row["moon"]}
+        for row in expected
+        if row["planet"] == "Mars" or float(row["radius_km"]) > 2600
+    ]
+    two = run("load", described, "moons", "--format", "jsonl", "--limit", "2").stdout
+    assert two.splitlines() == lines[:2]
+
+
 def test_a_query_over_record_sets(described: Path, run: Run) -> None:
     query = "SELECT planet, count(*) AS n FROM moons GROUP BY planet ORDER BY n DESC, planet"
     lines = run("sql", described, query, "--limit", "2", "--json").stdout.splitlines()
@@ -112,6 +130,31 @@ def test_a_query_over_record_sets(described: Path, run: Run) -> None:
         {"planet": "Saturn", "n": 9},
         {"planet": "Jupiter", "n": 5},
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ("sum(1)", 25),  # wider than 64 bits in SQL
+        ("1.5::DECIMAL(3, 1)", 1.5),
+        ("'Infinity'::DOUBLE", "Infinity"),
+        ("[-1e308::DOUBLE * 10]", ["-Infinity"]),
+        ("'NaN'::DOUBLE", None),
+        ("TIMESTAMP '2024-02-29 12:00:00'", "2024-02-29T12:00:00"),
+        ("'1b4e28ba-2fa1-11d2-883f-0016d3cca427'::UUID", "1b4e28ba-2fa1-11d2-883f-0016d3cca427"),
+    ],
+)
+def test_what_json_has_no_word_for(
+    described: Path, tmp_path: Path, run: Run, value: str, told: Any
+) -> None:
+    def strict(text: str) -> Any:
+        return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+    query = f"SELECT {value} AS value FROM moons GROUP BY ()"
+    assert strict(run("sql", described, query, "--json").stdout) == {"value": told}
+    out = tmp_path / "found.jsonl"
+    run("sql", described, query, "-o", out)
+    assert strict(out.read_text(encoding="utf-8")) == {"value": told}
 
 
 def test_explain_names_the_file(described: Path, run: Run) -> None:
@@ -147,6 +190,11 @@ def test_errors_end_with_1_and_go_to_sarif(described: Path, tmp_path: Path, run:
     assert error["code"] == "CR911"
     assert error["at"] == "/recordSet/0/field/0/source/extract/column"
     assert "moon" in error["hint"]
+    assert not found["valid"]
+    assert found["errors"] == [
+        {("pointer" if name == "at" else name): error[name] for name in error if name != "severity"}
+    ]
+    assert {one["code"] for one in found["warnings"]} == {"CR103"}
     log = json.loads(sarif.read_text(encoding="utf-8"))
     assert "CR911" in {result["ruleId"] for result in log["runs"][0]["results"]}
 
@@ -184,6 +232,10 @@ def test_a_card_and_the_open_questions(described: Path, tmp_path: Path, run: Run
         ("load", "{planets}", "moons", "--columns", "colour"),
         ("load", "{planets}", "moons", "--filter", "planet"),
         ("load", "{planets}", "moons", "-o", "out.xlsx"),
+        ("load", "{planets}", "moons", "--where", "planet ="),
+        ("load", "{planets}", "moons", "--where", "planet = 'Mars'", "--filter", "planet=Mars"),
+        ("load", "{planets}", "moons", "--record-set", "planets"),
+        ("sql", "{planets}", "SELECT INTERVAL 3 DAY AS wait", "-o", "{planets}/out.csv"),
         ("load", "{planets}", "moons", "-o", "no/folder/out.csv"),
         ("load", "{planets}", "moons", "--columns", ","),
         ("sql", "{planets}", "SELECT * FROM stars"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from enum import Enum
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.console import JsonOption, QuietOption, emit, plain, remark
+from holdfast.console import JsonOption, QuietOption, emit, remark
 from holdfast.data.croissant.commands.options import (
     CacheOption,
     ColumnsOption,
@@ -26,6 +25,8 @@ from holdfast.data.croissant.commands.options import (
     rows_table,
     shown,
 )
+from holdfast.data.croissant.converting.json_lines import json_line
+from holdfast.errors import InputError
 from holdfast.numbers import counted, size
 from holdfast.progress import track
 
@@ -49,6 +50,16 @@ class Form(Enum):
     csv = "csv"
 
 
+_PRINTED_AT_ONCE = 8192  # records
+
+
+class Printed(Enum):
+    """What records are printed as."""
+
+    table = "table"
+    jsonl = "jsonl"
+
+
 LimitOption = Annotated[
     int, typer.Option("--limit", metavar="N", min=0, help="How many records to print.")
 ]
@@ -69,9 +80,38 @@ def load(
         str | None,
         typer.Argument(metavar="RECORD_SET", help="Its id or name; without it, they are listed."),
     ] = None,
+    named: Annotated[
+        str | None,
+        typer.Option("--record-set", metavar="ID", help="The same, as an option."),
+    ] = None,
     columns: ColumnsOption = None,
     filters: FilterOption = None,
-    limit: LimitOption = 10,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="SQL",
+            help="Only records for which this is true, such as \"split = 'train' AND label > 3\".",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=0,
+            help="How many records to print.  [default: 10; with --format jsonl all]",
+            show_default=False,
+        ),
+    ] = None,
+    form: Annotated[
+        Printed,
+        typer.Option(
+            "--format",
+            help="What to print: a table of the first records, or all of them as JSON Lines (bytes in "
+            "base64).",
+        ),
+    ] = Printed.table,
     out: OutOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Print the query and the files it reads instead.")
@@ -84,19 +124,24 @@ def load(
     quiet: QuietOption = False,
 ) -> None:
     """The records of a record set: the first of them, or all of them into a file."""
+    record_set = _one(record_set, named)
     dataset = _open(description, mapping, cache, memory, offline)
     if record_set is None:
         from holdfast.data.croissant.loading.contents import Contents
 
         emit(Contents(dataset.metadata), as_json, _listed)
         return
-    records = dataset.records(record_set, columns=names_of(columns), filters=_filters(filters))
+    records = dataset.records(
+        record_set, columns=names_of(columns), filters=_conditions(filters, where)
+    )
     if explain:
         print(records.explain())
     elif out is not None:
         _write(records, out, quiet)
+    elif form is Printed.jsonl:
+        _stream(records if limit is None else records.head(limit))
     else:
-        _print(records.head(limit).to_arrow(), as_json)
+        _print(records.head(10 if limit is None else limit).to_arrow(), as_json)
 
 
 def sql(
@@ -222,11 +267,37 @@ def _filters(given: list[str] | None) -> dict[str, list[str]] | None:
     return grouped(given, "--filter") or None
 
 
+def _conditions(given: list[str] | None, where: str | None) -> dict[str, list[str]] | str | None:
+    """``--filter`` or ``--where`` as `Dataset.records` takes it."""
+    if given and where is not None:
+        raise InputError(
+            "--filter and --where are both given",
+            expected="one of them",
+            remedy="write all conditions in --where, joined by AND",
+        )
+    return _filters(given) if where is None else where
+
+
+def _one(argument: str | None, option: str | None) -> str | None:
+    """The record set, which may be given in two ways."""
+    if argument is not None and option is not None and argument != option:
+        raise InputError(
+            "two record sets are named", found=f"{argument} and {option}", expected="one"
+        )
+    return option if argument is None else argument
+
+
+def _stream(records: LazyTable) -> None:
+    """All records on stdout, as JSON Lines, in memory that does not grow with them."""
+    for batch in records.batches(_PRINTED_AT_ONCE):
+        sys.stdout.writelines(f"{json_line(record)}\n" for record in batch.to_pylist())
+
+
 def _print(rows: pa.Table, as_json: bool) -> None:
     """Records on stdout: one JSON object a line for programs, a table for people."""
     if as_json:
         for record in rows.to_pylist():
-            print(json.dumps(plain(shown(record)), ensure_ascii=False))
+            print(json_line(shown(record)))
         return
     from rich.console import Console
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from holdfast.data.croissant.converting.json_lines import json_line
 from holdfast.errors import InputError
 from holdfast.whole_files import sync_folder
 
@@ -34,6 +34,8 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
         InputError: for a suffix that is none of `FORMATS`, a column that the format cannot hold, or a
             path that cannot be written to.
     """
+    import pyarrow as pa
+
     form = check(schema, path)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     rows = 0
@@ -52,6 +54,13 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
             path=path,
             found=error.strerror or str(error),
             remedy="choose a folder that is there, may be written to and has room",
+        ) from error
+    except pa.ArrowNotImplementedError as error:  # a type that Arrow knows and the format does not
+        raise InputError(
+            f"{form} cannot hold the values of a column",
+            path=path,
+            found=str(error),
+            remedy="write another format, or leave the column out",
         ) from error
     finally:
         with suppress(OSError):
@@ -128,14 +137,9 @@ def _csv(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatc
 def _jsonl(sink: IO[bytes], schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], Any]]:
     def write(batch: pa.RecordBatch) -> None:
         for record in batch.to_pylist():
-            sink.write(json.dumps(record, ensure_ascii=False, default=_iso).encode() + b"\n")
+            sink.write(json_line(record).encode() + b"\n")
 
     yield write
-
-
-def _iso(value: Any) -> str:
-    """A date or time as JSON can hold it."""
-    return str(value.isoformat())
 
 
 _WRITERS: dict[str, Callable[[IO[bytes], Any], AbstractContextManager[Callable[[Any], Any]]]] = {

@@ -60,14 +60,31 @@ class Validation:
         return {severity.value: found[severity.value] for severity in Severity}
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON that programs read."""
+        """The JSON that programs read: errors and warnings alone, and all findings in their order."""
         return {
             "path": str(self.path),
+            "valid": self.ok,
+            "errors": self._told(Severity.ERROR),
+            "warnings": self._told(Severity.WARNING),
             "ok": self.ok,
             "strict": self.strict,
             "counts": self.counts,
             "findings": [finding.to_dict() for finding in self.findings],
         }
+
+    def _told(self, severity: Severity) -> list[dict[str, Any]]:
+        return [
+            {
+                "code": finding.code,
+                "pointer": finding.at,
+                "line": finding.line,
+                "column": finding.column,
+                "message": finding.message,
+                "hint": finding.hint,
+            }
+            for finding in self.findings
+            if finding.severity is severity
+        ]
 
     def sarif(self) -> dict[str, Any]:
         """A log of SARIF 2.1.0, as code-scanning services read it."""
