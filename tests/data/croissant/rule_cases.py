@@ -105,6 +105,18 @@ CASES = [
         {f"{CSV}/contentUrl": ["a.csv"]},
     ),
     Case("CR018", "/name", {"/name": " "}, {"/name": "-"}),
+    Case("CR018", "/license", {"/license": {}}, {"/license": {"@id": "https://example.org/own"}}),
+    Case("CR018", "/license", {"/license": ""}, {"/license": "MIT"}),
+    Case("CR018", "/license/1", {"/license": ["MIT", {}]}, {"/license": ["MIT", "Apache-2.0"]}),
+    Case("CR018", "/creator", {"/creator": {}}, {"/creator": {"@id": "https://example.org/me"}}),
+    Case("CR018", "/creator", {"/creator": ""}),
+    Case(
+        "CR018",
+        "/publisher",
+        {"/publisher": {}},
+        {"/publisher": {"@type": "Organization", "url": "https://example.org"}},
+    ),
+    Case("CR018", "/keywords/0", {"/keywords": [""]}, {"/keywords": ["-"]}),
     # ids
     Case(
         "CR021",
@@ -170,6 +182,8 @@ CASES = [
     Case("CR101", "/@type", {"/@type": "sc:Datasets"}, {"/@type": ["https://schema.org/Dataset"]}),
     Case("CR102", "", {"/url": DROP}, {"/url": "http://example.org"}),
     Case("CR103", "", {"/creator": DROP}, {"/creator": [{"@type": "sc:Person", "name": "B"}]}),
+    Case("CR103", "", {"/creator": []}, {"/creator": [{"@id": "https://example.org/me"}]}),
+    Case("CR103", "", {"/license": []}, {"/license": ["MIT"]}),
     Case(
         "CR104",
         "",
@@ -204,10 +218,22 @@ CASES = [
     Case("CR112", "/version", {"/version": "v1"}, {"/version": "1.1.1"}),
     Case("CR113", "/license", {"/license": "Do what you like."}, {"/license": "MIT OR Apache-2.0"}),
     Case(
+        "CR113",
+        "/license",
+        {"/license": {"@type": "CreativeWork", "url": " "}},
+        {"/license": {"@type": "CreativeWork", "name": "Terms of the zoo"}},
+    ),
+    Case(
         "CR114",
         "/creator",
         {"/creator": "A. Nonymous"},
         {"/creator": {"@type": "Organization", "name": "A"}},
+    ),
+    Case(
+        "CR114",
+        "/publisher",
+        {"/publisher": {"@type": "Organization", "name": ""}},
+        {"/publisher": {"@type": "Organization", "sc:name": "A"}},
     ),
     Case("CR115", "", {"/distribution": DROP, "/recordSet": DROP}, {"/recordSet": DROP}),
     # resources
@@ -378,6 +404,12 @@ CASES = [
             }
         },
     ),
+    Case(
+        "CR311",
+        f"{BREEDS}/data",
+        {f"{BREEDS}/data": []},
+        {f"{BREEDS}/data": [{"breeds/name": "Rex", "breeds/number": 2}]},
+    ),
     # fields
     Case("CR320", f"{USERS}/field/0/@type", {f"{USERS}/field/0/@type": "cr:Feild"}),
     Case("CR320", f"{USERS}/field/0", {f"{USERS}/field/0/@type": DROP}),
@@ -474,6 +506,24 @@ CASES = [
         f"{RATINGS}/field/2/source",
         {f"{RATINGS}/field/2/source/field/@id": "ratings/born"},
         {f"{RATINGS}/field/2/source": {"@id": "users/born"}},
+    ),
+    Case(
+        "CR334",
+        f"{RATINGS}/field/1/dataType/1",
+        {f"{RATINGS}/field/1/dataType": ["sc:Float", "sc:Text"]},
+        {f"{RATINGS}/field/1/dataType": ["sc:Float", "wd:Q4764"]},
+    ),
+    Case(
+        "CR334",
+        f"{RATINGS}/field/1/dataType/2",
+        {f"{RATINGS}/field/1/dataType": ["wd:Q4764", "cr:Float32", "cr:Float64"]},
+        {f"{RATINGS}/field/1/dataType": ["sc:Number", "sc:Float", "cr:Float64"]},
+    ),
+    Case(
+        "CR334",
+        f"{RATINGS}/field/4/dataType/1",
+        {f"{RATINGS}/field/4/dataType": ["sc:URL", "sc:Boolean"]},
+        {f"{RATINGS}/field/4/dataType": ["sc:URL", "sc:Text"]},
     ),
     # sources
     Case("CR401", f"{RATINGS}/field/1/source", {f"{RATINGS}/field/1/source/fileObject": DROP}),

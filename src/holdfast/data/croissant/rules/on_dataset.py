@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.clauses import (
@@ -29,6 +30,8 @@ _EXAMPLES = {
     "sc:creator": '{"@type": "Person", "name": "..."}, or "Organization"',
     "sc:datePublished": '"2024-05-31"',
 }
+_IDENTIFIED = frozenset({"@id", "name", "url", "identifier", "sameAs"})
+_OF_PEOPLE = frozenset({"email", "givenName", "familyName"})
 _NEWER = {
     "cr:isArray": "isArray",
     "cr:arrayShape": "arrayShape",
@@ -184,6 +187,8 @@ def bad_licence(context: Context) -> Iterator[Breach]:
     for at, value in context.values(context.metadata, "sc:license"):
         if isinstance(value, str) and (wrong := forms.licence(value)):
             yield Breach(at, f"license {quoted(value)} {wrong}")
+        elif isinstance(value, dict) and not _says(value, _IDENTIFIED):
+            yield Breach(at, "a license has no name and no address")
 
 
 @rule(
@@ -200,12 +205,17 @@ def unnamed_creator(context: Context) -> Iterator[Breach]:
                 yield Breach(
                     at, f"{term[3:]} {quoted(value)} is a text, not a Person or an Organization"
                 )
-            elif isinstance(value, dict) and not any(
-                key.rpartition(":")[2].rpartition("/")[2]
-                in ("name", "@id", "url", "email", "givenName", "familyName")
-                for key in value
-            ):
+            elif isinstance(value, dict) and not _says(value, _IDENTIFIED | _OF_PEOPLE):
                 yield Breach(at, f"a {term[3:]} has no name")
+
+
+def _says(thing: Mapping[str, Any], names: Collection[str]) -> bool:
+    """Whether an object has, under one of some names, something that is not empty."""
+    return any(
+        bool(value.strip() if isinstance(value, str) else value)
+        for key, value in thing.items()
+        if key.rpartition(":")[2].rpartition("/")[2] in names
+    )
 
 
 @rule("CR115", NOTE, MODIFIED, "Add distribution and recordSet, so that programs can load it.")

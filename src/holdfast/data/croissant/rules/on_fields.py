@@ -213,5 +213,20 @@ def source_cycle(context: Context) -> Iterator[Breach]:
         yield Breach(at, f"sources go round: {around}")
 
 
+@rule("CR334", WARNING, DATA_TYPE, "Keep the one that every value fits; semantic types may stay.")
+def contrary_types(context: Context) -> Iterator[Breach]:
+    """The atomic types of a field agree on what its values are made of."""
+    for _, field in context.all_fields:
+        atomic = [
+            (at, name)
+            for at, _, name in context.terms_at(field, "cr:dataType")
+            if kinds.is_scalar(name)
+        ]
+        contrary = [(at, name) for at, name in atomic if not kinds.agree(atomic[0][1], name)]
+        if contrary:
+            at, name = contrary[0]
+            yield Breach(at, f"Field {quoted(field.id)} is {atomic[0][1]} and {name} at once")
+
+
 def _named(field: Field) -> list[Source]:
     return [part for part in (field.source, *field.references) if part]

@@ -204,6 +204,17 @@ def data_and_source(context: Context) -> Iterator[Breach]:
             )
 
 
+@rule("CR311", ERROR, EMBEDDING, "Give the records, or leave data out.", must=True)
+def no_records(context: Context) -> Iterator[Breach]:
+    """Data in the description are one record or more."""
+    for records in context.metadata.record_sets:
+        if context.value(records, "cr:data") == []:
+            yield Breach(
+                records.where("cr:data"),
+                f"RecordSet {quoted(records.id)} has data without a record",
+            )
+
+
 Row = tuple[str, Mapping[str, Any]]
 
 

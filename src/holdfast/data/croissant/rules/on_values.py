@@ -114,11 +114,14 @@ _NOT_EMPTY = frozenset(
         "cr:fileProperty",
         "cr:format",
         "cr:arrayShape",
-        "sc:license",
         "sc:datePublished",
     ]
 )
-_MAY_LACK = frozenset(["sc:contentSize", "cr:citeAs"])
+# These may be told by an object, which is empty where nothing is in it.
+_TOLD = frozenset(["sc:license", "sc:creator", "sc:publisher", "sc:keywords", "sc:usageInfo"])
+_MAY_LACK = frozenset(
+    ["sc:contentSize", "cr:citeAs", "sc:publisher", "sc:keywords", "sc:usageInfo"]
+)
 
 
 @rule("CR016", ERROR, FIELD, must=True)
@@ -218,14 +221,15 @@ def several_values(context: Context) -> Iterator[Breach]:
 
 
 @rule("CR018", ERROR, REQUIRED, "Write something, or take the property out.", must=True)
-def empty_text(context: Context) -> Iterator[Breach]:
-    """No text that is needed is empty."""
+def empty_value(context: Context) -> Iterator[Breach]:
+    """No value that is needed is empty."""
     for role, entry in _entries(context):
         needed = entry.term not in _MAY_LACK and (
             entry.term != "sc:description" or role == "dataset"
         )
-        for value in entry.values if entry.term in _NOT_EMPTY else ():
-            if isinstance(value.value, str) and not value.value.strip():
+        for value in entry.values if entry.term in _NOT_EMPTY | _TOLD else ():
+            blank = isinstance(value.value, str) and not value.value.strip()
+            if blank or (entry.term in _TOLD and value.value == {}):
                 severity = None if needed else Severity.WARNING
                 yield Breach(value.at, f"{quoted(entry.key)} is empty", severity=severity)
     for part in context.parts:
