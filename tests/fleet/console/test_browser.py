@@ -70,6 +70,7 @@ def address(console: TestClient) -> Iterator[str]:
 def browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        expect.set_options(timeout=PATIENCE_MS)
         yield started
         started.close()
 
@@ -80,7 +81,6 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     trouble: list[str] = []
     context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE_MS)
-    expect.set_options(timeout=PATIENCE_MS)
     tab = context.new_page()
     tab.on("pageerror", lambda error: trouble.append(str(error)))
     tab.on("console", lambda said: trouble.append(said.text) if said.type == "error" else None)
