@@ -45,6 +45,7 @@ class AtHand:
     broken: set[str] = field(default_factory=set)
     _columns: dict[str, dict[str, str]] = field(default_factory=dict, repr=False)
     _origins: dict[str, dict[str, Origin]] = field(default_factory=dict, repr=False)
+    _rows: dict[str, int] = field(default_factory=dict, repr=False)
 
     @property
     def rows(self) -> int | None:
@@ -192,7 +193,7 @@ class AtHand:
             self.dataset.connect() as connection,
             suppress(InputError),
         ):  # told by the rule of loading
-            tested = test_values(
+            rows, tested = test_values(
                 connection,
                 self.dataset.resources,
                 self.dataset.metadata,
@@ -203,8 +204,25 @@ class AtHand:
             )
             if any(one.misfits for one in tested):
                 self.broken.add(records.id)
+            everything = [leaf for top in records.fields for leaf in top.leaves()]
+            if len(tested) == len(everything):
+                self._rows[records.id] = rows
             return tested
         return []
+
+    def number_of_records(self, records: RecordSet) -> int:
+        """How many records there are, up to `rows`, once every value of them was read.
+
+        Where all fields come from one resource and were tested, that is known; else they are loaded.
+
+        Raises:
+            InputError: what keeps them from being loaded.
+        """
+        if self.tested and records.id in self._rows:
+            return self._rows[records.id]
+        loaded = self.dataset.records(records.id, ordered=False)
+        batches = (loaded if self.rows is None else loaded.head(self.rows)).batches()
+        return sum(batch.num_rows for batch in batches)
 
     def values(self, records: RecordSet, field: Field) -> LazyRecordSet:
         """One field's values as records with the one column ``v``."""
@@ -221,5 +239,9 @@ class AtHand:
 
 
 def referenced(field: Field) -> Field:
-    """The field whose values a field references, read as values of the same type."""
-    return replace(field, source=field.references[0], references=(), key="v", short="v")
+    """The field whose values a field references, read as values of the same type.
+
+    Also of a field that holds lists: what they hold is referenced, and need not be in lists there.
+    """
+    alone = replace(field, source=field.references[0], references=(), key="v", short="v")
+    return replace(alone, is_array=False, repeated=False, array_shape=None)

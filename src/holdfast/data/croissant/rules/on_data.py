@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from holdfast.data.croissant.document.model import Field, FileObject, RecordSet
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
@@ -17,7 +19,6 @@ from holdfast.data.croissant.rules import clauses
 from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
 from holdfast.data.croissant.rules.findings import Finding, Severity
 from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule, did_you_mean, quoted
-from holdfast.data.croissant.rules.value_tests import regex
 from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.errors import InputError
 from holdfast.numbers import counted
@@ -145,8 +146,8 @@ def values_fit(at_hand: AtHand) -> Iterator[Breach]:
         if one.misfits:
             types = " and ".join(one.field.data_types)
             message = (
-                f"{one.misfits:,} of {counted(one.values, 'value')} do not fit {types}, "
-                f"such as {quoted(one.misfit)}"
+                f"{one.misfits.number:,} of {counted(one.misfits.of, 'value')} do not fit {types}, "
+                f"such as {quoted(one.misfits.example)}"
             )
             yield Breach(one.field.where("cr:dataType"), message)
 
@@ -160,11 +161,12 @@ def values_fit(at_hand: AtHand) -> Iterator[Breach]:
 def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
     """Every value matches its field's regular expression."""
     for one in at_hand.tested:
-        step = regex(one.field)
-        if one.unmatched and step is not None:
+        steps = one.field.source.transforms if one.field.source else ()
+        step = next((step for step in steps if step.regex is not None), None)
+        if one.unmatched and step:
             message = (
-                f"{one.unmatched:,} of {counted(one.values, 'value')} do not match "
-                f"{quoted(step.regex)}, such as {quoted(one.unmatching)}; they become null"
+                f"{one.unmatched.number:,} of {counted(one.unmatched.of, 'value')} do not match "
+                f"{quoted(step.regex)}, such as {quoted(one.unmatched.example)}; they become null"
             )
             yield Breach(step.where("cr:regex"), message)
 
@@ -175,11 +177,8 @@ def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
     for records in at_hand.record_sets:
         if records.id in at_hand.broken or not records.fields:
             continue
-        loaded = at_hand.dataset.records(records.id, ordered=False)
         try:
-            rows = 0
-            for batch in (loaded if at_hand.full else loaded.head(at_hand.rows or 0)).batches():
-                rows += batch.num_rows
+            rows = at_hand.number_of_records(records)
         except InputError as error:
             at_hand.broken.add(records.id)
             yield Breach(records.at, _told(error), error.remedy or "")
@@ -232,23 +231,38 @@ def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
             if records.id in at_hand.broken or not field.references or field.source is None:
                 continue
             here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
-            query = (
-                "SELECT v, count(*) AS n FROM records "
-                "WHERE v IS NOT NULL AND v NOT IN (SELECT v FROM known WHERE v IS NOT NULL) "
-                "GROUP BY v ORDER BY n DESC, v"
-            )
-            with suppress(
-                InputError
-            ):  # a join of what cannot be compared is told by the static rules
-                orphans = _rows(at_hand.dataset.query(query, {"records": here, "known": there}))
-                if orphans:
-                    rows = sum(row["n"] for row in orphans)
-                    examples = ", ".join(quoted(row["v"]) for row in orphans[:SHOWN])
+            # A join of what cannot be compared is told by the static rules.
+            with suppress(InputError):
+                [found] = _rows(
+                    at_hand.dataset.query(_orphans(here, there), {"records": here, "known": there})
+                )
+                if found["places"]:
+                    where = "element" if field.is_list else "record"
                     message = (
-                        f"{counted(rows, 'record')} with {counted(len(orphans), 'value')} that "
-                        f"{quoted(field.references[0].target)} does not have, such as {examples}"
+                        f"{counted(found['places'], where)} with {counted(found['orphans'], 'value')} that "
+                        f"{quoted(field.references[0].target)} does not have, such as "
+                        f"{', '.join(map(quoted, found['shown']))}"
                     )
                     yield Breach(field.where("cr:references"), message)
+
+
+def _orphans(here: LazyTable, there: LazyTable) -> str:
+    """The query for values of one table, also those in lists, that another one does not have."""
+    ours, theirs = (
+        "unnest(v, recursive := true)" if pa.types.is_nested(table.schema.types[0]) else "v"
+        for table in (here, there)
+    )
+    return f"""
+        SELECT
+            CAST(sum(n) AS BIGINT) AS places,
+            count(*) AS orphans,
+            list(v ORDER BY n DESC, v)[:{SHOWN}] AS shown
+        FROM (
+            SELECT v, count(*) AS n
+            FROM (SELECT {ours} AS v FROM records)
+            WHERE v NOT IN (SELECT v FROM (SELECT {theirs} AS v FROM known) WHERE v IS NOT NULL)
+            GROUP BY v
+        )"""
 
 
 @data_rule(

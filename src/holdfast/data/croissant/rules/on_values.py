@@ -120,7 +120,7 @@ _NOT_EMPTY = frozenset(
 # These may be told by an object, which is empty where nothing is in it.
 _TOLD = frozenset(["sc:license", "sc:creator", "sc:publisher", "sc:keywords", "sc:usageInfo"])
 _MAY_LACK = frozenset(
-    ["sc:contentSize", "cr:citeAs", "sc:publisher", "sc:keywords", "sc:usageInfo"]
+    ["sc:contentSize", "cr:citeAs", "sc:creator", "sc:publisher", "sc:keywords", "sc:usageInfo"]
 )
 
 
