@@ -118,10 +118,14 @@ TEST_FILES = ["data/test/0.parquet", "data/test/1.parquet"]
         {"split": "cr:TestSplit"},
         "split = 'test'",
         "split LIKE 'te%' AND n >= 0",
+        "SPLIT = 'test'",
+        "{records}.split = 'test'",
         {"split": ["test"], "n": list(range(100, 120))},
     ],
 )
 def test_only_the_files_of_a_split_are_touched(parts: Dataset, records: str, filters: Any) -> None:
+    if isinstance(filters, str):
+        filters = filters.format(records=records)
     spied = Spied(parts.resources)
     parts.resources = spied  # type: ignore[assignment]
     lazy = parts.records(records, filters=filters)
@@ -195,6 +199,8 @@ def test_lists_are_asked_for_a_value_that_they_hold(tmp_path: Path) -> None:
         ({"record_set": "numbers", "filters": "n = 1; DROP TABLE x"}, "no SQL expression"),
         ({"record_set": "numbers", "filters": "n = (SELECT 1)"}, "Dataset.sql"),
         ({"record_set": "numbers", "filters": "n ="}, "no SQL expression"),
+        ({"record_set": "numbers", "filters": " "}, "no SQL expression"),
+        ({"record_set": "numbers", "filters": 'split = "test"'}, "single quotes: 'test'"),
         ({}, "name one"),
     ],
 )

@@ -58,7 +58,7 @@ class LazyRecordSet(LazyTable):
             if names is None
             else list({(field := field_named(records, name)).id: field for name in names}.values())
         )
-        if asked.filters:  # looked at now, so that a slip shows where it was made
+        if asked.filters is not None:  # looked at now, so that a slip shows where it was made
             with dataset.connect() as connection:
                 conditions(connection, records, asked.filters)
 

@@ -69,10 +69,10 @@ def conditions(
         InputError: a field that the record set does not have, a value that its type cannot take, or an
             expression that is no SQL.
     """
-    if not filters:
-        return []
     if isinstance(filters, str):
         return list(_expression(connection, records, filters))
+    if not filters:
+        return []
     return [
         _equal(connection, field_named(records, name), value) for name, value in filters.items()
     ]
@@ -89,7 +89,7 @@ def field_named(records: RecordSet, name: str) -> Field:
     except KeyError as error:
         known = {part.short: part for part in leaves(records)}
         for part in known.values():
-            if name in (part.id, part.key, part.short):
+            if name in (part.id, part.key, part.short, part.id.removeprefix(f"{records.id}/")):
                 return part
         names = list(dict.fromkeys([*(part.short for part in records.fields), *known]))
         raise InputError(
@@ -208,6 +208,27 @@ def _inner(records: RecordSet, field: Field, names: list[str]) -> tuple[Field, l
     return ends.get(field.id, field), names
 
 
+def _column(records: RecordSet, name: str, rest: list[str]) -> tuple[Field, list[str]]:
+    """The field that a column's names mean, and the names that are left.
+
+    As in SQL, capitals matter only between fields, and the record set may stand before its field.
+    """
+    try:
+        return field_named(records, name), rest
+    except InputError as error:
+        alike = {part.id: part for part in records.fields if part.short.lower() == name.lower()}
+        if len(alike) == 1:
+            return next(iter(alike.values())), rest
+        if rest and name in (records.id, records.name):
+            return _column(records, rest[0], rest[1:])
+        raise InputError(
+            error.problem,
+            found=error.found,
+            expected=error.expected,
+            remedy=f"if it is text and no field, put it in single quotes: {literal(name)}",
+        ) from error
+
+
 def _name_places(part: Any, records: RecordSet, uses: list[Use], own: frozenset[str]) -> None:
     """Put a place where the tree of an expression names a field; the names of lambdas are their own."""
     if isinstance(part, list):
@@ -220,7 +241,8 @@ def _name_places(part: Any, records: RecordSet, uses: list[Use], own: frozenset[
         name, *rest = part["column_names"]
         if name in own:
             return
-        field, rest = _inner(records, field_named(records, name), rest)
+        field, rest = _column(records, name, rest)
+        field, rest = _inner(records, field, rest)
         found = next((i for i, use in enumerate(uses) if use.field.id == field.id), len(uses))
         if found == len(uses):
             uses.append(Use(field))
