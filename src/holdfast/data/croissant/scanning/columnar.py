@@ -31,7 +31,7 @@ def scan_parquet(opening: Opening) -> Scan:
         made |= file_columns(opening.members, "croissant_member")
         made["fileProperty", "lineNumbers"] = Column("croissant_row", "BIGINT")
     else:
-        order = "CAST(file_index AS BIGINT) * 1099511627776 + file_row_number"
+        order = _place(opening)
         made["fileProperty", "lineNumbers"] = Column("file_row_number", "BIGINT")
     return Scan(relation, made, opening.members, order=order)
 
@@ -40,6 +40,16 @@ def _parquet(opening: Opening, place: int | None = None) -> str:
     paths = opening.paths if place is None else [opening.paths[place]]
     together = "true" if len(paths) > 1 else "false"
     return f"read_parquet({texts(map(str, paths))}, union_by_name = {together}, hive_partitioning = false)"
+
+
+def _place(opening: Opening) -> str:
+    """A row's place; in 32 bits where they suffice, for joined records are sorted by it."""
+    if len(opening.paths) > 1:
+        return "CAST(file_index AS BIGINT) * 1099511627776 + file_row_number"
+    footer = f"parquet_file_metadata({texts(map(str, opening.paths))})"
+    with read_as("Parquet", opening):
+        [[rows]] = opening.connection.execute(f"SELECT num_rows FROM {footer}").fetchall()
+    return "CAST(file_row_number AS UINTEGER)" if rows < 2**32 else "file_row_number"
 
 
 def _apart(opening: Opening) -> str:
