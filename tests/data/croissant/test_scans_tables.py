@@ -103,6 +103,15 @@ def test_ways_to_write_a_table(tmp_path, name, content):
     assert rows_of(members_of(path), formats, *fields) == [(1, "x"), (2, "y")]
 
 
+def test_a_line_of_many_names(tmp_path):
+    """Read with another separator, it is one name that is longer than the csv module takes."""
+    path = tmp_path / "t.csv"
+    names = [f"a column with the number {number:05d}" for number in range(8000)]
+    path.write_text(f"{';'.join(names)}\n{';'.join(map(str, range(8000)))}\n")
+    last = field("last", "sc:Integer", extract=column(names[-1]))
+    assert rows_of(members_of(path), CSV, last) == [(7999,)]
+
+
 def test_zstandard(tmp_path):
     path = tmp_path / "t.csv.zst"
     with pa.output_stream(str(path), compression="zstd") as file:
@@ -160,6 +169,7 @@ def test_a_column_that_is_not_there_is_named(tmp_path):
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
         (b"PK\x03\x04zzzz", "contained in an archive"),
         (b"a\ncaf\xe9\n", "line 2"),
+        (b"a" * 200_000, "has no names of columns"),
     ],
 )
 def test_what_is_no_table(tmp_path, content, words):

@@ -139,11 +139,16 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
     encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
     text = _decoded(head, member, "utf-16" if encoding == "utf-16" else "utf-8-sig")
     separators = ("\t", *_SEPARATORS) if kind == "tsv" else _SEPARATORS
-    readings = [(separator, _first_row(text, separator)) for separator in separators]
-    if not readings[0][1]:
+    tried = [(separator, _first_row(text, separator)) for separator in separators]
+    readings = [(separator, row) for separator, row in tried if row]
+    if not readings:
+        shown = text.strip()[:40]
         raise InputError(
-            f"{member.fullpath} is empty",
+            f"{member.fullpath} has no names of columns"
+            if shown
+            else f"{member.fullpath} is empty",
             path=member.fullpath,
+            found=f"one that begins with {shown!r} and has no end" if shown else None,
             expected="a first line with the names of the columns",
         )
     named = [{part.strip() for part in row} for _, row in readings]
