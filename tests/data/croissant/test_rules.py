@@ -11,7 +11,8 @@ from rule_cases import CASES, Case
 
 from holdfast.data.croissant.rules.checking import Validation, validate
 from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import RULES, did_you_mean
+from holdfast.data.croissant.rules.table import RULES
+from holdfast.data.croissant.rules.wording import did_you_mean
 
 
 def check(tmp_path: Path, text: str, *, strict: bool = False) -> Validation:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.reading import parse_document
 from holdfast.data.croissant.rules.checking import validate
-from holdfast.data.croissant.rules.graphs import cycles
-from holdfast.data.croissant.rules.table import RULES, Context
+from holdfast.data.croissant.rules.context import Context, cycles
+from holdfast.data.croissant.rules.table import RULES
 from holdfast.errors import InputError
 
 SMALL = settings(max_examples=60, suppress_health_check=list(HealthCheck))

@@ -149,7 +149,7 @@ def test_a_source_in_the_words_of_version_0_8_is_told(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_in_the_same_record_set_is_nearest(word: str, meant: str) -> None:
-    from holdfast.data.croissant.rules.nearest import nearest
+    from holdfast.data.croissant.rules.wording import nearest
 
     assert nearest(word, ["other/split", "splits/split_name", "splits/url"]) == meant
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.reading import Document, read_document
 from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules into the table
-    on_containers,
     on_dataset,
     on_fields,
     on_ids,
@@ -25,9 +24,10 @@ from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules
     on_transforms,
     on_values,
 )
+from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import Finding, Severity
 from holdfast.data.croissant.rules.sarif import log
-from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Breach, Context, Rule
+from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Breach, Rule
 
 HowMuch = Literal["sample", "full"]
 # What these say of a value says all: that it is empty, of another kind, or no JSON. The last one counts.

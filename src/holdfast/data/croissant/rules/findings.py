@@ -15,6 +15,9 @@ class Severity(StrEnum):
     NOTE = "note"  # worth knowing
 
 
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One thing that is wrong, at one place.

@@ -146,7 +146,9 @@ def pattern_escapes(value: str) -> str:
 
 
 def pattern(value: str) -> str:
-    """A glob pattern that can match something."""
+    """A glob pattern that can match something; one that escapes is `pattern_escapes`'."""
+    if pattern_escapes(value):
+        return ""
     if not value.strip():
         return "is empty, and matches nothing"
     if re.match(r"\[\s*['\"]", value):

@@ -17,8 +17,9 @@ from holdfast.data.croissant.loading.lazy_table import LazyTable
 from holdfast.data.croissant.planning.origins import Origin, leaves
 from holdfast.data.croissant.rules import clauses
 from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
-from holdfast.data.croissant.rules.findings import Finding, Severity
-from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule, did_you_mean, quoted
+from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING, Finding
+from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule
+from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.errors import InputError
 from holdfast.numbers import counted
@@ -56,9 +57,7 @@ def check(
                 yield rule.code, breach
 
 
-@data_rule(
-    "CR901", Severity.ERROR, clauses.FILE_OBJECT, "Put the file there, or mend what names it."
-)
+@data_rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or mend what names it.")
 def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
     """Every file that is named is there and can be read."""
     for part, error in _unread(at_hand):
@@ -66,9 +65,7 @@ def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(_named_at(part), _told(error), error.remedy or "")
 
 
-@data_rule(
-    "CR902", Severity.ERROR, clauses.CHECKSUMS, "Fetch the file again, or state its new checksum."
-)
+@data_rule("CR902", ERROR, clauses.CHECKSUMS, "Fetch the file again, or state its new checksum.")
 def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
     """Every file has the checksum that is stated."""
     for part, error in _unread(at_hand):
@@ -79,7 +76,7 @@ def checksums_hold(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(part.where(stated), _told(error))
 
 
-@data_rule("CR903", Severity.WARNING, clauses.FILE_OBJECT, "State the size that the file has.")
+@data_rule("CR903", WARNING, clauses.FILE_OBJECT, "State the size that the file has.")
 def sizes_hold(at_hand: AtHand) -> Iterator[Breach]:
     """Every file has the size that is stated."""
     for part in at_hand.dataset.metadata.file_objects:
@@ -93,9 +90,7 @@ def sizes_hold(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(part.where("sc:contentSize"), message)
 
 
-@data_rule(
-    "CR904", Severity.ERROR, clauses.FILE_SET, "Compare the patterns with the names of the files."
-)
+@data_rule("CR904", ERROR, clauses.FILE_SET, "Compare the patterns with the names of the files.")
 def file_sets_find_files(at_hand: AtHand) -> Iterator[Breach]:
     """Every FileSet's patterns find a file."""
     for part in at_hand.dataset.metadata.file_sets:
@@ -104,9 +99,7 @@ def file_sets_find_files(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(part.where("cr:includes"), f"no file matches {patterns}")
 
 
-@data_rule(
-    "CR905", Severity.NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first."
-)
+@data_rule("CR905", NOTE, clauses.FILE_OBJECT, "Check with --data full, or fetch it first.")
 def remote_files_are_at_hand(at_hand: AtHand) -> Iterator[Breach]:
     """A sample looks at files that are on this machine."""
     for part in at_hand.dataset.metadata.file_objects:
@@ -116,7 +109,7 @@ def remote_files_are_at_hand(at_hand: AtHand) -> Iterator[Breach]:
             )
 
 
-@data_rule("CR911", Severity.ERROR, clauses.EXTRACT, "Name a column that the table has.")
+@data_rule("CR911", ERROR, clauses.EXTRACT, "Name a column that the table has.")
 def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
     """Every column that a field takes is in the table."""
     for records, field, origin in _from_resources(at_hand):
@@ -139,7 +132,7 @@ def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(extract.where("cr:column"), message, hint)
 
 
-@data_rule("CR912", Severity.ERROR, clauses.DATA_TYPE, "Declare the type that every value has.")
+@data_rule("CR912", ERROR, clauses.DATA_TYPE, "Declare the type that every value has.")
 def values_fit(at_hand: AtHand) -> Iterator[Breach]:
     """Every value fits its field's type."""
     for one in at_hand.tested:
@@ -153,10 +146,7 @@ def values_fit(at_hand: AtHand) -> Iterator[Breach]:
 
 
 @data_rule(
-    "CR913",
-    Severity.WARNING,
-    clauses.TRANSFORM,
-    "Change the expression so that it matches every value.",
+    "CR913", WARNING, clauses.TRANSFORM, "Change the expression so that it matches every value."
 )
 def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
     """Every value matches its field's regular expression."""
@@ -171,7 +161,7 @@ def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(step.where("cr:regex"), message)
 
 
-@data_rule("CR914", Severity.ERROR, clauses.RECORD_SET)
+@data_rule("CR914", ERROR, clauses.RECORD_SET)
 def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
     """Every record set can be loaded."""
     for records in at_hand.record_sets:
@@ -184,10 +174,10 @@ def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(records.at, _told(error), error.remedy or "")
         else:
             if not rows:
-                yield Breach(records.at, "there are no records", severity=Severity.WARNING)
+                yield Breach(records.at, "there are no records", severity=WARNING)
 
 
-@data_rule("CR921", Severity.ERROR, clauses.RECORD_SET, "Choose fields that together are unique.")
+@data_rule("CR921", ERROR, clauses.RECORD_SET, "Choose fields that together are unique.")
 def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
     """No two records have the same key, and none lacks it."""
     for records in at_hand.record_sets:
@@ -219,10 +209,7 @@ def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
 
 
 @data_rule(
-    "CR931",
-    Severity.ERROR,
-    clauses.JOINS,
-    "Complete the table that is referenced, or drop the reference.",
+    "CR931", ERROR, clauses.JOINS, "Complete the table that is referenced, or drop the reference."
 )
 def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
     """Every value of a field that references another one is among the other's values."""
@@ -266,10 +253,7 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
 
 
 @data_rule(
-    "CR941",
-    Severity.ERROR,
-    clauses.DATA_TYPE,
-    "Leave out files that are no images, or replace them.",
+    "CR941", ERROR, clauses.DATA_TYPE, "Leave out files that are no images, or replace them."
 )
 def images_decode(at_hand: AtHand) -> Iterator[Breach]:
     """Every image can be opened (of a sample, the first ones)."""

@@ -15,10 +15,10 @@ from holdfast.data.croissant.rules.clauses import (
     REQUIRED,
     VERSION,
 )
-from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
-
-ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import bare, did_you_mean, quoted
 
 VERSIONS = tuple(f"http://mlcommons.org/croissant/{number}" for number in ("1.0", "1.1"))
 _DATES = ("sc:datePublished", "sc:dateCreated", "sc:dateModified")
@@ -139,7 +139,7 @@ def recommended(context: Context) -> Iterator[Breach]:
     if "cr:citeAs" in missing and "sc:citation" in context.metadata.written:
         missing.remove("cr:citeAs")
     if missing:
-        names = [term.partition(":")[2] for term in missing]
+        names = [bare(term) for term in missing]
         most = ", ".join(names[:-1])
         listed = f"{most} or {names[-1]}" if most else names[-1]
         yield Breach(context.metadata.at, f"the dataset has no {listed}")

@@ -8,11 +8,10 @@ from holdfast.data.croissant.document.model import Field, Source
 from holdfast.data.croissant.document.vocabulary import DATA_TYPES
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import DATA_TYPE, FIELD, HIERARCHY, IDS
-from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.graphs import cycles
-from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
-
-ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+from holdfast.data.croissant.rules.context import Context, cycles
+from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import called, did_you_mean, quoted
 
 
 @rule("CR321", ERROR, FIELD, "Give source, value or subField.", must=True)
@@ -22,7 +21,7 @@ def no_source(context: Context) -> Iterator[Breach]:
         origins = ("cr:source", "cr:value", "cr:subField", "cr:references")
         inline = records.data is not None or "cr:data" in records.written
         if not inline and context.lacks(field, *origins):
-            yield Breach(field.at, f"Field {quoted(field.id)} has no source, value or subField")
+            yield Breach(field.at, f"{called(field)} has no source, value or subField")
 
 
 @rule("CR322", WARNING, FIELD, "Give it a source as well: the column that holds the key.")
@@ -33,7 +32,7 @@ def only_references(context: Context) -> Iterator[Breach]:
         if field.references and records.data is None and context.lacks(field, *origins):
             yield Breach(
                 field.where("cr:references"),
-                f"Field {quoted(field.id)} has references alone; its values are taken from there",
+                f"{called(field)} has references alone; its values are taken from there",
             )
 
 
@@ -43,8 +42,7 @@ def source_and_value(context: Context) -> Iterator[Breach]:
     for _, field in context.all_fields:
         if "cr:source" in field.written and "cr:value" in field.written:
             yield Breach(
-                field.where("cr:value"),
-                f"Field {quoted(field.id)} has a source and a constant value",
+                field.where("cr:value"), f"{called(field)} has a source and a constant value"
             )
 
 
@@ -62,7 +60,7 @@ def no_type(context: Context) -> Iterator[Breach]:
         if not (field.data_types or field.sub_fields or follows) and context.lacks(
             field, "cr:dataType"
         ):
-            yield Breach(field.at, f"Field {quoted(field.id)} has no dataType")
+            yield Breach(field.at, f"{called(field)} has no dataType")
 
 
 @rule("CR325", WARNING, DATA_TYPE, "Correct it, or declare the vocabulary it is from.")
@@ -89,7 +87,7 @@ def no_atomic_type(context: Context) -> Iterator[Breach]:
             if known and not field.has_value:
                 yield Breach(
                     field.where("cr:dataType"),
-                    f"Field {quoted(field.id)} has no atomic type, only {', '.join(foreign)}",
+                    f"{called(field)} has no atomic type, only {', '.join(foreign)}",
                 )
 
 
@@ -104,12 +102,12 @@ def shape_of_no_array(context: Context) -> Iterator[Breach]:
         ):
             yield Breach(
                 field.where("cr:arrayShape"),
-                f"Field {quoted(field.id)} has an arrayShape, and isArray is missing",
+                f"{called(field)} has an arrayShape, and isArray is missing",
             )
         elif "cr:arrayShape" in field.written and context.value(field, "cr:isArray") is False:
             yield Breach(
                 field.where("cr:arrayShape"),
-                f"Field {quoted(field.id)} has an arrayShape, and isArray is false",
+                f"{called(field)} has an arrayShape, and isArray is false",
             )
 
 
@@ -225,7 +223,7 @@ def contrary_types(context: Context) -> Iterator[Breach]:
         contrary = [(at, name) for at, name in atomic if not kinds.agree(atomic[0][1], name)]
         if contrary:
             at, name = contrary[0]
-            yield Breach(at, f"Field {quoted(field.id)} is {atomic[0][1]} and {name} at once")
+            yield Breach(at, f"{called(field)} is {atomic[0][1]} and {name} at once")
 
 
 def _named(field: Field) -> list[Source]:

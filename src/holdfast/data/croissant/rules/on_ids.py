@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.data.croissant.document.terms import Thing
-from holdfast.data.croissant.rules.clauses import (
-    FIELD,
-    IDS,
-    MODIFIED,
-    RECORD_SET,
-    REQUIRED,
-)
-from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.clauses import FIELD, IDS, MODIFIED, RECORD_SET, REQUIRED
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import TARGETS, Part, Role
-from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
-
-ERROR, WARNING = Severity.ERROR, Severity.WARNING
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 
 _NAMED: tuple[Role, ...] = ("file_object", "file_set", "record_set", "field", "annotation")
 _CLASSES: dict[Role, tuple[str, ...]] = {

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
 from holdfast.data.croissant.rules import kinds
 from holdfast.data.croissant.rules.clauses import JOINS
-from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import Breach, Context, quoted, rule
-
-ERROR, WARNING = Severity.ERROR, Severity.WARNING
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import called, quoted
 
 
 @rule(
@@ -33,7 +33,7 @@ def unjoined(context: Context) -> Iterator[Breach]:
                 reached.add(origin)
                 yield Breach(
                     source.at,
-                    f"RecordSet {quoted(records.id)} takes Field {quoted(field.id)} from {quoted(origin)} "
+                    f"{called(records)} takes {called(field)} from {quoted(origin)} "
                     f"and others from {quoted(anchor)}, and no references join the two",
                 )
 
@@ -125,7 +125,7 @@ def type_mismatch(context: Context) -> Iterator[Breach]:
         if not kinds.comparable(one, other):
             yield Breach(
                 field.where("cr:dataType"),
-                f"Field {quoted(field.id)} is {' and '.join(field.data_types)}, and "
+                f"{called(field)} is {' and '.join(field.data_types)}, and "
                 f"{quoted(source.target)}, which it references, is {' and '.join(target[1].data_types)}",
             )
 
@@ -135,4 +135,4 @@ def references_itself(context: Context) -> Iterator[Breach]:
     """A field references another field."""
     for _, field, role, source in context.sources:
         if role == "references" and source.target == field.id and field.source:
-            yield Breach(source.at, f"Field {quoted(field.id)} references itself")
+            yield Breach(source.at, f"{called(field)} references itself")

@@ -17,10 +17,10 @@ from holdfast.data.croissant.rules.clauses import (
     SPLITS,
     USE_CONDITIONS,
 )
-from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
-
-ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import NOTE, WARNING
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import called, did_you_mean, quoted
 
 SPLIT_NAMES = {
     "cr:TrainingSplit": "training",
@@ -117,8 +117,7 @@ def mask_type(context: Context) -> Iterator[Breach]:
         known = "sc:GeoShape" in field.data_types or kinds.kind(field.data_types)
         if "cr:SegmentationMask" in field.data_types and not known and not field.sub_fields:
             yield Breach(
-                field.where("cr:dataType"),
-                f"Field {quoted(field.id)} is a mask of no known representation",
+                field.where("cr:dataType"), f"{called(field)} is a mask of no known representation"
             )
 
 

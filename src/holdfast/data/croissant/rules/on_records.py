@@ -9,10 +9,10 @@ from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.rules import kinds
 from holdfast.data.croissant.rules.clauses import EMBEDDING, EXAMPLES, RECORD_SET
-from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import Breach, Context, question, quoted, rule
-
-ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import ERROR, WARNING, Severity
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import called, question, quoted
 
 
 @rule("CR301", WARNING, RECORD_SET, "Give field, or take the record set out.")
@@ -20,7 +20,7 @@ def no_fields(context: Context) -> Iterator[Breach]:
     """A record set has fields."""
     for records in context.metadata.record_sets:
         if context.lacks(records, "cr:field"):
-            yield Breach(records.where("cr:field"), f"RecordSet {quoted(records.id)} has no fields")
+            yield Breach(records.where("cr:field"), f"{called(records)} has no fields")
 
 
 @rule("CR302", ERROR, RECORD_SET, "Give the @id of a field of this record set.", must=True)
@@ -32,7 +32,7 @@ def unknown_key(context: Context) -> Iterator[Breach]:
             where = f"a field of {quoted(owner[0].id)}" if owner else "no field"
             yield Breach(
                 at,
-                f"the key of RecordSet {quoted(records.id)} names {quoted(name)}, which is {where}",
+                f"the key of {called(records)} names {quoted(name)}, which is {where}",
                 question(context.meant(name, [field.id for field in records.fields])),
             )
 
@@ -123,7 +123,7 @@ def _unknown(
         whole = shorts.get(key)
         yield Breach(
             places[0],
-            f"{quoted(key)} is no field of RecordSet {quoted(records.id)}{_more(len(places) - 1)}",
+            f"{quoted(key)} is no field of {called(records)}{_more(len(places) - 1)}",
             f"Write {quoted(whole)}." if whole else question(context.meant(key, names)),
             WARNING if whole else severity,
             key=True,
@@ -200,7 +200,7 @@ def data_and_source(context: Context) -> Iterator[Breach]:
         if sourced:
             yield Breach(
                 records.where("cr:data"),
-                f"RecordSet {quoted(records.id)} has data, and field {quoted(sourced[0].id)} a source",
+                f"{called(records)} has data, and field {quoted(sourced[0].id)} a source",
             )
 
 
@@ -209,10 +209,7 @@ def no_records(context: Context) -> Iterator[Breach]:
     """Data in the description are one record or more."""
     for records in context.metadata.record_sets:
         if context.value(records, "cr:data") == []:
-            yield Breach(
-                records.where("cr:data"),
-                f"RecordSet {quoted(records.id)} has data without a record",
-            )
+            yield Breach(records.where("cr:data"), f"{called(records)} has data without a record")
 
 
 Row = tuple[str, Mapping[str, Any]]

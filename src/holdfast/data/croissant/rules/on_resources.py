@@ -1,4 +1,4 @@
-"""CR2xx: files and sets of files: where they are, their formats and checksums."""
+"""CR2xx: files and sets of files: where they are, their formats, checksums, containers and patterns."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import difflib
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from holdfast.data.croissant.document.model import Container, FileObject, FileSet
 from holdfast.data.croissant.document.vocabulary import ENCODING_FORMATS, format_of
 from holdfast.data.croissant.rules import forms
-from holdfast.data.croissant.rules.clauses import CHECKSUMS, FILE_OBJECT, LIVE
-from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
+from holdfast.data.croissant.rules.clauses import CHECKSUMS, FILE_OBJECT, FILE_SET, LIVE
+from holdfast.data.croissant.rules.context import Context, cycles, malformed, missing, way_round
+from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import called, did_you_mean, question, quoted
 
-ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
-
+_TABLES = frozenset(
+    ["csv", "tsv", "json", "jsonl", "parquet", "arrow", "text", "html", "pdf", "xml", "yaml"]
+)
+_MEDIA = ("image/", "audio/", "video/")
+_FAMILIES = ("image", "audio", "video", "text", "font", "model")
 _ALIKE = 0.6  # of two names that differ by a slip
 _ALIKE_OWN = 0.75  # where somebody's own name, such as text/x-lean, is as likely
 _PLACEHOLDERS = frozenset(
@@ -30,23 +36,13 @@ _PLACEHOLDERS = frozenset(
 )
 def no_url(context: Context) -> Iterator[Breach]:
     """A file says where its bytes are."""
-    for part in context.metadata.file_objects:
-        if context.lacks(part, "sc:contentUrl"):
-            yield Breach(part.at, f"FileObject {quoted(part.id)} has no contentUrl")
+    return missing(context, context.metadata.file_objects, "sc:contentUrl")
 
 
-@rule(
-    "CR204",
-    ERROR,
-    FILE_OBJECT,
-    "Give encodingFormat, a media type such as text/csv.",
-    must=True,
-)
+@rule("CR204", ERROR, FILE_OBJECT, "Give encodingFormat, a media type such as text/csv.", must=True)
 def no_format(context: Context) -> Iterator[Breach]:
     """A file or set of files says its format."""
-    for part in context.resources_written:
-        if context.lacks(part, "sc:encodingFormat"):
-            yield Breach(part.at, f"{type(part).__name__} {quoted(part.id)} has no encodingFormat")
+    return missing(context, context.resources_written, "sc:encodingFormat")
 
 
 @rule(
@@ -88,15 +84,7 @@ def _formats_near(value: str) -> list[str]:
 
 def _registered(value: str) -> bool:
     """Whether a format of no special meaning here may well be one: a URL, or a type of a known family."""
-    family = value.partition("/")[0]
-    return not forms.web_address(value) or family in {
-        "image",
-        "audio",
-        "video",
-        "text",
-        "font",
-        "model",
-    }
+    return not forms.web_address(value) or value.partition("/")[0] in _FAMILIES
 
 
 @rule(
@@ -129,12 +117,7 @@ def bad_sha256(context: Context) -> Iterator[Breach]:
             yield Breach(at, message)
 
 
-@rule(
-    "CR207",
-    ERROR,
-    CHECKSUMS,
-    "Give the MD5 of the file, or better its sha256.",
-)
+@rule("CR207", ERROR, CHECKSUMS, "Give the MD5 of the file, or better its sha256.")
 def bad_md5(context: Context) -> Iterator[Breach]:
     """md5 is 32 hexadecimal digits or the base64 of 16 bytes."""
     for part in context.metadata.file_objects:
@@ -147,12 +130,7 @@ def bad_md5(context: Context) -> Iterator[Breach]:
             )
 
 
-@rule(
-    "CR208",
-    NOTE,
-    CHECKSUMS,
-    "Give sha256, so that a changed or broken file is noticed.",
-)
+@rule("CR208", NOTE, CHECKSUMS, "Give sha256, so that a changed or broken file is noticed.")
 def no_checksum(context: Context) -> Iterator[Breach]:
     """A file has a checksum unless the dataset is live."""
     for part in context.metadata.file_objects:
@@ -160,15 +138,10 @@ def no_checksum(context: Context) -> Iterator[Breach]:
         thing = context.thing(part)
         hashed = hashed or (thing and context.is_meant(thing, "sc:sha256"))
         if not (hashed or part.contained_in or part.is_repository or context.metadata.is_live):
-            yield Breach(part.at, f"FileObject {quoted(part.id)} has no checksum")
+            yield Breach(part.at, f"{called(part)} has no checksum")
 
 
-@rule(
-    "CR209",
-    NOTE,
-    LIVE,
-    "Leave out the checksums of files that are still written to.",
-)
+@rule("CR209", NOTE, LIVE, "Leave out the checksums of files that are still written to.")
 def live_checksums(context: Context) -> Iterator[Breach]:
     """A live dataset has checksums only on files that never change."""
     hashed = [part for part in context.metadata.file_objects if part.sha256 or part.md5]
@@ -180,26 +153,14 @@ def live_checksums(context: Context) -> Iterator[Breach]:
 
 
 @rule(
-    "CR210",
-    ERROR,
-    FILE_OBJECT,
-    "Give a URL, or a path relative to the folder of the description.",
+    "CR210", ERROR, FILE_OBJECT, "Give a URL, or a path relative to the folder of the description."
 )
 def escaping_url(context: Context) -> Iterator[Breach]:
     """A contentUrl stays inside the description's folder, or the archive."""
-    for part in context.metadata.file_objects:
-        if part.content_url and (wrong := forms.resource_path(part.content_url)):
-            yield Breach(
-                part.where("sc:contentUrl"), f"contentUrl {quoted(part.content_url)} {wrong}"
-            )
+    return malformed(context, context.metadata.file_objects, forms.resource_path, "sc:contentUrl")
 
 
-@rule(
-    "CR211",
-    ERROR,
-    FILE_OBJECT,
-    "Give an https:// URL or a path.",
-)
+@rule("CR211", ERROR, FILE_OBJECT, "Give an https:// URL or a path.")
 def unknown_scheme(context: Context) -> Iterator[Breach]:
     """A contentUrl has a scheme that can be fetched."""
     for part in context.metadata.file_objects:
@@ -211,27 +172,13 @@ def unknown_scheme(context: Context) -> Iterator[Breach]:
             )
 
 
-@rule(
-    "CR212",
-    WARNING,
-    FILE_OBJECT,
-    'Write it like "117743 B" or "36.8 KB".',
-)
+@rule("CR212", WARNING, FILE_OBJECT, 'Write it like "117743 B" or "36.8 KB".')
 def bad_size(context: Context) -> Iterator[Breach]:
     """A contentSize is a number and a unit of bytes."""
-    for part in context.metadata.file_objects:
-        if part.content_size is not None and (wrong := forms.content_size(part.content_size)):
-            yield Breach(
-                part.where("sc:contentSize"), f"contentSize {quoted(part.content_size)} {wrong}"
-            )
+    return malformed(context, context.metadata.file_objects, forms.content_size, "sc:contentSize")
 
 
-@rule(
-    "CR219",
-    WARNING,
-    FILE_OBJECT,
-    "Correct encodingFormat or contentUrl.",
-)
+@rule("CR219", WARNING, FILE_OBJECT, "Correct encodingFormat or contentUrl.")
 def wrong_ending(context: Context) -> Iterator[Breach]:
     """A file's format fits the end of its name."""
     for part in context.metadata.file_objects:
@@ -256,3 +203,104 @@ _ENDINGS = {
     ".tar": {"tar"},
 }
 _CLAIMS = frozenset[str | None]().union(*_ENDINGS.values())
+
+
+@rule(
+    "CR213",
+    ERROR,
+    FILE_OBJECT,
+    "Give the @id of a FileObject or FileSet of distribution.",
+    must=True,
+)
+def dangling_container(context: Context) -> Iterator[Breach]:
+    """What contains a file is a file or set of files of this description."""
+    for part, container in _containers(context):
+        if container.target and container.target not in context.resources:
+            target = container.target
+            other = "a record set" if target in context.record_sets else "a field"
+            known = target in context.record_sets or target in context.fields
+            found = f"{other}, which contains no files" if known else "not in distribution"
+            yield Breach(
+                container.at,
+                f"{called(part)} is contained in {quoted(target)}, which is {found}",
+                question(context.meant(target, context.resources)),
+            )
+
+
+@rule("CR214", ERROR, FILE_OBJECT, "Take out one containedIn of the circle.")
+def container_cycle(context: Context) -> Iterator[Breach]:
+    """No file contains itself."""
+    for circle in _circles(context):
+        part = context.resources[circle[0]]
+        at = next(c.at for c in part.contained_in if c.target == circle[1 % len(circle)])
+        yield Breach(at, f"containedIn goes round: {way_round(circle)}")
+
+
+def _circles(context: Context) -> list[list[str]]:
+    """Ids of files that contain one another."""
+    parts = context.resources.values()
+    return cycles({part.id: [held.target for held in part.contained_in] for part in parts})
+
+
+@rule(
+    "CR215",
+    WARNING,
+    FILE_OBJECT,
+    "Name an archive, a repository or a FileSet; or read a list of files with the transform readLines.",
+)
+def no_archive(context: Context) -> Iterator[Breach]:
+    """What contains a file is something that contains files."""
+    circling = {identity for circle in _circles(context) for identity in circle}
+    for part, container in _containers(context):
+        holder = context.resources.get(container.target)
+        if not isinstance(holder, FileObject) or holder.id in circling:
+            continue
+        if holder.is_repository or not holder.encoding_formats:
+            continue
+        reads = any(step.read_lines or step.un_archive for step in container.transforms)
+        if not (reads or _may_be_archive(holder)):
+            yield Breach(
+                container.at,
+                f"{called(part)} is contained in {quoted(holder.id)}, whose "
+                f"format {quoted(holder.encoding_formats[0])} is no archive",
+            )
+
+
+def _may_be_archive(holder: FileObject) -> bool:
+    """Whether a file may hold others: any but a table, a text or a medium."""
+    return any(
+        format_of(value) not in _TABLES and not value.startswith(_MEDIA)
+        for value in holder.encoding_formats
+    )
+
+
+@rule("CR216", WARNING, FILE_SET, 'Give includes, a glob pattern such as "*.jpg".')
+def no_patterns(context: Context) -> Iterator[Breach]:
+    """A set of files says which files it includes."""
+    for part in context.metadata.file_sets:
+        manifest = any(step.read_lines for held in part.contained_in for step in held.transforms)
+        if context.lacks(part, "cr:includes") and not manifest:
+            where = "its container" if part.contained_in else "the description's folder"
+            yield Breach(
+                part.at, f"{called(part)} has no includes, and so holds every file of {where}"
+            )
+
+
+@rule("CR217", ERROR, FILE_SET, "Write patterns relative to the root of the container.")
+def escaping_pattern(context: Context) -> Iterator[Breach]:
+    """Patterns stay inside the container."""
+    patterns = ("cr:includes", "cr:excludes")
+    return malformed(context, context.metadata.file_sets, forms.pattern_escapes, *patterns)
+
+
+@rule("CR218", WARNING, FILE_SET, "Write a glob pattern, relative to the root of the container.")
+def odd_pattern(context: Context) -> Iterator[Breach]:
+    """Patterns can match something."""
+    patterns = ("cr:includes", "cr:excludes")
+    return malformed(context, context.metadata.file_sets, forms.pattern, *patterns)
+
+
+def _containers(context: Context) -> Iterator[tuple[FileObject | FileSet, Container]]:
+    for part in context.resources_written:
+        for container in part.contained_in:
+            yield part, container

@@ -7,18 +7,11 @@ from collections.abc import Iterator, Sequence
 from holdfast.data.croissant.document.model import Field, Node, Source
 from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.clauses import DATA_SOURCE, EXTRACT, JOINS
-from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
 from holdfast.data.croissant.rules.roles import EXTRACTS, TARGETS
-from holdfast.data.croissant.rules.table import (
-    Breach,
-    Context,
-    did_you_mean,
-    question,
-    quoted,
-    rule,
-)
-
-ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import bare, called, did_you_mean, question, quoted
 
 _KINDS = {
     "fileObject": "file_object",
@@ -45,7 +38,7 @@ def no_target(context: Context) -> Iterator[Breach]:
     """A source names a file, a set of files, a record set or a field."""
     for _, field, role, source in context.sources:
         if not source.target and context.lacks(source, *TARGETS, "sc:distribution"):
-            yield Breach(source.at, f"the {role} of Field {quoted(field.id)} names nothing")
+            yield Breach(source.at, f"the {role} of {called(field)} names nothing")
 
 
 @rule("CR402", ERROR, DATA_SOURCE, "Give the @id of something in this description.", must=True)
@@ -65,7 +58,7 @@ def dangling_source(context: Context) -> Iterator[Breach]:
         why = "which is not in this description" if target else "and there is no distribution"
         yield Breach(
             _place(source),
-            f"the {role} of Field {quoted(field.id)} names {quoted(source.target)}, {why}"
+            f"the {role} of {called(field)} names {quoted(source.target)}, {why}"
             f"{_and_others(uses)}",
             question(context.meant(target, _options(context, source)))
             if target
@@ -106,10 +99,8 @@ def many_targets(context: Context) -> Iterator[Breach]:
     for _, field, role, source in context.sources:
         given = [term for term in TARGETS if term in source.written]
         if len(given) > 1:
-            names = " and ".join(term.partition(":")[2] for term in given)
-            yield Breach(
-                source.where(given[1]), f"the {role} of Field {quoted(field.id)} names {names}"
-            )
+            names = " and ".join(bare(term) for term in given)
+            yield Breach(source.where(given[1]), f"the {role} of {called(field)} names {names}")
 
 
 @rule("CR404", WARNING, DATA_SOURCE, must=True)
@@ -123,7 +114,7 @@ def wrong_kind(context: Context) -> Iterator[Breach]:
         elif role == "references" and source.kind == "record_set":
             yield Breach(
                 _place(source),
-                f"Field {quoted(field.id)} references the RecordSet {quoted(source.target)}, not a field",
+                f"{called(field)} references the RecordSet {quoted(source.target)}, not a field",
                 "Give the @id of the field whose values these are.",
             )
     for (said, target), uses in wrong.items():
@@ -159,10 +150,9 @@ def many_extracts(context: Context) -> Iterator[Breach]:
     for _, field, _, source in context.sources:
         given = [term for term in EXTRACTS if source.extract and term in source.extract.written]
         if source.extract and len(given) > 1:
-            names = " and ".join(term.partition(":")[2] for term in given)
+            names = " and ".join(bare(term) for term in given)
             yield Breach(
-                source.extract.where(given[1]),
-                f"the extract of Field {quoted(field.id)} has {names}",
+                source.extract.where(given[1]), f"the extract of {called(field)} has {names}"
             )
 
 
@@ -171,7 +161,7 @@ def no_extract(context: Context) -> Iterator[Breach]:
     """An extract says what is extracted."""
     for _, field, _, source in context.sources:
         if source.extract and context.lacks(source.extract, *EXTRACTS):
-            yield Breach(source.extract.at, f"the extract of Field {quoted(field.id)} says nothing")
+            yield Breach(source.extract.at, f"the extract of {called(field)} says nothing")
 
 
 @rule(
@@ -188,8 +178,7 @@ def whole_file(context: Context) -> Iterator[Breach]:
             and not field.sub_fields
         ):
             yield Breach(
-                source.at,
-                f"the {role} of Field {quoted(field.id)} is a whole file, with no extract",
+                source.at, f"the {role} of {called(field)} is a whole file, with no extract"
             )
 
 
@@ -217,7 +206,7 @@ def unfit_extract(context: Context) -> Iterator[Breach]:
         ):
             yield Breach(
                 source.extract.where("cr:column") if source.extract else source.at,
-                f"Field {quoted(field.id)} takes the column {quoted(column)} of {quoted(resource.id)}, "
+                f"{called(field)} takes the column {quoted(column)} of {quoted(resource.id)}, "
                 f"whose format {quoted(resource.encoding_formats[0])} has no columns",
             )
 
@@ -231,6 +220,6 @@ def not_a_key(context: Context) -> Iterator[Breach]:
         if target and known and target[1].id not in target[0].key:
             yield Breach(
                 _place(source),
-                f"Field {quoted(field.id)} references {quoted(source.target)}, which is not the key of "
+                f"{called(field)} references {quoted(source.target)}, which is not the key of "
                 f"{quoted(target[0].id)}",
             )

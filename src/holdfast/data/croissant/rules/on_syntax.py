@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.rules.clauses import JSON
-from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import Breach, Context, rule
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
+from holdfast.data.croissant.rules.table import Breach, rule
 
 CODES = frozenset({"CR001", "CR002", "CR003"})
 
@@ -23,7 +24,7 @@ def is_cut(document: Document) -> bool:
     return any(slip.kind in _CUTS for slip in document.syntax)
 
 
-@rule("CR001", Severity.ERROR, JSON, "Correct the text here; an editor for JSON marks the place.")
+@rule("CR001", ERROR, JSON, "Correct the text here; an editor for JSON marks the place.")
 def not_json(context: Context) -> Iterator[Breach]:
     """The text is JSON."""
     for slip in context.document.syntax:
@@ -31,7 +32,7 @@ def not_json(context: Context) -> Iterator[Breach]:
             yield Breach(slip.at, slip.message, offset=slip.offset)
 
 
-@rule("CR002", Severity.ERROR, JSON, "Keep one of the two; programs differ in which they take.")
+@rule("CR002", ERROR, JSON, "Keep one of the two; programs differ in which they take.")
 def key_twice(context: Context) -> Iterator[Breach]:
     """No object has a key twice."""
     for slip in context.document.syntax:
@@ -39,7 +40,7 @@ def key_twice(context: Context) -> Iterator[Breach]:
             yield Breach(slip.at, slip.message, offset=slip.offset)
 
 
-@rule("CR003", Severity.WARNING, JSON, "Save it as UTF-8 without a byte order mark.", must=True)
+@rule("CR003", WARNING, JSON, "Save it as UTF-8 without a byte order mark.", must=True)
 def odd_bytes(context: Context) -> Iterator[Breach]:
     """The text is UTF-8 without a byte order mark, with no spaces but JSON's."""
     for slip in context.document.syntax:

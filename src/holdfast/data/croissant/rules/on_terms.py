@@ -10,10 +10,10 @@ from holdfast.data.croissant.document.terms import Entry
 from holdfast.data.croissant.document.vocabulary import NAMESPACES, PREFIXES, canonical
 from holdfast.data.croissant.rules.clauses import CONTEXT, EXTERNAL, REQUIRED
 from holdfast.data.croissant.rules.clauses import NAMESPACES as SPACES
-from holdfast.data.croissant.rules.findings import Severity
-from holdfast.data.croissant.rules.table import Breach, Context, did_you_mean, quoted, rule
-
-ERROR, WARNING = Severity.ERROR, Severity.WARNING
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 
 # What a loader cannot do without: where these mean something else, nothing is found. Not `replace`, which
 # the standard explains and its own recommended context forgets.
@@ -211,13 +211,7 @@ def unknown_property(context: Context) -> Iterator[Breach]:
         hint = f"Did you mean {quoted(meant)}?" if meant else ""
         if meant == key:  # the @context spells it otherwise
             hint = f"In @context, let {quoted(key)} be {quoted(slip.meant)}."
-        yield Breach(
-            slip.entry.at,
-            message,
-            hint,
-            ERROR if slip.needed else None,
-            key=True,
-        )
+        yield Breach(slip.entry.at, message, hint, ERROR if slip.needed else None, key=True)
 
 
 def _a(noun: str) -> str:

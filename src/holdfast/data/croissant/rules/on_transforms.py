@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from holdfast.data.croissant.document.model import Field, Source, Transform
 from holdfast.data.croissant.rules import format_strings, forms, kinds
 from holdfast.data.croissant.rules.clauses import BOUNDING_BOX, FORMAT, TRANSFORM
-from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import STEPS
-from holdfast.data.croissant.rules.table import Breach, Context, quoted, rule
-
-ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import bare, quoted
 
 
 @rule("CR431", ERROR, TRANSFORM, "Correct the regular expression.", must=True)
@@ -79,7 +79,7 @@ def no_step(context: Context) -> Iterator[Breach]:
 def many_steps(context: Context) -> Iterator[Breach]:
     """A transform does one thing."""
     for step in _steps(context):
-        given = [term.partition(":")[2] for term in STEPS if term in step.written]
+        given = [bare(term) for term in STEPS if term in step.written]
         if len(given) > 1 and set(given) != {"readLines", "unArchive"}:
             yield Breach(
                 step.at, f"the transform has {', '.join(given)}, with no order between them"

@@ -3,125 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.data.croissant.document.terms import Entry, Value
 from holdfast.data.croissant.rules.clauses import CONTEXT, FIELD, REQUIRED
-from holdfast.data.croissant.rules.findings import Severity
+from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import Role
-from holdfast.data.croissant.rules.table import Breach, Context, quoted, rule
-
-ERROR = Severity.ERROR
-
-
-def _of(kind: str, terms: str) -> dict[str, str]:
-    return dict.fromkeys(terms.split(), kind)
+from holdfast.data.croissant.rules.table import Breach, rule
+from holdfast.data.croissant.rules.wording import quoted
 
 
-# Term -> what its values are. "thing": an object; "named": an object, or the text that names it.
-KINDS: dict[str, str] = {
-    **_of(
-        "text", "sc:name sc:description sc:contentUrl sc:encodingFormat sc:sha256 cr:md5 cr:citeAs"
-    ),
-    **_of(
-        "text",
-        "cr:includes cr:excludes cr:column cr:fileProperty cr:jsonPath cr:regex cr:separator",
-    ),
-    **_of(
-        "text", "cr:replace cr:format cr:arrayShape sc:datePublished sc:dateCreated sc:dateModified"
-    ),
-    **_of("text or number", "sc:contentSize sc:version cr:sdVersion"),
-    **_of(
-        "boolean",
-        "cr:isArray cr:repeated cr:isLiveDataset cr:isEnumeration cr:readLines cr:unArchive",
-    ),
-    **_of("integer", "cr:samplingRate"),
-    **_of(
-        "object", "sc:distribution cr:recordSet cr:subField cr:parentField cr:extract cr:transform"
-    ),
-    **_of("object", "cr:annotation"),
-    **_of(
-        "named", "cr:source cr:fileObject cr:fileSet cr:field cr:references cr:key cr:containedIn"
-    ),
-    **_of(
-        "named",
-        "cr:dataType cr:equivalentProperty sc:url sc:license sc:creator sc:publisher sc:sameAs",
-    ),
-    **_of("named", "sc:keywords dct:conformsTo sc:usageInfo"),
-}
+class Takes(NamedTuple):
+    """What a property takes.
+
+    Attributes:
+        kind: of value: text, object, ...; "named" is an object, or a text that names one; ``""`` for any.
+        one: a thing has one value of it.
+        filled: "needed": an empty value is an error; "useful": a warning; ``""``: no matter.
+    """
+
+    kind: str = ""
+    one: bool = False
+    filled: str = ""
+
+
+def _takes(table: str) -> dict[str, Takes]:
+    """Terms with what they take, from lines ``kind | one or many | filled | terms``."""
+    cells = [[cell.strip() for cell in line.split("|")] for line in table.strip().splitlines()]
+    return {
+        term: Takes(kind, number == "one", filled)
+        for kind, number, filled, terms in cells
+        for term in terms.split()
+    }
+
+
+TAKES = _takes("""
+    text           | one  | needed | sc:contentUrl sc:datePublished cr:column cr:fileProperty cr:jsonPath
+    text           | one  | needed | cr:regex cr:format cr:arrayShape
+    text           | one  |        | sc:sha256 cr:md5 cr:separator cr:replace
+    text           | many | needed | sc:name sc:description sc:encodingFormat cr:includes
+    text           | many | useful | cr:citeAs
+    text           | many |        | cr:excludes sc:dateCreated sc:dateModified
+    text or number | one  | useful | sc:contentSize
+    text or number | one  |        | sc:version
+    text or number | many |        | cr:sdVersion
+    boolean        | one  |        | cr:isArray cr:repeated cr:isLiveDataset
+    boolean        | many |        | cr:isEnumeration cr:readLines cr:unArchive
+    integer        | one  |        | cr:samplingRate
+    object         | one  |        | cr:extract cr:parentField
+    object         | many |        | sc:distribution cr:subField cr:transform cr:annotation
+    object         | many | needed | cr:recordSet
+    named          | one  | needed | sc:url cr:source cr:fileObject cr:fileSet
+    named          | many | needed | sc:license dct:conformsTo cr:dataType cr:field cr:references
+    named          | many | needed | cr:key cr:containedIn
+    named          | many | useful | sc:creator sc:publisher sc:keywords sc:usageInfo
+    named          | many |        | sc:sameAs cr:equivalentProperty
+""")
+_ANY = Takes()
 _WORDS = {
     "named": "a text or an object with @id",
     "boolean": "true or false",
     "integer": "a whole number",
 }
-
-# Terms of which a thing has one value; of `cr:field` and `cr:recordSet`, a source.
-_ONE = frozenset(
-    [
-        "sc:contentUrl",
-        "sc:contentSize",
-        "sc:sha256",
-        "cr:md5",
-        "cr:source",
-        "cr:extract",
-        "cr:column",
-        "cr:fileProperty",
-        "cr:jsonPath",
-        "cr:regex",
-        "cr:separator",
-        "cr:replace",
-        "cr:format",
-        "cr:arrayShape",
-        "cr:isArray",
-        "cr:repeated",
-        "cr:parentField",
-        "cr:fileObject",
-        "cr:fileSet",
-        "cr:isLiveDataset",
-        "sc:url",
-        "sc:version",
-        "sc:datePublished",
-        "cr:samplingRate",
-    ]
-)
-# Objects of these stand for what their @id names.
-_ADDRESSED = frozenset(
-    ["sc:url", "dct:conformsTo", "cr:dataType", "cr:equivalentProperty", "sc:sameAs"]
-)
-_NOT_EMPTY = frozenset(
-    [
-        "sc:name",
-        "sc:description",
-        "sc:contentSize",
-        "dct:conformsTo",
-        "cr:citeAs",
-        "cr:dataType",
-        "cr:source",
-        "cr:references",
-        "cr:key",
-        "cr:containedIn",
-        "cr:fileObject",
-        "cr:fileSet",
-        "cr:recordSet",
-        "cr:field",
-        "sc:url",
-        "sc:contentUrl",
-        "sc:encodingFormat",
-        "cr:column",
-        "cr:jsonPath",
-        "cr:regex",
-        "cr:includes",
-        "cr:fileProperty",
-        "cr:format",
-        "cr:arrayShape",
-        "sc:datePublished",
-    ]
-)
-# These may be told by an object, which is empty where nothing is in it.
-_TOLD = frozenset(["sc:license", "sc:creator", "sc:publisher", "sc:keywords", "sc:usageInfo"])
-_MAY_LACK = frozenset(
-    ["sc:contentSize", "cr:citeAs", "sc:creator", "sc:publisher", "sc:keywords", "sc:usageInfo"]
-)
+# Objects of these stand for what their @id names; of those, for what they tell of it.
+_ADDRESSED = {"sc:url", "dct:conformsTo", "cr:dataType", "cr:equivalentProperty", "sc:sameAs"}
+_TOLD = {"sc:license", "sc:creator", "sc:publisher", "sc:keywords", "sc:usageInfo"}
 
 
 @rule("CR016", ERROR, FIELD, must=True)
@@ -156,7 +103,7 @@ def _kind(role: Role, entry: Entry) -> str:
         return "named"
     if entry.term == "cr:field" and role == "record_set":
         return "object"
-    return KINDS.get(entry.term, "")
+    return TAKES.get(entry.term, _ANY).kind
 
 
 def _is(value: Value, kind: str) -> bool:
@@ -191,7 +138,8 @@ def two_spellings(context: Context) -> Iterator[Breach]:
         first: dict[str, Entry] = {}
         for entry in part.thing.entries if part.role not in ("other", "reference") else ():
             other = first.setdefault(entry.term, entry)
-            if other is not entry and entry.term in (*_ONE, "sc:name", "sc:description"):
+            single = TAKES.get(entry.term, _ANY).one or entry.term in ("sc:name", "sc:description")
+            if other is not entry and single:
                 yield Breach(
                     entry.at,
                     f"{quoted(entry.key)} is the same property as {quoted(other.key)}",
@@ -203,7 +151,7 @@ def two_spellings(context: Context) -> Iterator[Breach]:
 def several_values(context: Context) -> Iterator[Breach]:
     """Where one value is meant, one stands."""
     for role, entry in _entries(context):
-        one = entry.term in _ONE or (
+        one = TAKES.get(entry.term, _ANY).one or (
             role == "source" and entry.term in ("cr:field", "cr:recordSet")
         )
         if role in ("file_set", "file_object") and entry.term == "sc:url":
@@ -214,7 +162,7 @@ def several_values(context: Context) -> Iterator[Breach]:
                 yield Breach(
                     entry.at,
                     f"{quoted(entry.key)} has {len(texts)} texts of one language",
-                    severity=Severity.WARNING,
+                    severity=WARNING,
                 )
         if one and len(entry.values) > 1:
             yield Breach(entry.at, f"{quoted(entry.key)} has {len(entry.values)} values")
@@ -224,13 +172,13 @@ def several_values(context: Context) -> Iterator[Breach]:
 def empty_value(context: Context) -> Iterator[Breach]:
     """No value that is needed is empty."""
     for role, entry in _entries(context):
-        needed = entry.term not in _MAY_LACK and (
-            entry.term != "sc:description" or role == "dataset"
-        )
-        for value in entry.values if entry.term in _NOT_EMPTY | _TOLD else ():
+        filled = TAKES.get(entry.term, _ANY).filled
+        if entry.term == "sc:description" and role != "dataset":
+            filled = "useful"
+        for value in entry.values if filled else ():
             blank = isinstance(value.value, str) and not value.value.strip()
             if blank or (entry.term in _TOLD and value.value == {}):
-                severity = None if needed else Severity.WARNING
+                severity = WARNING if filled == "useful" else None
                 yield Breach(value.at, f"{quoted(entry.key)} is empty", severity=severity)
     for part in context.parts:
         if part.thing.raw.get("@id") == "" and part.role != "other":

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from holdfast.data.croissant.document.contexts import KEYWORDS
 from holdfast.data.croissant.document.schema_org import THING_TERMS
 from holdfast.data.croissant.document.terms import Entry
-from holdfast.data.croissant.document.vocabulary import (
-    KNOWN_TERMS,
-    PARENT_FIELD_TERMS,
-    TERMS,
-)
-from holdfast.data.croissant.rules.nearest import nearest
+from holdfast.data.croissant.document.vocabulary import KNOWN_TERMS, PARENT_FIELD_TERMS, TERMS
 from holdfast.data.croissant.rules.roles import EXTRACTS, STEPS, TARGETS, Part
+from holdfast.data.croissant.rules.wording import nearest
 
 # Of each group, a thing of the role needs one.
 NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {

@@ -1,11 +1,46 @@
-"""What was most likely meant by a word that is not known."""
+"""How messages put things: values, names, and what was most likely meant by a word that is not known."""
 
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable
+from typing import Any
+
+from holdfast.data.croissant.document.model import Field, FileObject, FileSet, RecordSet
 
 _MOST = 2000  # options that are looked through
+
+
+def quoted(value: Any) -> str:
+    """A JSON value as a message shows it: in its own syntax, shortened in the middle."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 90 else f"{text[:60]} ... {text[-20:]}"
+
+
+def called(node: FileObject | FileSet | RecordSet | Field) -> str:
+    """What a message calls a node: its class and id."""
+    return f"{type(node).__name__} {quoted(node.id)}"
+
+
+def bare(term: str) -> str:
+    """A term without its prefix, as it is mostly written."""
+    return term.partition(":")[2]
+
+
+def and_others(number: int) -> str:
+    """That so many more have the same fault; nothing of none."""
+    return f" (and {number} more)" if number else ""
+
+
+def did_you_mean(word: str, options: Iterable[str]) -> str:
+    """The question after what was most likely meant; ``""`` where nothing is near."""
+    return question(nearest(word, options))
+
+
+def question(meant: str) -> str:
+    """The question whether that was meant; ``""`` of nothing."""
+    return f"Did you mean {quoted(meant)}?" if meant else ""
 
 
 def nearest(word: str, options: Iterable[str]) -> str:
