@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -107,6 +108,36 @@ class Spied:
 
 
 TEST_FILES = ["data/test/0.parquet", "data/test/1.parquet"]
+
+
+@pytest.mark.parametrize("records", ["numbers", "onwards", "plain"])
+def test_the_records_are_the_same_whichever_columns_are_asked_for(
+    parts: Dataset, records: str
+) -> None:
+    everything = list(parts.records(records))
+    names = list(everything[0])
+    for count in range(1, len(names) + 1):
+        for chosen in itertools.combinations(names, count):
+            expected = [{name: record[name] for name in chosen} for record in everything]
+            asked = parts.records(records, columns=chosen)
+            assert list(asked) == expected
+            assert asked.count() == 40
+
+
+def test_a_constant_or_a_name_stands_in_every_line(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("three\n", encoding="utf-8")
+    lines = record_set(
+        "lines",
+        field("lines/text", "sc:Text", about("texts", "lines")),
+        field("lines/file", "sc:Text", about("texts", "filename")),
+        field("lines/language", "sc:Text", value="en"),
+    )
+    dataset = described(tmp_path, [file_set("texts", "*.txt")], [lines])
+    found = dataset.records("lines", columns=["file"]).to_arrow()["lines/file"].to_pylist()
+    assert found == ["a.txt", "a.txt", "b.txt"]
+    assert dataset.records("lines", columns=["language"]).count() == 3
+    assert dataset.records("lines", columns=["language"], filters={"file": "a.txt"}).count() == 2
 
 
 @pytest.mark.parametrize("records", ["numbers", "plain"])

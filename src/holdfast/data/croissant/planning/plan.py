@@ -25,6 +25,7 @@ from holdfast.data.croissant.planning.origins import (
     leaves,
 )
 from holdfast.data.croissant.planning.splits import possible
+from holdfast.data.croissant.scanning.columns import extract_key
 from holdfast.errors import InputError
 
 Trail = tuple[tuple[str, frozenset[str]], ...]
@@ -179,6 +180,8 @@ class Planner:
             made.groups[group.field.id] = self._group(
                 records, group, len(made.groups), (*trail, here)
             )
+        for part in parts:
+            _need_rows(part, shape)
         for condition in conditions:
             _place_condition(made, condition, ends)
         for part in parts:
@@ -223,6 +226,25 @@ class Planner:
         return GroupPart(
             group.field, f"g{number}", group.key, self.outline(rows, rows.fields, (), trail)
         )
+
+
+def _need_rows(part: Part, shape: Shape) -> None:
+    """Take a file in the rows that the record set sees in it, though only its name is asked for.
+
+    What nobody looks at costs little: the engine leaves the column out, and counts the rows.
+    """
+    if part.key.kind != "resource" or any(map(_within, part.needs.values())):
+        return
+    seen = (one for one in shape.origins.values() if one.table == part.key and _within(one))
+    origin = next(seen, None)
+    if origin is not None:
+        part.needs[f"{part.key.id} rows"] = origin
+
+
+def _within(origin: Origin) -> bool:
+    """Whether a value comes from within a file, so that the file has a row for each of its records."""
+    kind, name = extract_key(origin.source.extract)
+    return kind in ("column", "jsonPath") or name in ("lines", "lineNumbers")
 
 
 def link_label(link: Link, side: str) -> str:
