@@ -118,7 +118,10 @@ def rows_of(
     sources = [cast("Source", part.source) for part in fields]
     early = any(reads_content(*pair) for pair in zip(fields, sources, strict=True))
     with_keys = [cast("Extract", source.extract) for source in sources]
-    scan = scan_of(connection, members, formats, *with_keys, early=early)
+    lists = [
+        extract_key(each) for each, part in zip(with_keys, fields, strict=True) if part.is_list
+    ]
+    scan = scan_of(connection, members, formats, *with_keys, early=early, lists=lists)
     try:
         made: list[Column] = []
         for part, source in zip(fields, sources, strict=True):

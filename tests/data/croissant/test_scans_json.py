@@ -156,6 +156,45 @@ def test_one_path_finds_what_jsonpath_ng_finds(tmp_path, records, path):
         assert found == expected
 
 
+EVENTS = st.lists(
+    st.fixed_dictionaries({}, optional={"k": TEXTS, "v": st.integers(0, 9)}), max_size=3
+)
+LOGS = st.lists(
+    st.fixed_dictionaries({"id": st.integers(0, 9)}, optional={"events": EVENTS, "tags": EVENTS}),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(logs=LOGS, layout=st.sampled_from(["lines", "array", "inside"]))
+def test_a_list_may_lie_below_the_record(tmp_path, logs, layout):
+    """What each record holds, found by hand; the other fields say what a record is."""
+    stem = {"lines": "$.", "array": "$[*].", "inside": "$.logs[*]."}[layout]
+    path = tmp_path / "t.json"
+    if layout == "lines":
+        path.write_text("".join(json.dumps(log) + "\n" for log in logs))
+    else:
+        path.write_text(json.dumps(logs if layout == "array" else {"logs": logs}))
+    found = rows_of(
+        members_of(path),
+        LINES if layout == "lines" else JSON,
+        field("id", "sc:Integer", extract=json_path(f"{stem}id")),
+        field("k", "sc:Text", extract=json_path(f"{stem}events[*].k"), repeated=True),
+        field("v", "sc:Integer", extract=json_path(f"{stem}tags[*]['v']"), repeated=True),
+    )
+    assert found == [
+        (
+            log["id"],
+            [event["k"] for event in log.get("events", []) if "k" in event],
+            [tag["v"] for tag in log.get("tags", []) if "v" in tag],
+        )
+        for log in logs
+    ]
+
+
 def test_lists_of_different_lengths_name_both_paths(tmp_path):
     members = write(tmp_path / "coco.json", COCO)
     both = [json_path("$.images[?(@.id > 1)].id"), json_path("$.images[*].id")]

@@ -22,7 +22,7 @@ from holdfast.data.croissant.planning.selecting import (
     selected,
 )
 from holdfast.data.croissant.planning.structs import nested
-from holdfast.data.croissant.planning.values import apply, reads_bytes
+from holdfast.data.croissant.planning.values import apply, list_keys, reads_bytes
 from holdfast.data.croissant.scanning.columns import CONTENT, Column, Key, Scan, extract_key
 from holdfast.data.croissant.scanning.scans import open_scan
 from holdfast.data.croissant.scanning.sql_text import identifier
@@ -196,6 +196,7 @@ class Assembler:
             extracts,
             part.members,
             types=_types(part),
+            lists=list_keys(part.needs.values()),
             early=early,
         )
         self._stack.callback(scan.close)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.planning.origins import Fields, Origin, Step, field_leaves
-from holdfast.data.croissant.scanning.columns import Column, extract_key
+from holdfast.data.croissant.scanning.columns import Column, Key, extract_key
 from holdfast.data.croissant.scanning.transforms import reads_content, value_sql
 from holdfast.data.croissant.scanning.types import arrow_type, scalar_type
 from holdfast.errors import InputError
@@ -50,6 +50,15 @@ def reads_bytes(origin: Origin) -> bool:
         not _passes(field, source) and (bool(source.transforms) or scalar_type(field) != kind)
         for field, source in steps
     )
+
+
+def list_keys(origins: Iterable[Origin]) -> set[Key]:
+    """What is taken out of a resource for fields that are lists, and for no others."""
+    made: dict[Key, bool] = {}
+    for origin in origins:
+        key = extract_key(origin.source.extract)
+        made[key] = made.get(key, True) and origin.steps[0][0].is_list
+    return {key for key, listed in made.items() if listed}
 
 
 def _passes(field: Field, source: Source) -> bool:

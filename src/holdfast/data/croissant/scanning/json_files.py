@@ -173,6 +173,7 @@ def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -
 
     Paths that share all up to their last ``[*]`` are read record by record: what one record lacks is null
     there, and the others stay in line. Paths without ``[*]`` and ``..`` make one record of each value.
+    Where a field is a list, its path may go on from there: all that it finds in a record is the list.
     """
     if layout == "array" and all(
         way and (way[0] is None or isinstance(way[0], Deep)) for way in steps.values()
@@ -182,15 +183,15 @@ def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -
     elif layout == "array":
         layout = "unstructured"
     source = f"read_json_objects({options_of(opening, layout)})"
-    stems = {_stem(way) for way in steps.values()}
+    single = [way for path, way in steps.items() if ("jsonPath", path) not in opening.lists]
+    stems = {_stem(way) for way in single or steps.values()}
+    stem = stems.pop() if len(stems) == 1 else None
     made: dict[Key, Column] = {}
-    if len(stems) == 1 and (stem := stems.pop()) is not None:
+    if stem is not None and all(way[: len(stem)] == stem for way in steps.values()):
         record = f"unnest({all_matches('json', stem)})" if stem else "json"
         relation = f"(SELECT {record} AS record, file_index AS croissant_file FROM {source})"
         for path, way in steps.items():
-            tail = way[len(stem) :]
-            value = f"json_extract(record, {literal(duckdb_path(tail))})" if tail else "record"
-            made["jsonPath", path] = Column(value, "JSON")
+            made["jsonPath", path] = Column(_in_record(way[len(stem) :]), "JSON")
         return _with_files(opening, relation, made, "croissant_file")
     lists = ", ".join(
         f"{all_matches('json', way)} AS l{place}" for place, way in enumerate(steps.values())
@@ -214,6 +215,13 @@ def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -
     for place, path in enumerate(names):
         made["jsonPath", path] = Column(f"j{place}", "JSON")
     return _with_files(opening, relation, made, "croissant_file")
+
+
+def _in_record(steps: tuple[Step, ...]) -> str:
+    """What steps find in a record: one value, or the list of all where there may be several."""
+    if any(step is None or isinstance(step, Deep) for step in steps):
+        return f"to_json({all_matches('record', steps)})"
+    return f"json_extract(record, {literal(duckdb_path(steps))})" if steps else "record"
 
 
 def _stem(steps: tuple[Step, ...]) -> tuple[Step, ...] | None:

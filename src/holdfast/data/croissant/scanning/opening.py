@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -42,6 +42,7 @@ class Opening:
         members: its files.
         keys: what is to be extracted.
         types: DuckDB types of columns, where it is known what they become.
+        lists: of `keys` those that become one list in each record.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -50,6 +51,7 @@ class Opening:
     members: list[Member]
     keys: Sequence[Key]
     types: Mapping[Key, str] = field(default_factory=dict)
+    lists: Collection[Key] = ()
 
     @cached_property
     def paths(self) -> list[Path]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ def open_scan(
     members: Sequence[Member],
     *,
     types: Mapping[Key, str] | None = None,
+    lists: Collection[Key] = (),
     early: bool = False,
 ) -> Scan:
     """A resource as a relation that has what the fields extract.
@@ -66,13 +67,14 @@ def open_scan(
         extracts: what the fields take out of it.
         members: its files, those that the query may need.
         types: DuckDB types that columns become without a transform, where that is known: a hint.
+        lists: what becomes one list in each record: a JSONPath may then find any number of values there.
         early: the query computes with the content of files (`transforms.reads_content`).
 
     Raises:
         InputError: no such column, files that are not of their format, extracts that do not go together.
     """
     keys = [extract_key(extract) for extract in extracts]
-    opening = Opening(connection, resources, resource_id, list(members), keys, types or {})
+    opening = Opening(connection, resources, resource_id, list(members), keys, types or {}, lists)
     properties = set(opening.named("fileProperty"))
     unknown = properties - {"fullpath", "filename", "content", "lines", "lineNumbers"}
     if unknown:
