@@ -16,6 +16,7 @@ from holdfast.data.croissant.loading.dataset import Dataset
 
 FORMATS = {
     "csv": "text/csv",
+    "json": "application/json",
     "jsonl": "application/jsonlines",
     "parquet": "application/x-parquet",
     "txt": "text/plain",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import threading
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,47 @@ def test_arrow_batches_and_dicts_hold_the_same(numbers: Dataset) -> None:
     assert lazy.count() == len(table) == 1000
     with pytest.raises(InputError, match="at least one row"):
         next(lazy.batches(0))
+
+
+def test_lists_below_records_of_json(tmp_path: Path) -> None:
+    """As many records, whichever columns are asked for; objects in a list are a list of structs."""
+    items = [
+        {"id": n, "boxes": [{"at": [n, 0, 1, k], "label": "ab"[k]} for k in range(n)]}
+        for n in range(3)
+    ]
+    (tmp_path / "t.json").write_text(json.dumps({"meta": {}, "items": items}))
+
+    def path(rest: str) -> dict[str, Any]:
+        return {"fileObject": {"@id": "t.json"}, "extract": {"jsonPath": f"$.items[*].{rest}"}}
+
+    boxes = field(
+        "t/boxes",
+        None,
+        path("boxes[*]"),
+        isArray=True,
+        arrayShape="-1",
+        subField=[
+            field("t/boxes/at", "cr:BoundingBox", path("boxes[*].at")),
+            field("t/boxes/label", "sc:Text", path("boxes[*].label")),
+        ],
+    )
+    labels = field("t/labels", "sc:Text", path("boxes[*].label"), isArray=True, arrayShape="-1")
+    fields = [field("t/id", "sc:Integer", path("id")), boxes, labels]
+    dataset = described(tmp_path, [file_object("t.json")], [record_set("t", *fields)])
+    expected = [
+        {
+            "t/id": item["id"],
+            "t/boxes": [
+                {"t/boxes/at": box["at"], "t/boxes/label": box["label"]} for box in item["boxes"]
+            ],
+            "t/labels": [box["label"] for box in item["boxes"]],
+        }
+        for item in items
+    ]
+    assert list(dataset.records("t")) == expected
+    for name in ("id", "boxes", "labels"):
+        chosen = [{f"t/{name}": record[f"t/{name}"]} for record in expected]
+        assert list(dataset.records("t", columns=[name])) == chosen
 
 
 def test_polars_frames_hold_the_same(numbers: Dataset) -> None:

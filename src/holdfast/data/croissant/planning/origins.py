@@ -51,6 +51,11 @@ class Origin:
     steps: tuple[Step, ...] = ()
     value: Any = None
 
+    @property
+    def is_list(self) -> bool:
+        """Whether what a resource holds becomes a list."""
+        return bool(self.steps) and self.steps[0][0].is_list
+
 
 class Fields:
     """Finds fields by id, and where their values come from."""

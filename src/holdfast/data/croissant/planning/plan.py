@@ -229,16 +229,18 @@ class Planner:
 
 
 def _need_rows(part: Part, shape: Shape) -> None:
-    """Take a file in the rows that the record set sees in it, though only its name is asked for.
+    """Take a file in the rows that the record set sees in it, whatever is asked for.
 
-    What nobody looks at costs little: the engine leaves the column out, and counts the rows.
+    Its name alone would be one row, and a list in JSON alone a row for each of its elements. What nobody
+    looks at costs little: the engine leaves the column out, and counts the rows.
     """
-    if part.key.kind != "resource" or any(map(_within, part.needs.values())):
+    if part.key.kind != "resource":
         return
-    seen = (one for one in shape.origins.values() if one.table == part.key and _within(one))
-    origin = next(seen, None)
-    if origin is not None:
-        part.needs[f"{part.key.id} rows"] = origin
+    telling = [one for one in shape.origins.values() if one.table == part.key and _within(one)]
+    single = [one for one in telling if not one.is_list]
+    asked = [one for one in part.needs.values() if _within(one)]
+    if telling and not any(not (single and one.is_list) for one in asked):
+        part.needs[f"{part.key.id} rows"] = (single or telling)[0]
 
 
 def _within(origin: Origin) -> bool:

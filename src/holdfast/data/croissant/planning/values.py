@@ -57,7 +57,7 @@ def list_keys(origins: Iterable[Origin]) -> set[Key]:
     made: dict[Key, bool] = {}
     for origin in origins:
         key = extract_key(origin.source.extract)
-        made[key] = made.get(key, True) and origin.steps[0][0].is_list
+        made[key] = made.get(key, True) and origin.is_list
     return {key for key, listed in made.items() if listed}
 
 
