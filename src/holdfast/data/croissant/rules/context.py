@@ -77,18 +77,27 @@ class Context:
         return {node.at: node.id for node in nodes}
 
     @cached_property
-    def sources(self) -> list[tuple[RecordSet, Field, str, Source]]:
-        """Everything that names another part: record set, field, the role ("source", "references"), it."""
-        found = []
+    def _fields_of(self) -> dict[str, list[Field]]:
+        found: dict[str, list[Field]] = {records.at: [] for records in self.metadata.record_sets}
         for records, field in self.all_fields:
-            if field.source:
-                found.append((records, field, "source", field.source))
-            found += [(records, field, "references", part) for part in field.references]
+            found[records.at].append(field)
+        return found
+
+    def fields_of(self, records: RecordSet) -> list[Field]:
+        """The fields of a record set, at every depth."""
+        return self._fields_of[records.at]
+
+    @cached_property
+    def sources(self) -> list[tuple[Field, str, Source]]:
+        """Everything that names another part: the field, the role ("source", "references"), it."""
+        found = []
+        for _, field in self.all_fields:
+            parts = [("source", field.source)]
+            parts += [("references", part) for part in field.references]
             if field.parent_field:
-                for role in ("source", "references"):
-                    part = getattr(field.parent_field, role)
-                    if part:
-                        found.append((records, field, role, part))
+                parts += [("source", field.parent_field.source)]
+                parts += [("references", field.parent_field.references)]
+            found += [(field, role, part) for role, part in parts if part]
         return found
 
     @cached_property

@@ -1,30 +1,33 @@
-"""CR40x and CR41x: what a field is taken from, and what of it."""
+"""CR40x to CR42x: what a field is taken from, what of it, and whether sources can be joined."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.data.croissant.document.model import Field, Node, Source
-from holdfast.data.croissant.rules import forms
+from holdfast.data.croissant.document.model import Extract, Field, Node, RecordSet, Source
+from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import DATA_SOURCE, EXTRACT, JOINS
-from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
 from holdfast.data.croissant.rules.roles import EXTRACTS, TARGETS
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import bare, called, did_you_mean, question, quoted
+from holdfast.data.croissant.rules.wording import (
+    and_others,
+    bare,
+    called,
+    did_you_mean,
+    question,
+    quoted,
+)
 
+# What a source may be said to name -> what that is, and its class.
 _KINDS = {
-    "fileObject": "file_object",
-    "fileSet": "file_set",
-    "recordSet": "record_set",
-    "field": "field",
+    "fileObject": ("file_object", "FileObject"),
+    "fileSet": ("file_set", "FileSet"),
+    "recordSet": ("record_set", "RecordSet"),
+    "field": ("field", "Field"),
 }
-_NAMES = {
-    "file_object": "FileObject",
-    "file_set": "FileSet",
-    "record_set": "RecordSet",
-    "field": "Field",
-}
+_OF_FILES = ("fileObject", "fileSet", "distribution")
 
 
 @rule(
@@ -36,7 +39,7 @@ _NAMES = {
 )
 def no_target(context: Context) -> Iterator[Breach]:
     """A source names a file, a set of files, a record set or a field."""
-    for _, field, role, source in context.sources:
+    for field, role, source in context.sources:
         if not source.target and context.lacks(source, *TARGETS, "sc:distribution"):
             yield Breach(source.at, f"the {role} of {called(field)} names nothing")
 
@@ -46,28 +49,23 @@ def dangling_source(context: Context) -> Iterator[Breach]:
     """What a source names is in the description."""
     missing: dict[str, list[tuple[Field, str, Source]]] = {}
     distribution = not context.lacks(context.metadata, "sc:distribution")
-    for _, field, role, source in context.sources:
+    for field, role, source in context.sources:
         if source.target and source.kind == "unknown" and not context.is_told(source.target):
-            of_files = source.said in ("fileObject", "fileSet", "distribution")
-            if of_files and not context.resources and distribution:
+            homeless = source.said in _OF_FILES and not context.resources
+            if homeless and distribution:
                 continue  # what stands there is no file, as another rule tells
-            lacks = of_files and not context.resources
-            missing.setdefault("" if lacks else source.target, []).append((field, role, source))
+            missing.setdefault("" if homeless else source.target, []).append((field, role, source))
     for target, uses in missing.items():
         field, role, source = uses[0]
-        why = "which is not in this description" if target else "and there is no distribution"
-        yield Breach(
-            _place(source),
-            f"the {role} of {called(field)} names {quoted(source.target)}, {why}"
-            f"{_and_others(uses)}",
-            question(context.meant(target, _options(context, source)))
-            if target
-            else "Give distribution, with a FileObject for each file.",
+        why, hint = (
+            "and there is no distribution",
+            "Give distribution, with a FileObject for each file.",
         )
-
-
-def _and_others(uses: Sequence[object]) -> str:
-    return f" (and {len(uses) - 1} more)" if len(uses) > 1 else ""
+        if target:
+            why = "which is not in this description"
+            hint = question(context.meant(target, _options(context, source)))
+        named = f"the {role} of {called(field)} names {quoted(source.target)}"
+        yield Breach(_place(source), f"{named}, {why}{and_others(len(uses) - 1)}", hint)
 
 
 def _place(source: Source) -> str:
@@ -82,7 +80,7 @@ def _options(context: Context, source: Source) -> list[str]:
         return list(context.fields)
     if source.said == "recordSet":
         return list(context.record_sets)
-    if source.said in ("fileObject", "fileSet", "distribution"):
+    if source.said in _OF_FILES:
         return list(context.resources)
     return [*context.fields, *context.resources, *context.record_sets]
 
@@ -96,20 +94,27 @@ def _options(context: Context, source: Source) -> list[str]:
 )
 def many_targets(context: Context) -> Iterator[Breach]:
     """A source names one thing."""
-    for _, field, role, source in context.sources:
-        given = [term for term in TARGETS if term in source.written]
-        if len(given) > 1:
-            names = " and ".join(bare(term) for term in given)
-            yield Breach(source.where(given[1]), f"the {role} of {called(field)} names {names}")
+    for field, role, source in context.sources:
+        if several := _several(source, TARGETS):
+            at, names = several
+            yield Breach(at, f"the {role} of {called(field)} names {names}")
+
+
+def _several(node: Node, terms: Sequence[str]) -> tuple[str, str] | None:
+    """Where the second of some properties stands, and all that do; None where one does at most."""
+    given = [term for term in terms if term in node.written]
+    return (node.where(given[1]), " and ".join(map(bare, given))) if len(given) > 1 else None
 
 
 @rule("CR404", WARNING, DATA_SOURCE, must=True)
 def wrong_kind(context: Context) -> Iterator[Breach]:
     """The property that names a source fits what it names."""
     wrong: dict[tuple[str, str], list[Source]] = {}
-    for _, field, role, source in context.sources:
-        fitting = None if source.said == "distribution" and not context.old else source.kind
-        if source.kind not in ("unknown", _KINDS.get(source.said, fitting)):
+    for field, role, source in context.sources:
+        fitting, _ = _KINDS.get(source.said, (source.kind, ""))
+        if source.said == "distribution" and not context.old:
+            fitting = ""
+        if source.kind not in ("unknown", fitting):
             wrong.setdefault((source.said, source.target), []).append(source)
         elif role == "references" and source.kind == "record_set":
             yield Breach(
@@ -118,11 +123,12 @@ def wrong_kind(context: Context) -> Iterator[Breach]:
                 "Give the @id of the field whose values these are.",
             )
     for (said, target), uses in wrong.items():
-        kind = uses[0].kind
-        right = next(name for name in _KINDS if _KINDS[name] == kind)
+        right, name = next(
+            (said, name) for said, (of, name) in _KINDS.items() if of == uses[0].kind
+        )
         yield Breach(
             _place(uses[0]),
-            f"{said} names {quoted(target)}, which is a {_NAMES[kind]}{_and_others(uses)}",
+            f"{said} names {quoted(target)}, which is a {name}{and_others(len(uses) - 1)}",
             f"Write {right} in place of {said}.",
         )
 
@@ -130,36 +136,31 @@ def wrong_kind(context: Context) -> Iterator[Breach]:
 @rule("CR405", ERROR, EXTRACT, "One of fullpath, filename, content, lines, lineNumbers.", must=True)
 def unknown_file_property(context: Context) -> Iterator[Breach]:
     """A fileProperty is one of the five that the standard has."""
-    for _, _, _, source in context.sources:
-        value = source.extract.file_property if source.extract else None
-        if (
-            source.extract
-            and value is not None
-            and value.split(":")[-1] not in forms.FILE_PROPERTIES
-        ):
-            yield Breach(
-                source.extract.where("cr:fileProperty"),
-                f"{quoted(value)} is no property of files",
-                did_you_mean(value, forms.FILE_PROPERTIES),
-            )
+    for extract in _extracts(context):
+        value = extract.file_property
+        if value is not None and value.split(":")[-1] not in forms.FILE_PROPERTIES:
+            message = f"{quoted(value)} is no property of files"
+            hint = did_you_mean(value, forms.FILE_PROPERTIES)
+            yield Breach(extract.where("cr:fileProperty"), message, hint)
+
+
+def _extracts(context: Context) -> Iterator[Extract]:
+    return (source.extract for _, _, source in context.sources if source.extract)
 
 
 @rule("CR406", ERROR, EXTRACT, "Keep one: a column, a property of files, or a JSONPath.")
 def many_extracts(context: Context) -> Iterator[Breach]:
     """One thing is extracted."""
-    for _, field, _, source in context.sources:
-        given = [term for term in EXTRACTS if source.extract and term in source.extract.written]
-        if source.extract and len(given) > 1:
-            names = " and ".join(bare(term) for term in given)
-            yield Breach(
-                source.extract.where(given[1]), f"the extract of {called(field)} has {names}"
-            )
+    for field, _, source in context.sources:
+        if source.extract and (several := _several(source.extract, EXTRACTS)):
+            at, names = several
+            yield Breach(at, f"the extract of {called(field)} has {names}")
 
 
 @rule("CR407", ERROR, EXTRACT, "Give column, fileProperty or jsonPath.")
 def no_extract(context: Context) -> Iterator[Breach]:
     """An extract says what is extracted."""
-    for _, field, _, source in context.sources:
+    for field, _, source in context.sources:
         if source.extract and context.lacks(source.extract, *EXTRACTS):
             yield Breach(source.extract.at, f"the extract of {called(field)} says nothing")
 
@@ -169,52 +170,41 @@ def no_extract(context: Context) -> Iterator[Breach]:
 )
 def whole_file(context: Context) -> Iterator[Breach]:
     """A field that is taken from a file says what of the file."""
-    for _, field, role, source in context.sources:
+    for field, role, source in context.sources:
         files = source.kind in ("file_object", "file_set")
-        if (
-            files
-            and not source.transforms
-            and context.lacks(source, "cr:extract")
-            and not field.sub_fields
-        ):
-            yield Breach(
-                source.at, f"the {role} of {called(field)} is a whole file, with no extract"
-            )
+        computed = source.transforms or field.sub_fields
+        if files and not computed and context.lacks(source, "cr:extract"):
+            message = f"the {role} of {called(field)} is a whole file, with no extract"
+            yield Breach(source.at, message)
 
 
 @rule("CR409", ERROR, EXTRACT, "Correct the path.", must=True)
 def bad_json_path(context: Context) -> Iterator[Breach]:
     """A JSONPath is one."""
-    for _, _, _, source in context.sources:
-        nodes: list[Node] = [part for part in (source.extract, *source.transforms) if part]
-        for node in nodes:
-            value = context.value(node, "cr:jsonPath")
-            if isinstance(value, str) and (wrong := forms.json_path(value)):
-                yield Breach(node.where("cr:jsonPath"), f"jsonPath {quoted(value)} {wrong}")
+    steps = (step for _, _, source in context.sources for step in source.transforms)
+    return malformed(context, (*_extracts(context), *steps), forms.json_path, "cr:jsonPath")
 
 
 @rule("CR410", WARNING, EXTRACT, "Correct the extract, or encodingFormat.")
 def unfit_extract(context: Context) -> Iterator[Breach]:
     """What is extracted fits the format of the file."""
-    for _, field, _, source in context.sources:
-        resource = context.resources.get(source.target)
-        column = source.extract.column if source.extract else None
-        if resource is None or column is None or not resource.encoding_formats:
+    for field, _, source in context.sources:
+        resource, extract = context.resources.get(source.target), source.extract
+        if resource is None or extract is None or extract.column is None:
             continue
-        if all(
-            form.startswith(("image/", "audio/", "video/")) for form in resource.encoding_formats
-        ):
+        formats = resource.encoding_formats
+        if formats and all(form.startswith(("image/", "audio/", "video/")) for form in formats):
             yield Breach(
-                source.extract.where("cr:column") if source.extract else source.at,
-                f"{called(field)} takes the column {quoted(column)} of {quoted(resource.id)}, "
-                f"whose format {quoted(resource.encoding_formats[0])} has no columns",
+                extract.where("cr:column"),
+                f"{called(field)} takes the column {quoted(extract.column)} of {quoted(resource.id)}, "
+                f"whose format {quoted(formats[0])} has no columns",
             )
 
 
 @rule("CR411", NOTE, JOINS, "Make the field the key of its record set, or reference the key.")
 def not_a_key(context: Context) -> Iterator[Breach]:
     """What a field references is the key of its record set."""
-    for _, field, role, source in context.sources:
+    for field, role, source in context.sources:
         target = context.fields.get(source.target) if role == "references" else None
         known = target and target[0].key and all(name in context.fields for name in target[0].key)
         if target and known and target[1].id not in target[0].key:
@@ -223,3 +213,120 @@ def not_a_key(context: Context) -> Iterator[Breach]:
                 f"{called(field)} references {quoted(source.target)}, which is not the key of "
                 f"{quoted(target[0].id)}",
             )
+
+
+@rule(
+    "CR421",
+    ERROR,
+    JOINS,
+    "Let a field of one reference a field of the other (references).",
+    must=True,
+)
+def unjoined(context: Context) -> Iterator[Breach]:
+    """The sources of a record set are joined by references."""
+    for records in context.metadata.record_sets:
+        needed = list(_needed(context, records))
+        if not needed or _lost_a_join(context, records):
+            continue
+        anchor = needed[0][0]
+        reached = _reached(context, records, anchor)
+        for origin, field, source in needed:
+            if origin not in reached:
+                reached.add(origin)
+                yield Breach(
+                    source.at,
+                    f"{called(records)} takes {called(field)} from {quoted(origin)} "
+                    f"and others from {quoted(anchor)}, and no references join the two",
+                )
+
+
+def _lost_a_join(context: Context, records: RecordSet) -> bool:
+    """Whether a field that references another has a source that names nothing, as another rule tells."""
+    return any(
+        field.references
+        and "cr:source" in field.written
+        and (field.source is None or field.source.kind == "unknown")
+        for field in context.fields_of(records)
+    )
+
+
+def _needed(context: Context, records: RecordSet) -> Iterator[tuple[str, Field, Source]]:
+    """What a record set's fields are taken from: the resource or record set, for each field."""
+    for field in context.fields_of(records):
+        source = field.source
+        if source is None and not (field.has_value or field.sub_fields or records.data is not None):
+            source = next(iter(field.references), None)
+        origin = _origin(context, records, source)
+        if source and origin:
+            yield origin, field, source
+
+
+def _origin(context: Context, records: RecordSet, source: Source | None) -> str:
+    """The resource or the record set that a source is in; ``""`` for this record set, or if unknown."""
+    if source is None or source.kind == "unknown":
+        return ""
+    if source.kind == "field":
+        owner = context.fields[source.target][0].id
+        return "" if owner == records.id else owner
+    return source.target
+
+
+def _reached(context: Context, records: RecordSet, anchor: str) -> set[str]:
+    """All that joins lead to from one origin, over any number of references."""
+    joins: dict[str, set[str]] = {}
+    for field in context.fields_of(records):
+        parent = field.parent_field
+        own = field.source or next(iter(field.references), None)
+        pairs: list[tuple[Source | None, Source | None]] = [
+            (own, part) for part in field.references
+        ]
+        if parent:
+            pairs.append((parent.source, parent.references))
+        for one, other in pairs:
+            ends = {_origin(context, records, one), _origin(context, records, other)} - {""}
+            for end in ends:
+                joins.setdefault(end, set()).update(ends)
+    reached: set[str] = set()
+    ahead = [anchor]
+    while ahead:
+        origin = ahead.pop()
+        if origin in reached:
+            continue
+        reached.add(origin)
+        ahead += joins.get(origin, ())
+        ahead += _inside(context, origin)
+    return reached
+
+
+def _inside(context: Context, origin: str) -> Iterator[str]:
+    """What the fields of a record set are taken from, and what they reference; of a resource, nothing."""
+    records = context.record_sets.get(origin)
+    if records:
+        for field in context.fields_of(records):
+            for source in (field.source, *field.references):
+                if inner := _origin(context, records, source):
+                    yield inner
+
+
+@rule("CR422", WARNING, JOINS, "Give both fields the same type; else no values are equal.")
+def type_mismatch(context: Context) -> Iterator[Breach]:
+    """A field has the type of the field that it references."""
+    for field, role, source in context.sources:
+        target = context.fields.get(source.target) if role == "references" else None
+        if target is None or field.parent_field or field.inherited:
+            continue
+        one, other = kinds.kind(field.data_types), kinds.kind(target[1].data_types)
+        if not kinds.comparable(one, other):
+            yield Breach(
+                field.where("cr:dataType"),
+                f"{called(field)} is {' and '.join(field.data_types)}, and "
+                f"{quoted(source.target)}, which it references, is {' and '.join(target[1].data_types)}",
+            )
+
+
+@rule("CR423", ERROR, JOINS, "Reference a field of another record set.")
+def references_itself(context: Context) -> Iterator[Breach]:
+    """A field references another field."""
+    for field, role, source in context.sources:
+        if role == "references" and source.target == field.id and field.source:
+            yield Breach(source.at, f"{called(field)} references itself")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.data.croissant.document.model import Field, Source, Transform
-from holdfast.data.croissant.rules import format_strings, forms, kinds
+from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import BOUNDING_BOX, FORMAT, TRANSFORM
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
@@ -98,7 +98,7 @@ def empty_separator(context: Context) -> Iterator[Breach]:
 def bad_replace(context: Context) -> Iterator[Breach]:
     """A replace has a pattern and a replacement."""
     for step in _steps(context):
-        if step.replace is not None and (wrong := format_strings.replacement(step.replace)):
+        if step.replace is not None and (wrong := forms.replacement(step.replace)):
             yield Breach(step.where("cr:replace"), f"replace {quoted(step.replace)} {wrong}")
 
 
@@ -113,8 +113,8 @@ def bad_date_format(context: Context) -> Iterator[Breach]:
     for field, at, value in _formats(context):
         kind = kinds.kind(field.data_types)
         if kind in ("date", "datetime", "time"):
-            wrong = format_strings.date_format(value)
-            if not wrong and kind != "time" and not format_strings.has_date(value):
+            wrong = forms.date_format(value)
+            if not wrong and kind != "time" and not forms.has_date(value):
                 wrong = "has a time of day alone, no part of a date"
             if wrong:
                 yield Breach(at, f"format {quoted(value)} {wrong}")
@@ -125,7 +125,7 @@ def bad_number_format(context: Context) -> Iterator[Breach]:
     """The format of a number is a pattern of CLDR."""
     for field, at, value in _formats(context):
         numeric = kinds.kind(field.data_types) in ("float", "integer")
-        if numeric and (wrong := format_strings.number_format(value)):
+        if numeric and (wrong := forms.number_format(value)):
             yield Breach(at, f"format {quoted(value)} {wrong}")
 
 
@@ -138,14 +138,14 @@ def bad_number_format(context: Context) -> Iterator[Breach]:
 def bad_box_format(context: Context) -> Iterator[Breach]:
     """The format of a bounding box names the order of its numbers."""
     for field, at, value in _formats(context):
-        if kinds.kind(field.data_types) == "box" and (wrong := format_strings.box_format(value)):
+        if kinds.kind(field.data_types) == "box" and (wrong := forms.box_format(value)):
             yield Breach(at, f"format {quoted(value)} {wrong}")
 
 
 @rule("CR442", ERROR, FORMAT, "Give the number of samples in a second, such as 16000.")
 def bad_sampling_rate(context: Context) -> Iterator[Breach]:
     """A sampling rate is above zero."""
-    for _, _, _, source in context.sources:
+    for _, _, source in context.sources:
         nodes: tuple[Source | Transform, ...] = (source, *source.transforms)
         for node in nodes:
             if node.sampling_rate is not None and node.sampling_rate <= 0:
@@ -154,7 +154,7 @@ def bad_sampling_rate(context: Context) -> Iterator[Breach]:
 
 
 def _steps(context: Context) -> Iterator[Transform]:
-    for _, _, _, source in context.sources:
+    for _, _, source in context.sources:
         yield from source.transforms
     for part in context.resources_written:
         for container in part.contained_in:
@@ -169,7 +169,7 @@ def _regexes(context: Context) -> Iterator[tuple[Transform, str]]:
 
 def _formats(context: Context) -> Iterator[tuple[Field, str, str]]:
     """Formats of the values of fields, of sources and of transforms."""
-    for _, field, role, source in context.sources:
+    for field, role, source in context.sources:
         nodes: tuple[Source | Transform, ...] = (source, *source.transforms)
         for node in nodes if role == "source" else ():
             if node.format is not None:
