@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import FileObject, Metadata
+from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import WrongChecksum, checksum_of, file_checksum
 from holdfast.data.croissant.files.local_files import LocalFolder
+from holdfast.data.croissant.files.proofs import Proofs
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Origins:
         self._wanted: dict[str, Wanted] = {}
         self._fetched: dict[str, Path] = {}
         self._proved: dict[tuple[str, Path], tuple[int, int]] = {}
+        self._proofs = Proofs(Cache(cache).folder)
 
     @cached_property
     def fetcher(self) -> Fetcher:
@@ -114,6 +117,8 @@ class Origins:
     def prove(self, path: Path, owner: str) -> None:
         """Check a local file's place and, once while it stays as it is, its FileObject's checksum.
 
+        Of a large file, the cache remembers it.
+
         Local files of version 0.8 keep no promise: there checksums were written by hand, and never checked.
 
         Raises:
@@ -125,10 +130,11 @@ class Origins:
         if part is None or self._version == "0.8" or self._proved.get((owner, path)) == stamp:
             return
         expected = checksum_of(part.sha256, part.md5)
-        if expected is not None:
+        if expected is not None and not self._proofs.hold(path, status, expected):
             found = file_checksum(path, expected.algorithm)
             if found != expected:
                 raise wrong_checksum(str(path), part, str(found), str(expected))
+            self._proofs.note(path, status, expected)
         self._proved[owner, path] = stamp
 
     def check(self, path: Path) -> os.stat_result:
