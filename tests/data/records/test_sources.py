@@ -7,7 +7,6 @@ import datetime
 import decimal
 import json
 import os
-import random
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import source_files as made
+from source_files import check_consistent
 
 from holdfast.data.records.sources import Source, open_source
 from holdfast.errors import InputError
@@ -30,25 +30,6 @@ CODECS = ("plain", "zstd", "gz", "br", "bz2", "snappy")
 def truth() -> list[dict[str, Any]]:
     rows = json.loads((GOLDEN / "truth.json").read_text())
     return [row | {"image": base64.b64decode(row["image"])} for row in rows]
-
-
-def check_consistent(source: Source) -> None:
-    """Ids, sizes and types are what reading gives, in any ranges."""
-    count = len(source)
-    whole = list(source.read(0, count))
-    listed = list(source.ids_and_sizes())
-    assert [(one.id, len(one.data)) for one in whole] == listed
-    assert len({id_ for id_, _ in listed}) == count
-    for one in whole:
-        assert list(one.columns) == source.schema.names
-    rows = [dict(one.columns) for one in whole]
-    pa.Table.from_pylist(rows, schema=source.schema).validate(full=True)
-    rng = random.Random(0)
-    for _ in range(6):
-        start, stop = sorted(rng.randint(0, count) for _ in range(2))
-        assert list(source.read(start, stop)) == whole[start:stop]
-    with pytest.raises(IndexError):
-        next(source.read(0, count + 1))
 
 
 def test_webdataset_is_read_as_its_writer_was_given_it(truth: list[dict[str, Any]]) -> None:

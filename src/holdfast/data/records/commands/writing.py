@@ -31,6 +31,7 @@ class SourceFormat(Enum):
     webdataset = "webdataset"
     mds = "mds"
     tfrecord = "tfrecord"
+    croissant = "croissant"
 
 
 class Orientation(Enum):
@@ -52,7 +53,8 @@ def write(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A folder of images, WebDataset tars, an MDS folder, or TFRecords; never changed.",
+            help="A folder of images, WebDataset tars, an MDS folder, TFRecords, or a Croissant "
+            "description; never changed.",
         ),
     ],
     out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The dataset's folder.")],
@@ -68,7 +70,7 @@ def write(
         ),
     ] = "1,2,5,6,10",
     form: Annotated[
-        SourceFormat, typer.Option("--format", help="What the source is; auto looks at its names.")
+        SourceFormat, typer.Option("--format", help="What the source is; auto looks at it.")
     ] = SourceFormat.auto,
     columns: Annotated[
         Path | None,
@@ -80,7 +82,9 @@ def write(
     ] = None,
     image: Annotated[
         str | None,
-        typer.Option("--image", metavar="NAME", help="Suffix, column or feature of the image."),
+        typer.Option(
+            "--image", metavar="NAME", help="Suffix, column, feature or field of the image."
+        ),
     ] = None,
     label: Annotated[
         str | None, typer.Option("--label", metavar="NAME", help="The column that becomes `label`.")
@@ -90,6 +94,14 @@ def write(
     ] = None,
     drop: Annotated[
         list[str] | None, typer.Option("--drop", metavar="NAME", help="A column to leave out.")
+    ] = None,
+    record_set: Annotated[
+        str | None,
+        typer.Option(
+            "--record-set",
+            metavar="NAME",
+            help="Of a Croissant description: whose records, where several have images.",
+        ),
     ] = None,
     orientation: Annotated[
         Orientation,
@@ -135,6 +147,7 @@ def write(
         label=label,
         id=identity,
         drop=drop or (),
+        record_set=record_set,
     )
     with reporting("writing") as report:
         written = writer.write(

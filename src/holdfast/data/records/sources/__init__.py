@@ -1,4 +1,4 @@
-"""Where images come from: folders, WebDataset tars, MDS shards, TFRecords."""
+"""Where images come from: folders, WebDataset tars, MDS shards, TFRecords, Croissant."""
 
 from holdfast.data.records.sources.example import Example, Source
 from holdfast.data.records.sources.opening import Format, open_source

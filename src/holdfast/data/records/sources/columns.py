@@ -245,6 +245,10 @@ class Columns:
             if len(self._label_values) > MOST_CLASSES:
                 self._label_values = None
 
+    def leave_out(self, name: str) -> None:
+        """Forget a column that was declared."""
+        self._kinds.pop(name, None)
+
     def settle(self) -> pa.Schema:
         """The schema of what was seen: columns in the order of their names, the label first."""
         if self._options.label is not None and LABEL not in self._kinds:
@@ -286,13 +290,24 @@ class Columns:
         if value is None:
             return None
         if field.name == LABEL and self._classes is not None:
-            return self._classes[str(value)]
+            return self._class(str(value))
         if self._kinds[field.name].json:
             return value if isinstance(value, JsonText) else JsonText.of(value)
         if pa.types.is_list(field.type):
             values = value if isinstance(value, list) else [value]
             return [_scalar(one, field.type.value_type) for one in values]
         return _scalar(value, field.type)
+
+    def _class(self, name: str) -> int:
+        assert self._classes is not None
+        if name not in self._classes:
+            raise InputError(
+                "a label that was not there when the source was listed",
+                path=self._source,
+                found=repr(name)[:80],
+                remedy="leave the source as it is while it is read, then start again",
+            )
+        return self._classes[name]
 
 
 class JsonText(str):
@@ -316,6 +331,17 @@ def _scalar(value: object, type_: pa.DataType) -> object:
     if pa.types.is_binary(type_) and isinstance(value, str):
         return value.encode()
     return value
+
+
+def plain_type(type_: pa.DataType) -> pa.DataType:
+    """The type of the values, however they are stored."""
+    if pa.types.is_dictionary(type_):
+        return plain_type(type_.value_type)
+    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
+        return pa.binary()
+    return type_
 
 
 def is_unicode(text: str) -> bool:

@@ -75,6 +75,8 @@ class Options:
     """Which column holds the id."""
     drop: frozenset[str] = field(default_factory=frozenset)
     """Columns to leave out."""
+    record_set: str | None = None
+    """Of a Croissant description: which records, where several have images."""
 
 
 def image_kind(start: bytes) -> str | None:
@@ -101,13 +103,19 @@ def named_as_image(name: str) -> bool:
     return path.suffix.lower().removeprefix(".") in SUFFIXES and not path.name.startswith(".")
 
 
-def check_ids(ids: Iterable[str], place_of: Mapping[int, str] | None, path: Path) -> None:
+def check_ids(
+    ids: Iterable[str],
+    place_of: Mapping[int, str] | None,
+    path: Path,
+    remedy: str = "rename one of them, or name another column with id=",
+) -> None:
     """Refuse a source in which an id stands twice.
 
     Args:
         ids: in order.
         place_of: number -> where it stands, for the message; None: `path` says enough.
         path: the source.
+        remedy: what to do about it.
     """
     first: dict[str, int] = {}
     for number, id_ in enumerate(ids):
@@ -122,7 +130,7 @@ def check_ids(ids: Iterable[str], place_of: Mapping[int, str] | None, path: Path
                 place=places[1],
                 found=f"{id_!r}, which {places[0]} has too",
                 expected="an id that is unique in the source",
-                remedy="rename one of them, or name another column with id=",
+                remedy=remedy,
             )
 
 

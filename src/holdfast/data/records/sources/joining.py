@@ -14,7 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from holdfast.data.records.format.block import check_columns
-from holdfast.data.records.sources.columns import LABEL, Columns, Kind
+from holdfast.data.records.sources.columns import LABEL, Columns, Kind, plain_type
 from holdfast.data.records.sources.example import Example, Options, Source, check_ids, check_range
 from holdfast.data.records.sources.values import json_object_of, text_of
 from holdfast.errors import InputError
@@ -173,19 +173,8 @@ def read_table(path: Path) -> Table:
     twice = next((name for name, n in Counter(table.column_names).items() if n > 1), None)
     if twice is not None:
         raise InputError("a column stands twice", path=path, found=twice)
-    kinds = {column.name: Kind(_plain_type(column.type)) for column in table.schema}
+    kinds = {column.name: Kind(plain_type(column.type)) for column in table.schema}
     return Table(path, table.to_pylist(), kinds)
-
-
-def _plain_type(type_: pa.DataType) -> pa.DataType:
-    """The type of the values, however they are stored."""
-    if pa.types.is_dictionary(type_):
-        return _plain_type(type_.value_type)
-    if pa.types.is_large_string(type_) or pa.types.is_string_view(type_):
-        return pa.string()
-    if pa.types.is_large_binary(type_) or pa.types.is_binary_view(type_):
-        return pa.binary()
-    return type_
 
 
 def _csv(path: Path, delimiter: str) -> pa.Table:

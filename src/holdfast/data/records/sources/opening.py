@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from holdfast.data.records.sources import shards, tfrecord
 from holdfast.data.records.sources.columns import LABEL
+from holdfast.data.records.sources.croissant_fields import description_at
 from holdfast.data.records.sources.example import Options, Source, named_as_image
 from holdfast.data.records.sources.folders import Folder
 from holdfast.data.records.sources.joining import Joined, read_table
@@ -18,7 +19,7 @@ from holdfast.data.records.sources.tfrecord import TFRecord
 from holdfast.data.records.sources.webdataset import WebDataset
 from holdfast.errors import InputError
 
-Format = Literal["auto", "folder", "webdataset", "mds", "tfrecord"]
+Format = Literal["auto", "folder", "webdataset", "mds", "tfrecord", "croissant"]
 TABLES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 """A folder of images may keep its columns in one of these, as the `datasets` library has it."""
 
@@ -32,20 +33,26 @@ def open_source(
     label: str | None = None,
     id: str | None = None,
     drop: Collection[str] = (),
+    record_set: str | None = None,
 ) -> Source:
     """A source of images, indexed: where each lies, and one type for every column.
 
     Args:
         where: a folder of images; a tar, a folder of tars or a pattern such as ``shard-{000..012}.tar``;
-            an MDS folder with its `index.json`; a TFRecord, a folder of them or a pattern.
-        format: which of these; "auto" looks at the names.
+            an MDS folder with its `index.json`; a TFRecord, a folder of them or a pattern; a Croissant
+            description, or a folder with one.
+        format: which of these; "auto" looks at the names, and takes a JSON file, or a folder's
+            `croissant.json` or `metadata.json`, for a description if it is a schema.org Dataset that has
+            record sets or says that it conforms to Croissant.
         columns: a table (CSV, JSON lines, Parquet) joined by its column `id` or `file_name`. A folder's
             own `metadata.jsonl`, `.csv` or `.parquet` is taken without being named.
-        image: the suffix (WebDataset), column (MDS) or feature (TFRecord) of the image, where several
-            could be it.
+        image: the suffix (WebDataset), column (MDS), feature (TFRecord) or field (Croissant) of the image,
+            where several could be it.
         label: the column that becomes `label`; texts become classes, numbered in the order of their names.
+            Of a Croissant description, by default a field called so or else the one of dataType cr:Label.
         id: the column that holds the id; by default one called `id`, else what the format names images by.
         drop: columns to leave out.
+        record_set: of a Croissant description: whose records, where several record sets have images.
 
     Raises:
         InputError: if there is nothing, it is damaged, ids are not unique, or a column has no one type.
@@ -57,8 +64,15 @@ def open_source(
             expected=", ".join(get_args(Format)),
         )
     name = str(where)
-    options = Options(image=image, label=label, id=id, drop=frozenset(drop))
+    options = Options(image=image, label=label, id=id, drop=frozenset(drop), record_set=record_set)
     chosen = _format_of(name) if format == "auto" else format
+    if record_set is not None and chosen != "croissant":
+        raise InputError(
+            "only a Croissant description has record sets",
+            path=name,
+            found=f"format {chosen}",
+            remedy="leave record_set out, or say format=croissant",
+        )
     table = None if columns is None else Path(columns)
     if chosen == "folder" and table is None:
         table = next(
@@ -101,6 +115,10 @@ def _open(name: str, format: str, options: Options) -> Source:
         return Folder(Path(name), options)
     if format == "webdataset":
         return WebDataset(name, options)
+    if format == "croissant":
+        from holdfast.data.records.sources.croissant import Croissant
+
+        return Croissant(name, options)
     return Mds(name, options) if format == "mds" else TFRecord(name, options)
 
 
@@ -111,6 +129,8 @@ def _format_of(name: str) -> str:
         return _format_of_folder(path)
     if path.name == INDEX:
         return "mds"
+    if description_at(path) is not None:
+        return "croissant"
     first = Path(shards.expand(name)[0] if shards.is_pattern(name) else name).name
     if ".tar" in first or first.endswith(".tgz"):
         return "webdataset"
@@ -124,8 +144,8 @@ def _format_of(name: str) -> str:
     raise InputError(
         "the format of this source does not show in its name",
         path=name,
-        expected="a folder, .tar, .tfrecord, or an MDS index.json",
-        remedy="say format=webdataset, mds, tfrecord or folder",
+        expected="a folder, .tar, .tfrecord, an MDS index.json, or a Croissant description",
+        remedy="say format=webdataset, mds, tfrecord, croissant or folder",
     )
 
 
@@ -136,6 +156,8 @@ def _format_of_folder(path: Path) -> str:
         any(".mds" in name for name in names) or b'"shards"' in (path / INDEX).read_bytes()
     ):
         return "mds"
+    if description_at(path) is not None:
+        return "croissant"
     tars = [name for name in names if name.endswith((".tar", ".tar.gz", ".tgz"))]
     records = [name for name in names if tfrecord.is_shard(name)]
     if not tars and not records:
