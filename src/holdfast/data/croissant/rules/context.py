@@ -17,6 +17,7 @@ from holdfast.data.croissant.document.model import (
 )
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.terms import Thing, Value, term_of
+from holdfast.data.croissant.rules.findings import Severity
 from holdfast.data.croissant.rules.roles import Part, parts
 from holdfast.data.croissant.rules.spelling import Misspelt, misspelt
 from holdfast.data.croissant.rules.table import Breach
@@ -57,29 +58,25 @@ class Context:
         return _first((part.id, part) for part in self.metadata.record_sets)
 
     @cached_property
-    def all_fields(self) -> list[tuple[RecordSet, Field]]:
-        """Every field at every depth, with its record set."""
-        return list(self.metadata.fields())
+    def all_fields(self) -> list[Field]:
+        """Every field at every depth."""
+        return [field for _, field in self.metadata.fields()]
 
     @cached_property
     def fields(self) -> dict[str, tuple[RecordSet, Field]]:
         """Fields by id, each with its record set."""
-        return _first((field.id, (records, field)) for records, field in self.all_fields)
+        return _first((field.id, (records, field)) for records, field in self.metadata.fields())
 
     @cached_property
     def ids(self) -> dict[str, str]:
         """The id of each file, record set and field by its pointer; in version 0.8, one made of names."""
-        nodes = (
-            *self.resources_written,
-            *self.metadata.record_sets,
-            *(f for _, f in self.all_fields),
-        )
+        nodes = (*self.resources_written, *self.metadata.record_sets, *self.all_fields)
         return {node.at: node.id for node in nodes}
 
     @cached_property
     def _fields_of(self) -> dict[str, list[Field]]:
         found: dict[str, list[Field]] = {records.at: [] for records in self.metadata.record_sets}
-        for records, field in self.all_fields:
+        for records, field in self.metadata.fields():
             found[records.at].append(field)
         return found
 
@@ -91,7 +88,7 @@ class Context:
     def sources(self) -> list[tuple[Field, str, Source]]:
         """Everything that names another part: the field, the role ("source", "references"), it."""
         found = []
-        for _, field in self.all_fields:
+        for field in self.all_fields:
             parts = [("source", field.source)]
             parts += [("references", part) for part in field.references]
             if field.parent_field:
@@ -158,6 +155,11 @@ class Context:
         """The object that a node of the model was made of; None for one made of a text."""
         return self.things.get(node.at)
 
+    def has_id(self, node: Node) -> bool:
+        """Whether a node was written with an ``@id``."""
+        thing = self.thing(node)
+        return thing is not None and thing.id is not None
+
     def lacks(self, node: Node | Thing, *terms: str) -> bool:
         """Whether an object has none of some properties, under no spelling that was reported already."""
         thing = node if isinstance(node, Thing) else self.thing(node)
@@ -204,11 +206,18 @@ class Context:
         return thing.values(term) if thing else iter(())
 
 
+def about(
+    node: Named, said: str, term: str = "", hint: str = "", severity: Severity | None = None
+) -> Breach:
+    """That something is said of a node, at one of its properties or at itself."""
+    return Breach(node.where(term), f"{called(node)} {said}", hint, severity)
+
+
 def missing(context: Context, nodes: Iterable[Named], *terms: str) -> Iterator[Breach]:
     """That things have none of some properties; the first is the one that is asked for."""
     for node in nodes:
         if context.lacks(node, *terms):
-            yield Breach(node.at, f"{called(node)} has no {bare(terms[0])}")
+            yield about(node, f"has no {bare(terms[0])}")
 
 
 def malformed(

@@ -178,8 +178,10 @@ def python_regex(value: str) -> tuple[str, int]:
 
 
 @lru_cache(maxsize=1024)
-def re2_regex(value: str) -> str:
-    """What RE2 says about a pattern that Python's `re` knows: it refuses what can take exponential time."""
+def linear_regex(value: str) -> str:
+    """A regular expression that RE2 runs, which refuses what can take exponential time."""
+    if python_regex(value)[0]:
+        return ""  # it is none at all
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -204,9 +206,20 @@ def json_path(value: str) -> str:
     return ""
 
 
+def time_format(value: str) -> str:
+    """A pattern of CLDR for dates and times, or of strftime where it has a ``%``."""
+    return _strftime(value) if "%" in value else _cldr(value)
+
+
 def date_format(value: str) -> str:
-    """A date pattern of CLDR, or of strftime where it has a ``%``."""
-    return _strftime(value) if "%" in value else _cldr_date(value)
+    """The same, with a day, a month or a year, not only a time."""
+    if wrong := time_format(value):
+        return wrong
+    if "%" in value:
+        dated = set(re.findall(r"%[-_0^#:]?(.)", value)) & set("aAwdbBmyYjUWcxGuVDeFs")
+    else:
+        dated = set(re.sub(r"'[^']*'", "", value)) & _CLDR_DATE
+    return "" if dated else "has a time of day alone, no part of a date"
 
 
 def _strftime(value: str) -> str:
@@ -219,7 +232,7 @@ def _strftime(value: str) -> str:
     return ""
 
 
-def _cldr_date(value: str) -> str:
+def _cldr(value: str) -> str:
     bare = re.sub(r"'[^']*'", "", value)
     if "'" in bare:
         return "has a quote (') that does not end"
@@ -236,13 +249,6 @@ def _cldr_date(value: str) -> str:
     if "m" in letters and not set("hHKk") & set(letters) and set("yd") & set(letters):
         return "has mm, minutes, but no hours; the month is MM"
     return ""
-
-
-def has_date(value: str) -> bool:
-    """Whether a format that is right has a day, a month or a year, not only a time."""
-    if "%" in value:
-        return bool(set(re.findall(r"%[-_0^#:]?(.)", value)) & set("aAwdbBmyYjUWcxGuVDeFs"))
-    return bool(set(re.sub(r"'[^']*'", "", value)) & _CLDR_DATE)
 
 
 def number_format(value: str) -> str:

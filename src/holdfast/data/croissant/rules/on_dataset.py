@@ -15,7 +15,7 @@ from holdfast.data.croissant.rules.clauses import (
     REQUIRED,
     VERSION,
 )
-from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import bare, did_you_mean, quoted
@@ -32,13 +32,10 @@ _EXAMPLES = {
 }
 _IDENTIFIED = frozenset({"@id", "name", "url", "identifier", "sameAs"})
 _OF_PEOPLE = frozenset({"email", "givenName", "familyName"})
+# Brought by version 1.1.
 _NEWER = {
-    "cr:isArray": "isArray",
-    "cr:arrayShape": "arrayShape",
-    "cr:annotation": "annotation",
-    "cr:readLines": "readLines",
-    "cr:unArchive": "unArchive",
-    "cr:sdVersion": "sdVersion",
+    f"cr:{name}"
+    for name in ("isArray", "arrayShape", "annotation", "readLines", "unArchive", "sdVersion")
 }
 
 
@@ -123,7 +120,7 @@ def newer_terms(context: Context) -> Iterator[Breach]:
     for thing in context.things.values():
         for entry in thing.entries:
             if entry.term in _NEWER:
-                used.setdefault(_NEWER[entry.term], entry.at)
+                used.setdefault(bare(entry.term), entry.at)
     if used:
         at = next(iter(used.values()))
         yield Breach(
@@ -135,43 +132,34 @@ def newer_terms(context: Context) -> Iterator[Breach]:
 def recommended(context: Context) -> Iterator[Breach]:
     """A dataset has a version, keywords, a publisher and a citation."""
     wanted = ("sc:version", "sc:keywords", "sc:publisher", "cr:citeAs")
-    missing = [term for term in wanted if context.lacks(context.metadata, term)]
-    if "cr:citeAs" in missing and "sc:citation" in context.metadata.written:
-        missing.remove("cr:citeAs")
-    if missing:
-        names = [bare(term) for term in missing]
-        most = ", ".join(names[:-1])
-        listed = f"{most} or {names[-1]}" if most else names[-1]
+    lacking = [term for term in wanted if context.lacks(context.metadata, term)]
+    if "cr:citeAs" in lacking and "sc:citation" in context.metadata.written:
+        lacking.remove("cr:citeAs")
+    if lacking:
+        listed = " or ".join(", ".join(map(bare, lacking)).rsplit(", ", 1))
         yield Breach(context.metadata.at, f"the dataset has no {listed}")
 
 
 @rule("CR110", WARNING, REQUIRED, "Write it like 2024-05-31.", must=True)
 def bad_date(context: Context) -> Iterator[Breach]:
     """Dates are written as ISO 8601 says."""
-    for term in _DATES:
-        for at, value in context.values(context.metadata, term):
-            if isinstance(value, str) and (wrong := forms.date(value)):
-                yield Breach(at, f"{term[3:]} {quoted(value)} {wrong}")
+    return malformed(context, [context.metadata], forms.date, *_DATES)
 
 
 @rule("CR111", WARNING, REQUIRED, "Give the whole address, with https://.", must=True)
 def bad_url(context: Context) -> Iterator[Breach]:
     """Addresses are absolute URLs."""
-    for term in ("sc:url", "sc:sameAs"):
-        check = forms.web_address if term == "sc:url" else forms.absolute_address
-        for at, value in context.values(context.metadata, term):
-            if isinstance(value, str) and (wrong := check(value)):
-                yield Breach(at, f"{term[3:]} {quoted(value)} {wrong}")
+    yield from malformed(context, [context.metadata], forms.web_address, "sc:url")
+    yield from malformed(context, [context.metadata], forms.absolute_address, "sc:sameAs")
 
 
 @rule("CR112", WARNING, VERSION, "Write it like 1.0.0, in quotes.")
 def bad_version(context: Context) -> Iterator[Breach]:
     """The dataset's version is MAJOR.MINOR.PATCH."""
     for at, value in context.values(context.metadata, "sc:version"):
-        number = (
-            isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        )
-        if number or (isinstance(value, str) and forms.semantic_version(value)):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        odd = isinstance(value, str) and forms.semantic_version(value)
+        if odd or (number and math.isfinite(value)):
             wrong = "is not MAJOR.MINOR.PATCH, such as 1.0.0"
             yield Breach(at, f"version {quoted(value)} {wrong}")
 
@@ -184,10 +172,9 @@ def bad_version(context: Context) -> Iterator[Breach]:
 )
 def bad_licence(context: Context) -> Iterator[Breach]:
     """A licence is given by a URL or an SPDX identifier."""
+    yield from malformed(context, [context.metadata], forms.licence, "sc:license")
     for at, value in context.values(context.metadata, "sc:license"):
-        if isinstance(value, str) and (wrong := forms.licence(value)):
-            yield Breach(at, f"license {quoted(value)} {wrong}")
-        elif isinstance(value, dict) and not _says(value, _IDENTIFIED):
+        if isinstance(value, dict) and not _says(value, _IDENTIFIED):
             yield Breach(at, "a license has no name and no address")
 
 
@@ -202,11 +189,10 @@ def unnamed_creator(context: Context) -> Iterator[Breach]:
     for term in ("sc:creator", "sc:publisher"):
         for at, value in context.values(context.metadata, term):
             if isinstance(value, str):
-                yield Breach(
-                    at, f"{term[3:]} {quoted(value)} is a text, not a Person or an Organization"
-                )
+                wrong = "is a text, not a Person or an Organization"
+                yield Breach(at, f"{bare(term)} {quoted(value)} {wrong}")
             elif isinstance(value, dict) and not _says(value, _IDENTIFIED | _OF_PEOPLE):
-                yield Breach(at, f"a {term[3:]} has no name")
+                yield Breach(at, f"a {bare(term)} has no name")
 
 
 def _says(thing: Mapping[str, Any], names: Collection[str]) -> bool:

@@ -4,46 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.data.croissant.document.model import Field, Source
+from holdfast.data.croissant.document.model import Field, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import DATA_TYPES
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import DATA_TYPE, FIELD, HIERARCHY, IDS
-from holdfast.data.croissant.rules.context import Context, cycles
+from holdfast.data.croissant.rules.context import Context, about, cycles, malformed, way_round
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import called, did_you_mean, quoted
+from holdfast.data.croissant.rules.wording import bare, called, did_you_mean, quoted
+
+_ORIGINS = ("cr:source", "cr:value", "cr:subField")
 
 
 @rule("CR321", ERROR, FIELD, "Give source, value or subField.", must=True)
 def no_source(context: Context) -> Iterator[Breach]:
     """A field says where its values come from."""
-    for records, field in context.all_fields:
-        origins = ("cr:source", "cr:value", "cr:subField", "cr:references")
-        inline = records.data is not None or "cr:data" in records.written
-        if not inline and context.lacks(field, *origins):
-            yield Breach(field.at, f"{called(field)} has no source, value or subField")
+    for records in context.metadata.record_sets:
+        for field in () if _is_inline(records) else context.fields_of(records):
+            if context.lacks(field, *_ORIGINS, "cr:references"):
+                yield about(field, "has no source, value or subField")
+
+
+def _is_inline(records: RecordSet) -> bool:
+    return records.data is not None or "cr:data" in records.written
 
 
 @rule("CR322", WARNING, FIELD, "Give it a source as well: the column that holds the key.")
 def only_references(context: Context) -> Iterator[Breach]:
     """A field that references another one has a source of its own."""
-    for records, field in context.all_fields:
-        origins = ("cr:source", "cr:value", "cr:subField")
-        if field.references and records.data is None and context.lacks(field, *origins):
-            yield Breach(
-                field.where("cr:references"),
-                f"{called(field)} has references alone; its values are taken from there",
-            )
+    for records in context.metadata.record_sets:
+        for field in context.fields_of(records) if records.data is None else ():
+            if field.references and context.lacks(field, *_ORIGINS):
+                said = "has references alone; its values are taken from there"
+                yield about(field, said, "cr:references")
 
 
 @rule("CR323", ERROR, FIELD, "Keep one of the two.")
 def source_and_value(context: Context) -> Iterator[Breach]:
     """A field has a source or a constant value, not both."""
-    for _, field in context.all_fields:
+    for field in context.all_fields:
         if "cr:source" in field.written and "cr:value" in field.written:
-            yield Breach(
-                field.where("cr:value"), f"{called(field)} has a source and a constant value"
-            )
+            yield about(field, "has a source and a constant value", "cr:value")
 
 
 @rule(
@@ -51,64 +52,48 @@ def source_and_value(context: Context) -> Iterator[Breach]:
 )
 def no_type(context: Context) -> Iterator[Breach]:
     """A field has a data type, of its own or that of the field its values come from."""
-    for _, field in context.all_fields:
-        named = [field.source, *field.references]
+    for field in context.all_fields:
         # Of a field that is named wrongly or has no type, that is reported there.
-        follows = any(
-            part and (part.kind in ("field", "unknown") and part.said != "") for part in named
-        )
-        if not (field.data_types or field.sub_fields or follows) and context.lacks(
-            field, "cr:dataType"
-        ):
-            yield Breach(field.at, f"{called(field)} has no dataType")
+        follows = any(part.kind in ("field", "unknown") and part.said for part in _named(field))
+        typed = field.data_types or field.sub_fields or follows
+        if not typed and context.lacks(field, "cr:dataType"):
+            yield about(field, "has no dataType")
 
 
 @rule("CR325", WARNING, DATA_TYPE, "Correct it, or declare the vocabulary it is from.")
 def unknown_type(context: Context) -> Iterator[Breach]:
     """A data type is one that its vocabulary has."""
-    for node in (*context.metadata.record_sets, *(field for _, field in context.all_fields)):
+    for node in (*context.metadata.record_sets, *context.all_fields):
         for at, value, name in context.terms_at(node, "cr:dataType"):
-            prefix = name.partition(":")[0]
-            if name in DATA_TYPES or prefix not in ("sc", "cr"):
-                continue
-            near = did_you_mean(name, DATA_TYPES)
-            if prefix == "cr" or near:
-                yield Breach(at, f"{quoted(value)} is no data type of its vocabulary", near)
+            ours = name.startswith("cr:")
+            if name not in DATA_TYPES and (ours or name.startswith("sc:")):
+                near = did_you_mean(name, DATA_TYPES)
+                if ours or near:
+                    yield Breach(at, f"{quoted(value)} is no data type of its vocabulary", near)
 
 
 @rule("CR326", WARNING, DATA_TYPE, "Add an atomic type, such as sc:Text or sc:Integer.", must=True)
 def no_atomic_type(context: Context) -> Iterator[Breach]:
     """Of a field's types, at least one says what its values are made of."""
-    for _, field in context.all_fields:
-        foreign = [name for name in field.data_types if name not in DATA_TYPES]
-        written = "cr:dataType" in field.written
-        if written and foreign and len(foreign) == len(field.data_types) and not field.sub_fields:
-            known = all(name.partition(":")[0] not in ("sc", "cr") for name in foreign)
-            if known and not field.has_value:
-                yield Breach(
-                    field.where("cr:dataType"),
-                    f"{called(field)} has no atomic type, only {', '.join(foreign)}",
-                )
+    for field in context.all_fields:
+        stated = bool(field.data_types) and "cr:dataType" in field.written
+        foreign = not any(
+            name in DATA_TYPES or name.startswith(("sc:", "cr:")) for name in field.data_types
+        )
+        if stated and foreign and not field.sub_fields and not field.has_value:
+            types = ", ".join(field.data_types)
+            yield about(field, f"has no atomic type, only {types}", "cr:dataType")
 
 
 @rule("CR327", ERROR, FIELD, 'Add "isArray": true, or take out arrayShape.', must=True)
 def shape_of_no_array(context: Context) -> Iterator[Breach]:
     """Only an array has a shape."""
-    for _, field in context.all_fields:
-        if (
-            "cr:arrayShape" in field.written
-            and not field.is_list
-            and context.lacks(field, "cr:isArray")
-        ):
-            yield Breach(
-                field.where("cr:arrayShape"),
-                f"{called(field)} has an arrayShape, and isArray is missing",
-            )
-        elif "cr:arrayShape" in field.written and context.value(field, "cr:isArray") is False:
-            yield Breach(
-                field.where("cr:arrayShape"),
-                f"{called(field)} has an arrayShape, and isArray is false",
-            )
+    for field in context.all_fields:
+        lacking = not field.is_list and context.lacks(field, "cr:isArray")
+        denied = context.value(field, "cr:isArray") is False
+        if "cr:arrayShape" in field.written and (lacking or denied):
+            wrong = "missing" if lacking else "false"
+            yield about(field, f"has an arrayShape, and isArray is {wrong}", "cr:arrayShape")
 
 
 @rule(
@@ -120,77 +105,66 @@ def shape_of_no_array(context: Context) -> Iterator[Breach]:
 )
 def bad_shape(context: Context) -> Iterator[Breach]:
     """An array's shape is a list of sizes."""
-    for _, field in context.all_fields:
-        value = context.value(field, "cr:arrayShape")
-        if isinstance(value, str) and (wrong := forms.array_shape(value)):
-            yield Breach(field.where("cr:arrayShape"), f"arrayShape {quoted(value)} {wrong}")
+    return malformed(context, context.all_fields, forms.array_shape, "cr:arrayShape")
 
 
 @rule("CR329", ERROR, FIELD, "Keep isArray; repeated is what version 1.0 called it.")
 def array_or_not(context: Context) -> Iterator[Breach]:
     """What isArray and repeated say agrees."""
-    for _, field in context.all_fields:
+    for field in context.all_fields:
         array, repeated = (context.value(field, term) for term in ("cr:isArray", "cr:repeated"))
         if isinstance(array, bool) and isinstance(repeated, bool) and array is not repeated:
-            yield Breach(
-                field.where("cr:repeated"),
-                f"isArray is {quoted(array)} and repeated is {quoted(repeated)}",
-            )
+            message = f"isArray is {quoted(array)} and repeated is {quoted(repeated)}"
+            yield Breach(field.where("cr:repeated"), message)
 
 
 @rule("CR330", ERROR, FIELD, "Correct the value, or dataType.")
 def misfit_value(context: Context) -> Iterator[Breach]:
     """A constant value fits the type of its field."""
-    for _, field in context.all_fields:
+    for field in context.all_fields:
         kind = kinds.kind(field.data_types)
         plain = field.has_value and not field.sub_fields and not field.inherited
         if plain and not kinds.fits(field.value, kind, many=field.is_list):
-            yield Breach(
-                field.where("cr:value"),
-                f"the value {quoted(field.value)} does not fit {' and '.join(field.data_types)}",
-            )
+            types = " and ".join(field.data_types)
+            at = field.where("cr:value")
+            yield Breach(at, f"the value {quoted(field.value)} does not fit {types}")
 
 
 @rule("CR331", NOTE, IDS, "Write the record set's id, a slash, and the field's name.")
 def unprefixed_id(context: Context) -> Iterator[Breach]:
     """The id of a field begins with that of its record set."""
-    for records in context.metadata.record_sets:
+    for records in () if context.old else context.metadata.record_sets:
+        start = f"{records.id}/"
         wrong = [
             field
             for field in records.fields
-            if (thing := context.thing(field))
-            and thing.id is not None
-            and not field.id.startswith(f"{records.id}/")
+            if not field.id.startswith(start) and context.has_id(field)
         ]
-        owner = context.thing(records)
-        if wrong and owner and owner.id and not context.old:
+        if wrong and records.id and context.has_id(records):
             more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-            yield Breach(
-                f"{wrong[0].at}/@id",
-                f"the id {quoted(wrong[0].id)} does not begin with {quoted(records.id + '/')}{more}",
-            )
+            message = f"the id {quoted(wrong[0].id)} does not begin with {quoted(start)}{more}"
+            yield Breach(f"{wrong[0].at}/@id", message)
 
 
 @rule("CR332", ERROR, HIERARCHY, "Give parentField both a source and references.")
 def half_parent(context: Context) -> Iterator[Breach]:
     """A parentField has both sides of its join."""
-    for _, field in context.all_fields:
+    for field in context.all_fields:
         parent = field.parent_field
         thing = context.thing(parent) if parent else None
         if parent is None or thing is None or thing.is_reference:
             continue
         for term in ("cr:source", "cr:references"):
             if context.lacks(parent, term):
-                yield Breach(
-                    parent.at, f"parentField of {quoted(field.id)} has no {term.partition(':')[2]}"
-                )
+                message = f"parentField of {quoted(field.id)} has no {bare(term)}"
+                yield Breach(parent.at, message)
 
 
 @rule("CR333", ERROR, FIELD, "Take out one source of the circle.")
 def source_cycle(context: Context) -> Iterator[Breach]:
     """No field takes its values from itself."""
     origins: dict[str, list[str]] = {}
-    for _, field in context.all_fields:
+    for field in context.all_fields:
         ends = origins.setdefault(field.id, [])
         ends += [sub.id for sub in field.sub_fields]
         if field.source:
@@ -198,31 +172,25 @@ def source_cycle(context: Context) -> Iterator[Breach]:
         elif not (field.has_value or field.sub_fields):
             ends += [part.target for part in field.references]
     for circle in cycles(origins):
-        at = next(
-            (
-                part.at
-                for name, after in zip(circle, (*circle[1:], circle[0]), strict=True)
-                for part in _named(context.fields[name][1])
-                if part.target == after
-            ),
-            context.fields[circle[0]][1].at,
-        )
-        around = " > ".join(quoted(name) for name in (*circle, circle[0]))
-        yield Breach(at, f"sources go round: {around}")
+        steps = zip(circle, (*circle[1:], circle[0]), strict=True)
+        places = [
+            part.at
+            for name, after in steps
+            for part in _named(context.fields[name][1])
+            if part.target == after
+        ]
+        at = places[0] if places else context.fields[circle[0]][1].at
+        yield Breach(at, f"sources go round: {way_round(circle)}")
 
 
 @rule("CR334", WARNING, DATA_TYPE, "Keep the one that every value fits; semantic types may stay.")
 def contrary_types(context: Context) -> Iterator[Breach]:
     """The atomic types of a field agree on what its values are made of."""
-    for _, field in context.all_fields:
-        atomic = [
-            (at, name)
-            for at, _, name in context.terms_at(field, "cr:dataType")
-            if kinds.is_scalar(name)
-        ]
+    for field in context.all_fields:
+        types = [(at, name) for at, _, name in context.terms_at(field, "cr:dataType")]
+        atomic = [(at, name) for at, name in types if kinds.is_scalar(name)]
         contrary = [(at, name) for at, name in atomic if not kinds.agree(atomic[0][1], name)]
-        if contrary:
-            at, name = contrary[0]
+        for at, name in contrary[:1]:
             yield Breach(at, f"{called(field)} is {atomic[0][1]} and {name} at once")
 
 

@@ -93,7 +93,7 @@ def _is_name(field: Field) -> bool:
 @rule("CR511", WARNING, BOUNDING_BOX, 'Write "arrayShape": "4" (or "-1,4" for several boxes).')
 def box_shape(context: Context) -> Iterator[Breach]:
     """A bounding box is four numbers."""
-    for _, field in context.all_fields:
+    for field in context.all_fields:
         if (
             "cr:BoundingBox" in field.data_types
             and field.array_shape
@@ -113,7 +113,7 @@ def box_shape(context: Context) -> Iterator[Breach]:
 )
 def mask_type(context: Context) -> Iterator[Breach]:
     """A segmentation mask says whether it is polygons or an image."""
-    for _, field in context.all_fields:
+    for field in context.all_fields:
         known = "sc:GeoShape" in field.data_types or kinds.kind(field.data_types)
         if "cr:SegmentationMask" in field.data_types and not known and not field.sub_fields:
             yield Breach(

@@ -9,7 +9,7 @@ from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.rules import kinds
 from holdfast.data.croissant.rules.clauses import EMBEDDING, EXAMPLES, RECORD_SET
-from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.context import Context, about
 from holdfast.data.croissant.rules.findings import ERROR, WARNING, Severity
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import called, question, quoted
@@ -20,42 +20,37 @@ def no_fields(context: Context) -> Iterator[Breach]:
     """A record set has fields."""
     for records in context.metadata.record_sets:
         if context.lacks(records, "cr:field"):
-            yield Breach(records.where("cr:field"), f"{called(records)} has no fields")
+            yield about(records, "has no fields", "cr:field")
 
 
 @rule("CR302", ERROR, RECORD_SET, "Give the @id of a field of this record set.", must=True)
 def unknown_key(context: Context) -> Iterator[Breach]:
     """A key names fields of its record set."""
-    for records, at, name in _keys(context):
-        if records.fields and not _resolves(records, name):
+    for records, at, name, field in _keys(context):
+        if records.fields and not field:
             owner = context.fields.get(name)
             where = f"a field of {quoted(owner[0].id)}" if owner else "no field"
-            yield Breach(
-                at,
-                f"the key of {called(records)} names {quoted(name)}, which is {where}",
-                question(context.meant(name, [field.id for field in records.fields])),
-            )
+            message = f"the key of {called(records)} names {quoted(name)}, which is {where}"
+            ids = [field.id for field in records.fields]
+            yield Breach(at, message, question(context.meant(name, ids)))
 
 
 @rule("CR303", WARNING, RECORD_SET, must=True)
 def short_key(context: Context) -> Iterator[Breach]:
     """A key names its fields by their whole ids."""
-    for records, at, name in _keys(context):
-        field = _resolves(records, name)
+    for _, at, name, field in _keys(context):
         if field and name != field.id and not context.old:
-            yield Breach(
-                at,
-                f"{quoted(name)} is no @id; it was taken for the field {quoted(field.id)}",
-                f"Write {quoted(field.id)}.",
-            )
+            message = f"{quoted(name)} is no @id; it was taken for the field {quoted(field.id)}"
+            yield Breach(at, message, f"Write {quoted(field.id)}.")
 
 
-def _keys(context: Context) -> Iterator[tuple[RecordSet, str, str]]:
+def _keys(context: Context) -> Iterator[tuple[RecordSet, str, str, Field | None]]:
+    """Keys: the record set, a pointer, what is written there, the field that it means."""
     for records in context.metadata.record_sets:
         for at, value in context.values(records, "cr:key"):
             name = value.get("@id") if isinstance(value, dict) else value
             if isinstance(name, str) and name:
-                yield records, at, name
+                yield records, at, name, _resolves(records, name)
 
 
 def _resolves(records: RecordSet, name: str) -> Field | None:
@@ -76,18 +71,12 @@ def _below(field: Field) -> Iterator[Field]:
 def malformed_data(context: Context) -> Iterator[Breach]:
     """Records in the description are JSON objects."""
     for records in context.metadata.record_sets:
-        for term in ("cr:data", "cr:examples"):
-            wrong = [
-                (at, value)
-                for at, value in context.values(records, term)
-                if not isinstance(value, dict)
-                and not (term == "cr:examples" and isinstance(value, str))
-            ]
-            if wrong:
-                at, value = wrong[0]
-                yield Breach(
-                    at, f"{quoted(value)} is no record, that is, no object{_more(len(wrong) - 1)}"
-                )
+        for term, right in (("cr:data", dict), ("cr:examples", dict | str)):
+            found = context.values(records, term)
+            wrong = [(at, value) for at, value in found if not isinstance(value, right)]
+            for at, value in wrong[:1]:
+                said = "is no record, that is, no object"
+                yield Breach(at, f"{quoted(value)} {said}{_more(len(wrong) - 1)}")
 
 
 @rule("CR305", ERROR, EMBEDDING, "Name each value by the @id of its field.", must=True)
@@ -101,9 +90,7 @@ def unknown_data_field(context: Context) -> Iterator[Breach]:
 def unknown_example_field(context: Context) -> Iterator[Breach]:
     """Examples have values of known fields only."""
     for records, rows in _inline(context, "cr:examples"):
-        if not any(
-            keys in (("@id",), ("@type", "@id")) for keys in (tuple(row) for _, row in rows)
-        ):
+        if not any(tuple(row) in (("@id",), ("@type", "@id")) for _, row in rows):
             yield from _unknown(context, records, rows, WARNING)
 
 
@@ -145,10 +132,8 @@ def missing_data_field(context: Context) -> Iterator[Breach]:
             lacking = [at for at, row in rows if not any(name in row for name in known)]
             everywhere = len(lacking) == len(rows)
             if lacking and not (everywhere and field.key in misnamed):
-                more = _more(len(lacking) - 1)
-                yield Breach(
-                    lacking[0], f"the record has no value for field {quoted(field.key)}{more}"
-                )
+                message = f"the record has no value for field {quoted(field.key)}"
+                yield Breach(lacking[0], message + _more(len(lacking) - 1))
 
 
 @rule("CR308", ERROR, EMBEDDING, "Correct the value, or the field's dataType.")
@@ -164,13 +149,10 @@ def misfit_data(context: Context) -> Iterator[Breach]:
                 if key in row and not field.sub_fields
                 if not kinds.fits(row[key], kind, many=field.is_list)
             ]
-            if misfits:
-                at, value = misfits[0]
-                yield Breach(
-                    at,
-                    f"{quoted(value)} does not fit {' and '.join(field.data_types)}, the type of field "
-                    f"{quoted(field.key)}{_more(len(misfits) - 1)}",
-                )
+            for at, value in misfits[:1]:
+                types = f"{' and '.join(field.data_types)}, the type of field {quoted(field.key)}"
+                message = f"{quoted(value)} does not fit {types}{_more(len(misfits) - 1)}"
+                yield Breach(at, message)
 
 
 @rule("CR309", WARNING, RECORD_SET, "Correct the records, or the key.")
@@ -186,8 +168,7 @@ def repeated_key(context: Context) -> Iterator[Breach]:
             values = [row.get(field.key, row.get(field.short)) for field in fields]
             if seen.setdefault(repr(values), at) != at:
                 twice.append((at, values))
-        if twice:
-            at, values = twice[0]
+        for at, values in twice[:1]:
             found = quoted(values[0] if len(values) == 1 else values)
             yield Breach(at, f"the key {found} stands in two records{_more(len(twice) - 1)}")
 
@@ -196,12 +177,8 @@ def repeated_key(context: Context) -> Iterator[Breach]:
 def data_and_source(context: Context) -> Iterator[Breach]:
     """Records stand in the description, or come from files, not both."""
     for records, _ in _inline(context, "cr:data"):
-        sourced = [field for field in records.fields if field.source]
-        if sourced:
-            yield Breach(
-                records.where("cr:data"),
-                f"{called(records)} has data, and field {quoted(sourced[0].id)} a source",
-            )
+        for field in [field for field in records.fields if field.source][:1]:
+            yield about(records, f"has data, and field {quoted(field.id)} a source", "cr:data")
 
 
 @rule("CR311", ERROR, EMBEDDING, "Give the records, or leave data out.", must=True)
@@ -209,7 +186,7 @@ def no_records(context: Context) -> Iterator[Breach]:
     """Data in the description are one record or more."""
     for records in context.metadata.record_sets:
         if context.value(records, "cr:data") == []:
-            yield Breach(records.where("cr:data"), f"{called(records)} has data without a record")
+            yield about(records, "has data without a record", "cr:data")
 
 
 Row = tuple[str, Mapping[str, Any]]
@@ -218,9 +195,8 @@ Row = tuple[str, Mapping[str, Any]]
 def _inline(context: Context, term: str) -> Iterator[tuple[RecordSet, list[Row]]]:
     """Record sets with records of their own, each row with its pointer."""
     for records in context.metadata.record_sets:
-        rows: list[Row] = [
-            (at, row) for at, row in context.values(records, term) if isinstance(row, dict)
-        ]
+        found = context.values(records, term)
+        rows: list[Row] = [(at, row) for at, row in found if isinstance(row, dict)]
         if rows:
             yield records, rows
 

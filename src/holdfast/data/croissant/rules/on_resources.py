@@ -10,7 +10,14 @@ from holdfast.data.croissant.document.model import Container, FileObject, FileSe
 from holdfast.data.croissant.document.vocabulary import ENCODING_FORMATS, format_of
 from holdfast.data.croissant.rules import forms
 from holdfast.data.croissant.rules.clauses import CHECKSUMS, FILE_OBJECT, FILE_SET, LIVE
-from holdfast.data.croissant.rules.context import Context, cycles, malformed, missing, way_round
+from holdfast.data.croissant.rules.context import (
+    Context,
+    about,
+    cycles,
+    malformed,
+    missing,
+    way_round,
+)
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import called, did_you_mean, question, quoted
@@ -138,7 +145,7 @@ def no_checksum(context: Context) -> Iterator[Breach]:
         thing = context.thing(part)
         hashed = hashed or (thing and context.is_meant(thing, "sc:sha256"))
         if not (hashed or part.contained_in or part.is_repository or context.metadata.is_live):
-            yield Breach(part.at, f"{called(part)} has no checksum")
+            yield about(part, "has no checksum")
 
 
 @rule("CR209", NOTE, LIVE, "Leave out the checksums of files that are still written to.")
@@ -281,9 +288,7 @@ def no_patterns(context: Context) -> Iterator[Breach]:
         manifest = any(step.read_lines for held in part.contained_in for step in held.transforms)
         if context.lacks(part, "cr:includes") and not manifest:
             where = "its container" if part.contained_in else "the description's folder"
-            yield Breach(
-                part.at, f"{called(part)} has no includes, and so holds every file of {where}"
-            )
+            yield about(part, f"has no includes, and so holds every file of {where}")
 
 
 @rule("CR217", ERROR, FILE_SET, "Write patterns relative to the root of the container.")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from holdfast.data.croissant.document.model import Field, Source, Transform
+from holdfast.data.croissant.document.model import Source, Transform
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import BOUNDING_BOX, FORMAT, TRANSFORM
-from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import STEPS
 from holdfast.data.croissant.rules.table import Breach, rule
@@ -17,18 +17,17 @@ from holdfast.data.croissant.rules.wording import bare, quoted
 @rule("CR431", ERROR, TRANSFORM, "Correct the regular expression.", must=True)
 def bad_regex(context: Context) -> Iterator[Breach]:
     """A regular expression is one."""
-    for step, value in _regexes(context):
-        if wrong := forms.python_regex(value)[0]:
-            yield Breach(step.where("cr:regex"), f"regex {quoted(value)} {wrong}")
+    for at, said, wrong, _ in _regexes(context):
+        if wrong:
+            yield Breach(at, f"{said} {wrong}")
 
 
 @rule("CR432", ERROR, TRANSFORM, "Put parentheses around what the value is.", must=True)
 def no_group(context: Context) -> Iterator[Breach]:
     """A regular expression has a group that captures the value."""
-    for step, value in _regexes(context):
-        wrong, groups = forms.python_regex(value)
+    for at, said, wrong, groups in _regexes(context):
         if not wrong and groups == 0:
-            yield Breach(step.where("cr:regex"), f"regex {quoted(value)} has no capture group")
+            yield Breach(at, f"{said} has no capture group")
 
 
 @rule(
@@ -39,12 +38,9 @@ def no_group(context: Context) -> Iterator[Breach]:
 )
 def many_groups(context: Context) -> Iterator[Breach]:
     """A regular expression has one capture group."""
-    for step, value in _regexes(context):
-        groups = forms.python_regex(value)[1]
+    for at, said, _, groups in _regexes(context):
         if groups > 1:
-            yield Breach(
-                step.where("cr:regex"), f"regex {quoted(value)} has {groups} capture groups"
-            )
+            yield Breach(at, f"{said} has {groups} capture groups")
 
 
 @rule(
@@ -52,9 +48,7 @@ def many_groups(context: Context) -> Iterator[Breach]:
 )
 def not_linear(context: Context) -> Iterator[Breach]:
     """A regular expression runs in time that grows with the text alone."""
-    for step, value in _regexes(context):
-        if not forms.python_regex(value)[0] and (wrong := forms.re2_regex(value)):
-            yield Breach(step.where("cr:regex"), f"regex {quoted(value)} {wrong}")
+    return malformed(context, _steps(context), forms.linear_regex, "cr:regex")
 
 
 @rule(
@@ -97,9 +91,7 @@ def empty_separator(context: Context) -> Iterator[Breach]:
 @rule("CR438", ERROR, TRANSFORM, 'Write it like "pattern/replacement".')
 def bad_replace(context: Context) -> Iterator[Breach]:
     """A replace has a pattern and a replacement."""
-    for step in _steps(context):
-        if step.replace is not None and (wrong := forms.replacement(step.replace)):
-            yield Breach(step.where("cr:replace"), f"replace {quoted(step.replace)} {wrong}")
+    return malformed(context, _steps(context), forms.replacement, "cr:replace")
 
 
 @rule(
@@ -110,23 +102,14 @@ def bad_replace(context: Context) -> Iterator[Breach]:
 )
 def bad_date_format(context: Context) -> Iterator[Breach]:
     """The format of a date is a pattern of CLDR or strftime."""
-    for field, at, value in _formats(context):
-        kind = kinds.kind(field.data_types)
-        if kind in ("date", "datetime", "time"):
-            wrong = forms.date_format(value)
-            if not wrong and kind != "time" and not forms.has_date(value):
-                wrong = "has a time of day alone, no part of a date"
-            if wrong:
-                yield Breach(at, f"format {quoted(value)} {wrong}")
+    yield from _misformatted(context, forms.time_format, "time")
+    yield from _misformatted(context, forms.date_format, "date", "datetime")
 
 
 @rule("CR440", WARNING, FORMAT, "Write a number pattern of CLDR, such as 0.##E0 or #,##0.00.")
 def bad_number_format(context: Context) -> Iterator[Breach]:
     """The format of a number is a pattern of CLDR."""
-    for field, at, value in _formats(context):
-        numeric = kinds.kind(field.data_types) in ("float", "integer")
-        if numeric and (wrong := forms.number_format(value)):
-            yield Breach(at, f"format {quoted(value)} {wrong}")
+    return _misformatted(context, forms.number_format, "float", "integer")
 
 
 @rule(
@@ -137,9 +120,7 @@ def bad_number_format(context: Context) -> Iterator[Breach]:
 )
 def bad_box_format(context: Context) -> Iterator[Breach]:
     """The format of a bounding box names the order of its numbers."""
-    for field, at, value in _formats(context):
-        if kinds.kind(field.data_types) == "box" and (wrong := forms.box_format(value)):
-            yield Breach(at, f"format {quoted(value)} {wrong}")
+    return _misformatted(context, forms.box_format, "box")
 
 
 @rule("CR442", ERROR, FORMAT, "Give the number of samples in a second, such as 16000.")
@@ -161,16 +142,16 @@ def _steps(context: Context) -> Iterator[Transform]:
             yield from container.transforms
 
 
-def _regexes(context: Context) -> Iterator[tuple[Transform, str]]:
+def _regexes(context: Context) -> Iterator[tuple[str, str, str, int]]:
+    """Regular expressions: pointer, how a message shows it, what is wrong with it, number of groups."""
     for step in _steps(context):
         if step.regex is not None:
-            yield step, step.regex
+            said = f"regex {quoted(step.regex)}"
+            yield step.where("cr:regex"), said, *forms.python_regex(step.regex)
 
 
-def _formats(context: Context) -> Iterator[tuple[Field, str, str]]:
-    """Formats of the values of fields, of sources and of transforms."""
+def _misformatted(context: Context, check: Callable[[str], str], *made_of: str) -> Iterator[Breach]:
+    """Formats, of sources and of transforms, of values of some kinds that a check says is wrong."""
     for field, role, source in context.sources:
-        nodes: tuple[Source | Transform, ...] = (source, *source.transforms)
-        for node in nodes if role == "source" else ():
-            if node.format is not None:
-                yield field, node.where("cr:format"), node.format
+        if role == "source" and kinds.kind(field.data_types) in made_of:
+            yield from malformed(context, (source, *source.transforms), check, "cr:format")
