@@ -18,7 +18,6 @@ from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules
     on_records,
     on_resources,
     on_sources,
-    on_syntax,
     on_terms,
     on_transforms,
     on_values,
@@ -128,7 +127,7 @@ def validate(
     """
     document = read_document(path)
     findings = list(_static(document, strict=strict))
-    if data and not on_syntax.is_cut(document):
+    if data and not on_terms.is_cut(document):
         from holdfast.data.croissant.rules import on_data
 
         breaches = on_data.check(document, data, tuple(findings), mapping=mapping, cache=cache)
@@ -142,8 +141,8 @@ def validate(
 def _static(document: Document, *, strict: bool) -> Iterator[Finding]:
     """What the rules find; the mistakes of the text alone where those cut the description short."""
     context = Context(document, build(document))
-    cut = on_syntax.is_cut(document)
-    rules = [rule for rule in RULES.values() if not cut or rule.code in on_syntax.CODES]
+    cut = on_terms.is_cut(document)
+    rules = [rule for rule in RULES.values() if not cut or rule.code in on_terms.CODES]
     found = [(rule, breach) for rule in rules for breach in rule.check(context)]
     told = {at: code for code in _OF_VALUES for rule, (at, *_) in found if rule.code == code and at}
     for rule, breach in found:

@@ -21,7 +21,7 @@ from holdfast.data.croissant.rules.findings import Severity
 from holdfast.data.croissant.rules.roles import Part, parts
 from holdfast.data.croissant.rules.spelling import Misspelt, misspelt
 from holdfast.data.croissant.rules.table import Breach
-from holdfast.data.croissant.rules.wording import bare, called, nearest, quoted
+from holdfast.data.croissant.rules.wording import bare, called, nearest, question, quoted
 
 T = TypeVar("T")
 Named: TypeAlias = FileObject | FileSet | RecordSet | Field
@@ -146,6 +146,10 @@ class Context:
         """
         self._compared += len(ids)
         return nearest(word, ids) if self._compared <= _MOST_COMPARED else ""
+
+    def did_you_mean(self, word: str, ids: Collection[str]) -> str:
+        """The question after the id that was meant; ``""`` where none is near."""
+        return question(self.meant(word, ids))
 
     def is_meant(self, thing: Thing, term: str) -> bool:
         """Whether a misspelt property of an object was most likely meant to be a term."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.data.croissant.document.terms import Thing
+from holdfast.data.croissant.document.terms import Thing, Value
 from holdfast.data.croissant.rules.clauses import FIELD, IDS, MODIFIED, RECORD_SET, REQUIRED
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
@@ -12,7 +12,6 @@ from holdfast.data.croissant.rules.roles import TARGETS, Part, Role
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 
-_NAMED: tuple[Role, ...] = ("file_object", "file_set", "record_set", "field", "annotation")
 _CLASSES: dict[Role, tuple[str, ...]] = {
     "dataset": ("sc:Dataset",),
     "file_object": ("cr:FileObject", "cr:FileSet"),
@@ -38,9 +37,8 @@ def id_twice(context: Context) -> Iterator[Breach]:
     for at, identity in _ids(context):
         if first.setdefault(identity, at) != at:
             line, _ = context.document.place(first[identity])
-            yield Breach(
-                at, f"the id {quoted(identity)} was given to another object in line {line}"
-            )
+            message = f"the id {quoted(identity)} was given to another object in line {line}"
+            yield Breach(at, message)
 
 
 @rule("CR023", WARNING, IDS, "Use letters, digits and - _ . / alone.")
@@ -49,80 +47,79 @@ def odd_id(context: Context) -> Iterator[Breach]:
     for at, identity in _ids(context):
         odd = [letter for letter in identity if letter in '<>"{}|\\^`' or ord(letter) < 32]
         if odd and not any(letter.isspace() for letter in odd):
-            yield Breach(
-                at, f"the id {quoted(identity)} has a {quoted(odd[0])} in it, which no IRI may have"
-            )
+            said = f"has a {quoted(odd[0])} in it, which no IRI may have"
+            yield Breach(at, f"the id {quoted(identity)} {said}")
 
 
 def _ids(context: Context) -> Iterator[tuple[str, str]]:
     """The ids of files, record sets and fields, each at its place; in version 0.8, made of names."""
-    for part in context.parts:
-        if part.role not in _NAMED:
-            continue
-        if not context.old:
-            if part.thing.id_at and part.thing.id:
-                yield part.thing.id_at, part.thing.id
-        elif name := next(
-            (v for v in part.thing.values("sc:name") if isinstance(v.value, str)), None
-        ):
-            yield name.at, context.ids.get(part.thing.at, name.value)
+    for part in _named(context):
+        thing = part.thing
+        if not context.old and thing.id_at and thing.id:
+            yield thing.id_at, thing.id
+        names = [value for value in thing.values("sc:name") if isinstance(value.value, str)]
+        for name in names[:1] if context.old else ():
+            yield name.at, context.ids.get(thing.at, name.value)
+
+
+def _named(context: Context) -> Iterator[Part]:
+    """Files, record sets and fields."""
+    return (part for part in context.parts if part.role in _CLASSES and part.role != "dataset")
 
 
 @rule("CR024", WARNING, IDS, "Give it an @id.", must=True)
 def no_id(context: Context) -> Iterator[Breach]:
     """Files, record sets and fields have an id."""
     without: dict[tuple[str, str], list[Part]] = {}
-    for part in context.parts:
-        named = part.role in _NAMED and part.role != "annotation"
-        lacks = part.thing.id is None and "@id" not in part.thing.raw
-        if named and not context.old and lacks and not context.is_meant(part.thing, "@id"):
+    for part in () if context.old else _named(context):
+        lacks = "@id" not in part.thing.raw and part.thing.id is None
+        if lacks and part.role != "annotation" and not context.is_meant(part.thing, "@id"):
             parent = part.parent.at if part.parent else ""
-            without.setdefault((part.role, parent), []).append(part)
-    for (role, _), parts in without.items():
+            without.setdefault((_noun(part), parent), []).append(part)
+    for (noun, _), parts in without.items():
         more = f" (and {len(parts) - 1} more here)" if len(parts) > 1 else ""
-        yield Breach(
-            parts[0].thing.at,
-            f"the {role.replace('_', ' ')} has no @id: nothing can refer to it{more}",
-        )
+        message = f"the {noun} has no @id: nothing can refer to it{more}"
+        yield Breach(parts[0].thing.at, message)
+
+
+def _noun(part: Part) -> str:
+    return part.role.replace("_", " ")
 
 
 @rule("CR025", ERROR, IDS, "Give it a name; later versions call it @id.", must=True)
 def no_name(context: Context) -> Iterator[Breach]:
     """In version 0.8, files, record sets and fields have a name."""
-    for part in context.parts:
-        if part.role in _NAMED and context.old and context.lacks(part.thing, "sc:name"):
-            yield Breach(part.thing.at, f"the {part.role.replace('_', ' ')} has no name")
+    for part in _named(context) if context.old else ():
+        if context.lacks(part.thing, "sc:name"):
+            yield Breach(part.thing.at, f"the {_noun(part)} has no name")
 
 
 @rule("CR026", WARNING, IDS, must=True)
 def text_for_reference(context: Context) -> Iterator[Breach]:
     """A reference is an object with an @id."""
-    terms = ("cr:fileObject", "cr:fileSet", "cr:recordSet", "cr:field", "cr:containedIn", "cr:key")
     known = set(context.ids.values())
+    for value in _references(context):
+        # A text that names nothing is told by the rule about what it should name.
+        said = quoted(value.value)
+        if isinstance(value.value, str) and value.value in known:
+            right = '{"@id": ' + said + "}"
+            yield Breach(value.at, f"{said} is a text, no reference", f"Write {right}.")
+        elif value.thing and _names_nothing(value.thing):
+            hint = 'Write {"@id": ...} with the id of what is meant.'
+            yield Breach(value.at, f"{said} has no @id, and so refers to nothing", hint, ERROR)
+
+
+def _references(context: Context) -> Iterator[Value]:
+    """What stands where another object is named, and the @context does not make ids of texts."""
+    terms = (*TARGETS, "cr:containedIn", "cr:key")
     for part in context.parts:
         if context.old or part.role not in ("source", "file_object", "file_set", "record_set"):
             continue
         for entry in part.thing.entries:
             own = (part.role == "record_set") == (entry.term == "cr:key")
             typed = part.thing.context.definitions.get(entry.key)
-            if entry.term not in terms or not own or (typed and typed.type in ("@id", "@vocab")):
-                continue
-            for value in entry.values:
-                # A text that names nothing is told by the rule about what it should name.
-                if isinstance(value.value, str) and value.value in known:
-                    right = '{"@id": ' + quoted(value.value) + "}"
-                    yield Breach(
-                        value.at,
-                        f"{quoted(value.value)} is a text, no reference",
-                        f"Write {right}.",
-                    )
-                elif value.thing and _names_nothing(value.thing):
-                    yield Breach(
-                        value.at,
-                        f"{quoted(value.value)} has no @id, and so refers to nothing",
-                        'Write {"@id": ...} with the id of what is meant.',
-                        ERROR,
-                    )
+            if entry.term in terms and own and not (typed and typed.type in ("@id", "@vocab")):
+                yield from entry.values
 
 
 def _names_nothing(thing: Thing) -> bool:
@@ -136,45 +133,40 @@ def _names_nothing(thing: Thing) -> bool:
 @rule("CR101", ERROR, REQUIRED, 'Write "@type": "sc:Dataset".', must=True)
 def no_dataset(context: Context) -> Iterator[Breach]:
     """The description is of a Dataset."""
-    yield from _of_other_class(context, ("dataset",), "description")
+    return _of_other_class(context, "description", "dataset")
 
 
 @rule("CR201", ERROR, MODIFIED, 'Write "@type": "cr:FileObject" or "cr:FileSet".', must=True)
 def no_resource(context: Context) -> Iterator[Breach]:
     """What distribution holds is a FileObject or a FileSet."""
-    yield from _of_other_class(context, ("file_object", "file_set"), "resource")
+    return _of_other_class(context, "resource", "file_object", "file_set")
 
 
 @rule("CR300", ERROR, RECORD_SET, 'Write "@type": "cr:RecordSet".', must=True)
 def no_record_set(context: Context) -> Iterator[Breach]:
     """What recordSet holds is a RecordSet."""
-    yield from _of_other_class(context, ("record_set",), "record set")
+    return _of_other_class(context, "record set", "record_set")
 
 
 @rule("CR320", ERROR, FIELD, 'Write "@type": "cr:Field".', must=True)
 def no_field(context: Context) -> Iterator[Breach]:
     """What field, subField and annotation hold is a Field."""
-    yield from _of_other_class(context, ("field",), "field")
-    for breach in _of_other_class(context, ("annotation",), "annotation"):
+    yield from _of_other_class(context, "field", "field")
+    for breach in _of_other_class(context, "annotation", "annotation"):
         yield breach._replace(severity=WARNING)
 
 
-def _of_other_class(context: Context, roles: tuple[Role, ...], what: str) -> Iterator[Breach]:
+def _of_other_class(context: Context, what: str, *roles: Role) -> Iterator[Breach]:
     """Things of some roles that lack the class that their place asks for."""
     for part in context.parts:
-        if part.role not in roles:
+        thing, right = part.thing, _CLASSES.get(part.role, ())
+        if part.role not in roles or not set(right).isdisjoint(thing.types):
             continue
-        thing, right = part.thing, _CLASSES[part.role]
-        if thing.types_at is None and context.is_meant(thing, "@type"):
-            continue
-        if thing.types_at is None:
-            yield Breach(thing.at, f"the {what} has no @type, where {right[0]} is expected")
-        elif not set(right) & set(thing.types):
+        expected = f"where {right[0]} is expected"
+        if thing.types_at is not None:
             written = thing.types_written
             found = quoted(written[0] if len(written) == 1 else list(written))
             near = did_you_mean(thing.types[0], right) if thing.types else ""
-            yield Breach(
-                thing.types_at,
-                f"the {what} has the @type {found}, where {right[0]} is expected",
-                near,
-            )
+            yield Breach(thing.types_at, f"the {what} has the @type {found}, {expected}", near)
+        elif not context.is_meant(thing, "@type"):
+            yield Breach(thing.at, f"the {what} has no @type, {expected}")

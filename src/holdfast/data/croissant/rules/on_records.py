@@ -12,7 +12,7 @@ from holdfast.data.croissant.rules.clauses import EMBEDDING, EXAMPLES, RECORD_SE
 from holdfast.data.croissant.rules.context import Context, about
 from holdfast.data.croissant.rules.findings import ERROR, WARNING, Severity
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import called, question, quoted
+from holdfast.data.croissant.rules.wording import called, quoted
 
 
 @rule("CR301", WARNING, RECORD_SET, "Give field, or take the record set out.")
@@ -32,7 +32,7 @@ def unknown_key(context: Context) -> Iterator[Breach]:
             where = f"a field of {quoted(owner[0].id)}" if owner else "no field"
             message = f"the key of {called(records)} names {quoted(name)}, which is {where}"
             ids = [field.id for field in records.fields]
-            yield Breach(at, message, question(context.meant(name, ids)))
+            yield Breach(at, message, context.did_you_mean(name, ids))
 
 
 @rule("CR303", WARNING, RECORD_SET, must=True)
@@ -111,7 +111,7 @@ def _unknown(
         yield Breach(
             places[0],
             f"{quoted(key)} is no field of {called(records)}{_more(len(places) - 1)}",
-            f"Write {quoted(whole)}." if whole else question(context.meant(key, names)),
+            f"Write {quoted(whole)}." if whole else context.did_you_mean(key, names),
             WARNING if whole else severity,
             key=True,
         )

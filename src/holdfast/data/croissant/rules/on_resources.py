@@ -20,7 +20,7 @@ from holdfast.data.croissant.rules.context import (
 )
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import called, did_you_mean, question, quoted
+from holdfast.data.croissant.rules.wording import called, did_you_mean, quoted
 
 _TABLES = frozenset(
     ["csv", "tsv", "json", "jsonl", "parquet", "arrow", "text", "html", "pdf", "xml", "yaml"]
@@ -104,24 +104,26 @@ def _registered(value: str) -> bool:
 def bad_sha256(context: Context) -> Iterator[Breach]:
     """sha256 is 64 hexadecimal digits or the base64 of 32 bytes."""
     for part in context.metadata.file_objects:
-        value, at = part.sha256, part.where("sc:sha256")
+        value = part.sha256
         if value is None or not (wrong := forms.checksum(value, 64)):
             continue
-        message = f"sha256 {quoted(value)} {wrong}"
+        hint, severity = "", ERROR
         if part.is_repository:
-            yield Breach(at, f"{message}; a repository has no bytes to check", severity=NOTE)
+            wrong, severity = f"{wrong}; a repository has no bytes to check", NOTE
         elif not forms.checksum(value, 32):
-            remote = part.content_url is not None and "://" in part.content_url
-            yield Breach(
-                at,
-                f"{message}; it is as long as an MD5",
+            wrong, hint = (
+                f"{wrong}; it is as long as an MD5",
                 "If it is the file's MD5, name it md5.",
-                WARNING if remote or context.old else ERROR,
             )
-        elif context.old or value.strip().casefold() in _PLACEHOLDERS or "://" in value:
-            yield Breach(at, f"{message}; nothing can be checked", severity=WARNING)
-        else:
-            yield Breach(at, message)
+            if context.old or "://" in (part.content_url or ""):
+                severity = WARNING
+        elif context.old or _is_placeholder(value) or "://" in value:
+            wrong, severity = f"{wrong}; nothing can be checked", WARNING
+        yield Breach(part.where("sc:sha256"), f"sha256 {quoted(value)} {wrong}", hint, severity)
+
+
+def _is_placeholder(checksum: str) -> bool:
+    return checksum.strip().casefold() in _PLACEHOLDERS
 
 
 @rule("CR207", ERROR, CHECKSUMS, "Give the MD5 of the file, or better its sha256.")
@@ -129,22 +131,20 @@ def bad_md5(context: Context) -> Iterator[Breach]:
     """md5 is 32 hexadecimal digits or the base64 of 16 bytes."""
     for part in context.metadata.file_objects:
         if part.md5 is not None and (wrong := forms.checksum(part.md5, 32)):
-            placeholder = context.old or part.md5.strip().casefold() in _PLACEHOLDERS
-            yield Breach(
-                part.where("cr:md5"),
-                f"md5 {quoted(part.md5)} {wrong}",
-                severity=WARNING if placeholder or part.is_repository else None,
-            )
+            vague = context.old or part.is_repository or _is_placeholder(part.md5)
+            severity = WARNING if vague else None
+            message = f"md5 {quoted(part.md5)} {wrong}"
+            yield Breach(part.where("cr:md5"), message, severity=severity)
 
 
 @rule("CR208", NOTE, CHECKSUMS, "Give sha256, so that a changed or broken file is noticed.")
 def no_checksum(context: Context) -> Iterator[Breach]:
     """A file has a checksum unless the dataset is live."""
-    for part in context.metadata.file_objects:
-        hashed: object = {"sc:sha256", "cr:md5", "sc:md5"} & part.written.keys()
+    for part in () if context.metadata.is_live else context.metadata.file_objects:
         thing = context.thing(part)
-        hashed = hashed or (thing and context.is_meant(thing, "sc:sha256"))
-        if not (hashed or part.contained_in or part.is_repository or context.metadata.is_live):
+        meant = thing is not None and context.is_meant(thing, "sc:sha256")
+        hashed = meant or not {"sc:sha256", "cr:md5", "sc:md5"}.isdisjoint(part.written)
+        if not (hashed or part.contained_in or part.is_repository):
             yield about(part, "has no checksum")
 
 
@@ -152,11 +152,9 @@ def no_checksum(context: Context) -> Iterator[Breach]:
 def live_checksums(context: Context) -> Iterator[Breach]:
     """A live dataset has checksums only on files that never change."""
     hashed = [part for part in context.metadata.file_objects if part.sha256 or part.md5]
-    if context.metadata.is_live and hashed and not all(part.is_repository for part in hashed):
-        at = context.metadata.where("cr:isLiveDataset")
-        yield Breach(
-            at, f"the dataset is live, and files have checksums, such as {quoted(hashed[0].id)}"
-        )
+    if context.metadata.is_live and not all(part.is_repository for part in hashed):
+        message = f"the dataset is live, and files have checksums, such as {quoted(hashed[0].id)}"
+        yield Breach(context.metadata.where("cr:isLiveDataset"), message)
 
 
 @rule(
@@ -171,12 +169,11 @@ def escaping_url(context: Context) -> Iterator[Breach]:
 def unknown_scheme(context: Context) -> Iterator[Breach]:
     """A contentUrl has a scheme that can be fetched."""
     for part in context.metadata.file_objects:
-        if part.content_url and (scheme := forms.unknown_scheme(part.content_url)):
-            yield Breach(
-                part.where("sc:contentUrl"),
-                f"contentUrl {quoted(part.content_url)} has the unknown scheme {quoted(scheme)}",
-                did_you_mean(scheme, forms.SCHEMES),
-            )
+        url = part.content_url or ""
+        if scheme := forms.unknown_scheme(url):
+            message = f"contentUrl {quoted(url)} has the unknown scheme {quoted(scheme)}"
+            hint = did_you_mean(scheme, forms.SCHEMES)
+            yield Breach(part.where("sc:contentUrl"), message, hint)
 
 
 @rule("CR212", WARNING, FILE_OBJECT, 'Write it like "117743 B" or "36.8 KB".')
@@ -190,12 +187,12 @@ def wrong_ending(context: Context) -> Iterator[Breach]:
     """A file's format fits the end of its name."""
     for part in context.metadata.file_objects:
         ending = PurePosixPath((part.content_url or "").partition("?")[0]).suffix.casefold()
+        fitting = _ENDINGS.get(ending, _CLAIMS)
         claimed = {format_of(value) for value in part.encoding_formats}
-        if ending in _ENDINGS and claimed and claimed <= _CLAIMS and not claimed & _ENDINGS[ending]:
+        if claimed and claimed <= _CLAIMS and claimed.isdisjoint(fitting):
+            form, url = quoted(part.encoding_formats[0]), quoted(part.content_url)
             yield Breach(
-                part.where("sc:encodingFormat"),
-                f"encodingFormat {quoted(part.encoding_formats[0])} does not fit "
-                f"{quoted(part.content_url)}",
+                part.where("sc:encodingFormat"), f"encodingFormat {form} does not fit {url}"
             )
 
 
@@ -205,9 +202,7 @@ _ENDINGS = {
     ".tsv": {"tsv", "csv"},
     ".json": {"json", "jsonl"},
     ".jsonl": {"jsonl", "json"},
-    ".parquet": {"parquet"},
-    ".zip": {"zip"},
-    ".tar": {"tar"},
+    **{f".{name}": {name} for name in ("parquet", "zip", "tar")},
 }
 _CLAIMS = frozenset[str | None]().union(*_ENDINGS.values())
 
@@ -222,16 +217,14 @@ _CLAIMS = frozenset[str | None]().union(*_ENDINGS.values())
 def dangling_container(context: Context) -> Iterator[Breach]:
     """What contains a file is a file or set of files of this description."""
     for part, container in _containers(context):
-        if container.target and container.target not in context.resources:
-            target = container.target
-            other = "a record set" if target in context.record_sets else "a field"
-            known = target in context.record_sets or target in context.fields
-            found = f"{other}, which contains no files" if known else "not in distribution"
-            yield Breach(
-                container.at,
-                f"{called(part)} is contained in {quoted(target)}, which is {found}",
-                question(context.meant(target, context.resources)),
-            )
+        target = container.target
+        if target and target not in context.resources:
+            found = "not in distribution"
+            if target in context.record_sets or target in context.fields:
+                other = "a record set" if target in context.record_sets else "a field"
+                found = f"{other}, which contains no files"
+            message = f"{called(part)} is contained in {quoted(target)}, which is {found}"
+            yield Breach(container.at, message, context.did_you_mean(target, context.resources))
 
 
 @rule("CR214", ERROR, FILE_OBJECT, "Take out one containedIn of the circle.")
@@ -260,25 +253,15 @@ def no_archive(context: Context) -> Iterator[Breach]:
     circling = {identity for circle in _circles(context) for identity in circle}
     for part, container in _containers(context):
         holder = context.resources.get(container.target)
-        if not isinstance(holder, FileObject) or holder.id in circling:
+        if not isinstance(holder, FileObject) or holder.id in circling or holder.is_repository:
             continue
-        if holder.is_repository or not holder.encoding_formats:
-            continue
+        formats = holder.encoding_formats
+        # Any may be one but a table, a text or a medium.
+        closed = all(format_of(one) in _TABLES or one.startswith(_MEDIA) for one in formats)
         reads = any(step.read_lines or step.un_archive for step in container.transforms)
-        if not (reads or _may_be_archive(holder)):
-            yield Breach(
-                container.at,
-                f"{called(part)} is contained in {quoted(holder.id)}, whose "
-                f"format {quoted(holder.encoding_formats[0])} is no archive",
-            )
-
-
-def _may_be_archive(holder: FileObject) -> bool:
-    """Whether a file may hold others: any but a table, a text or a medium."""
-    return any(
-        format_of(value) not in _TABLES and not value.startswith(_MEDIA)
-        for value in holder.encoding_formats
-    )
+        if formats and closed and not reads:
+            said = f"is contained in {quoted(holder.id)}, whose format {quoted(formats[0])}"
+            yield Breach(container.at, f"{called(part)} {said} is no archive")
 
 
 @rule("CR216", WARNING, FILE_SET, 'Give includes, a glob pattern such as "*.jpg".')

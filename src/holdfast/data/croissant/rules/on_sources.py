@@ -11,14 +11,7 @@ from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
 from holdfast.data.croissant.rules.roles import EXTRACTS, TARGETS
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import (
-    and_others,
-    bare,
-    called,
-    did_you_mean,
-    question,
-    quoted,
-)
+from holdfast.data.croissant.rules.wording import and_others, bare, called, did_you_mean, quoted
 
 # What a source may be said to name -> what that is, and its class.
 _KINDS = {
@@ -63,7 +56,7 @@ def dangling_source(context: Context) -> Iterator[Breach]:
         )
         if target:
             why = "which is not in this description"
-            hint = question(context.meant(target, _options(context, source)))
+            hint = context.did_you_mean(target, _options(context, source))
         named = f"the {role} of {called(field)} names {quoted(source.target)}"
         yield Breach(_place(source), f"{named}, {why}{and_others(len(uses) - 1)}", hint)
 

@@ -1,14 +1,15 @@
-"""CR01x: what keys and types mean: the context, prefixes, properties that nothing has."""
+"""CR00x and CR01x: the text, and what its keys and types mean: the context, prefixes, misspellings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry
 from holdfast.data.croissant.document.vocabulary import NAMESPACES, PREFIXES, canonical
-from holdfast.data.croissant.rules.clauses import CONTEXT, EXTERNAL, REQUIRED
+from holdfast.data.croissant.rules.clauses import CONTEXT, EXTERNAL, JSON, REQUIRED
 from holdfast.data.croissant.rules.clauses import NAMESPACES as SPACES
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
@@ -17,30 +18,48 @@ from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 
 # What a loader cannot do without: where these mean something else, nothing is found. Not `replace`, which
 # the standard explains and its own recommended context forgets.
-_LOADED = frozenset(
-    f"cr:{name}"
-    for name in [
-        "recordSet",
-        "field",
-        "subField",
-        "source",
-        "fileObject",
-        "fileSet",
-        "extract",
-        "column",
-        "fileProperty",
-        "jsonPath",
-        "transform",
-        "regex",
-        "separator",
-        "format",
-        "data",
-        "dataType",
-        "references",
-        "parentField",
-    ]
-)
+_NAMES = """
+    recordSet field subField source fileObject fileSet extract column fileProperty jsonPath transform regex
+    separator format data dataType references parentField"""
+_LOADED = frozenset(f"cr:{name}" for name in _NAMES.split())
 _FEW = 3  # terms that are told one by one
+
+CODES = frozenset({"CR001", "CR002", "CR003"})
+
+_TWICE = "duplicate-key"
+_BYTES = ("bom", "encoding", "odd-space")
+_CONTEXTS = ("context", "remote-context")
+# After these it is not known what else the description says.
+_CUTS = frozenset({"truncated", "unterminated", "extra", "unexpected", "too-deep", "no-json-ld"})
+
+
+def is_cut(document: Document) -> bool:
+    """Whether so much of the text cannot be read that nothing can be said of the rest."""
+    return any(slip.kind in _CUTS for slip in document.syntax)
+
+
+@rule("CR001", ERROR, JSON, "Correct the text here; an editor for JSON marks the place.")
+def not_json(context: Context) -> Iterator[Breach]:
+    """The text is JSON."""
+    for slip in context.document.syntax:
+        if slip.kind not in (_TWICE, *_BYTES, *_CONTEXTS):
+            yield Breach(slip.at, slip.message, offset=slip.offset)
+
+
+@rule("CR002", ERROR, JSON, "Keep one of the two; programs differ in which they take.")
+def key_twice(context: Context) -> Iterator[Breach]:
+    """No object has a key twice."""
+    for slip in context.document.syntax:
+        if slip.kind == _TWICE:
+            yield Breach(slip.at, slip.message, offset=slip.offset)
+
+
+@rule("CR003", WARNING, JSON, "Save it as UTF-8 without a byte order mark.", must=True)
+def odd_bytes(context: Context) -> Iterator[Breach]:
+    """The text is UTF-8 without a byte order mark, with no spaces but JSON's."""
+    for slip in context.document.syntax:
+        if slip.kind in _BYTES:
+            yield Breach(slip.at, slip.message, offset=slip.offset)
 
 
 @rule("CR010", ERROR, REQUIRED, "Add the @context that the standard recommends.", must=True)
@@ -110,7 +129,7 @@ def term_of_another(context: Context) -> Iterator[Breach]:
             "/@context",
             f"the @context does not say that these are terms of Croissant: {names}",
             "Take the @context that the standard recommends.",
-            ERROR if _LOADED & uses.keys() else WARNING,
+            ERROR if not _LOADED.isdisjoint(uses) else WARNING,
             key=True,
         )
         return
