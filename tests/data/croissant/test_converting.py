@@ -95,6 +95,22 @@ def test_dates_lists_references_and_inline_data_stay(numbers: Dataset, tmp_path:
     assert not Dataset(alone.folder).metadata.record_set("numbers").field("kind").references
 
 
+def test_a_field_of_sub_fields_needs_no_type(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("lat,lon\n1.5,2.5\n,\n", encoding="utf-8")
+    place = field(
+        "a/place",
+        None,
+        subField=[field(f"a/{name}", "sc:Float", column("a.csv", name)) for name in ("lat", "lon")],
+    )
+    original = described(tmp_path, [file_object("a.csv")], [record_set("a", place)])
+    for form in ("parquet", "jsonl"):
+        made = convert(original, tmp_path / form, form=form)
+        assert list(Dataset(made.folder).records("a")) == [
+            {"a/place": {"a/lat": 1.5, "a/lon": 2.5}},
+            {"a/place": {"a/lat": None, "a/lon": None}},
+        ]
+
+
 def test_filters_choose_records_where_there_is_such_a_field(
     numbers: Dataset, tmp_path: Path
 ) -> None:

@@ -218,7 +218,9 @@ def _field(
         for name, value in given.items()
         if name not in ("source", "value", "references", "parentField", "subField")
     }
-    kept["dataType"] = list(field.data_types) if len(field.data_types) > 1 else field.data_types[0]
+    if field.data_types:  # what has sub-fields need not have one
+        [first, *more] = field.data_types
+        kept["dataType"] = [first, *more] if more else first
     if any(_record_set_of(source.target, chosen) for source in field.references):
         kept["references"] = given["references"]
     if field.sub_fields:
