@@ -9,6 +9,7 @@ import shutil
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,19 @@ def test_a_folder_of_jpegs_and_a_csv_of_labels(tmp_path: Path) -> None:
         assert one.columns["label"] == ["cat", "emu"].index(row["animal"])
         assert one.columns["weight"] == (float(row["weight"]) if row["weight"] else None)
         assert str(one.columns["day"]) == row["day"]
+
+
+def test_several_threads_read_at_once(tmp_path: Path) -> None:
+    photos = list(labelled(tmp_path, 60).values())
+    source = open_source(tmp_path)
+
+    def read(start: int) -> list[bytes]:
+        return [one.data for one in source.read(start, start + 5)]
+
+    starts = [start for start in range(0, 56, 5) for _ in range(3)]
+    with ThreadPoolExecutor(6) as pool:
+        for start, found in zip(starts, pool.map(read, starts), strict=True):
+            assert found == photos[::-1][start : start + 5]
 
 
 @pytest.mark.parametrize("name", ["id", "animals/file", "file"])
@@ -557,13 +571,15 @@ def test_memory_does_not_grow_with_the_images(
     assert passed[0] == 2 * count  # once to list them, once to read them, whatever the ranges
 
 
-def test_out_of_records_and_in_again_by_a_description(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_ids", [False, True])
+def test_out_of_records_and_in_again_by_a_description(tmp_path: Path, with_ids: bool) -> None:
     photos = Path(__file__).parents[3] / "examples" / "signs" / "photos"
     folder = tmp_path / "in"
     shutil.copytree(photos, folder)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.jpg"))
     lines = [
         {"file_name": name, "seen": number, "note": f"no. {number}", "weight": number / 4}
+        | ({"id": f"sign {number}"} if with_ids else {})
         for number, name in enumerate(names)
     ]
     (folder / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -583,9 +599,12 @@ def test_out_of_records_and_in_again_by_a_description(tmp_path: Path) -> None:
         for line in lines
     ]
     extract(tmp_path / "second", tmp_path / "again")
-    for name in names:
-        data = (tmp_path / "files" / name).read_bytes()
-        assert (tmp_path / "again" / name).read_bytes() == data
+    table = "metadata.jsonl"
+    assert (tmp_path / "again" / table).read_text() == (tmp_path / "files" / table).read_text()
+    for number, name in enumerate(names):
+        out = f"sign {number}.jpg" if with_ids else name
+        data = (tmp_path / "files" / out).read_bytes()
+        assert (tmp_path / "again" / out).read_bytes() == data
         assert pixels(data) == pixels((folder / name).read_bytes())
 
 

@@ -32,6 +32,7 @@ from holdfast.data.records.sources.example import (
     named_as_image,
     nothing_found,
 )
+from holdfast.data.records.sources.joining import FILE_NAME
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ class Croissant:
     """The records of one record set, in its order, each with its image.
 
     The id is a column called `id`, else the path of the image's file, else the record set's key, else
-    record set and number. Where it is the path, columns that say no more than that are left out.
+    record set and number. Where it is the path, columns that say no more than that are left out; else a
+    `file_name` that says no more, for a table beside a folder of images has its rows' files there.
     """
 
     def __init__(self, where: str, options: Options) -> None:
@@ -170,14 +172,14 @@ class Croissant:
                 self._sizes.append(found.size)
                 self._numbers.append(number - 1)
                 places.append(_archive_of(image))
-        if not named and self._images.are_files:
-            for name in repeating:
+        if self._images.are_files:
+            for name in repeating if not named else repeating & {FILE_NAME}:
                 self._columns.leave_out(LABEL if name == self._options.label else name)
-            if len(set(self._ids)) < len(self._ids):  # archives may use the same names
-                self._ids = [
-                    f"{place}/{id_}" if place else id_
-                    for place, id_ in zip(places, self._ids, strict=True)
-                ]
+        if not named and len(set(self._ids)) < len(self._ids):  # archives may use the same names
+            self._ids = [
+                f"{place}/{id_}" if place else id_
+                for place, id_ in zip(places, self._ids, strict=True)
+            ]
 
     def _only(self, names: set[str]) -> LazyRecordSet | None:
         """The records with some of their other columns."""

@@ -110,11 +110,23 @@ def _images(records: RecordSet, options: Options) -> list[Field]:
     if options.image is not None:
         return [field for field in records.fields if _is_called(field, options.image)]
     dropped = _named(records, options.drop)
-    return [
-        field
-        for field in records.fields
-        if _IMAGE in field.data_types and not field.is_list and field not in dropped
-    ]
+    found: list[Field] = []
+    for field in records.fields:
+        able = _IMAGE in field.data_types and not field.is_list and field not in dropped
+        if able and not any(_is_same(field, other) for other in found):
+            found.append(field)
+    return found
+
+
+def _is_same(one: Field, two: Field) -> bool:
+    """Whether two fields take one field's values: a table may name its files in two columns."""
+    return (
+        one.source is not None
+        and two.source is not None
+        and one.source.kind == two.source.kind == "field"
+        and one.source.target == two.source.target
+        and not (one.source.transforms or two.source.transforms)
+    )
 
 
 def _described(records: RecordSet) -> str:
@@ -128,7 +140,8 @@ def _described(records: RecordSet) -> str:
 def columns_of(records: RecordSet, image: Field, options: Options) -> list[Field]:
     """The fields that become columns: all besides the image and those that are left out."""
     dropped = _named(records, options.drop)
-    return [field for field in records.fields if field is not image and field not in dropped]
+    images = [field for field in records.fields if field is image or _is_same(field, image)]
+    return [field for field in records.fields if field not in images and field not in dropped]
 
 
 def label_of(fields: list[Field], options: Options) -> str | None:

@@ -20,7 +20,9 @@ from holdfast.data.records.sources.values import json_object_of, text_of
 from holdfast.errors import InputError
 from holdfast.numbers import counted
 
-KEYS = ("file_name", "id")
+FILE_NAME = "file_name"
+"""The column in which a table of columns says whose image a row is."""
+KEYS = (FILE_NAME, "id")
 _READERS = ("csv", "tsv", "jsonl", "ndjson", "parquet")
 _BATCH = 64  # rows made Python values at a time
 
