@@ -262,6 +262,13 @@ def test_urls_that_are_none(tmp_path: Path, url: str) -> None:
         fetcher(tmp_path).fetch([Wanted(url=url)])
 
 
+def test_a_redirect_away_from_the_web(server: DataServer, tmp_path: Path) -> None:
+    server.add("/a", redirect="file:///etc/passwd")
+    with pytest.raises(InputError, match="redirects to an address") as caught:
+        fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a")])
+    assert caught.value.found == "'file:///etc/passwd'"
+
+
 def test_redirects_without_end(server: DataServer, tmp_path: Path) -> None:
     server.add("/a", redirect=f"{server.url}/a")
     with pytest.raises(InputError, match="without end"):

@@ -94,6 +94,14 @@ class Web:
             raise InputError(
                 "the server redirects without end", path=bare(url), remedy=_OTHER_PLACE
             ) from error
+        except requests.exceptions.InvalidSchema as error:
+            raise InputError(
+                "the server redirects to an address that is not fetched",
+                path=bare(url),
+                found=str(error).rpartition(" for ")[2],
+                expected="one that begins with http:// or https://",
+                remedy=_OTHER_PLACE,
+            ) from error
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
             raise PassingFault(f"the connection failed ({_cause(error)})") from error
         except (requests.RequestException, ValueError) as error:
