@@ -140,6 +140,27 @@ def test_a_constant_or_a_name_stands_in_every_line(tmp_path: Path) -> None:
     assert dataset.records("lines", columns=["language"], filters={"file": "a.txt"}).count() == 2
 
 
+ODD_TEXTS = ["a\nb", "a\n  b", "a\r\nb", "a\u2028b", "it's\nso", 'say "a\nb"', "\n", "-- a\n"]
+
+
+@pytest.mark.parametrize("text", ODD_TEXTS)
+def test_text_of_several_lines_is_found(tmp_path: Path, text: str) -> None:
+    rows = [{"text": other_text, "n": n} for n, other_text in enumerate(ODD_TEXTS)]
+    write_rows(tmp_path / "a.jsonl", ["text", "n"], rows)
+    records = record_set(
+        "a",
+        field("a/text", "sc:Text", column("a.jsonl", "text")),
+        field("a/n", "sc:Integer", column("a.jsonl", "n")),
+        field("a/constant", "sc:Text", value=text),
+    )
+    dataset = described(tmp_path, [file_object("a.jsonl")], [records])
+    expected = [{"a/text": text, "a/n": ODD_TEXTS.index(text), "a/constant": text}]
+    assert list(dataset.records("a", filters={"text": text})) == expected
+    quoted = text.replace("'", "''")
+    assert list(dataset.records("a", filters=f"text = '{quoted}' AND n >= 0")) == expected
+    assert dataset.records("a", filters={"constant": text}).count() == len(ODD_TEXTS)
+
+
 @pytest.mark.parametrize("records", ["numbers", "plain"])
 @pytest.mark.parametrize(
     "filters",

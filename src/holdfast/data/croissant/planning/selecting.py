@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections.abc import Callable, Sequence
 
 from holdfast.data.croissant.document.model import Field
@@ -13,6 +13,7 @@ from holdfast.data.croissant.scanning.columns import Column
 
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _FLOATS = ("FLOAT", "DOUBLE")
+_QUOTED_OR_END = re.compile(r"""'[^']*'|"[^"]*"|\n""")
 
 
 def selected(
@@ -71,5 +72,5 @@ def _is_time(kind: str) -> bool:
 
 
 def indented(text: str) -> str:
-    """A query inside another."""
-    return textwrap.indent(text, "  ")
+    """A query inside another; the ends of lines in its constants and names stay as they are."""
+    return "  " + _QUOTED_OR_END.sub(lambda one: "\n  " if one[0] == "\n" else one[0], text)
