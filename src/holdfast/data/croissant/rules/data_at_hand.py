@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -132,10 +132,8 @@ class AtHand:
         found = {}
         for leaf in leaves(records):
             if leaf.references and leaf.source is not None:
-                try:
+                with suppress(InputError):
                     found[leaf.id] = self.dataset.fields.origin(records, referenced(leaf))
-                except InputError:
-                    continue
         return found
 
     def columns(self, resource: str) -> dict[str, str]:
@@ -145,70 +143,60 @@ class AtHand:
             InputError: files that are not of their format.
         """
         members = self.members(resource)
-        if not members:
-            return {}
-        if resource not in self._columns:
+        if members and resource not in self._columns:
             formats = self.dataset.metadata.resource(resource).encoding_formats
+            wanted = self._wanted.get(resource, ())
             with self.dataset.connect() as connection:
                 self._columns[resource] = column_names(
-                    connection,
-                    self.dataset.resources,
-                    resource,
-                    formats,
-                    members,
-                    self._wanted.get(resource, ()),
+                    connection, self.dataset.resources, resource, formats, members, wanted
                 )
-        return self._columns[resource]
+        return self._columns.get(resource, {})
 
     @cached_property
     def _wanted(self) -> dict[str, list[str]]:
         """Resource -> the columns that fields take out of it."""
         found: dict[str, list[str]] = {}
         for records in self.dataset.metadata.record_sets:
-            for origin in self.origins(records).values():
+            for _, origin in self.read_fields(records):
                 extract = origin.source.extract
-                if origin.table.kind == "resource" and extract and extract.column is not None:
+                if extract and extract.column is not None:
                     found.setdefault(origin.table.id, []).append(extract.column)
         return found
+
+    def read_fields(self, records: RecordSet) -> list[tuple[Field, Origin]]:
+        """The leaves of a record set that take their values straight from a resource."""
+        origins = self.origins(records)
+        found = [(leaf, origins[leaf.id]) for leaf in leaves(records) if leaf.id in origins]
+        return [(leaf, origin) for leaf, origin in found if origin.table.kind == "resource"]
+
+    def sound_fields(self) -> Iterator[tuple[RecordSet, Field]]:
+        """The leaves of record sets in which nothing was found so far that keeps them from being loaded."""
+        for records in self.record_sets:
+            for leaf in leaves(records) if records.id not in self.broken else ():
+                yield records, leaf
 
     @cached_property
     def tested(self) -> list[Tested]:
         """How the values of fields that come straight from a resource fit their types and patterns."""
-        found: list[Tested] = []
-        for records in self.record_sets:
-            wanted: dict[str, list[tuple[Field, Origin]]] = {}
-            origins = self.origins(records)
-            for leaf in leaves(records):
-                origin = origins.get(leaf.id)
-                if origin is not None and origin.table.kind == "resource":
-                    wanted.setdefault(origin.table.id, []).append((leaf, origin))
-            for resource, fields in wanted.items():
-                found += self._test(records, resource, fields)
-        return found
+        return [
+            one
+            for records in self.record_sets
+            for resource in dict.fromkeys(o.table.id for _, o in self.read_fields(records))
+            for one in self._test(records, resource)
+        ]
 
-    def _test(
-        self, records: RecordSet, resource: str, fields: list[tuple[Field, Origin]]
-    ) -> list[Tested]:
-        with (
-            self.dataset.connect() as connection,
-            suppress(InputError),
-        ):  # told by the rule of loading
-            rows, tested = test_values(
-                connection,
-                self.dataset.resources,
-                self.dataset.metadata,
-                resource,
-                self.members(resource),
-                fields,
-                self.rows,
-            )
-            if any(one.misfits for one in tested):
-                self.broken.add(records.id)
-            everything = [leaf for top in records.fields for leaf in top.leaves()]
-            if len(tested) == len(everything):
-                self._rows[records.id] = rows
-            return tested
-        return []
+    def _test(self, records: RecordSet, resource: str) -> list[Tested]:
+        fields = [(leaf, o) for leaf, o in self.read_fields(records) if o.table.id == resource]
+        try:
+            members = self.members(resource)
+            rows, tested = test_values(self.dataset, resource, members, fields, self.rows)
+        except InputError:  # told by the rule of loading
+            return []
+        if any(one.misfits for one in tested):
+            self.broken.add(records.id)
+        if len(tested) == sum(1 for top in records.fields for _ in top.leaves()):
+            self._rows[records.id] = rows
+        return tested
 
     def number_of_records(self, records: RecordSet) -> int:
         """How many records there are, up to `rows`, once every value of them was read.

@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from holdfast.data.croissant.document.model import Field, FileObject, RecordSet
+from holdfast.data.croissant.document.model import FileObject
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.lazy_table import LazyTable
-from holdfast.data.croissant.planning.origins import Origin, leaves
 from holdfast.data.croissant.rules import clauses
 from holdfast.data.croissant.rules.data_at_hand import AtHand, Resource
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING, Finding
 from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule
+from holdfast.data.croissant.rules.value_tests import Odd
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.errors import InputError
@@ -112,37 +112,37 @@ def remote_files_are_at_hand(at_hand: AtHand) -> Iterator[Breach]:
 @data_rule("CR911", ERROR, clauses.EXTRACT, "Name a column that the table has.")
 def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
     """Every column that a field takes is in the table."""
-    for records, field, origin in _from_resources(at_hand):
-        extract = origin.source.extract
-        if extract is None or extract.column is None:
-            continue
-        try:
-            columns = at_hand.columns(origin.table.id)
-        except InputError as error:
-            at_hand.broken.add(records.id)
-            yield Breach(field.where("cr:source"), _told(error), error.remedy or "")
-            continue
-        if columns and not _has(columns, extract.column):
-            message = (
-                f"the table {quoted(origin.table.id)} has no column {quoted(extract.column)}; "
-                f"it has {_some(columns)}"
-            )
-            hint = did_you_mean(extract.column, columns)
-            at_hand.broken.add(records.id)
-            yield Breach(extract.where("cr:column"), message, hint)
+    for records in at_hand.record_sets:
+        for field, origin in at_hand.read_fields(records):
+            extract, table = origin.source.extract, origin.table.id
+            if extract is None or extract.column is None:
+                continue
+            try:
+                columns = at_hand.columns(table)
+            except InputError as error:
+                at_hand.broken.add(records.id)
+                yield Breach(field.where("cr:source"), _told(error), error.remedy or "")
+                continue
+            if columns and not _has(columns, extract.column):
+                at_hand.broken.add(records.id)
+                lacks = f"the table {quoted(table)} has no column {quoted(extract.column)}"
+                hint = did_you_mean(extract.column, columns)
+                yield Breach(extract.where("cr:column"), f"{lacks}; it has {_some(columns)}", hint)
 
 
 @data_rule("CR912", ERROR, clauses.DATA_TYPE, "Declare the type that every value has.")
 def values_fit(at_hand: AtHand) -> Iterator[Breach]:
     """Every value fits its field's type."""
-    for one in at_hand.tested:
-        if one.misfits:
-            types = " and ".join(one.field.data_types)
-            message = (
-                f"{one.misfits.number:,} of {counted(one.misfits.of, 'value')} do not fit {types}, "
-                f"such as {quoted(one.misfits.example)}"
-            )
-            yield Breach(one.field.where("cr:dataType"), message)
+    for field, misfits, _ in at_hand.tested:
+        if misfits:
+            said = f"do not fit {' and '.join(field.data_types)}"
+            yield Breach(field.where("cr:dataType"), _counted(misfits, said))
+
+
+def _counted(odd: Odd, said: str) -> str:
+    """How many values something is said of, with an example."""
+    of = counted(odd.of, "value")
+    return f"{odd.number:,} of {of} {said}, such as {quoted(odd.example)}"
 
 
 @data_rule(
@@ -150,15 +150,12 @@ def values_fit(at_hand: AtHand) -> Iterator[Breach]:
 )
 def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
     """Every value matches its field's regular expression."""
-    for one in at_hand.tested:
-        steps = one.field.source.transforms if one.field.source else ()
-        step = next((step for step in steps if step.regex is not None), None)
-        if one.unmatched and step:
-            message = (
-                f"{one.unmatched.number:,} of {counted(one.unmatched.of, 'value')} do not match "
-                f"{quoted(step.regex)}, such as {quoted(one.unmatched.example)}; they become null"
-            )
-            yield Breach(step.where("cr:regex"), message)
+    for field, _, unmatched in at_hand.tested:
+        steps = field.source.transforms if field.source else ()
+        for step in [step for step in steps if step.regex is not None][:1]:
+            if unmatched:
+                message = _counted(unmatched, f"do not match {quoted(step.regex)}")
+                yield Breach(step.where("cr:regex"), f"{message}; they become null")
 
 
 @data_rule("CR914", ERROR, clauses.RECORD_SET)
@@ -181,31 +178,25 @@ def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
 def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
     """No two records have the same key, and none lacks it."""
     for records in at_hand.record_sets:
-        fields = {field.id: field for field in records.fields}
-        if (
-            not records.key
-            or records.id in at_hand.broken
-            or any(one not in fields for one in records.key)
-        ):
+        ids = {field.id for field in records.fields}
+        if not records.key or records.id in at_hand.broken or not ids.issuperset(records.key):
             continue
         keys = at_hand.dataset.records(records.id, columns=records.key, ordered=False)
         if at_hand.rows is not None:
             keys = keys.head(at_hand.rows)
         columns = list(map(identifier, keys.short_names()))
         names, lacks = ", ".join(columns), " OR ".join(f"{name} IS NULL" for name in columns)
+        at = records.where("cr:key")
         [[missing]] = [
             row.values() for row in _rows(keys.sql(f"SELECT count_if({lacks}) FROM records"))
         ]
         if missing:
-            yield Breach(
-                records.where("cr:key"), f"{counted(missing, 'record')} without a whole key"
-            )
+            yield Breach(at, f"{counted(missing, 'record')} without a whole key")
         query = f"SELECT {names}, count(*) AS n FROM records WHERE NOT ({lacks}) GROUP BY ALL HAVING n > 1"
         repeated = _rows(keys.sql(f"{query} ORDER BY n DESC, {names} LIMIT {SHOWN}"))
         if repeated:
             shown = "; ".join(_key(row) + f" {row['n']} times" for row in repeated)
-            message = f"the key is not unique: {shown}"
-            yield Breach(records.where("cr:key"), message)
+            yield Breach(at, f"the key is not unique: {shown}")
 
 
 @data_rule(
@@ -213,24 +204,21 @@ def keys_are_unique(at_hand: AtHand) -> Iterator[Breach]:
 )
 def references_are_found(at_hand: AtHand) -> Iterator[Breach]:
     """Every value of a field that references another one is among the other's values."""
-    for records in at_hand.record_sets:
-        for field in leaves(records):
-            if records.id in at_hand.broken or not field.references or field.source is None:
-                continue
-            here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
-            # A join of what cannot be compared is told by the static rules.
-            with suppress(InputError):
-                [found] = _rows(
-                    at_hand.dataset.query(_orphans(here, there), {"records": here, "known": there})
-                )
-                if found["places"]:
-                    where = "element" if field.is_list else "record"
-                    message = (
-                        f"{counted(found['places'], where)} with {counted(found['orphans'], 'value')} that "
-                        f"{quoted(field.references[0].target)} does not have, such as "
-                        f"{', '.join(map(quoted, found['shown']))}"
-                    )
-                    yield Breach(field.where("cr:references"), message)
+    for records, field in at_hand.sound_fields():
+        if not field.references or field.source is None:
+            continue
+        here, there = at_hand.values(records, field), at_hand.referenced_values(records, field)
+        # A join of what cannot be compared is told by the static rules.
+        with suppress(InputError):
+            [found] = _rows(
+                at_hand.dataset.query(_orphans(here, there), {"records": here, "known": there})
+            )
+            if found["places"]:
+                places = counted(found["places"], "element" if field.is_list else "record")
+                values, target = counted(found["orphans"], "value"), field.references[0].target
+                shown = ", ".join(map(quoted, found["shown"]))
+                said = f"{places} with {values} that {quoted(target)} does not have"
+                yield Breach(field.where("cr:references"), f"{said}, such as {shown}")
 
 
 def _orphans(here: LazyTable, there: LazyTable) -> str:
@@ -263,23 +251,21 @@ def images_decode(at_hand: AtHand) -> Iterator[Breach]:
         return
     from io import BytesIO
 
-    for records in at_hand.record_sets:
-        for field in leaves(records):
-            if "sc:ImageObject" not in field.data_types or records.id in at_hand.broken:
-                continue
-            bad, seen = 0, 0
-            for row in at_hand.values(records, field).head(LOOKED_INTO):
-                for data in row["v"] if isinstance(row["v"], list) else [row["v"]]:
-                    seen += data is not None
-                    try:
-                        if data is not None:
-                            Image.open(BytesIO(data)).verify()
-                    except Exception:  # whatever a decoder raises
-                        bad += 1
-            if bad:
-                yield Breach(
-                    field.where("cr:source"), f"{bad} of {counted(seen, 'image')} cannot be opened"
-                )
+    for records, field in at_hand.sound_fields():
+        if "sc:ImageObject" not in field.data_types:
+            continue
+        bad, seen = 0, 0
+        for row in at_hand.values(records, field).head(LOOKED_INTO):
+            images = row["v"] if isinstance(row["v"], list) else [row["v"]]
+            for data in (data for data in images if data is not None):
+                seen += 1
+                try:
+                    Image.open(BytesIO(data)).verify()
+                except Exception:  # whatever a decoder raises
+                    bad += 1
+        if bad:
+            message = f"{bad} of {counted(seen, 'image')} cannot be opened"
+            yield Breach(field.where("cr:source"), message)
 
 
 def _unread(at_hand: AtHand) -> Iterator[tuple[Resource, InputError]]:
@@ -299,22 +285,9 @@ def _named_at(part: Resource) -> str:
 
 def _told(error: InputError) -> str:
     """An error as one sentence."""
-    parts = [error.problem]
-    parts += [f"in {part}" for part in (error.path, error.place) if part]
-    said = ", ".join(parts)
+    said = ", in ".join(part for part in (error.problem, error.path, error.place) if part)
     found = f"; found: {error.found}" if error.found else ""
-    expected = f"; expected: {error.expected}" if error.expected else ""
-    return f"{said}{found}{expected}"
-
-
-def _from_resources(at_hand: AtHand) -> Iterator[tuple[RecordSet, Field, Origin]]:
-    """Fields that take their values straight from a resource that is at hand."""
-    for records in at_hand.record_sets:
-        origins = at_hand.origins(records)
-        for leaf in leaves(records):
-            origin = origins.get(leaf.id)
-            if origin is not None and origin.table.kind == "resource":
-                yield records, leaf, origin
+    return said + found + (f"; expected: {error.expected}" if error.expected else "")
 
 
 def _has(columns: Mapping[str, str], name: str) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import duckdb
 
-from holdfast.data.croissant.document.model import Field, Metadata
+from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.files.members import Member
-from holdfast.data.croissant.files.resources import Resources
+from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.planning.origins import Origin
 from holdfast.data.croissant.planning.values import apply
 from holdfast.data.croissant.scanning.columns import Column, extract_key
@@ -35,8 +35,7 @@ class Odd(NamedTuple):
     example: str
 
 
-@dataclass(frozen=True)
-class Tested:
+class Tested(NamedTuple):
     """One field's values; None where all are as it says.
 
     Attributes:
@@ -51,9 +50,7 @@ class Tested:
 
 
 def test_values(
-    connection: duckdb.DuckDBPyConnection,
-    resources: Resources,
-    metadata: Metadata,
+    dataset: Dataset,
     resource: str,
     members: Sequence[Member],
     fields: Sequence[tuple[Field, Origin]],
@@ -62,9 +59,7 @@ def test_values(
     """Test the fields that take their values from one resource, those left out that are whole files.
 
     Args:
-        connection: DuckDB.
-        resources: the files.
-        metadata: the description.
+        dataset: the description, opened.
         resource: the id of a file or set of files.
         members: its files.
         fields: each with where its values come from.
@@ -76,81 +71,61 @@ def test_values(
     Raises:
         InputError: files that cannot be read as the fields say.
     """
-    formats = metadata.resource(resource).encoding_formats
+    formats = dataset.metadata.resource(resource).encoding_formats
     looked_at = [
         (field, origin)
         for field, origin in fields
         if not any(reads_content(of, source) for of, source in origin.steps)
     ]
     extracts = [origin.source.extract for _, origin in looked_at]
-    scan = open_scan(connection, resources, resource, formats, extracts, members)
-    try:
-        relation = f"(SELECT * FROM {scan.relation}" + (f" LIMIT {rows})" if rows else ")")
-        tests = [
-            _test(field, raw, origin)
-            for field, origin in looked_at
-            if not (raw := scan.columns[extract_key(origin.source.extract)]).late
-        ]
-        [total, *fitting] = _asked(connection, relation, ["count(*)", *(t.fitting for t in tests)])
-        misfits = _odd(
-            connection,
-            relation,
-            {
-                test.field.id: test.misfits
-                for test, number in zip(tests, fitting, strict=True)
-                if test.misfits and number < total
-            },
-        )
-        unmatched = _odd(
-            connection,
-            relation,
-            {test.field.id: test.unmatched for test in tests if test.unmatched},
-        )
-        return total, [
-            Tested(test.field, misfits.get(test.field.id), unmatched.get(test.field.id))
-            for test in tests
-        ]
-    except duckdb.Error as error:
-        raise InputError(
-            f"the resource {resource!r} cannot be read", found=str(error).splitlines()[0]
-        ) from error
-    finally:
-        scan.close()
+    with dataset.connect() as connection:
+        scan = open_scan(connection, dataset.resources, resource, formats, extracts, members)
+        try:
+            rows_of = f"(SELECT * FROM {scan.relation}" + (f" LIMIT {rows})" if rows else ")")
+            tests = [
+                (field, _misfits(raw, origin), _unmatched(raw, origin))
+                for field, origin in looked_at
+                if not (raw := scan.columns[extract_key(origin.source.extract)]).late
+            ]
+            looks = list(dict.fromkeys(look for _, *both in tests for look in both if look))
+            total, found = _looked(connection, rows_of, looks)
+            odd = dict(zip(looks, found, strict=True))
+            return total, [Tested(f, odd[m], odd[u] if u else None) for f, m, u in tests]
+        except duckdb.Error as error:
+            problem = f"the resource {resource!r} cannot be read"
+            raise InputError(problem, found=str(error).splitlines()[0]) from error
+        finally:
+            scan.close()
 
 
-class _Test(NamedTuple):
-    """What is asked of the values of a field, in SQL.
+class _Look(NamedTuple):
+    """What is looked at in each record, in SQL.
 
     Attributes:
-        fitting: in how many records the value fits; something that reads the column where all do.
-        misfits: the three numbers of `Odd`; ``""`` where all fit.
-        unmatched: the same of values that the regular expression does not match; ``""`` without one.
+        value: null where there is none.
+        odd: the value as text where it is odd, else null.
+        many: both are lists: of the values that there are, and of the odd ones.
     """
 
-    field: Field
-    fitting: str
-    misfits: str
-    unmatched: str
+    value: str
+    odd: str
+    many: bool = False
 
 
-def _test(field: Field, raw: Column, origin: Origin) -> _Test:
+def _misfits(raw: Column, origin: Origin) -> _Look:
+    """The values that do not fit the type of the last field."""
     value = apply(raw, origin.steps)
-    unmatched = _unmatched(raw, origin)
     if value.sql == raw.sql:
-        return _Test(field, f"count({raw.sql})", "", unmatched)
+        return _Look(raw.sql, "NULL::VARCHAR")
     # In a list, for a value that is missing is another thing than one that does not fit.
-    attempt = f"TRY([{value.sql}])"
-    misfit = f"({raw.sql} IS NOT NULL AND {attempt} IS NULL)"
-    example = f"min({_shown(raw.sql)}) FILTER ({misfit})"
-    misfits = f"[count_if({misfit})::VARCHAR, count({raw.sql})::VARCHAR, {example}]"
-    return _Test(field, f"count({attempt})", misfits, unmatched)
+    return _Look(raw.sql, f"CASE WHEN TRY([{value.sql}]) IS NULL THEN {_text(raw)} END")
 
 
-def _unmatched(raw: Column, origin: Origin) -> str:
-    """`_Test.unmatched` of a field with such steps."""
+def _unmatched(raw: Column, origin: Origin) -> _Look | None:
+    """The values that the regular expression of the last field does not match; None without one."""
     *before, (field, source) = origin.steps
     if not any(step.regex is not None for step in source.transforms):
-        return ""
+        return None
     # As text, for a value may match and be no value of the type; and what it is without the expression.
     text = replace(field, data_types=("sc:Text",), array_shape=(-1,) * len(shape(field)) or None)
     taking_all = [
@@ -161,20 +136,16 @@ def _unmatched(raw: Column, origin: Origin) -> str:
         for steps in (taking_all, source.transforms)
     )
     one, other = f"TRY({kept.sql})", f"TRY({matched.sql})"
-    if element(matched.type):
-        of = f"list_filter({_flat(one, kept)}, lambda part: part IS NOT NULL)"
-        pairs = f"list_zip({_flat(one, kept)}, {_flat(other, matched)})"
-        odd = f"list_filter({pairs}, lambda pair: pair[1] IS NOT NULL AND pair[2] IS NULL)"
-        lacking = f"list_transform({odd}, lambda pair: pair[1])"
-    else:
-        of, lacking = f"[{one}]", "[]::VARCHAR[]"
-    whole = f"[CAST({raw.sql} AS VARCHAR)]"
-    lacking = (
-        f"CASE WHEN {one} IS NULL THEN NULL WHEN {other} IS NULL THEN {whole} ELSE {lacking} END"
-    )
-    of = f"CASE WHEN {one} IS NULL THEN NULL WHEN {other} IS NULL THEN {whole} ELSE {of} END"
-    example = f"min({_shown(f'list_min({lacking})')})"
-    return f"[sum(len({lacking}))::VARCHAR, sum(len({of}))::VARCHAR, {example}]"
+    lost = f"({one} IS NOT NULL AND {other} IS NULL)"
+    if not element(matched.type):
+        return _Look(one, f"CASE WHEN {lost} THEN {_text(raw)} END")
+    # Where there are lists after the expression alone, the whole value was lost, else elements.
+    values = f"list_filter({_flat(one, kept)}, lambda part: part IS NOT NULL)"
+    pairs = f"list_zip({_flat(one, kept)}, {_flat(other, matched)})"
+    odd = f"list_filter({pairs}, lambda pair: pair[1] IS NOT NULL AND pair[2] IS NULL)"
+    odd = f"list_transform({odd}, lambda pair: pair[1])"
+    whole = f"CASE WHEN {lost} THEN [{_text(raw)}] ELSE"
+    return _Look(f"{whole} {values} END", f"{whole} {odd} END", many=True)
 
 
 def _flat(sql: str, column: Column) -> str:
@@ -185,29 +156,25 @@ def _flat(sql: str, column: Column) -> str:
     return sql
 
 
-def _shown(text: str) -> str:
-    return f"left(CAST({text} AS VARCHAR), {EXAMPLE})"
+def _text(raw: Column) -> str:
+    return f"CAST({raw.sql} AS VARCHAR)"
 
 
-def _odd(
-    connection: duckdb.DuckDBPyConnection, relation: str, counts: Mapping[str, str]
-) -> dict[str, Odd]:
-    """Field id -> its odd values, of those that have any."""
-    found = zip(counts, _asked(connection, relation, list(counts.values())), strict=True)
-    return {
-        name: Odd(int(number), int(of), example)
-        for name, [number, of, example] in found
-        if number and number != "0"
-    }
-
-
-def _asked(
-    connection: duckdb.DuckDBPyConnection, relation: str, aggregates: Sequence[str]
-) -> list[Any]:
-    """What aggregates over a relation give."""
-    found: list[Any] = []
-    for start in range(0, len(aggregates), AT_ONCE):
-        asked = ", ".join(aggregates[start : start + AT_ONCE])
-        [row] = connection.sql(f"SELECT {asked} FROM {relation}").fetchall()
-        found += row
-    return found
+def _looked(
+    connection: duckdb.DuckDBPyConnection, relation: str, looks: Sequence[_Look]
+) -> tuple[int, list[Odd | None]]:
+    """How many records there are, and what each look finds."""
+    total, found = 0, []
+    for start in range(0, max(len(looks), 1), AT_ONCE):
+        values, counts = ["true AS here"], ["count(here)"]
+        for n, look in enumerate(looks[start : start + AT_ONCE]):
+            values.append(f"{look.value} AS v{n}, {look.odd} AS o{n}")
+            smallest = f"left(min({f'list_min(o{n})' if look.many else f'o{n}'}), {EXAMPLE})"
+            number = "sum(len({}))" if look.many else "count({})"
+            counts.append(f"{number.format(f'o{n}')}, {number.format(f'v{n}')}, {smallest}")
+        inner = f"SELECT {', '.join(values)} FROM {relation}"
+        [row] = connection.sql(f"SELECT {', '.join(counts)} FROM ({inner})").fetchall()
+        total = row[0]
+        triples = zip(*[iter(row[1:])] * 3, strict=True)
+        found += [Odd(*triple) if triple[0] else None for triple in triples]
+    return total, found
