@@ -11,7 +11,7 @@ import pytest
 from round_trips import described, loaded, notes, record_sets, write_csv
 
 from holdfast.data.croissant.describing.folders import describe
-from holdfast.data.croissant.describing.licences import as_url, recognised
+from holdfast.data.croissant.describing.surroundings import as_url, recognised
 from holdfast.errors import InputError
 
 LICENCES = {

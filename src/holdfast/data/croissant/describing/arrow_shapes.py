@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.data.croissant.describing.shapes import Shape
@@ -11,6 +12,9 @@ from holdfast.data.croissant.describing.shapes import Shape
 if TYPE_CHECKING:
     import pyarrow as pa
 
+PARQUET = "application/x-parquet"
+ARROW = "application/vnd.apache.arrow.file"
+_SAMPLED = 64  # rows in which a value of raw bytes is looked for
 _MEDIA = {"Image": "sc:ImageObject", "Audio": "sc:AudioObject", "Video": "sc:VideoObject"}
 _MAGIC = (
     (b"\xff\xd8\xff", "sc:ImageObject"),
@@ -25,6 +29,56 @@ _MAGIC = (
     (b"\xff\xfb", "sc:AudioObject"),
     (b"\x1a\x45\xdf\xa3", "sc:VideoObject"),
 )
+
+
+def read_schema(encoding: str, path: Path) -> pa.Schema:
+    """The schema of a Parquet or Arrow file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if encoding == PARQUET:
+        return pq.read_schema(path)
+    with pa.memory_map(str(path)) as file:
+        try:
+            return pa.ipc.open_file(file).schema
+        except pa.ArrowInvalid:
+            file.seek(0)
+            return pa.ipc.open_stream(file).schema
+
+
+def first_bytes(encoding: str, path: Path, schema: pa.Schema) -> dict[tuple[str, ...], bytes]:
+    """The start of a value of each column or member of raw bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    wanted = _byte_columns(schema)
+    if not wanted:
+        return {}
+    names = sorted({column for column, *_ in wanted})
+    if encoding == PARQUET:
+        batches = pq.ParquetFile(path).iter_batches(_SAMPLED, columns=names)
+        first = next(batches, None)
+    else:
+        with pa.memory_map(str(path)) as file:
+            try:
+                reader = pa.ipc.open_file(file)
+                first = reader.get_batch(0) if reader.num_record_batches else None
+            except pa.ArrowInvalid:
+                file.seek(0)
+                first = next(iter(pa.ipc.open_stream(file)), None)
+            first = first and first.slice(0, _SAMPLED)
+    if first is None:
+        return {}
+    found = {}
+    for column, *inner in wanted:
+        for value in first.column(column):
+            value = value.as_py()
+            for key in inner:
+                value = value and value.get(key)
+            if value:
+                found[column, *inner] = bytes(value[:16])
+                break
+    return found
 
 
 def media_type(start: bytes) -> str | None:
@@ -57,7 +111,7 @@ def arrow_shapes(
     return tuple(shape for shape in shapes if shape is not None), reader.remarks
 
 
-def byte_columns(schema: pa.Schema) -> list[tuple[str, ...]]:
+def _byte_columns(schema: pa.Schema) -> list[tuple[str, ...]]:
     """Paths to the columns and members that hold raw bytes."""
     import pyarrow as pa
 

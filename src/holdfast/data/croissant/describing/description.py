@@ -5,11 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from holdfast.data.croissant.describing.places import Note
 from holdfast.data.croissant.document.writing import write_json
 from holdfast.errors import InputError
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a reader of the description should know about how it came about.
+
+    Attributes:
+        about: the id, or the path of the file, that it is about; "" for the dataset.
+        kind: "inferred" from evidence that stands in `text`; "unknown": could not be told, left out;
+            "skipped": a file that no record set describes, or that is not described at all.
+        text: one sentence.
+    """
+
+    about: str
+    kind: Literal["inferred", "unknown", "skipped"]
+    text: str
 
 
 @dataclass(frozen=True)
@@ -66,3 +83,8 @@ class Description:
             )
         write_json(self.metadata, target)
         return target
+
+
+def reference_to(identity: str) -> Json:
+    """A node that is described elsewhere."""
+    return {"@id": identity}

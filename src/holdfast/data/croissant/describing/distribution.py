@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import glob
 import os
+import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
-from holdfast.data.croissant.describing.fields import Json, reference_to
-from holdfast.data.croissant.describing.includes import choose
+from holdfast.data.croissant.describing.description import Json, Note, reference_to
 from holdfast.data.croissant.describing.naming import Ids, slug
-from holdfast.data.croissant.describing.places import Note, Place
+from holdfast.data.croissant.describing.places import Place
 from holdfast.data.croissant.describing.walking import Files
 from holdfast.data.croissant.files.hashing import file_checksum
+from holdfast.data.croissant.files.patterns import Patterns
 from holdfast.progress import track
 
 _HASHED_TOGETHER = 8
@@ -129,3 +132,55 @@ def _url(path: str) -> str:
 def _one_or_all(values: Iterable[str]) -> Any:
     listed = list(values)
     return listed[0] if len(listed) == 1 else listed
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a FileSet says about its files."""
+
+    includes: tuple[str, ...]
+    excludes: tuple[str, ...] = ()
+
+
+def choose(places: Sequence[Place], universe: Mapping[str, Sequence[str]]) -> Chosen:
+    """Patterns for files: the shortest that choose exactly these.
+
+    Args:
+        places: the files, of one or several containers.
+        universe: container ("" for the folder) -> paths of all files in it.
+    """
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for place in places:
+        wanted[place.archive].add(place.path)
+    for includes in _tries(places):
+        pattern = Patterns(includes)
+        found = {container: set(pattern.choose(universe[container])) for container in wanted}
+        if found == wanted:
+            return Chosen(includes)
+        extra = sorted(
+            {path for container in wanted for path in found[container] - wanted[container]}
+        )
+        if all(found[container] >= wanted[container] for container in wanted) and len(extra) <= 20:
+            excludes = tuple(map(glob.escape, extra))
+            pattern = Patterns(includes, excludes)
+            if all(set(pattern.choose(universe[each])) == wanted[each] for each in wanted):
+                return Chosen(includes, excludes)
+    return Chosen(tuple(sorted({glob.escape(place.path) for place in places})))
+
+
+def _tries(places: Sequence[Place]) -> Iterator[tuple[str, ...]]:
+    """Patterns to be tried: the common folder, then each folder, with the files' endings."""
+    common = posixpath.commonpath([posixpath.dirname(place.path) for place in places])
+    start = f"{glob.escape(common)}/" if common else ""
+    yield tuple(sorted({f"{start}*{glob.escape(place.ending)}" for place in places}))
+    names = {place.stem for place in places}
+    shared = posixpath.commonprefix(sorted(names))
+    if shared and len(names) > 1:
+        start += glob.escape(shared)
+        yield tuple(sorted({f"{start}*{glob.escape(place.ending)}" for place in places}))
+    folders = {(posixpath.dirname(place.path), place.ending) for place in places}
+    if len(folders) <= 100:
+        yield tuple(
+            f"{glob.escape(folder)}/*{glob.escape(ending)}" if folder else f"*{glob.escape(ending)}"
+            for folder, ending in sorted(folders)
+        )

@@ -5,24 +5,19 @@ from __future__ import annotations
 import datetime
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from holdfast.data.croissant.describing.description import Description
+from holdfast.data.croissant.describing.description import Description, Json, Note
 from holdfast.data.croissant.describing.distribution import Distribution
-from holdfast.data.croissant.describing.fields import Json
-from holdfast.data.croissant.describing.keys import find_key
-from holdfast.data.croissant.describing.kinds import MEDIA, Kind
-from holdfast.data.croissant.describing.licences import as_url
-from holdfast.data.croissant.describing.manifests import find_listed, name_files
-from holdfast.data.croissant.describing.media import Media, find_media
-from holdfast.data.croissant.describing.media_records import add_media
+from holdfast.data.croissant.describing.manifests import find_listed
+from holdfast.data.croissant.describing.media import Media, add_media, find_media, name_files
 from holdfast.data.croissant.describing.naming import Ids, slug
-from holdfast.data.croissant.describing.places import Note
+from holdfast.data.croissant.describing.places import MEDIA, Kind
 from holdfast.data.croissant.describing.record_sets import RecordSets
-from holdfast.data.croissant.describing.references import find_references
+from holdfast.data.croissant.describing.relations import find_key, find_references
 from holdfast.data.croissant.describing.shapes import Table
-from holdfast.data.croissant.describing.surroundings import Said, look_around
+from holdfast.data.croissant.describing.surroundings import Said, as_url, look_around
 from holdfast.data.croissant.describing.table_records import (
     add_fields,
     add_files,
@@ -38,7 +33,7 @@ from holdfast.progress import track
 
 # The standard's own, but for https: there are readers that know schema.org by that address alone.
 _CONTEXT = {**RECOMMENDED_CONTEXT, "@vocab": "https://schema.org/", "sc": "https://schema.org/"}
-CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
+_CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
 _ABOUT = ("license", "url", "creator", "datePublished", "keywords", "inLanguage", "citeAs")
 _STANDING = {"url": "./"}
 _TOLD = {
@@ -121,7 +116,7 @@ def describe(
             "@type": "sc:Dataset",
             "name": said.values.get("name") or named,
             "description": said.values.get("description") or _summary(files, record_sets),
-            "conformsTo": CONFORMS_TO,
+            "conformsTo": _CONFORMS_TO,
             **{key: value for key in _ABOUT if (value := said.values.get(key, _STANDING.get(key)))},
             "version": version,
             "distribution": distribution.to_list(),
@@ -178,8 +173,9 @@ def _record_sets(
             listed[name], also = find_listed(connection, table, forms)
             notes += [Note(name, "unknown", text) for text in (*said, *also)]
         for place, (name, each) in enumerate(named_media):
-            ways = [way for ways in listed.values() for way in ways.values() if way.media == place]
-            add_media(records, name, each, ways)
+            ways = [way for ways in listed.values() for way in ways.values()]
+            naming = {way.form: way.data_type for way in reversed(ways) if way.form.media == place}
+            add_media(records, name, each, dict(reversed(naming.items())))
         made = {
             name: add_fields(records, name, table, reader.encoding(table.group.places[0]))
             for name, table in tables.items()
@@ -194,12 +190,6 @@ def _record_sets(
 
 def _take(ids: Ids, *wishes: str) -> str:
     return ids.take(*map(slug, wishes))
-
-
-def _wishes(media: Media) -> list[str]:
-    """Names for the records of media: of their folder, else of their archive."""
-    name, archive = media.group.name, PurePosixPath(media.group.places[0].archive).name
-    return [name, *([archive.split(".")[0]] if archive else []), f"{name}_files"]
 
 
 def _undescribed(files: Files, read: Sequence[Table], media: Sequence[Media]) -> list[Note]:

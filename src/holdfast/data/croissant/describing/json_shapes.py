@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import duckdb
+
+from holdfast.data.croissant.describing.querying import one_row
 from holdfast.data.croissant.describing.shapes import Shape, can_be_step, step
+from holdfast.data.croissant.describing.walking import opened
+from holdfast.data.croissant.scanning.sql_text import texts
+from holdfast.errors import InputError
+
+JSON = "application/json"
+LINES = "application/jsonlines"
+_HEAD = 1 << 22  # bytes in which a line of JSON should end
+_BLANK = b"\xef\xbb\xbf \t\r\n"
 
 _TYPES = {
     "BIGINT": "sc:Integer",
@@ -31,6 +45,43 @@ class Records:
     path: str
     name: str
     structure: dict[str, Any]
+
+
+def json_structure(encoding: str, paths: Sequence[Path]) -> Any:
+    """The structure that all values of JSON files have together; lines and arrays are lists of values."""
+    whole = [path for path in paths if encoding == JSON and _first_sign(path) != b"["]
+    if whole and len(whole) < len(paths):
+        raise InputError("some of these files hold an array, others an object")
+    form = "unstructured" if whole else "newline_delimited" if encoding == LINES else "array"
+    most = max(16_777_216, *(path.stat().st_size + 1 for path in paths))
+    query = (
+        f"SELECT json_group_structure(json) FROM read_json_objects({texts(map(str, paths))}, "
+        f"format = '{form}', maximum_object_size = {min(most, 2**32 - 1)})"
+    )
+    # A database that met values nested thousands deep answers no more: others need theirs.
+    with duckdb.connect() as probe:
+        try:
+            (found,) = one_row(probe, query)
+        except (duckdb.FatalException, duckdb.InternalException):
+            raise InputError("its values are nested too deep") from None
+    structure = json.loads(found) if found else None
+    return structure if whole else [structure]
+
+
+def holds_lines(path: Path) -> bool:
+    """Whether a JSON file holds several values, one on each line."""
+    with opened(path) as file:
+        first, _, rest = file.read(_HEAD).lstrip(_BLANK).partition(b"\n")
+    try:
+        value = json.loads(first)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and bool(rest.strip())
+
+
+def _first_sign(path: Path) -> bytes:
+    with opened(path) as file:
+        return file.read(_HEAD).lstrip(_BLANK)[:1]
 
 
 def find_records(structure: Any) -> list[Records]:

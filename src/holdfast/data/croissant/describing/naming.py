@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from pathlib import PurePosixPath
 
 _WORD = re.compile(r"[^\W\d_]+|\d+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -36,12 +35,6 @@ def human(text: str) -> str:
     spaced = re.sub(r"[_\s]+|(?<=[^\W\d])\.(?=[^\W\d])", " ", _HUMP.sub(" ", text)).strip()
     parts = [part if part.isupper() else part.lower() for part in spaced.split(" ")]
     return " ".join(parts)
-
-
-def stem(path: str, ending: str) -> str:
-    """The last part of a path without its ending."""
-    name = PurePosixPath(path).name
-    return name[: len(name) - len(ending)] if ending else name
 
 
 class Ids:

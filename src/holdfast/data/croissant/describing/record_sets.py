@@ -1,22 +1,86 @@
-"""What the record sets of a description share: splits, classes, ids of fields."""
+"""Record sets and their fields as a description writes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
+from holdfast.data.croissant.describing.description import Json, Note, reference_to
 from holdfast.data.croissant.describing.distribution import Distribution
-from holdfast.data.croissant.describing.fields import (
-    FULLPATH,
-    Json,
-    make_field,
-    reference_to,
-    reference_to_field,
-    source_of,
-)
-from holdfast.data.croissant.describing.groups import Group, in_order
-from holdfast.data.croissant.describing.naming import Ids
-from holdfast.data.croissant.describing.places import Note
-from holdfast.data.croissant.describing.splits import meaning
+from holdfast.data.croissant.describing.groups import Group
+from holdfast.data.croissant.describing.naming import Ids, human, slug
+from holdfast.data.croissant.describing.shapes import Shape
+from holdfast.data.croissant.describing.splits import in_order, meaning
+
+FULLPATH = {"fileProperty": "fullpath"}
+
+
+def reference_to_field(identity: str) -> Json:
+    """A field that is described elsewhere, in the longer of two ways: every reader knows it."""
+    return {"field": reference_to(identity)}
+
+
+def make_field(
+    identity: str, name: str, description: str, data_types: str | list[str], **more: Any
+) -> Json:
+    """A field; what is None in `more` is left out."""
+    made: Json = {
+        "@type": "cr:Field",
+        "@id": identity,
+        "name": name,
+        "description": description,
+        "dataType": data_types,
+    }
+    return made | {key: value for key, value in more.items() if value is not None}
+
+
+def source_of(
+    resource: Json, extract: Json, *, regex: str = "", json_path: str = "", date_format: str = ""
+) -> Json:
+    """Where a field's values come from.
+
+    Args:
+        resource: ``{"fileObject": {"@id": ...}}`` or ``{"fileSet": ...}``.
+        extract: a column, a property of the files, or a JSONPath.
+        regex: what to take out of the text.
+        json_path: what to take out of the structure.
+        date_format: how the text is read as a date.
+    """
+    made = {**resource, "extract": extract}
+    if regex:
+        made["transform"] = {"regex": regex}
+    if json_path:
+        made["transform"] = {"jsonPath": json_path}
+    if date_format:
+        made["format"] = date_format
+    return made
+
+
+def table_field(shape: Shape, parent: str, resource: Json, ids: Ids) -> Json:
+    """The field of a column, with those of its members."""
+    identity = ids.take(f"{parent}/{slug(shape.name)}")
+    plain = human(shape.name)
+    made: Json = {
+        "@type": "cr:Field",
+        "@id": identity,
+        "name": shape.name or "(no name)",
+        "description": plain[:1].upper() + plain[1:] or shape.name or "A column without a name.",
+    }
+    if shape.data_types:
+        labels = ["cr:Label"] if shape.classes else []
+        made["dataType"] = [*shape.data_types, *labels] if labels else shape.data_types[0]
+        made["source"] = source_of(
+            resource,
+            {"jsonPath": shape.json_path} if shape.json_path else {"column": shape.column},
+            json_path=shape.transform_path,
+            date_format=shape.format,
+        )
+    if shape.sizes:
+        made["isArray"] = True
+        made["arrayShape"] = ",".join(map(str, shape.sizes))
+    if shape.parts:
+        made["subField"] = [table_field(part, identity, resource, ids) for part in shape.parts]
+    return made
 
 
 class RecordSets:
@@ -29,7 +93,7 @@ class RecordSets:
 
     Attributes:
         made: the record sets, in the order in which they were made.
-        field_ids: record set, and column or way to name a file -> the id of the field.
+        fields: record set, and column or way to name a file -> the field.
         notes: what was inferred.
     """
 
@@ -37,29 +101,40 @@ class RecordSets:
         self.distribution, self.ids = distribution, ids
         self.made: list[Json] = []
         self.notes: list[Note] = []
-        self.field_ids: dict[tuple[str, str], str] = {}
+        self.fields: dict[tuple[str, str], Json] = {}
         splits = in_order(name for group in groups if group.split for name in group.split.names)
         self._splits = self._make_splits(splits) if splits else ""
 
     def _make_splits(self, names: Sequence[str]) -> str:
         identity = self.ids.take("splits", "dataset_splits")
         name, url = self.ids.take(f"{identity}/name"), self.ids.take(f"{identity}/url")
-        self.made.append(
-            {
-                "@type": "cr:RecordSet",
-                "@id": identity,
-                "name": identity,
-                "description": "The parts of the dataset, and what each is meant for.",
-                "dataType": "cr:Split",
-                "key": reference_to(name),
-                "field": [
-                    make_field(name, "name", "The name of the split.", "sc:Text"),
-                    make_field(url, "url", "What the split is meant for.", ["sc:URL", "cr:Split"]),
-                ],
-                "data": [{name: split, url: meaning(split)} for split in names],
-            }
-        )
+        fields = [
+            make_field(name, "name", "The name of the split.", "sc:Text"),
+            make_field(url, "url", "What the split is meant for.", ["sc:URL", "cr:Split"]),
+        ]
+        made = self.add(identity, "The parts of the dataset, and what each is meant for.", fields)
+        made |= {"dataType": "cr:Split", "key": reference_to(name)}
+        made["data"] = [{name: split, url: meaning(split)} for split in names]
         return name
+
+    def add(self, identity: str, says: str, fields: list[Json], name: str = "") -> Json:
+        """Make a record set.
+
+        Args:
+            identity: its id.
+            says: its description.
+            fields: what its records hold.
+            name: the id without one.
+        """
+        made: Json = {
+            "@type": "cr:RecordSet",
+            "@id": identity,
+            "name": name or identity,
+            "description": says,
+            "field": fields,
+        }
+        self.made.append(made)
+        return made
 
     def classes(self, owner: str, names: Sequence[str], *, numbered: bool = False) -> str:
         """An enumeration of classes, by name or by place; the id of the field that labels reference."""
@@ -72,18 +147,8 @@ class RecordSets:
             key = self.ids.take(f"{identity}/id")
             fields.insert(0, make_field(key, "id", "The number of the class.", "sc:Integer"))
             data = [{key: number, name: each} for number, each in enumerate(names)]
-        self.made.append(
-            {
-                "@type": "cr:RecordSet",
-                "@id": identity,
-                "name": identity,
-                "description": f"The {len(names):,} classes of {owner}.",
-                "dataType": "sc:Enumeration",
-                "key": reference_to(key),
-                "field": fields,
-                "data": data,
-            }
-        )
+        made = self.add(identity, f"The {len(names):,} classes of {owner}.", fields)
+        made |= {"dataType": "sc:Enumeration", "key": reference_to(key), "data": data}
         return key
 
     def split_field(self, group: Group, owner: str, resource: Json) -> list[Json]:
@@ -99,12 +164,12 @@ class RecordSets:
             identity.removeprefix(f"{owner}/"),
             "The split that the record is of.",
             "sc:Text",
-            source=source_of(resource, FULLPATH, regex=group.split.regex)
-            if group.split.regex
-            else None,
-            value=None if group.split.regex else group.split.names[0],
-            references=reference_to_field(self._splits),
         )
+        if group.split.regex:
+            made["source"] = source_of(resource, FULLPATH, regex=group.split.regex)
+        else:
+            made["value"] = group.split.names[0]
+        made["references"] = reference_to_field(self._splits)
         return [made]
 
     def to_list(self) -> list[Json]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from holdfast.data.croissant.describing.groups import Group
 
@@ -26,7 +27,6 @@ class Shape:
         sizes: of an array's dimensions, -1 where they vary; empty for single values.
         parts: the members of a structure, or of each structure in an array.
         classes: names of a label's classes: the value is a place in them.
-        values: rows that hold a value; None where nobody counted.
         remark: what a reader should know about how its type was found.
     """
 
@@ -40,13 +40,17 @@ class Shape:
     sizes: tuple[int, ...] = ()
     parts: tuple[Shape, ...] = ()
     classes: tuple[str, ...] = ()
-    values: int | None = None
     remark: str = ""
 
     @property
     def transform_path(self) -> str:
         """The JSONPath from the column's value to this part; "" where it is the whole value."""
-        return path_of((*self.inner, *([self.content] if self.content else [])))
+        return _path_of((*self.inner, *([self.content] if self.content else [])))
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its values are whole numbers."""
+        return self.data_types[0] == "sc:Integer" or "Int" in self.data_types[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +78,20 @@ class Table:
     complete: bool = True
     remarks: tuple[str, ...] = ()
 
-    def comparable(self) -> Iterator[tuple[Shape, str]]:
+    @cached_property
+    def comparable(self) -> dict[str, str]:
         """The columns whose values can be keys, each with its kind: "number" or "text"."""
+        found = {}
         for shape in self.shapes:
             if shape.name in self.sql and not shape.format:
-                kind = shape.data_types[0]
-                if kind == "sc:Integer" or "Int" in kind:
-                    yield shape, "number"
-                elif kind in ("sc:Text", "sc:URL"):
-                    yield shape, "text"
+                if shape.is_number:
+                    found[shape.name] = "number"
+                elif shape.data_types[0] in ("sc:Text", "sc:URL"):
+                    found[shape.name] = "text"
+        return found
 
 
-def path_of(keys: tuple[str, ...]) -> str:
+def _path_of(keys: tuple[str, ...]) -> str:
     """Keys as a JSONPath below a value: ``a.b``, or ``$.a['b c']`` where a key is no plain word."""
     if all(map(_PLAIN.fullmatch, keys)):
         return ".".join(keys)

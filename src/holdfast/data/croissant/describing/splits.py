@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.data.croissant.describing.places import Place
 
 # Names that hosts of datasets agree on -> what they mean.
 _MEANINGS = {
-    "train": "cr:TrainingSplit",
-    "training": "cr:TrainingSplit",
-    "val": "cr:ValidationSplit",
-    "valid": "cr:ValidationSplit",
-    "validation": "cr:ValidationSplit",
-    "dev": "cr:ValidationSplit",
-    "test": "cr:TestSplit",
-    "testing": "cr:TestSplit",
-    "eval": "cr:TestSplit",
-    "evaluation": "cr:TestSplit",
+    **dict.fromkeys(("train", "training"), "cr:TrainingSplit"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "cr:ValidationSplit"),
+    **dict.fromkeys(("test", "testing", "eval", "evaluation"), "cr:TestSplit"),
 }
 _IN_NAME = re.compile(
     rf"(?i)(?<![^\W\d_])({'|'.join(sorted(_MEANINGS, key=len, reverse=True))})(?![^\W\d_])"
 )
+
+
+@dataclass(frozen=True)
+class Split:
+    """How a file tells its split.
+
+    Attributes:
+        names: the splits, in the order train, validation, test as far as they are these.
+        regex: captures it from a file's full path; "" where all files are of the one split in `names`,
+            which only the archive's name tells.
+    """
+
+    names: tuple[str, ...]
+    regex: str = ""
+
+
+@dataclass(frozen=True)
+class Around:
+    """Names that differ only in the split that they name."""
+
+    before: str
+    values: list[str]
+    after: str
 
 
 def meaning(split: str) -> str:
@@ -39,14 +58,66 @@ def split_in(name: str) -> re.Match[str] | None:
     return found[0] if len(found) == 1 else None
 
 
-def are_splits(names: Iterable[str]) -> bool:
+def _are_splits(names: Iterable[str]) -> bool:
     """Whether names that could be splits' are: one of them is for training, or there are several."""
     meanings = {meaning(name) for name in names}
     return "cr:TrainingSplit" in meanings or len(meanings) > 1
 
 
-def alternatives(names: Iterable[str]) -> str:
+def _alternatives(names: Iterable[str]) -> str:
     """A regular expression's group that captures any of the names, the longest first."""
-    return (
-        f"({'|'.join(re.escape(name) for name in sorted(set(names), key=lambda n: (-len(n), n)))})"
-    )
+    longest_first = sorted(set(names), key=lambda name: (-len(name), name))
+    return f"({'|'.join(map(re.escape, longest_first))})"
+
+
+def in_order(splits: Iterable[str]) -> tuple[str, ...]:
+    """Names of splits: for training first, then validation, then test."""
+    order = list(dict.fromkeys(_MEANINGS.values()))
+    return tuple(sorted(set(splits), key=lambda name: (order.index(meaning(name)), name)))
+
+
+def without_split(name: str) -> str:
+    """A name with ``{split}`` where its split stands."""
+    found = split_in(name)
+    return f"{name[: found.start()]}{{split}}{name[found.end() :]}" if found else name
+
+
+def splits_in(names: Iterable[str]) -> Around | None:
+    """Names cut at their splits; None where one names none, they differ elsewhere too, or are no splits."""
+    around, values = set(), []
+    for name in names:
+        if not (found := split_in(name)):
+            return None
+        around.add((name[: found.start()], name[found.end() :]))
+        values.append(found[0])
+    if len(around) > 1 or not _are_splits(values):
+        return None
+    ((before, after),) = around
+    return Around(before, values, after)
+
+
+def find_split(places: Sequence[Place]) -> Split | None:
+    """The split that every path tells at one place, a folder's or the file's name; else the archive's."""
+    paths = [place.path for place in places]
+    parts = [path.split("/") for path in paths]
+    for level in range(min(map(len, parts)) - 1):
+        if (found := splits_in(each[level] for each in parts)) is None:
+            continue
+        group = re.escape(found.before) + _alternatives(found.values) + re.escape(found.after)
+        for start in ("(?:.*/)?", f"(?:[^/]+/){{{level}}}"):
+            regex = f"^{start}{group}/"
+            if _captures(regex, paths, found.values):
+                return Split(in_order(found.values), regex)
+    values = [match[0] for each in parts if (match := split_in(each[-1]))]
+    if len(values) == len(paths) and _are_splits(values):
+        regex = rf"^(?:.*/)?(?:[^/]*[^/a-zA-Z])?{_alternatives(values)}(?:[^/a-zA-Z][^/]*)?$"
+        if _captures(regex, paths, values):
+            return Split(in_order(values), regex)
+    archives = {match[0] if (match := split_in(place.archive)) else "" for place in places}
+    return Split(tuple(archives)) if len(archives) == 1 and archives != {""} else None
+
+
+def _captures(regex: str, paths: Sequence[str], values: Sequence[str]) -> bool:
+    pattern = re.compile(regex)
+    matches = map(pattern.match, paths)
+    return all(match and match[1] == value for match, value in zip(matches, values, strict=True))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.data.croissant.describing.fields import (
-    Json,
+from holdfast.data.croissant.describing.description import Json, Note, reference_to
+from holdfast.data.croissant.describing.manifests import Listed
+from holdfast.data.croissant.describing.media import Media
+from holdfast.data.croissant.describing.naming import words
+from holdfast.data.croissant.describing.record_sets import (
+    RecordSets,
     make_field,
-    reference_to,
     reference_to_field,
     source_of,
     table_field,
 )
-from holdfast.data.croissant.describing.manifests import Listed
-from holdfast.data.croissant.describing.media import Media
-from holdfast.data.croissant.describing.naming import words
-from holdfast.data.croissant.describing.places import Note
-from holdfast.data.croissant.describing.record_sets import RecordSets
-from holdfast.data.croissant.describing.references import Reference
+from holdfast.data.croissant.describing.relations import Reference
 from holdfast.data.croissant.describing.shapes import Shape, Table
 from holdfast.numbers import counted
 
@@ -39,7 +37,7 @@ def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> J
     fields = []
     for shape in table.shapes:
         made = table_field(shape, name, resource, records.ids)
-        records.field_ids[name, shape.name] = made["@id"]
+        records.fields[name, shape.name] = made
         if shape.classes:
             classes = records.classes(
                 f"{name}_{made['@id'].rpartition('/')[2]}", shape.classes, numbered=True
@@ -55,14 +53,7 @@ def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> J
     fields += records.split_field(table.group, name, resource)
     places = table.group.places
     where = str(places[0].path) if len(places) == 1 else f"{len(places):,} files"
-    made = {
-        "@type": "cr:RecordSet",
-        "@id": name,
-        "name": table.name,
-        "description": f"The rows of {where}.",
-        "field": fields,
-    }
-    records.made.append(made)
+    made = records.add(name, f"The rows of {where}.", fields, table.name)
     records.notes += _notes(name, table)
     return made
 
@@ -70,7 +61,7 @@ def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> J
 def add_key(records: RecordSets, made: Json, key: Sequence[str]) -> None:
     """State a table's key."""
     name = made["@id"]
-    ids = [reference_to(records.field_ids[name, column]) for column in key]
+    ids = [reference_to(records.fields[name, column]["@id"]) for column in key]
     if ids:
         made["key"] = ids[0] if len(ids) == 1 else ids
         columns = " and ".join(map(repr, key))
@@ -87,14 +78,15 @@ def add_references(
     """State what a table's columns reference in other tables."""
     name = made["@id"]
     for column, reference in references.items():
-        field = _field(records, made, column)
+        field = records.fields[name, column]
         if "references" in field:
             continue
-        field["references"] = reference_to_field(records.field_ids[reference.target, reference.key])
+        key = records.fields[reference.target, reference.key]
+        field["references"] = reference_to_field(key["@id"])
         evidence = (
             f"all of its {reference.values:,} values are among the {reference.of:,} of "
             f"{reference.key!r} there"
-            + ("" if reference.named else "; nothing in its name says so")
+            + ("" if reference.closeness else "; nothing in its name says so")
         )
         text = f"{column!r} references {reference.target!r}: {evidence}"
         records.notes.append(Note(name, "inferred", text))
@@ -109,7 +101,7 @@ def _enumerate(records: RecordSets, name: str, table: Table) -> None:
     made = next(each for each in records.made if each["@id"] == name)
     made["dataType"] = "sc:Enumeration"
     if not any(shape.name == "name" for shape in table.shapes):
-        _field(records, made, named[0].name)["equivalentProperty"] = "sc:name"
+        records.fields[name, named[0].name]["equivalentProperty"] = "sc:name"
 
 
 def add_files(
@@ -121,21 +113,21 @@ def add_files(
     """State which of a table's columns name files, and give each row the content of its file."""
     name = made["@id"]
     for column, found in listed.items():
-        field = _field(records, made, column)
+        field, form = records.fields[name, column], found.form
         if "references" in field:
             continue
-        target, files = media[found.media]
-        evidence = f"of its {found.values:,} values and {found.of:,} files"
+        target, files = media[form.media]
+        naming = records.fields[target, form.name]
+        evidence = f"of its {found.values:,} values and {form.of:,} files"
         if found.backwards:
-            other = next(each for each in records.made if each["@id"] == target)
-            _field(records, other, found.form)["references"] = reference_to_field(field["@id"])
+            naming["references"] = reference_to_field(field["@id"])
             text = (
-                f"{found.form!r} references {column!r} of {name!r}: {evidence}, all files are named"
+                f"{form.name!r} references {column!r} of {name!r}: {evidence}, all files are named"
             )
             records.notes.append(Note(target, "inferred", text))
             continue
-        field["references"] = reference_to_field(records.field_ids[target, found.form])
-        content = records.field_ids[target, files.content]
+        field["references"] = reference_to_field(naming["@id"])
+        content = records.fields[target, files.content]["@id"]
         identity = records.ids.take(f"{name}/{files.content}", f"{name}/{files.content}_file")
         made["field"].append(
             make_field(
@@ -147,15 +139,9 @@ def add_files(
             )
         )
         text = (
-            f"{column!r} references {found.form!r} of {target!r}: {evidence}, all values name files"
+            f"{column!r} references {form.name!r} of {target!r}: {evidence}, all values name files"
         )
         records.notes.append(Note(name, "inferred", text))
-
-
-def _field(records: RecordSets, made: Json, column: str) -> Json:
-    identity = records.field_ids[made["@id"], column]
-    found: Json = next(field for field in made["field"] if field["@id"] == identity)
-    return found
 
 
 def _notes(name: str, table: Table) -> list[Note]:

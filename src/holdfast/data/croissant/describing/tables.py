@@ -11,22 +11,27 @@ from typing import Any
 
 import duckdb
 
-from holdfast.data.croissant.describing.arrow_shapes import arrow_shapes
-from holdfast.data.croissant.describing.groups import Group, table_candidates, table_group
-from holdfast.data.croissant.describing.json_shapes import find_records, json_shapes
-from holdfast.data.croissant.describing.peeking import (
+from holdfast.data.croissant.describing.arrow_shapes import (
     ARROW,
     PARQUET,
+    arrow_shapes,
     first_bytes,
-    holds_lines,
-    json_structure,
     read_schema,
 )
-from holdfast.data.croissant.describing.places import Note, Place
-from holdfast.data.croissant.describing.querying import one_row
-from holdfast.data.croissant.describing.separators import header_of
+from holdfast.data.croissant.describing.description import Note
+from holdfast.data.croissant.describing.groups import Group, table_candidates, table_group
+from holdfast.data.croissant.describing.json_shapes import (
+    JSON,
+    LINES,
+    find_records,
+    holds_lines,
+    json_shapes,
+    json_structure,
+)
+from holdfast.data.croissant.describing.places import Place
+from holdfast.data.croissant.describing.querying import in_turn, one_row, stacked
 from holdfast.data.croissant.describing.shapes import Shape, Table
-from holdfast.data.croissant.describing.text_types import text_types
+from holdfast.data.croissant.describing.text_columns import header_of, text_types
 from holdfast.data.croissant.describing.walking import Files
 from holdfast.data.croissant.document.model import Extract
 from holdfast.data.croissant.scanning.casting import text
@@ -34,7 +39,7 @@ from holdfast.data.croissant.scanning.columns import Column, extract_key
 from holdfast.data.croissant.scanning.scans import column_names, open_scan
 from holdfast.errors import InputError
 
-_JSON = ("application/json", "application/jsonlines")
+_TYPED = (PARQUET, ARROW)
 _SEPARATED = ("text/csv", "text/tab-separated-values")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 
@@ -96,9 +101,9 @@ class Tables:
     def _columns(self, place: Place, path: Path) -> Any:
         """What two files must agree in to be one table."""
         encoding = self.encoding(place)
-        if encoding in (PARQUET, ARROW):
+        if encoding in _TYPED:
             return tuple((field.name, str(field.type)) for field in read_schema(encoding, path))
-        if encoding in _JSON:
+        if encoding in (JSON, LINES):
             structure = json_structure(encoding, [path])
             return encoding, tuple(
                 (records.path, tuple(sorted(records.structure)) if records.path else ())
@@ -117,8 +122,8 @@ class Tables:
         """A table's media type, by its content where its name is not enough."""
         if place not in self._encodings:
             found = place.encoding
-            if found == "application/json" and holds_lines(self._files.paths([place])[0]):
-                found = "application/jsonlines"
+            if found == JSON and holds_lines(self._files.paths([place])[0]):
+                found = LINES
             self._encodings[place] = found
         return self._encodings[place]
 
@@ -138,11 +143,11 @@ class Tables:
         group = table_group(places)
         paths = self._files.paths(places)
         encoding = self.encoding(places[0])
-        if encoding in (PARQUET, ARROW):
+        if encoding in _TYPED:
             schema = read_schema(encoding, paths[0])
             shapes, remarks = arrow_shapes(schema, first_bytes(encoding, paths[0], schema))
             yield self._table(group, group.name, shapes, remarks)
-        elif encoding in _JSON:
+        elif encoding in (JSON, LINES):
             lists = find_records(json_structure(encoding, paths))
             if not lists:
                 raise InputError("it holds no list of objects")
@@ -178,11 +183,11 @@ class Tables:
             shape.name: scan.columns[extract_key(extract)]
             for shape, extract in zip(shapes, extracts, strict=True)
         }
-        if encoding not in (PARQUET, ARROW):
-            shapes = self._typed(relation, shapes, columns, strings=encoding in _JSON)
+        if encoding not in _TYPED:
+            shapes = self._typed(relation, shapes, columns, strings=encoding in (JSON, LINES))
         complete = self._sample is None or rows < self._sample
         if complete and rows > 1:
-            shapes = tuple(self._sized(relation, shape, columns[shape.name]) for shape in shapes)
+            shapes = self._sized(relation, shapes, columns)
         return Table(
             group=group,
             name=name,
@@ -190,7 +195,9 @@ class Tables:
             rows=rows,
             relation=relation,
             sql={
-                shape.name: _comparable(columns[shape.name], shape, strings=encoding in _JSON)
+                shape.name: _comparable(
+                    columns[shape.name], shape, strings=encoding in (JSON, LINES)
+                )
                 for shape in shapes
                 if not (shape.parts or shape.sizes or shape.content)
             },
@@ -225,23 +232,38 @@ class Tables:
             for shape in shapes
         )
 
-    def _sized(self, relation: str, shape: Shape, column: Column) -> Shape:
-        """An array with the sizes that its lists have in all rows."""
-        if -1 not in shape.sizes or not column.type.endswith("]"):
-            return shape
-        counts, lists = [], column.sql
-        for depth, size in enumerate(shape.sizes):
-            if depth:
-                lengths = f"list_transform({lists}, lambda x: len(x))"
-                counts += [f"min(list_min({lengths}))", f"max(list_max({lengths}))"]
-                lists = f"flatten({lists})" if size == -1 else lists
-            else:
-                counts += [f"min(len({lists}))", f"max(len({lists}))"]
-        found = one_row(self._connection, f"SELECT {', '.join(counts)} FROM {relation}")
-        sizes = []
-        for size, least, most in zip(shape.sizes, found[::2], found[1::2], strict=True):
-            sizes.append(least if size == -1 and least == most and least else size)
-        return replace(shape, sizes=tuple(sizes))
+    def _sized(
+        self, relation: str, shapes: Sequence[Shape], columns: Mapping[str, Column]
+    ) -> tuple[Shape, ...]:
+        """Arrays with the sizes that their lists have in all rows."""
+        shortest, longest, at = [], [], []
+        for position, shape in enumerate(shapes):
+            if -1 in shape.sizes and columns[shape.name].type.endswith("]"):
+                for depth, (least, most) in enumerate(_lengths(columns[shape.name].sql, shape)):
+                    shortest.append(least)
+                    longest.append(most)
+                    at.append((position, depth))
+        sizes = [list(shape.sizes) for shape in shapes]
+        for some in in_turn(range(len(at))):
+            lengths = stacked(relation, *([each[i] for i in some] for each in (shortest, longest)))
+            query = f"SELECT place, min(v0), max(v1) FROM {lengths} GROUP BY place"
+            for place, least, most in self._connection.execute(query).fetchall():
+                position, depth = at[some[place]]
+                if sizes[position][depth] == -1 and least == most and least:
+                    sizes[position][depth] = least
+        sized = zip(shapes, sizes, strict=True)
+        return tuple(replace(shape, sizes=tuple(found)) for shape, found in sized)
+
+
+def _lengths(lists: str, shape: Shape) -> Iterator[tuple[str, str]]:
+    """For each dimension of an array, the lengths of a row's shortest and longest list, as SQL."""
+    for depth, size in enumerate(shape.sizes):
+        if depth:
+            lengths = f"list_transform({lists}, lambda x: len(x))"
+            yield f"list_min({lengths})", f"list_max({lengths})"
+            lists = f"flatten({lists})" if size == -1 else lists
+        else:
+            yield f"len({lists})", f"len({lists})"
 
 
 def _are_values(names: Iterable[str]) -> bool:
@@ -255,9 +277,8 @@ def _are_values(names: Iterable[str]) -> bool:
 
 def _comparable(column: Column, shape: Shape, *, strings: bool) -> str:
     """A column's values as keys are compared: numbers, or texts that are not empty."""
-    number = shape.data_types[0] == "sc:Integer" or "Int" in shape.data_types[0]
     if column.type not in ("VARCHAR", "JSON"):
-        return column.sql
-    if number:
+        return text(column).sql if shape.data_types[0] == "sc:Text" else column.sql
+    if shape.is_number:
         return f"TRY_CAST({text(column).sql} AS BIGINT)"
     return text(column).sql if strings else f"nullif({column.sql}, '')"

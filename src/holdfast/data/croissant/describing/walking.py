@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from types import TracebackType
+from typing import IO
 
-from holdfast.data.croissant.describing.kinds import Kind
-from holdfast.data.croissant.describing.places import Note, Place
+from holdfast.data.croissant.describing.description import Note
+from holdfast.data.croissant.describing.places import Kind, Place
 from holdfast.data.croissant.document.model import Container, FileObject, FileSet, Metadata
 from holdfast.data.croissant.files.local_files import LocalFolder, is_description
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
+from holdfast.data.croissant.scanning.opening import unpacked
 from holdfast.errors import InputError
 
 _LEFT_OUT = frozenset({"thumbs.db", "desktop.ini", "__macosx", "__pycache__", "cvs"})
@@ -179,3 +181,10 @@ class Files(AbstractContextManager["Files"]):
 
 def _is_data(name: str) -> bool:
     return not name.startswith(".") and name.lower() not in _LEFT_OUT
+
+
+def opened(path: Path) -> AbstractContextManager[IO[bytes]]:
+    """A file's bytes, unpacked where gzip packed them."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    return unpacked(path, "gzip" if packed else "none")

@@ -1,18 +1,29 @@
-"""What columns of text hold: numbers, dates, times, addresses; a type only where every row has it."""
+"""Tables written as text: what parts their values, what their columns are called, and what they hold.
+
+A column has a type only if every row has it.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import duckdb
 
-from holdfast.data.croissant.describing.querying import one_row
+from holdfast.data.croissant.describing.querying import in_turn, stacked
+from holdfast.data.croissant.describing.walking import opened
+from holdfast.data.croissant.scanning.delimited import unique_names
 
+_HEAD = 1 << 20  # bytes that the names must end in; so it is where tables are loaded
+_ROWS = 50  # that a separator must part alike
+_TRIED = {"text/csv": ",;\t|", "text/tab-separated-values": "\t,;|"}
 _WORDS = ("NA", "N/A", "NaN", "nan", "null", "NULL", "None", "n/a", "#N/A", "<NA>", "-nan")
 _SAMPLE = 200  # rows that rule out most types of most columns before all rows are looked at
-_TOGETHER = 256  # columns of one query
 
 _TIMES = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,6})?)?"
 _MOMENT = rf"\d{{4}}-\d\d-\d\d[ T]{_TIMES}"
@@ -57,6 +68,49 @@ _LOOKS = {name: re.compile(look, re.ASCII) for name, (look, _) in _TESTS.items()
 _OF_STRINGS = ("sc:Date", "sc:Time", "sc:URL")
 
 
+def header_of(path: Path, encoding: str) -> tuple[str, ...]:
+    """The names of a text table's columns, as an extract takes them.
+
+    Args:
+        path: a local copy.
+        encoding: its media type.
+    """
+    with opened(path) as file:
+        data = file.read(_HEAD)
+    utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    text = data.decode("utf-16" if utf16 else "utf-8-sig", errors="ignore")
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator_of(text, _TRIED[encoding]))
+    return unique_names(next(filter(None, rows), []))
+
+
+def separator_of(text: str, tried: str) -> str:
+    """The separator by which the first rows all have the same number of values, and most of them.
+
+    Args:
+        text: the beginning of a table.
+        tried: separators, the likeliest first: it is taken where none parts the rows alike.
+    """
+    widths = {}
+    for separator in tried:
+        rows = []
+        try:
+            for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+                if row:
+                    rows.append(len(row))
+                if len(rows) == _ROWS:
+                    break
+        except csv.Error:
+            continue
+        if len(text) >= _HEAD and len(rows) > 1:
+            rows.pop()  # the last one may be cut
+        if len(set(rows)) == 1 and rows[0] > 1:
+            widths[separator] = rows[0]
+    likeliest = tried[0]
+    if likeliest in widths or not widths:
+        return likeliest
+    return max(widths, key=lambda separator: (widths[separator], -tried.index(separator)))
+
+
 @dataclass(frozen=True)
 class TextType:
     """What a column of text holds.
@@ -90,32 +144,30 @@ def text_types(
         strings: the texts are strings of a format that also knows numbers and null: what is no date stays
             text, and so does a column in which any word stands for no value.
     """
-    every = list(columns)
     tests = [name for name in _TESTS if not strings or name.startswith(_OF_STRINGS)]
-    if not strings:
-        columns = {name: f"nullif({sql}, '')" for name, sql in columns.items()}
     found: dict[str, TextType] = {}
-    for start in range(0, len(every), _TOGETHER):
-        some = {name: columns[name] for name in every[start : start + _TOGETHER]}
-        selected = ", ".join(some.values())
+    for names in in_turn(columns):
+        selected = ", ".join(columns[name] for name in names)
         rows = connection.execute(f"SELECT {selected} FROM {relation} LIMIT {_SAMPLE}").fetchall()
         samples = {
-            name: [row[place] for row in rows if row[place] is not None]
-            for place, name in enumerate(some)
+            name: [text for row in rows if (text := row[place]) is not None and (text or strings)]
+            for place, name in enumerate(names)
         }
-        possible = {name: _possible(texts, tests, strings) for name, texts in samples.items()}
-        open_ones = {name: some[name] for name in some if possible[name]}
-        counts = _count(connection, relation, open_ones, possible) if open_ones else {}
+        alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+        for name, texts in samples.items():
+            alike[_possible(texts, tests, strings)].append(name)
+        alike.pop((), None)
+        counts = _count(connection, relation, columns, alike, strings) if rows and alike else {}
         for name, texts in samples.items():
             count = counts.get(name) or _Count(len(texts), len(texts), {})
             found[name] = _conclusion(count, texts, strings)
     return found
 
 
-def _possible(texts: Sequence[str], tests: Sequence[str], strings: bool) -> list[str]:
+def _possible(texts: Sequence[str], tests: Sequence[str], strings: bool) -> tuple[str, ...]:
     """The tests that all texts of a sample may pass."""
     meant = [text for text in texts if strings or text not in _WORDS]
-    return [test for test in tests if all(map(_LOOKS[test].fullmatch, meant))]
+    return tuple(test for test in tests if all(map(_LOOKS[test].fullmatch, meant)))
 
 
 @dataclass(frozen=True)
@@ -166,21 +218,29 @@ def _count(
     connection: duckdb.DuckDBPyConnection,
     relation: str,
     columns: Mapping[str, str],
-    tests: Mapping[str, Sequence[str]],
+    alike: Mapping[tuple[str, ...], Sequence[str]],
+    strings: bool,
 ) -> dict[str, _Count]:
-    words = ", ".join(f"'{word}'" for word in _WORDS)
+    """Count the rows of columns that pass tests; `alike` has the columns of which the same are open."""
+    words = f"'{'|'.join(map(re.escape, _WORDS))}'"
 
-    def parts() -> Iterator[str]:
-        for place, name in enumerate(columns):
-            yield f"count(c{place}), count_if(c{place} NOT IN ({words}))"
-            for look, also in (_TESTS[test] for test in tests[name]):
-                said = also.replace("(v", f"(c{place}")
-                yield f"count_if(regexp_full_match(c{place}, '{look}') AND {said})"
+    def counts(value: str, tests: Sequence[str]) -> Iterator[str]:
+        yield f"count({value})"
+        yield f"count_if(NOT regexp_full_match({value}, {words}))"
+        for look, also in (_TESTS[test] for test in tests):
+            said = also.replace("(v", f"({value}")
+            yield f"count_if(regexp_full_match({value}, '{look}') AND {said})"
 
-    selected = ", ".join(f"{sql} AS c{place}" for place, sql in enumerate(columns.values()))
-    query = f"SELECT {', '.join(parts())} FROM (SELECT {selected} FROM {relation})"
-    numbers = iter(one_row(connection, query))
-    return {
-        name: _Count(next(numbers), next(numbers), {test: next(numbers) for test in tests[name]})
-        for name in columns
-    }
+    given = "v{}" if strings else "nullif(v{}, '')"
+    asked = [sql for place, tests in enumerate(alike) for sql in counts(given.format(place), tests)]
+    rows = stacked(relation, *([columns[name] for name in names] for names in alike.values()))
+    query = f"SELECT {', '.join(asked)} FROM {rows} GROUP BY place ORDER BY place"
+    found, start = {}, 0
+    answers = connection.execute(query).fetchall()
+    for tests, names in alike.items():
+        end = start + 2 + len(tests)
+        for name, answer in zip(names, answers, strict=False):
+            values, meant, *passing = answer[start:end]
+            found[name] = _Count(values, meant, dict(zip(tests, passing, strict=True)))
+        start = end
+    return found
