@@ -17,17 +17,15 @@ from holdfast.data.croissant.rules.clauses import (
     SPLITS,
     USE_CONDITIONS,
 )
-from holdfast.data.croissant.rules.context import Context
+from holdfast.data.croissant.rules.context import Context, about
 from holdfast.data.croissant.rules.findings import NOTE, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import called, did_you_mean, quoted
+from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 
-SPLIT_NAMES = {
-    "cr:TrainingSplit": "training",
-    "cr:TrainSplit": "training",
-    "cr:ValidationSplit": "validation",
-    "cr:TestSplit": "test",
-}
+_SPLITS = ("cr:TrainingSplit", "cr:TrainSplit", "cr:ValidationSplit", "cr:TestSplit")
+_TIMES = ("prov:startedAtTime", "prov:endedAtTime", "prov:atTime", "prov:generatedAtTime")
+_LINKS = ("prov:wasDerivedFrom", "prov:wasGeneratedBy", "prov:wasAttributedTo")
+_DUO = ("duo:", "DUO_", "http://purl.obolibrary.org/obo/DUO_")
 
 
 @rule("CR501", WARNING, CATEGORICAL, "Give key, the field that tells the items apart.", must=True)
@@ -49,9 +47,8 @@ def enumeration_without_name(context: Context) -> Iterator[Breach]:
     """An enumeration has a field for the name of its items."""
     for records in _enumerations(context, "sc:Enumeration"):
         if records.fields and not any(_is_name(field) for field in records.fields):
-            yield Breach(
-                records.at, f"the enumeration {quoted(records.id)} has no field called name"
-            )
+            message = f"the enumeration {quoted(records.id)} has no field called name"
+            yield Breach(records.at, message)
 
 
 @rule("CR503", WARNING, SPLITS, "Give key, the field that names the split.", must=True)
@@ -69,19 +66,15 @@ def unknown_split(context: Context) -> Iterator[Breach]:
         for at, row in context.values(records, "cr:data"):
             for key, value in row.items() if isinstance(row, dict) else ():
                 named = isinstance(value, str) and value.startswith("cr:")
-                if named and value not in SPLIT_NAMES:
-                    yield Breach(
-                        f"{at}/{escaped(key)}",
-                        f"{quoted(value)} is no split that Croissant knows",
-                        did_you_mean(value, SPLIT_NAMES),
-                    )
+                if named and value not in _SPLITS:
+                    message = f"{quoted(value)} is no split that Croissant knows"
+                    yield Breach(f"{at}/{escaped(key)}", message, did_you_mean(value, _SPLITS))
 
 
 def _enumerations(context: Context, data_type: str) -> Iterator[RecordSet]:
     for records in context.metadata.record_sets:
-        if data_type in records.data_types or (
-            data_type == "sc:Enumeration" and records.is_enumeration
-        ):
+        is_enumeration = data_type == "sc:Enumeration" and records.is_enumeration
+        if is_enumeration or data_type in records.data_types:
             yield records
 
 
@@ -94,15 +87,11 @@ def _is_name(field: Field) -> bool:
 def box_shape(context: Context) -> Iterator[Breach]:
     """A bounding box is four numbers."""
     for field in context.all_fields:
-        if (
-            "cr:BoundingBox" in field.data_types
-            and field.array_shape
-            and field.array_shape[-1] not in (4, -1)
-        ):
-            shape = ",".join(map(str, field.array_shape))
-            yield Breach(
-                field.where("cr:arrayShape"), f"a bounding box has the arrayShape {quoted(shape)}"
-            )
+        sizes = field.array_shape or (-1,)
+        if "cr:BoundingBox" in field.data_types and sizes[-1] not in (4, -1):
+            shape = ",".join(map(str, sizes))
+            message = f"a bounding box has the arrayShape {quoted(shape)}"
+            yield Breach(field.where("cr:arrayShape"), message)
 
 
 @rule(
@@ -116,9 +105,7 @@ def mask_type(context: Context) -> Iterator[Breach]:
     for field in context.all_fields:
         known = "sc:GeoShape" in field.data_types or kinds.kind(field.data_types)
         if "cr:SegmentationMask" in field.data_types and not known and not field.sub_fields:
-            yield Breach(
-                field.where("cr:dataType"), f"{called(field)} is a mask of no known representation"
-            )
+            yield about(field, "is a mask of no known representation", "cr:dataType")
 
 
 @rule("CR521", NOTE, RAI, 'Add "http://mlcommons.org/croissant/RAI/1.0" to conformsTo.')
@@ -144,23 +131,16 @@ def rai_timeframe(context: Context) -> Iterator[Breach]:
 def provenance_time(context: Context) -> Iterator[Breach]:
     """Times in statements of provenance are of ISO 8601."""
     for term, at, value in context.statements("prov:"):
-        timed = term in (
-            "prov:startedAtTime",
-            "prov:endedAtTime",
-            "prov:atTime",
-            "prov:generatedAtTime",
-        )
-        if timed and isinstance(value, str) and (wrong := forms.date(value)):
+        if term in _TIMES and isinstance(value, str) and (wrong := forms.date(value)):
             yield Breach(at, f"{term} {quoted(value)} {wrong}")
 
 
 @rule("CR532", WARNING, PROVENANCE, "Give an object with a type and a label, or the @id of one.")
 def provenance_text(context: Context) -> Iterator[Breach]:
     """Who or what the data come from is named by an object or an address, not in prose."""
-    linked = ("prov:wasDerivedFrom", "prov:wasGeneratedBy", "prov:wasAttributedTo")
     for term, at, value in context.statements("prov:"):
         if (
-            term in linked
+            term in _LINKS
             and isinstance(value, str)
             and (" " in value.strip() or not value.strip())
         ):
@@ -197,7 +177,5 @@ def _codes(context: Context) -> Iterator[tuple[str, str]]:
             ahead += [(f"{at}/{escaped(key)}", item) for key, item in value.items()]
         elif isinstance(value, list):
             ahead += [(f"{at}/{place}", item) for place, item in enumerate(value)]
-        elif isinstance(value, str) and value.startswith(
-            ("duo:", "DUO_", "http://purl.obolibrary.org/obo/DUO_")
-        ):
+        elif isinstance(value, str) and value.startswith(_DUO):
             yield at, value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sized
 from typing import Any
 
 from holdfast.data.croissant.document.reading import Document
@@ -26,7 +26,7 @@ _FEW = 3  # terms that are told one by one
 
 CODES = frozenset({"CR001", "CR002", "CR003"})
 
-_TWICE = "duplicate-key"
+_TWICE = ("duplicate-key",)
 _BYTES = ("bom", "encoding", "odd-space")
 _CONTEXTS = ("context", "remote-context")
 # After these it is not known what else the description says.
@@ -41,25 +41,26 @@ def is_cut(document: Document) -> bool:
 @rule("CR001", ERROR, JSON, "Correct the text here; an editor for JSON marks the place.")
 def not_json(context: Context) -> Iterator[Breach]:
     """The text is JSON."""
+    kinds = {slip.kind for slip in context.document.syntax}
+    return _slips(context, kinds.difference(_TWICE, _BYTES, _CONTEXTS))
+
+
+def _slips(context: Context, kinds: Collection[str]) -> Iterator[Breach]:
     for slip in context.document.syntax:
-        if slip.kind not in (_TWICE, *_BYTES, *_CONTEXTS):
+        if slip.kind in kinds:
             yield Breach(slip.at, slip.message, offset=slip.offset)
 
 
 @rule("CR002", ERROR, JSON, "Keep one of the two; programs differ in which they take.")
 def key_twice(context: Context) -> Iterator[Breach]:
     """No object has a key twice."""
-    for slip in context.document.syntax:
-        if slip.kind == _TWICE:
-            yield Breach(slip.at, slip.message, offset=slip.offset)
+    return _slips(context, _TWICE)
 
 
 @rule("CR003", WARNING, JSON, "Save it as UTF-8 without a byte order mark.", must=True)
 def odd_bytes(context: Context) -> Iterator[Breach]:
     """The text is UTF-8 without a byte order mark, with no spaces but JSON's."""
-    for slip in context.document.syntax:
-        if slip.kind in _BYTES:
-            yield Breach(slip.at, slip.message, offset=slip.offset)
+    return _slips(context, _BYTES)
 
 
 @rule("CR010", ERROR, REQUIRED, "Add the @context that the standard recommends.", must=True)
@@ -78,18 +79,17 @@ def undeclared_prefix(context: Context) -> Iterator[Breach]:
     bare = len(_foreign(context)) > _FEW  # then it is told that the context lacks Croissant
     places: dict[str, list[tuple[str, bool]]] = {}
     for at, text, key in _compact(context):
-        prefix = text.partition(":")[0]
-        places.setdefault(prefix, []).append((at, key))
+        places.setdefault(text.partition(":")[0], []).append((at, key))
     for prefix, found in places.items():
-        at, key = found[0]
-        more = f" ({len(found)} uses)" if len(found) > 1 else ""
-        iri = PREFIXES.get(prefix)
-        if bare and iri:
-            continue
-        hint = f'Add "{prefix}": "{iri}" to @context.' if iri else ""
-        yield Breach(
-            at, f"the prefix {quoted(prefix)} is not declared in @context{more}", hint, key=key
-        )
+        (at, key), iri = found[0], PREFIXES.get(prefix)
+        if not (bare and iri):
+            message = f"the prefix {quoted(prefix)} is not declared in @context{_uses(found)}"
+            hint = f'Add "{prefix}": "{iri}" to @context.' if iri else ""
+            yield Breach(at, message, hint, key=key)
+
+
+def _uses(found: Sized) -> str:
+    return f" ({len(found)} uses)" if len(found) > 1 else ""
 
 
 def _compact(context: Context) -> Iterator[tuple[str, str, bool]]:
@@ -98,14 +98,11 @@ def _compact(context: Context) -> Iterator[tuple[str, str, bool]]:
         known = thing.context.definitions
 
         def unknown(text: Any, known: Any = known) -> bool:
-            prefix, colon, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
-            plain = bool(colon and prefix) and not rest.startswith("//") and prefix != "_"
-            return (
-                plain
-                and prefix not in known
-                and text not in known
-                and prefix not in ("urn", "mailto")
-            )
+            if not isinstance(text, str) or text in known:
+                return False
+            prefix, _, rest = text.partition(":")
+            no_prefix = ":" not in text or rest.startswith("//")
+            return not (no_prefix or prefix in known or prefix in ("", "_", "urn", "mailto"))
 
         for name in thing.types_written:
             if unknown(name):
@@ -125,25 +122,17 @@ def term_of_another(context: Context) -> Iterator[Breach]:
     uses = _foreign(context)
     if len(uses) > _FEW:
         names = ", ".join(term.partition(":")[2] for term in uses)
-        yield Breach(
-            "/@context",
-            f"the @context does not say that these are terms of Croissant: {names}",
-            "Take the @context that the standard recommends.",
-            ERROR if not _LOADED.isdisjoint(uses) else WARNING,
-            key=True,
-        )
+        message = f"the @context does not say that these are terms of Croissant: {names}"
+        hint = "Take the @context that the standard recommends."
+        severity = WARNING if _LOADED.isdisjoint(uses) else ERROR
+        yield Breach("/@context", message, hint, severity, key=True)
         return
     for term, entries in uses.items():
-        more = f" ({len(entries)} uses)" if len(entries) > 1 else ""
-        iri = entries[0].iri
-        meaning = f"means {iri}" if iri else "means nothing"
-        yield Breach(
-            entries[0].at,
-            f"{quoted(entries[0].key)} {meaning} in this @context, not {term}{more}",
-            f'Add "{entries[0].key}": "{term}" to @context.',
-            ERROR if term in _LOADED else WARNING,
-            key=True,
-        )
+        first = entries[0]
+        meaning = f"means {first.iri}" if first.iri else "means nothing"
+        message = f"{quoted(first.key)} {meaning} in this @context, not {term}{_uses(entries)}"
+        hint = f'Add "{first.key}": "{term}" to @context.'
+        yield Breach(first.at, message, hint, ERROR if term in _LOADED else WARNING, key=True)
 
 
 def _has_remote_context(context: Context) -> bool:
@@ -178,20 +167,16 @@ def odd_context(context: Context) -> Iterator[Breach]:
     """The @context is one that JSON-LD allows, with addresses that are whole."""
     bare = len(_foreign(context)) > _FEW  # then that much is told already
     for slip in context.document.syntax:
-        if slip.kind == "remote-context" or (
-            slip.kind == "context" and not (bare and slip.at == "/@context")
-        ):
+        whole = slip.kind == "context" and slip.at == "/@context"
+        if slip.kind in _CONTEXTS and not (bare and whole):
             yield Breach(slip.at, slip.message, key=True)
     for at, name, iri in _definitions(context.document.value):
         if "://" not in iri or iri in NAMESPACES:
             continue
-        if (canonical(iri + "/") == iri + "/" and (iri + "/") in NAMESPACES) or (
-            iri + "#"
-        ) in NAMESPACES:
-            end = "/" if iri + "/" in NAMESPACES else "#"
-            yield Breach(
-                at, f"{quoted(name)} stands for {quoted(iri)}, which lacks its last {quoted(end)}"
-            )
+        ends = [end for end in "/#" if iri + end in NAMESPACES]
+        if ends:
+            lacks = f"which lacks its last {quoted(ends[0])}"
+            yield Breach(at, f"{quoted(name)} stands for {quoted(iri)}, {lacks}")
         elif iri.endswith(("/", "#")) and (near := did_you_mean(iri, _near_spaces(iri))):
             yield Breach(at, f"{quoted(iri)} is no namespace that is known here", near)
 
