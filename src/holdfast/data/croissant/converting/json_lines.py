@@ -6,6 +6,7 @@ import base64
 import datetime
 import json
 import math
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
@@ -15,12 +16,14 @@ def json_line(record: Mapping[str, Any]) -> str:
     """A record as one line of JSON (RFC 8259), without the end of the line.
 
     Dates and times are written as ISO 8601 says, durations in seconds, bytes in base64; NaN is null, and an
-    infinity the text ``"Infinity"``, as JSON has no number for it.
+    infinity the text ``"Infinity"``, as JSON has no number for it. What Unicode takes for the end of a line
+    is escaped: many programs end a line there.
     """
     try:
-        return _ENCODER.encode(record)
+        line = _ENCODER.encode(record)
     except ValueError:  # NaN or an infinity somewhere: rare, so looked for only now
-        return _ENCODER.encode(_finite(record))
+        line = _ENCODER.encode(_finite(record))
+    return line if line.isascii() else _LINE_END.sub(lambda end: f"\\u{ord(end[0]):04x}", line)
 
 
 def _finite(value: Any) -> Any:
@@ -48,4 +51,5 @@ def _other(value: Any) -> Any:
     return str(value)
 
 
+_LINE_END = re.compile("[\x85\u2028\u2029]")
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_other)
