@@ -48,26 +48,22 @@ def required(context: Context) -> Iterator[Breach]:
         message = "the description says nothing of the dataset: no name, description or url"
         yield Breach(context.metadata.at, message, "Add name, description and url.", WARNING)
         return
-    for term in wanted:
-        if context.lacks(context.metadata, term):
-            yield _no(context, term)
+    yield from _lacking(context, *wanted)
 
 
 @rule("CR103", WARNING, REQUIRED, "Give license, creator and datePublished.", must=True)
 def expected(context: Context) -> Iterator[Breach]:
     """A dataset has a licence, a creator and the date on which it was published."""
-    for term in ("sc:license", "sc:creator", "sc:datePublished"):
-        if context.lacks(context.metadata, term) and not context.old:
-            yield _no(context, term)
+    if not context.old:
+        yield from _lacking(context, "sc:license", "sc:creator", "sc:datePublished")
 
 
-def _no(context: Context, term: str) -> Breach:
-    """That the dataset lacks a property, and what it may look like."""
-    return Breach(
-        context.metadata.at,
-        f"the dataset has no {term[3:]}",
-        f'Add "{term[3:]}": {_EXAMPLES[term]}.',
-    )
+def _lacking(context: Context, *terms: str) -> Iterator[Breach]:
+    """That the dataset lacks properties, and what they may look like."""
+    for term in terms:
+        if context.lacks(context.metadata, term):
+            hint = f'Add "{bare(term)}": {_EXAMPLES[term]}.'
+            yield Breach(context.metadata.at, f"the dataset has no {bare(term)}", hint)
 
 
 @rule(
@@ -79,22 +75,15 @@ def _no(context: Context, term: str) -> Breach:
 )
 def no_version(context: Context) -> Iterator[Breach]:
     """A dataset says which version of Croissant it conforms to."""
-    if context.old:
+    metadata = context.metadata
+    if context.old or any(map(_of_croissant, metadata.conforms_to)):
         return
-    stated = [value for value in context.metadata.conforms_to if _of_croissant(value)]
-    if not stated:
-        if context.lacks(context.metadata, "dct:conformsTo"):
-            yield Breach(
-                context.metadata.at,
-                "the dataset does not say which version of Croissant it conforms to",
-            )
-        elif context.metadata.conforms_to:
-            found = quoted(context.metadata.conforms_to[0])
-            yield Breach(
-                context.metadata.where("dct:conformsTo"),
-                f"conformsTo is {found}, which is no version of Croissant",
-                did_you_mean(context.metadata.conforms_to[0], VERSIONS),
-            )
+    if context.lacks(metadata, "dct:conformsTo"):
+        message = "the dataset does not say which version of Croissant it conforms to"
+        yield Breach(metadata.at, message)
+    for stated in metadata.conforms_to[:1]:
+        message = f"conformsTo is {quoted(stated)}, which is no version of Croissant"
+        yield Breach(metadata.where("dct:conformsTo"), message, did_you_mean(stated, VERSIONS))
 
 
 @rule("CR105", WARNING, NAMESPACES, "Name a version that there is: 1.0 or 1.1.")
@@ -123,9 +112,8 @@ def newer_terms(context: Context) -> Iterator[Breach]:
                 used.setdefault(bare(entry.term), entry.at)
     if used:
         at = next(iter(used.values()))
-        yield Breach(
-            at, f"version 1.1 brought {', '.join(used)}; this description is of 1.0", key=True
-        )
+        message = f"version 1.1 brought {', '.join(used)}; this description is of 1.0"
+        yield Breach(at, message, key=True)
 
 
 @rule("CR107", NOTE, RECOMMENDED, "Add those that are known.")
