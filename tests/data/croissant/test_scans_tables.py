@@ -7,6 +7,7 @@ import gzip
 import io
 import math
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from croissant_local_files import (
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 
 from holdfast.data.croissant.scanning.casting import NULL_WORDS
 from holdfast.data.croissant.scanning.columns import CONTENT, MEMBER
+from holdfast.data.croissant.scanning.delimited import unique_names
 from holdfast.errors import InputError
 
 CSV = ["text/csv"]
@@ -241,3 +243,14 @@ def test_arff(tmp_path):
 
 def test_a_file_set_without_files_has_no_rows(tmp_path):
     assert rows_of([], CSV, field("a", "sc:Integer", extract=column("a"))) == []
+
+
+NAMES = st.sampled_from(["a", "a.1", "a.2", "", "b", "Unnamed: 1"])
+
+
+@given(st.lists(NAMES, min_size=1, max_size=7).filter(any))
+def test_names_are_those_of_pandas(row):
+    text = io.StringIO()
+    csv.writer(text).writerows([row, ["1"] * len(row)])
+    text.seek(0)
+    assert unique_names(row) == tuple(pd.read_csv(text).columns)

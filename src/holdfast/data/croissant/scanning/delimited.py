@@ -198,15 +198,23 @@ def _first_row(text: str, separator: str) -> list[str]:
 
 
 def unique_names(row: Sequence[str]) -> tuple[str, ...]:
-    """Names as pandas makes them: "Unnamed: 3" where column 3 has none, "a.1" of the second "a"."""
-    names: list[str] = []
-    for place, written in enumerate(row):
-        name = stem = written or f"Unnamed: {place}"
-        again = 0
-        while name in names:
-            again += 1
-            name = f"{stem}.{again}"
-        names.append(name)
+    """Names as pandas makes them: "Unnamed: 3" where column 3 has none, "a.1" of the second "a".
+
+    Names that are written are kept where they can be.
+    """
+    names = [written or f"Unnamed: {place}" for place, written in enumerate(row)]
+    unused = set(names)
+    again = dict.fromkeys(names, 0)
+    for place in sorted(range(len(row)), key=lambda place: not row[place]):
+        stem = name = names[place]
+        if stem in unused:
+            unused.remove(stem)
+            continue
+        while name in again:
+            again[stem] += 1
+            name = f"{stem}.{again[stem]}"
+        again[name] = 0
+        names[place] = name
     return tuple(names)
 
 

@@ -28,6 +28,8 @@ MALFORMED = re.compile(
     r'in file "(?P<path>.*?)",? (?:at byte \d+ )?in (?P<place>(?:line|record/value) \d+): (?P<reason>.*)'
 )
 """What DuckDB says of JSON that it cannot read."""
+_COMPARED = 1000
+"""Names that are compared with one that is not there; more would take seconds."""
 _numbers = count()
 
 
@@ -70,7 +72,7 @@ class Opening:
 
     def missing(self, name: str, names: Sequence[str], member: Member, path: Path) -> InputError:
         """A column that a file does not have."""
-        near = get_close_matches(name, names, n=1) or [
+        near = get_close_matches(name, names[:_COMPARED], n=1) or [
             found for found in names if found.lower() == name.lower()
         ]
         shown = ", ".join(map(repr, names[:30])) + (", ..." if len(names) > 30 else "")
