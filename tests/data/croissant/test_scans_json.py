@@ -233,6 +233,13 @@ def test_a_member_that_is_not_there_is_named(tmp_path):
         scan_of(connect(), members_of(path), LINES, column("captions"))
 
 
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_json_lines_without_a_line_have_every_column_and_no_record(tmp_path, text):
+    path = tmp_path / "t.jsonl"
+    path.write_text(text)
+    assert rows_of(members_of(path), LINES, field("a", "sc:Integer", extract=column("a"))) == []
+
+
 def test_json_lines_under_the_name_of_json(tmp_path):
     path = tmp_path / "r.json"
     path.write_text('{"a": 1}\n{"a": 2}\n')

@@ -210,9 +210,10 @@ def _coordinates(column: Column, field: Field) -> Column:
     x = column.sql
     if column.type in ("VARCHAR", "JSON", "BLOB"):
         plain = text(column).sql
-        pieces = f"string_split_regex(trim({plain}, ' []()'), '[],;()[\\s]+')"
+        bare = f"trim({plain}, ' []()')"
         column = Column(
-            f"CASE WHEN regexp_full_match({plain}, {_WORDS}) THEN NULL ELSE {pieces} END",
+            f"CASE WHEN regexp_full_match({plain}, {_WORDS}) THEN NULL WHEN {bare} = '' THEN [] "
+            f"ELSE string_split_regex({bare}, '[],;()[\\s]+') END",
             "VARCHAR[]",
         )
     inner = element(column.type)

@@ -68,9 +68,9 @@ def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
     if layout == "unstructured":
         return _records_in_object(opening, options, wanted)
     held = _names(opening, options, wanted)
-    for name in wanted:
-        if name not in held:
-            raise opening.missing(name, list(held), opening.members[0], opening.paths[0])
+    lacking = [name for name in wanted if name not in held]
+    if lacking and not _is_empty(opening, options):
+        raise opening.missing(lacking[0], list(held), opening.members[0], opening.paths[0])
     types = {name: _read_type(opening, name) for name in wanted}
     listed = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in types.items())
     relation = f"read_json({options}, columns = {{{listed}}})"
@@ -78,6 +78,12 @@ def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
         ("column", name): Column(identifier(name), kind) for name, kind in types.items()
     }
     return _with_files(opening, relation, made, "file_index")
+
+
+def _is_empty(opening: Opening, options: str) -> bool:
+    """Whether there is no record, so that none lacks anything."""
+    found = opening.connection.execute(f"SELECT 1 FROM read_json_objects({options}) LIMIT 1")
+    return found.fetchone() is None
 
 
 def _read_type(opening: Opening, name: str) -> str:

@@ -69,13 +69,16 @@ def data_type(field: Field) -> str | None:
 def shape(field: Field) -> tuple[int, ...]:
     """The sizes of a field's array, -1 for unknown; () for a single value.
 
-    The four numbers of a bounding box are one value, also where ``arrayShape`` counts them.
+    The four numbers of a bounding box are one value, and so are the points of a mask, also where
+    ``arrayShape`` counts them.
     """
     if not field.is_list:
         return ()
     sizes = field.array_shape or (-1,)
     if data_type(field) == "cr:BoundingBox" and sizes[-1] == 4:
         return sizes[:-1]
+    if data_type(field) == "cr:SegmentationMask" and sizes[-1] == 2:
+        return sizes[:-2]
     return sizes
 
 
