@@ -373,3 +373,22 @@ def test_one_record_without_a_key_is_told(folder: Path) -> None:
     (folder / "metadata.json").write_text(json.dumps(description), encoding="utf-8")
     found = [one.message for one in validate(folder, data="full").findings if one.code == "CR921"]
     assert found == ["1 record without a whole key"]
+
+
+@pytest.mark.parametrize("how", ["sample", "full"])
+def test_patterns_of_paths_are_tested_beside_columns(folder: Path, how: Any) -> None:
+    description = described(folder)
+    for year in (2024, 2025):
+        (folder / f"year={year}").mkdir()
+        (folder / f"year={year}" / "a.csv").write_text("x\n1\n2\n", encoding="utf-8")
+    rows = {"@type": "cr:FileSet", "@id": "years", "name": "years", "encodingFormat": "text/csv"}
+    description["distribution"].append(rows | {"includes": "year=*/*.csv"})
+    path = {"fileSet": {"@id": "years"}, "extract": {"fileProperty": "fullpath"}}
+    x = {"fileSet": {"@id": "years"}, "extract": {"column": "x"}}
+    year = field("rows", "year", "sc:Integer", path | {"transform": {"regex": r"year=(\d{4})"}})
+    fields = [year, field("rows", "x", "sc:Integer", x)]
+    description["recordSet"].append({"@type": "cr:RecordSet", "@id": "rows", "field": fields})
+    assert found(folder, description, how) == []
+    year["source"]["transform"]["regex"] = r"/year=(\d{4})"
+    at = "/recordSet/3/field/0/source/transform/regex"
+    assert found(folder, description, how) == [("CR913", at)]

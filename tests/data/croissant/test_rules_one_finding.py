@@ -191,3 +191,12 @@ def test_another_format_of_the_same_family_is_not_what_was_meant(tmp_path: Path)
     edits = {"/distribution/0/encodingFormat": "application/x-stata-13"}
     found = [f for f in findings(tmp_path, edited(edits, GOOD)) if f.code == "CR205"]
     assert [finding.hint.startswith("Give a registered") for finding in found] == [True]
+
+
+def test_another_name_of_id_names_things_as_well(tmp_path: Path) -> None:
+    context = {**GOOD["@context"], "id": "@id"}
+    key, file = "/recordSet/0/key", f"{FIELD}/source/fileObject"
+    edits = {"/@context": context, key: {"id": "users/id"}, file: {"id": "ratings.csv"}}
+    assert findings(tmp_path, edited(edits, GOOD)) == ()
+    edits[key] = {"id": "users/ident"}
+    assert codes(findings(tmp_path, edited(edits, GOOD))) == [("CR302", key)]

@@ -124,7 +124,7 @@ def _references(context: Context) -> Iterator[Value]:
 
 def _names_nothing(thing: Thing) -> bool:
     """Whether an object neither names anything nor is anything itself."""
-    named = isinstance(thing.raw.get("@id"), str) or any(
+    named = thing.id is not None or any(
         thing.entry(term) for term in (*TARGETS, "sc:distribution", "sc:name")
     )
     return not named and not thing.types_written

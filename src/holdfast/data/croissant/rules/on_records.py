@@ -47,9 +47,8 @@ def short_key(context: Context) -> Iterator[Breach]:
 def _keys(context: Context) -> Iterator[tuple[RecordSet, str, str, Field | None]]:
     """Keys: the record set, a pointer, what is written there, the field that it means."""
     for records in context.metadata.record_sets:
-        for at, value in context.values(records, "cr:key"):
-            name = value.get("@id") if isinstance(value, dict) else value
-            if isinstance(name, str) and name:
+        for at, name, _ in context.terms_at(records, "cr:key"):
+            if name:
                 yield records, at, name, _resolves(records, name)
 
 

@@ -12,7 +12,7 @@ from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.planning.origins import Origin
-from holdfast.data.croissant.planning.values import apply
+from holdfast.data.croissant.planning.values import apply, list_keys
 from holdfast.data.croissant.scanning.columns import Column, extract_key
 from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.scans import open_scan
@@ -79,16 +79,18 @@ def test_values(
     ]
     extracts = [origin.source.extract for _, origin in looked_at]
     with dataset.connect() as connection:
-        scan = open_scan(connection, dataset.resources, resource, formats, extracts, members)
+        lists = list_keys(origin for _, origin in looked_at)
+        scan = open_scan(
+            connection, dataset.resources, resource, formats, extracts, members, lists=lists
+        )
         try:
-            rows_of = f"(SELECT * FROM {scan.relation}" + (f" LIMIT {rows})" if rows else ")")
             tests = [
                 (field, _misfits(raw, origin), _unmatched(raw, origin))
                 for field, origin in looked_at
                 if not (raw := scan.columns[extract_key(origin.source.extract)]).late
             ]
             looks = list(dict.fromkeys(look for _, *both in tests for look in both if look))
-            total, found = _looked(connection, rows_of, looks)
+            total, found = _looked(connection, scan.relation, looks, rows)
             odd = dict(zip(looks, found, strict=True))
             return total, [Tested(f, odd[m], odd[u] if u else None) for f, m, u in tests]
         except duckdb.Error as error:
@@ -161,7 +163,7 @@ def _text(raw: Column) -> str:
 
 
 def _looked(
-    connection: duckdb.DuckDBPyConnection, relation: str, looks: Sequence[_Look]
+    connection: duckdb.DuckDBPyConnection, relation: str, looks: Sequence[_Look], rows: int | None
 ) -> tuple[int, list[Odd | None]]:
     """How many records there are, and what each look finds."""
     total, found = 0, []
@@ -172,7 +174,9 @@ def _looked(
             smallest = f"left(min({f'list_min(o{n})' if look.many else f'o{n}'}), {EXAMPLE})"
             number = "sum(len({}))" if look.many else "count({})"
             counts.append(f"{number.format(f'o{n}')}, {number.format(f'v{n}')}, {smallest}")
-        inner = f"SELECT {', '.join(values)} FROM {relation}"
+        # Not over SELECT *, which has none of the columns that DuckDB adds to files.
+        limit = f" LIMIT {rows}" if rows else ""
+        inner = f"SELECT {', '.join(values)} FROM {relation}{limit}"
         [row] = connection.sql(f"SELECT {', '.join(counts)} FROM ({inner})").fetchall()
         total = row[0]
         triples = zip(*[iter(row[1:])] * 3, strict=True)
