@@ -16,19 +16,19 @@ PARQUET = "application/x-parquet"
 ARROW = "application/vnd.apache.arrow.file"
 _SAMPLED = 64  # rows in which a value of raw bytes is looked for
 _MEDIA = {"Image": "sc:ImageObject", "Audio": "sc:AudioObject", "Video": "sc:VideoObject"}
-_MAGIC = (
-    (b"\xff\xd8\xff", "sc:ImageObject"),
-    (b"\x89PNG\r\n\x1a\n", "sc:ImageObject"),
-    (b"GIF8", "sc:ImageObject"),
-    (b"BM", "sc:ImageObject"),
-    (b"II*\x00", "sc:ImageObject"),
-    (b"MM\x00*", "sc:ImageObject"),
-    (b"fLaC", "sc:AudioObject"),
-    (b"OggS", "sc:AudioObject"),
-    (b"ID3", "sc:AudioObject"),
-    (b"\xff\xfb", "sc:AudioObject"),
-    (b"\x1a\x45\xdf\xa3", "sc:VideoObject"),
-)
+_MAGIC = {
+    "sc:ImageObject": (
+        b"\xff\xd8\xff",
+        b"\x89PNG\r\n\x1a\n",
+        b"GIF8",
+        b"BM",
+        b"II*\x00",
+        b"MM\x00*",
+    ),
+    "sc:AudioObject": (b"fLaC", b"OggS", b"ID3", b"\xff\xfb"),
+    "sc:VideoObject": (b"\x1a\x45\xdf\xa3",),
+}
+_RIFF = {b"WEBP": "sc:ImageObject", b"WAVE": "sc:AudioObject", b"AVI ": "sc:VideoObject"}
 
 
 def read_schema(encoding: str, path: Path) -> pa.Schema:
@@ -84,14 +84,10 @@ def first_bytes(encoding: str, path: Path, schema: pa.Schema) -> dict[tuple[str,
 def media_type(start: bytes) -> str | None:
     """The data type of a file's content, by its first bytes; None if they are of no known kind."""
     if start[:4] == b"RIFF":
-        return {
-            b"WEBP": "sc:ImageObject",
-            b"WAVE": "sc:AudioObject",
-            b"AVI ": "sc:VideoObject",
-        }.get(start[8:12])
+        return _RIFF.get(start[8:12])
     if start[4:8] == b"ftyp":
         return "sc:VideoObject"
-    return next((kind for magic, kind in _MAGIC if start.startswith(magic)), None)
+    return next((kind for kind, magic in _MAGIC.items() if start.startswith(magic)), None)
 
 
 def arrow_shapes(
@@ -185,29 +181,20 @@ class _Reader:
 
 def _size(kind: pa.DataType) -> int | None:
     """The size of a list type, -1 where it varies; None for other types."""
-    import pyarrow as pa
+    from pyarrow import types
 
-    if pa.types.is_fixed_size_list(kind):
+    if types.is_fixed_size_list(kind):
         return int(kind.list_size)
-    lists = (
-        pa.types.is_list,
-        pa.types.is_large_list,
-        pa.types.is_list_view,
-        pa.types.is_large_list_view,
-    )
-    return -1 if any(test(kind) for test in lists) else None
+    tests = (types.is_list, types.is_large_list, types.is_list_view, types.is_large_list_view)
+    return -1 if any(test(kind) for test in tests) else None
 
 
 def _is_binary(kind: pa.DataType) -> bool:
-    import pyarrow as pa
+    from pyarrow import types
 
-    types = pa.types
-    tests = (
-        types.is_binary,
-        types.is_large_binary,
-        types.is_binary_view,
-        types.is_fixed_size_binary,
-    )
+    if types.is_fixed_size_binary(kind):
+        return True
+    tests = (types.is_binary, types.is_large_binary, types.is_binary_view)
     return any(test(kind) for test in tests)
 
 

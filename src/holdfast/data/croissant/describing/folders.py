@@ -13,7 +13,7 @@ from holdfast.data.croissant.describing.distribution import Distribution
 from holdfast.data.croissant.describing.manifests import find_listed
 from holdfast.data.croissant.describing.media import Media, add_media, find_media, name_files
 from holdfast.data.croissant.describing.naming import Ids, slug
-from holdfast.data.croissant.describing.places import MEDIA, Kind
+from holdfast.data.croissant.describing.places import MEDIA, Kind, Place
 from holdfast.data.croissant.describing.record_sets import RecordSets
 from holdfast.data.croissant.describing.relations import find_key, find_references
 from holdfast.data.croissant.describing.shapes import Table
@@ -95,48 +95,45 @@ def describe(
             distribution.file(place)
         if checksums:
             distribution.hash_files()
-        said = Said()
-        given = {
-            "name": name,
-            "description": description,
-            "license": _licences(license),
-            "url": url,
-            "creator": [_creator(each) for each in creators],
-            "datePublished": str(date_published) if date_published else None,
-            "citeAs": cite_as,
-            "keywords": list(keywords),
-        }
-        for key, value in given.items():
-            said.say(key, value, "")
-        if target.is_dir():
-            look_around(said, files.folder, [place.path for place in files.loose])
-        named = target.resolve().name or "dataset"
-        metadata: Json = {
-            "@context": dict(_CONTEXT),
-            "@type": "sc:Dataset",
-            "name": said.values.get("name") or named,
-            "description": said.values.get("description") or _summary(files, record_sets),
-            "conformsTo": _CONFORMS_TO,
-            **{key: value for key in _ABOUT if (value := said.values.get(key, _STANDING.get(key)))},
-            "version": version,
-            "distribution": distribution.to_list(),
-            "recordSet": record_sets,
-        }
-        notes = [
-            *said.notes(),
-            *(
-                Note("", "unknown", f"nothing says {what}: give {key}")
-                for key, what in _TOLD.items()
-                if key not in said.values
-            ),
-            *files.notes,
-            *notes,
-            *distribution.notes,
-        ]
-        if not record_sets:
-            del metadata["recordSet"]
-        standing = "croissant.json" if target.is_dir() else f"{target.name}.croissant.json"
-        return Description(files.folder, metadata, tuple(notes), files.folder / standing)
+    said = Said()
+    given = {
+        "name": name,
+        "description": description,
+        "license": _licences(license),
+        "url": url,
+        "creator": [_creator(each) for each in creators],
+        "datePublished": str(date_published) if date_published else None,
+        "citeAs": cite_as,
+        "keywords": list(keywords),
+    }
+    for key, value in given.items():
+        said.say(key, value, "")
+    if target.is_dir():
+        look_around(said, files.folder, [place.path for place in files.loose])
+    named = target.resolve().name or "dataset"
+    metadata: Json = {
+        "@context": dict(_CONTEXT),
+        "@type": "sc:Dataset",
+        "name": said.values.get("name") or named,
+        "description": said.values.get("description") or _summary(files, record_sets),
+        "conformsTo": _CONFORMS_TO,
+        **{key: value for key in _ABOUT if (value := said.values.get(key, _STANDING.get(key)))},
+        "version": version,
+        "distribution": distribution.to_list(),
+    }
+    if record_sets:
+        metadata["recordSet"] = record_sets
+    unsaid = [
+        f"nothing says {what}: give {key}" for key, what in _TOLD.items() if key not in said.values
+    ]
+    about = [*said.notes(), *(Note("", "unknown", text) for text in unsaid)]
+    standing = "croissant.json" if target.is_dir() else f"{target.name}.croissant.json"
+    return Description(
+        files.folder,
+        metadata,
+        (*about, *files.notes, *notes, *distribution.notes),
+        files.folder / standing,
+    )
 
 
 def _record_sets(
@@ -149,16 +146,10 @@ def _record_sets(
         connection.execute("SET TimeZone = 'UTC'")
         connection.execute("SET preserve_insertion_order = true")
         reader = Tables(connection, files, sample_rows)
-        places = [place for place in files.places if place.kind is Kind.TABLE]
-        with track("reading tables", len(places), "files") as bar:
-            read = []
-            for table in reader.read(places):
-                read.append(table)
-                bar.advance(len(table.group.places))
+        read = _read(reader, [place for place in files.places if place.kind is Kind.TABLE])
         media, notes = find_media(files, alone=not read)
-        records = RecordSets(
-            distribution, ids, [*(each.group for each in media), *(table.group for table in read)]
-        )
+        groups = [*(each.group for each in media), *(table.group for table in read)]
+        records = RecordSets(distribution, ids, groups)
         named_media = [
             (_take(ids, each.group.name, f"{each.group.name}_files"), each) for each in media
         ]
@@ -172,20 +163,28 @@ def _record_sets(
             found[name], said = find_references(connection, name, tables, keys)
             listed[name], also = find_listed(connection, table, forms)
             notes += [Note(name, "unknown", text) for text in (*said, *also)]
-        for place, (name, each) in enumerate(named_media):
-            ways = [way for ways in listed.values() for way in ways.values()]
-            naming = {way.form: way.data_type for way in reversed(ways) if way.form.media == place}
-            add_media(records, name, each, dict(reversed(naming.items())))
-        made = {
-            name: add_fields(records, name, table, reader.encoding(table.group.places[0]))
-            for name, table in tables.items()
-        }
-        for name, written in made.items():
-            add_key(records, written, keys.get(name, ()))
-            add_references(records, written, found[name], tables)
-            add_files(records, written, listed[name], named_media)
-        notes += [*reader.notes, *records.notes, *_undescribed(files, read, media)]
-        return records.to_list(), notes
+    columns = [column for of_table in listed.values() for column in of_table.values()]
+    for place, (name, each) in enumerate(named_media):
+        add_media(records, name, each, [one for one in columns if one.form.media == place])
+    made = {
+        name: add_fields(records, name, table, reader.encoding(table.group.places[0]))
+        for name, table in tables.items()
+    }
+    for name, written in made.items():
+        add_key(records, written, keys.get(name, ()))
+        add_references(records, written, found[name], tables)
+        add_files(records, written, listed[name], named_media)
+    notes += [*reader.notes, *records.notes, *_undescribed(files, read, media)]
+    return records.to_list(), notes
+
+
+def _read(reader: Tables, places: Sequence[Place]) -> list[Table]:
+    read = []
+    with track("reading tables", len(places), "files") as bar:
+        for table in reader.read(places):
+            read.append(table)
+            bar.advance(len(table.group.places))
+    return read
 
 
 def _take(ids: Ids, *wishes: str) -> str:

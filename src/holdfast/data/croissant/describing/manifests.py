@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import duckdb
 
-from holdfast.data.croissant.describing.media import Form
+from holdfast.data.croissant.describing.media import Form, Listed
 from holdfast.data.croissant.describing.naming import root, words
 from holdfast.data.croissant.describing.querying import count_values
 from holdfast.data.croissant.describing.relations import IDS, KEYLIKE
@@ -18,23 +17,6 @@ _MEDIA_WORDS = set(map(root, (
     "text", "document", "doc", "file", "fname", "filename",
 )))  # fmt: skip
 _NAMING_WORDS = _MEDIA_WORDS | set(map(root, KEYLIKE | {"unnamed"}))
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A column that names files.
-
-    Attributes:
-        form: how it names which files.
-        data_type: of the column.
-        values: distinct values of the column.
-        backwards: not all values name files, but all files are named, each in one row.
-    """
-
-    form: Form
-    data_type: str
-    values: int
-    backwards: bool = False
 
 
 def find_listed(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,23 @@ class Form:
     regex: str
     view: str
     of: int
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A column that names files.
+
+    Attributes:
+        form: how it names which files.
+        data_type: of the column.
+        values: distinct values of the column.
+        backwards: not all values name files, but all files are named, each in one row.
+    """
+
+    form: Form
+    data_type: str
+    values: int
+    backwards: bool = False
 
 
 def find_media(files: Files, *, alone: bool) -> tuple[list[Media], list[Note]]:
@@ -160,14 +177,14 @@ def _forms(files: Media) -> Iterator[tuple[str, str, list[str]]]:
         yield "stem", regex, stems
 
 
-def add_media(records: RecordSets, name: str, media: Media, named: Mapping[Form, str]) -> None:
+def add_media(records: RecordSets, name: str, media: Media, listed: Iterable[Listed]) -> None:
     """Make the record set of files whose content is a value.
 
     Args:
         records: where it goes.
         name: its id.
         media: the files.
-        named: how tables name them -> data type of that column: what the records then have to hold, too.
+        listed: columns that name them: what these say, the records then have to hold, too.
     """
     group = media.group
     resource = records.distribution.files(group.places, name)
@@ -195,7 +212,7 @@ def add_media(records: RecordSets, name: str, media: Media, named: Mapping[Form,
         key = "filename" if media.names_differ else "fullpath"
         if key == "fullpath":
             add("fullpath", "The path of the file.", "sc:Text", FULLPATH)
-        for form, data_type in named.items():
+        for form, data_type in ((each.form, each.data_type) for each in listed):
             if (name, form.name) not in records.fields:
                 add(form.name, "What a table calls the file.", data_type, FULLPATH, form.regex)
         if group.labels:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.data.croissant.describing.description import Json, Note, reference_to
-from holdfast.data.croissant.describing.manifests import Listed
-from holdfast.data.croissant.describing.media import Media
+from holdfast.data.croissant.describing.media import Listed, Media
 from holdfast.data.croissant.describing.naming import words
 from holdfast.data.croissant.describing.record_sets import (
     RecordSets,
