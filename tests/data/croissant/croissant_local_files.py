@@ -24,14 +24,14 @@ class LocalFiles:
         self.fetched: list[str] = []
         self.opened: list[str] = []
 
-    def fetch(self, members: Iterable[Member]) -> None:
+    def fetch(self, members: Iterable[Member], *, partly: bool = False) -> None:
         self.fetched += [member.fullpath for member in members]
 
     def path(self, member: Member) -> Path:
         self.opened.append(member.fullpath)
         return Path(member.location)
 
-    def paths(self, members: Sequence[Member]) -> list[Path]:
+    def paths(self, members: Sequence[Member], *, partly: bool = False) -> list[Path]:
         return [self.path(member) for member in members]
 
     def read(self, members: Sequence[Member]) -> Iterator[bytes]:

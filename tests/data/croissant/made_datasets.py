@@ -18,6 +18,7 @@ FORMATS = {
     "csv": "text/csv",
     "json": "application/json",
     "jsonl": "application/jsonlines",
+    "arrow": "application/vnd.apache.arrow.file",
     "parquet": "application/x-parquet",
     "txt": "text/plain",
     "bin": "image/png",

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 from holdfast.data.croissant.document.model import FileObject, Metadata
 from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.wanted import Wanted
-from holdfast.data.croissant.files.hashing import WrongChecksum, checksum_of, file_checksum
+from holdfast.data.croissant.files.hashing import (
+    WrongChecksum,
+    checksum_of,
+    file_checksum,
+    parse_size,
+)
 from holdfast.data.croissant.files.local_files import LocalFolder
 from holdfast.data.croissant.files.proofs import Proofs
 from holdfast.errors import InputError
@@ -86,11 +91,12 @@ class Origins:
             self._fetched[location] = path
         return path
 
-    def fetch(self, locations: Iterable[tuple[Path | str, str]]) -> None:
+    def fetch(self, locations: Iterable[tuple[Path | str, str]], *, partly: bool = False) -> None:
         """Bring files onto this machine, in parallel, and prove those that are here.
 
         Args:
             locations: each with the id of the FileObject that it belongs to, or "".
+            partly: as `prove` takes it.
 
         Raises:
             InputError: a file that is missing, or not what its checksum says.
@@ -98,28 +104,34 @@ class Origins:
         wanted: dict[str, Wanted] = {}
         for location, owner in locations:
             if isinstance(location, Path):
-                self.prove(location, owner)
+                self.prove(location, owner, partly=partly)
             elif location not in self._fetched and location not in wanted:
                 wanted[location] = self._want(location, owner)
         if wanted:
             paths = self.fetcher.fetch(list(wanted.values()))
             self._fetched.update(zip(wanted, paths, strict=True))
 
-    def local(self, location: Path | str, owner: str) -> Path:
+    def local(self, location: Path | str, owner: str, *, partly: bool = False) -> Path:
         """A file on this machine with these bytes, proved, fetched where it must be.
 
         Raises:
             InputError: as `fetch`.
         """
-        self.fetch([(location, owner)])
+        self.fetch([(location, owner)], partly=partly)
         return location if isinstance(location, Path) else self._fetched[location]
 
-    def prove(self, path: Path, owner: str) -> None:
+    def prove(self, path: Path, owner: str, *, partly: bool = False) -> None:
         """Check a local file's place and, once while it stays as it is, its FileObject's checksum.
 
         Of a large file, the cache remembers it.
 
         Local files of version 0.8 keep no promise: there checksums were written by hand, and never checked.
+
+        Args:
+            path: the file.
+            owner: the id of the FileObject, or "".
+            partly: only a part of it will be read: all of it is, for its checksum, only if its size is not
+                what the description says.
 
         Raises:
             InputError: if it is missing, led to by a link out of the folder, or its checksum is another.
@@ -128,6 +140,9 @@ class Origins:
         stamp = (status.st_size, status.st_mtime_ns)
         part = self.objects.get(owner)
         if part is None or self._version == "0.8" or self._proved.get((owner, path)) == stamp:
+            return
+        stated = parse_size(part.content_size)
+        if partly and not (stated and stated.exact and stated.bytes != status.st_size):
             return
         expected = checksum_of(part.sha256, part.md5)
         if expected is not None and not self._proofs.hold(path, status, expected):

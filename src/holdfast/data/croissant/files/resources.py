@@ -97,11 +97,15 @@ class Resources:
         with self._lock:
             return list(self._listing.members(resource))
 
-    def fetch(self, members: Iterable[Member]) -> None:
+    def fetch(self, members: Iterable[Member], *, partly: bool = False) -> None:
         """Bring the files behind members onto this machine, in parallel; what is here already is kept.
 
         Of a remote zip, only the members travel if they are less than half of it, and are gone with
         `close`. The checksums of local files are checked.
+
+        Args:
+            members: the files.
+            partly: only parts of them will be read: of local ones, sizes are checked instead.
 
         Raises:
             InputError: a file that is missing, or not what its checksum says.
@@ -117,10 +121,10 @@ class Resources:
         for location, (archive, some) in parts.items():
             size = sum(map(archive.packed, {member.inside[0] for member in some if member.inside}))
             if 2 * size < archive.size:
-                self.paths(some)
+                self.paths(some, partly=partly)
             else:
                 whole[location, some[0].owner] = None
-        self._origins.fetch(whole)
+        self._origins.fetch(whole, partly=partly)
         for location in parts:
             if self._origins.held(location, parts[location][1][0].owner) is not None:
                 self._archives.forget(location)
@@ -133,8 +137,12 @@ class Resources:
         """
         return self.paths([member])[0]
 
-    def paths(self, members: Sequence[Member]) -> list[Path]:
+    def paths(self, members: Sequence[Member], *, partly: bool = False) -> list[Path]:
         """The `path` of each; each archive is gone through once, which many calls of `path` do not promise.
+
+        Args:
+            members: the files.
+            partly: as `fetch` takes it.
 
         Raises:
             InputError: as `path`.
@@ -147,18 +155,18 @@ class Resources:
                     plain.append((member.location, member.owner))
                 elif self._key(member) not in self._unpacked:
                     packed[member.location, member.inside[:-1]][member.inside[-1]] = member
-            self._origins.fetch(plain)
+            self._origins.fetch(plain, partly=partly)
             for some in packed.values():
                 with self._archives.of(next(iter(some.values()))) as archive:
                     names = sorted(some, key=archive.position)
                     archive.expect(names)
                     for name in names:
                         self._unpack(archive, name, some[name])
-            return [self._path(member) for member in members]
+            return [self._path(member, partly=partly) for member in members]
 
-    def _path(self, member: Member) -> Path:
+    def _path(self, member: Member, *, partly: bool = False) -> Path:
         if member.inside is None:
-            return self._origins.local(member.location, member.owner)
+            return self._origins.local(member.location, member.owner, partly=partly)
         return self._unpacked[self._key(member)]
 
     def _key(self, member: Member) -> _Unpacked:

@@ -1,4 +1,8 @@
-"""Parquet, read by DuckDB, and Arrow IPC files (Feather), read by Arrow: columns that have types."""
+"""Parquet, read by DuckDB, and Arrow IPC files (Feather), read by Arrow: columns that have types.
+
+Of these, columns are read apart from each other, so who asks for some does not wait until all are compared
+with a checksum.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +24,10 @@ def scan_parquet(opening: Opening) -> Scan:
     Raises:
         InputError: a column that no file has, a file that is no Parquet.
     """
+    opening.partly = True
     relation = _parquet(opening)
     held = _described(opening, relation, "Parquet")
+    _prove(opening, held)
     made: dict[Key, Column] = {
         ("column", name): _column(opening, held, name) for name in opening.named("column")
     }
@@ -34,6 +40,12 @@ def scan_parquet(opening: Opening) -> Scan:
         order = _place(opening)
         made["fileProperty", "lineNumbers"] = Column("file_row_number", "BIGINT")
     return Scan(relation, made, opening.members, order=order)
+
+
+def _prove(opening: Opening, held: Mapping[str, str]) -> None:
+    """Compare files of which every column is asked for with their checksums."""
+    if set(held) <= set(opening.named("column")):
+        opening.resources.fetch(opening.members)
 
 
 def _parquet(opening: Opening, place: int | None = None) -> str:
@@ -90,6 +102,7 @@ def scan_arrow(opening: Opening) -> Scan:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
+    opening.partly = True
     closers: list[Callable[[], object]] = []
     parts = []
     held: dict[str, str] = {}
@@ -105,6 +118,7 @@ def scan_arrow(opening: Opening) -> Scan:
             held |= _described(opening, name, "Arrow IPC")
         counted = ", row_number() OVER () - 1 AS croissant_row" if opening.numbered else ""
         parts.append(f"SELECT *, CAST({place} AS BIGINT) AS croissant_member{counted} FROM {name}")
+    _prove(opening, held)
     made: dict[Key, Column] = {
         ("column", name): _column(opening, held, name) for name in opening.named("column")
     }

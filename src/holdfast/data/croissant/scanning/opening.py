@@ -45,6 +45,7 @@ class Opening:
         keys: what is to be extracted.
         types: DuckDB types of columns, where it is known what they become.
         lists: of `keys` those that become one list in each record.
+        partly: parts of the files will be read; not all, as for their checksums.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -54,12 +55,13 @@ class Opening:
     keys: Sequence[Key]
     types: Mapping[Key, str] = field(default_factory=dict)
     lists: Collection[Key] = ()
+    partly: bool = False
 
     @cached_property
     def paths(self) -> list[Path]:
         """Local copies of the members, in their order."""
-        self.resources.fetch(self.members)
-        return self.resources.paths(self.members)
+        self.resources.fetch(self.members, partly=self.partly)
+        return self.resources.paths(self.members, partly=self.partly)
 
     def named(self, kind: str) -> list[str]:
         """What is wanted of one kind ("column", "jsonPath", "fileProperty"), each once."""
