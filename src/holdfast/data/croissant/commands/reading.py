@@ -23,7 +23,6 @@ from holdfast.data.croissant.commands.options import (
     names_of,
     pairs,
     rows_table,
-    shown,
 )
 from holdfast.data.croissant.converting.json_lines import json_line
 from holdfast.errors import InputError
@@ -50,9 +49,6 @@ class Form(Enum):
     csv = "csv"
 
 
-_PRINTED_AT_ONCE = 8192  # records
-
-
 class Printed(Enum):
     """What records are printed as."""
 
@@ -60,8 +56,17 @@ class Printed(Enum):
     jsonl = "jsonl"
 
 
+_PRINTED_AT_ONCE = 8192  # records
+_SHOWN = 10  # records of a table, where nothing else is said
 LimitOption = Annotated[
-    int, typer.Option("--limit", metavar="N", min=0, help="How many records to print.")
+    int | None,
+    typer.Option(
+        "--limit",
+        metavar="N",
+        min=0,
+        help=f"How many records to print; by default {_SHOWN}, and all as JSON.",
+        show_default=False,
+    ),
 ]
 OutOption = Annotated[
     Path | None,
@@ -78,11 +83,9 @@ def load(
     description: DescriptionArgument,
     record_set: Annotated[
         str | None,
-        typer.Argument(metavar="RECORD_SET", help="Its id or name; without it, they are listed."),
-    ] = None,
-    named: Annotated[
-        str | None,
-        typer.Option("--record-set", metavar="ID", help="The same, as an option."),
+        typer.Option(
+            "--record-set", metavar="ID", help="Its id or name; without it, they are listed."
+        ),
     ] = None,
     columns: ColumnsOption = None,
     filters: FilterOption = None,
@@ -94,22 +97,12 @@ def load(
             help="Only records for which this is true, such as \"split = 'train' AND label > 3\".",
         ),
     ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            metavar="N",
-            min=0,
-            help="How many records to print.  [default: 10; with --format jsonl all]",
-            show_default=False,
-        ),
-    ] = None,
+    limit: LimitOption = None,
     form: Annotated[
         Printed,
         typer.Option(
             "--format",
-            help="What to print: a table of the first records, or all of them as JSON Lines (bytes in "
-            "base64).",
+            help="What to print: a table for people, or JSON Lines, bytes in base64 (as --json does).",
         ),
     ] = Printed.table,
     out: OutOption = None,
@@ -123,8 +116,7 @@ def load(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The records of a record set: the first of them, or all of them into a file."""
-    record_set = _one(record_set, named)
+    """The records of a record set: the first of them, all as JSON Lines, or all into a file."""
     dataset = _open(description, mapping, cache, memory, offline)
     if record_set is None:
         from holdfast.data.croissant.loading.contents import Contents
@@ -138,10 +130,8 @@ def load(
         print(records.explain())
     elif out is not None:
         _write(records, out, quiet)
-    elif form is Printed.jsonl:
-        _stream(records if limit is None else records.head(limit))
     else:
-        _print(records.head(10 if limit is None else limit).to_arrow(), as_json)
+        _print(records, limit, as_json or form is Printed.jsonl)
 
 
 def sql(
@@ -152,7 +142,7 @@ def sql(
             metavar="QUERY", help="SQL; record sets are tables, their fields' short names columns."
         ),
     ],
-    limit: LimitOption = 10,
+    limit: LimitOption = None,
     out: OutOption = None,
     mapping: MapOption = None,
     cache: CacheOption = None,
@@ -167,7 +157,7 @@ def sql(
     if out is not None:
         _write(found, out, quiet)
     else:
-        _print(found.head(limit).to_arrow(), as_json)
+        _print(found, limit, as_json)
 
 
 def download(
@@ -278,29 +268,16 @@ def _conditions(given: list[str] | None, where: str | None) -> dict[str, list[st
     return _filters(given) if where is None else where
 
 
-def _one(argument: str | None, option: str | None) -> str | None:
-    """The record set, which may be given in two ways."""
-    if argument is not None and option is not None and argument != option:
-        raise InputError(
-            "two record sets are named", found=f"{argument} and {option}", expected="one"
-        )
-    return option if argument is None else argument
-
-
-def _stream(records: LazyTable) -> None:
-    """All records on stdout, as JSON Lines, in memory that does not grow with them."""
-    for batch in records.batches(_PRINTED_AT_ONCE):
-        sys.stdout.writelines(f"{json_line(record)}\n" for record in batch.to_pylist())
-
-
-def _print(rows: pa.Table, as_json: bool) -> None:
-    """Records on stdout: one JSON object a line for programs, a table for people."""
+def _print(records: LazyTable, limit: int | None, as_json: bool) -> None:
+    """Records on stdout: JSON Lines, in memory that does not grow with them, or a table for people."""
     if as_json:
-        for record in rows.to_pylist():
-            print(json_line(shown(record)))
+        chosen = records if limit is None else records.head(limit)
+        for batch in chosen.batches(_PRINTED_AT_ONCE):
+            sys.stdout.writelines(f"{json_line(record)}\n" for record in batch.to_pylist())
         return
     from rich.console import Console
 
+    rows = records.head(_SHOWN if limit is None else limit).to_arrow()
     width = None if sys.stdout.isatty() else 160
     Console(width=width).print(rows_table(rows), markup=False, highlight=False)
 

@@ -97,6 +97,10 @@ class LazyTable(ABC):
             ]
         )
 
+    @abstractmethod
+    def head(self, n: int = 5) -> LazyTable:
+        """The first rows."""
+
     @property
     def columns(self) -> list[str]:
         """The columns' names: the keys of a record."""
