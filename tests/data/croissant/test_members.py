@@ -568,6 +568,27 @@ def test_checksums_of_local_files(
                 assert "train.csv" in str(caught.value)
 
 
+@pytest.mark.parametrize(("suffix", "pack"), [("bz2", bz2.compress), ("xz", lzma.compress)])
+def test_a_packed_table_is_unpacked_for_its_reader(
+    folder: Path, tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]
+) -> None:
+    data = b"a,b\n" + b"1,x\n" * 1000
+    (folder / f"t.csv.{suffix}").write_bytes(pack(data[:2000]) + pack(data[2000:]))
+    with resources(folder, file("t", f"t.csv.{suffix}"), file("plain", "a.zip")) as opened:
+        [member, plain] = [*opened.members("t"), *opened.members("plain")]
+        path = opened.inflated(opened.path(member), member.fullpath)
+        assert path.read_bytes() == data
+        assert opened.inflated(opened.path(member), member.fullpath) == path
+        assert opened.inflated(opened.path(plain), "a.zip") == folder / "a.zip"
+    assert not path.exists()
+    (folder / f"t.csv.{suffix}").write_bytes(pack(data)[:-10])
+    with (
+        resources(folder, file("t", f"t.csv.{suffix}")) as opened,
+        pytest.raises(InputError, match="damaged or cut short"),
+    ):
+        opened.inflated(opened.path(member), member.fullpath)
+
+
 def test_a_file_is_hashed_once_unless_it_changes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,12 +7,14 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from holdfast.data.croissant.archives.archive import Archive
+from holdfast.data.croissant.archives.inflating import Inflated, compression_of
 from holdfast.data.croissant.archives.limits import Limits
 from holdfast.data.croissant.archives.pool import ArchivePool, Key, where_of
 from holdfast.data.croissant.archives.unpacking import Scratch
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
 _Unpacked = tuple[Path | str, tuple[str, ...], Checksum | None]
 
+_BLOCK = 1 << 20
 _AHEAD = 32  # remote files that are fetched together while members are read
 
 
@@ -67,6 +70,7 @@ class Resources:
         self._archives = ArchivePool(self._origins, self._scratch, Limits())
         self._listing = Listing(metadata, self._origins, self._archives)
         self._unpacked: dict[_Unpacked, Path] = {}
+        self._inflated: dict[Path, Path] = {}
         self._lock = threading.RLock()
         weakref.finalize(self, self._archives.close)
 
@@ -183,6 +187,28 @@ class Resources:
             raise self._wrong(member, Checksum(expected.algorithm, check.hexdigest()), expected)
         self._unpacked[self._key(member)] = path
 
+    def inflated(self, path: Path, name: str) -> Path:
+        """A local file with what `path` unpacks to, if it is one bzip2 or xz file; else `path` itself.
+
+        Args:
+            path: as `paths` gives it.
+            name: the file's, for messages.
+
+        Raises:
+            InputError: a file that is damaged, or unpacks to more than an archive may.
+        """
+        with self._lock:
+            if path not in self._inflated:
+                with path.open("rb") as file:
+                    kind = compression_of(file.read(8))
+                    file.seek(0)
+                    kept = path
+                    if kind in ("bzip2", "xz"):
+                        stream = Inflated(file, kind, self.limits, name, path.stat().st_size)
+                        kept = self._scratch.keep(name, iter(partial(stream.read, _BLOCK), b""))
+                self._inflated[path] = kept
+            return self._inflated[path]
+
     def read(self, members: Sequence[Member]) -> Iterator[bytes]:
         """The bytes of each, in order; each archive is gone through once.
 
@@ -259,6 +285,7 @@ class Resources:
         with self._lock:
             self._archives.close()
             self._unpacked.clear()
+            self._inflated.clear()
             self._scratch.close()
             self._origins.close()
 

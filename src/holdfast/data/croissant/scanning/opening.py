@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _UNREADABLE = {b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"PK\x03\x04": "zip"}
+_UNPACKED_FIRST = (".bz2", ".xz")
 _LFS = b"version https://git-lfs"
 MALFORMED = re.compile(
     r'in file "(?P<path>.*?)",? (?:at byte \d+ )?in (?P<place>(?:line|record/value) \d+): (?P<reason>.*)'
@@ -59,9 +60,15 @@ class Opening:
 
     @cached_property
     def paths(self) -> list[Path]:
-        """Local copies of the members, in their order."""
+        """Local copies of the members, in their order; those that no reader here unpacks, unpacked."""
         self.resources.fetch(self.members, partly=self.partly)
-        return self.resources.paths(self.members, partly=self.partly)
+        paths = self.resources.paths(self.members, partly=self.partly)
+        return [
+            self.resources.inflated(path, member.fullpath)
+            if member.fullpath.lower().endswith(_UNPACKED_FIRST)
+            else path
+            for path, member in zip(paths, self.members, strict=True)
+        ]
 
     def named(self, kind: str) -> list[str]:
         """What is wanted of one kind ("column", "jsonPath", "fileProperty"), each once."""
@@ -139,7 +146,7 @@ def compression(path: Path, member: Member) -> str:
                 f"{member.fullpath} cannot be read as it is packed",
                 path=path,
                 found=name,
-                expected="plain text, gzip or zstd",
+                expected="plain text, gzip or zstd; or a name that ends in .bz2 or .xz",
                 remedy="describe the file as contained in an archive"
                 if name == "zip"
                 else "pack it with gzip",
