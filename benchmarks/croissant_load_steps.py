@@ -63,7 +63,7 @@ def holdfast_fields(folder: Path) -> Callable[[], Any]:
     from holdfast.data.croissant.rules.checking import validate
 
     def work() -> int:
-        assert validate(folder).ok
+        assert validate(folder).valid
         return Dataset(folder).records("rows").to_arrow().num_rows
 
     return work

@@ -64,8 +64,8 @@ def test_a_folder_is_described_checked_and_loaded(planets: Path, run: Run) -> No
     assert {note["kind"] for note in made["notes"]} <= {"inferred", "unknown", "skipped"}
 
     found = said(run("validate", planets, "--data", "full", "--json"))
-    assert found["ok"]
-    assert found["counts"]["error"] == 0
+    assert found["valid"]
+    assert found["errors"] == []
 
     listed = said(run("load", planets, "--json"))
     assert {one["id"] for one in listed["record_sets"]} == {"moons", "planets"}
@@ -170,7 +170,7 @@ def test_converted_record_sets_load_the_same(
     out = tmp_path / "converted"
     made = said(run("convert", described, "--to", form, "-o", out, "--json"))
     assert {one["record_set"] for one in made["written"]} == {"moons", "planets"}
-    assert said(run("validate", out, "--data", "full", "--json"))["counts"]["error"] == 0
+    assert said(run("validate", out, "--data", "full", "--json"))["errors"] == []
     for records in ("moons", "planets"):
         before, after = (
             run("load", folder, records, "--limit", "100", "--json").stdout
@@ -186,16 +186,13 @@ def test_errors_end_with_1_and_go_to_sarif(described: Path, tmp_path: Path, run:
     description["recordSet"][0]["field"][0]["source"]["extract"]["column"] = "mon"
     path.write_text(json.dumps(description), encoding="utf-8")
     sarif = tmp_path / "findings.sarif"
-    assert said(run("validate", path, "--json"))["ok"]  # the description itself is right
+    assert said(run("validate", path, "--json"))["valid"]  # the description itself is right
     found = said(run("validate", path, "--data", "sample", "--sarif", sarif, "--json", code=1))
-    [error] = [one for one in found["findings"] if one["severity"] == "error"]
+    [error] = found["errors"]
     assert error["code"] == "CR911"
-    assert error["at"] == "/recordSet/0/field/0/source/extract/column"
+    assert error["pointer"] == "/recordSet/0/field/0/source/extract/column"
     assert "moon" in error["hint"]
     assert not found["valid"]
-    assert found["errors"] == [
-        {("pointer" if name == "at" else name): error[name] for name in error if name != "severity"}
-    ]
     assert {one["code"] for one in found["warnings"]} == {"CR103"}
     log = json.loads(sarif.read_text(encoding="utf-8"))
     assert "CR911" in {result["ruleId"] for result in log["runs"][0]["results"]}
@@ -207,11 +204,36 @@ def test_an_old_description_is_migrated_and_compared(tmp_path: Path, run: Run) -
     made = said(run("migrate", old / "metadata.json", "--out", new, "--json"))
     assert (made["from"], made["to"], made["lost"]) == ("0.8", "1.1", [])
     run("migrate", old / "metadata.json", "--out", new, code=2)  # it is there already
-    assert said(run("validate", new, "--json"))["counts"]["error"] == 0
+    assert said(run("validate", new, "--json"))["errors"] == []
 
     described = json.loads(new.read_text(encoding="utf-8"))
     described["recordSet"][0]["field"].pop()
     new.write_text(json.dumps(described), encoding="utf-8")
+def test_programs_read_findings_by_severity(described: Path, run: Run) -> None:
+    path = next(described.glob("*.json"))
+    description = json.loads(path.read_text(encoding="utf-8"))
+    field = description["recordSet"][1]["field"][0]
+    del field["source"]
+    text = json.dumps(description, indent=1)
+    path.write_text(text, encoding="utf-8")
+    before = text[: text.index(json.dumps(field, indent=1).replace("\n", "\n    "))]
+    found = said(run("validate", path, "--json", code=1))
+    assert list(found) == ["path", "valid", "strict", "errors", "warnings", "notes"]
+    assert (found["path"], found["valid"], found["strict"]) == (str(path), False, False)
+    [error] = found["errors"]
+    assert error == {
+        "code": "CR321",
+        "pointer": "/recordSet/1/field/0",
+        "line": 1 + before.count("\n"),
+        "column": 5,
+        "message": f'Field "{field["@id"]}" has no source, value or subField',
+        "hint": "Give source, value or subField.",
+    }
+    assert {one["code"] for one in found["warnings"]} == {"CR103"}
+    assert [one["code"] for one in found["notes"]] == ["CR107"]
+    assert {tuple(one) for one in (*found["warnings"], *found["notes"])} == {tuple(error)}
+
+
     found = said(run("diff", old / "metadata.json", new, "--json", code=1))
     assert found["needed"] == "major"
     described["version"] = "2.0.0"

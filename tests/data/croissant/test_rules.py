@@ -22,7 +22,7 @@ def check(tmp_path: Path, text: str, *, strict: bool = False) -> Validation:
 
 
 def found(validation: Validation) -> list[tuple[str, str]]:
-    return [(finding.code, finding.at) for finding in validation.findings]
+    return [(finding.code, finding.pointer) for finding in validation.findings]
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -70,7 +70,7 @@ def test_a_line_and_a_column_lead_to_the_place(tmp_path: Path) -> None:
 def test_strict_makes_errors_of_what_the_standard_demands(tmp_path: Path) -> None:
     text = written(edited({"/license": "Do what you like.", "/datePublished": "May"}))
     lenient, strict = check(tmp_path, text), check(tmp_path, text, strict=True)
-    assert lenient.ok
+    assert lenient.valid
     assert {finding.severity for finding in lenient.findings} == {Severity.WARNING}
     assert [f.code for f in strict.findings if f.severity is Severity.ERROR] == ["CR110"]
 

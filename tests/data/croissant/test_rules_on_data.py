@@ -146,9 +146,9 @@ def found(
     path = folder / "metadata.json"
     path.write_text(json.dumps(description), encoding="utf-8")
     static = validate(path)
-    assert static.ok, static.text()
+    assert static.valid, static.text()
     checked = validate(path, data=how, cache=folder / "cache", **more)
-    return [(one.code, one.at) for one in checked.findings if one.code in DATA_RULES]
+    return [(one.code, one.pointer) for one in checked.findings if one.code in DATA_RULES]
 
 
 def rewrite(name: str, old: str, new: str) -> Edit:

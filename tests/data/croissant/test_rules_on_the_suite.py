@@ -62,12 +62,12 @@ def test_a_broken_description_has_the_errors_that_a_person_sees(
 ) -> None:
     path = shared_data / "croissant/graphs" / name / "metadata.json"
     validation = validate(path)
-    assert not validation.ok
+    assert not validation.valid
     errors = [f for f in validation.findings if f.severity is Severity.ERROR]
-    assert [(f.code, f.at) for f in errors] == BROKEN[name]
+    assert [(f.code, f.pointer) for f in errors] == BROKEN[name]
     lines = path.read_text(encoding="utf-8").splitlines()
     for finding in errors:
-        key = finding.at.rpartition("/")[2]
+        key = finding.pointer.rpartition("/")[2]
         if key and not key.isdigit():
             assert f'"{key}"' in lines[finding.line - 1]
         else:
@@ -87,4 +87,4 @@ def test_old_messages_name_what_ours_do(shared_data: Path) -> None:
         f for f in validate(folder / "metadata.json").findings if f.severity is Severity.ERROR
     ]
     assert '"THISDOESNOTEXIST"' in error.message
-    assert json.loads(json.dumps(error.to_dict()))["at"] == error.at
+    assert json.loads(json.dumps(error.to_dict()))["pointer"] == error.pointer

@@ -23,7 +23,7 @@ def findings(tmp_path: Path, description: Any) -> tuple[Finding, ...]:
 
 
 def codes(found: tuple[Finding, ...]) -> list[tuple[str, str]]:
-    return [(finding.code, finding.at) for finding in found]
+    return [(finding.code, finding.pointer) for finding in found]
 
 
 def renamed(pointer: str, name: str) -> Any:
@@ -60,7 +60,7 @@ def test_a_misspelt_property_is_told_once(
     description = renamed(pointer, name)
     at = f"{pointer.rpartition('/')[0]}/{name}"
     (finding,) = findings(tmp_path, description)
-    assert (finding.code, finding.at) == ("CR014", at)
+    assert (finding.code, finding.pointer) == ("CR014", at)
     assert finding.hint == f'Did you mean "{meant}"?'
 
 
@@ -136,7 +136,7 @@ def test_what_the_recommended_context_forgets_is_no_error(tmp_path: Path) -> Non
 def test_a_source_in_the_words_of_version_0_8_is_told(tmp_path: Path) -> None:
     description = renamed(f"{FIELD}/source/fileObject", "distribution")
     (finding,) = findings(tmp_path, description)
-    assert (finding.code, finding.at) == ("CR404", f"{FIELD}/source/distribution")
+    assert (finding.code, finding.pointer) == ("CR404", f"{FIELD}/source/distribution")
     assert finding.hint == "Write fileObject in place of distribution."
 
 

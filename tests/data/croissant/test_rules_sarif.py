@@ -49,7 +49,7 @@ def test_a_log_is_sarif(tmp_path: Path) -> None:
         assert region == {"startLine": finding.line, "startColumn": finding.column}
         assert min(region.values()) >= 1
         (logical,) = location["logicalLocations"]
-        assert logical["fullyQualifiedName"] == finding.at
+        assert logical["fullyQualifiedName"] == finding.pointer
 
 
 def test_a_relative_path_stays_relative(tmp_path: Path, monkeypatch) -> None:

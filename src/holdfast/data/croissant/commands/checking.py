@@ -64,7 +64,7 @@ def validate(
     if sarif is not None:
         whole_files.write_whole(sarif, json.dumps(found.sarif(), indent=2).encode())
         remark(f"findings as SARIF: {sarif}", quiet)
-    if not found.ok:
+    if not found.valid:
         raise typer.Exit(1)
 
 

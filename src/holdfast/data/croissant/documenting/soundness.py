@@ -78,7 +78,7 @@ def sound_section(found: Checked) -> Section:
                 "line": pa.array([one.line for one in faults], pa.int64()),
                 "message": [one.message for one in faults],
                 "hint": [one.hint for one in faults],
-                "pointer": [one.at for one in faults],
+                "pointer": [one.pointer for one in faults],
             }
         ),
         {

@@ -47,7 +47,7 @@ class Validation:
     strict: bool = False
 
     @property
-    def ok(self) -> bool:
+    def valid(self) -> bool:
         """Whether there are no errors."""
         return not self.counts["error"]
 
@@ -58,31 +58,12 @@ class Validation:
         return {severity.value: found[severity.value] for severity in Severity}
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON that programs read: errors and warnings alone, and all findings in their order."""
-        return {
-            "path": str(self.path),
-            "valid": self.ok,
-            "errors": self._told(Severity.ERROR),
-            "warnings": self._told(Severity.WARNING),
-            "ok": self.ok,
-            "strict": self.strict,
-            "counts": self.counts,
-            "findings": [finding.to_dict() for finding in self.findings],
+        """The JSON that programs read: whether it is valid, and the findings of each severity."""
+        told = {
+            f"{severity.value}s": [f.to_dict() for f in self.findings if f.severity is severity]
+            for severity in Severity
         }
-
-    def _told(self, severity: Severity) -> list[dict[str, Any]]:
-        return [
-            {
-                "code": finding.code,
-                "pointer": finding.at,
-                "line": finding.line,
-                "column": finding.column,
-                "message": finding.message,
-                "hint": finding.hint,
-            }
-            for finding in self.findings
-            if finding.severity is severity
-        ]
+        return {"path": str(self.path), "valid": self.valid, "strict": self.strict, **told}
 
     def sarif(self) -> dict[str, Any]:
         """A log of SARIF 2.1.0, as code-scanning services read it."""
@@ -93,7 +74,7 @@ class Validation:
         lines = []
         for finding in self.findings:
             place = f"{self.path}:{finding.line}:{finding.column}"
-            pointer = finding.at or "/"
+            pointer = finding.pointer or "/"
             lines.append(
                 f"{place}: {finding.severity.value} {finding.code} {finding.message} [{pointer}]"
             )
@@ -134,7 +115,7 @@ def validate(
         findings += [
             _placed(document, DATA_RULES[code], breach, strict) for code, breach in breaches
         ]
-    findings.sort(key=lambda finding: (finding.line, finding.column, finding.code, finding.at))
+    findings.sort(key=lambda finding: (finding.line, finding.column, finding.code, finding.pointer))
     return Validation(document.path, tuple(findings), strict)
 
 

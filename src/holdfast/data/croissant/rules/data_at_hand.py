@@ -99,7 +99,7 @@ class AtHand:
     @cached_property
     def record_sets(self) -> list[RecordSet]:
         """Those that the description itself makes readable, and whose files are here."""
-        broken = [one.at for one in self.static if one.severity is Severity.ERROR]
+        broken = [one.pointer for one in self.static if one.severity is Severity.ERROR]
         return [
             records
             for records in self.dataset.metadata.record_sets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -26,7 +26,7 @@ class Finding:
         code: the rule's, such as ``CR104``; stable.
         severity: error, warning or note.
         message: one sentence: what was found and what was expected.
-        at: RFC 6901 pointer into the document.
+        pointer: RFC 6901 pointer into the document.
         line: from 1.
         column: in characters, from 1.
         hint: what to do.
@@ -35,11 +35,18 @@ class Finding:
     code: str
     severity: Severity
     message: str
-    at: str
+    pointer: str
     line: int
     column: int
     hint: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON that programs read."""
-        return asdict(self) | {"severity": self.severity.value}
+        """The JSON that programs read; the list it stands in says how much it matters."""
+        return {
+            "code": self.code,
+            "pointer": self.pointer,
+            "line": self.line,
+            "column": self.column,
+            "message": self.message,
+            "hint": self.hint,
+        }

@@ -63,7 +63,7 @@ def _result(finding: Finding, place: int, uri: str) -> dict[str, Any]:
                     "artifactLocation": {"uri": uri},
                     "region": {"startLine": finding.line, "startColumn": finding.column},
                 },
-                "logicalLocations": [{"fullyQualifiedName": finding.at, "kind": "value"}],
+                "logicalLocations": [{"fullyQualifiedName": finding.pointer, "kind": "value"}],
             }
         ],
     }
