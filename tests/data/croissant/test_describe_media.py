@@ -245,6 +245,35 @@ def test_files_of_which_a_table_knows_more(tmp_path: Path) -> None:
     assert [row["stem"] for row in loaded(made, "img")] == ["a", "b"]
 
 
+def test_two_columns_that_name_the_same_image_give_it_once(tmp_path: Path) -> None:
+    files = images("img/a.jpg", "img/b.jpg")
+    write(tmp_path, files)
+    rows = [["a.jpg", "a", "x"], ["b.jpg", "b", "y"]]
+    write_csv(tmp_path / "table.csv", ["file_name", "id", "v"], rows)
+    made = described(tmp_path)
+    assert "references" not in fields(made, "table")["id"]
+    assert loaded(made, "table") == [
+        {"file_name": name, "id": stem, "v": v, "image": files[f"img/{name}"]}
+        for name, stem, v in rows
+    ]
+
+
+@pytest.mark.parametrize("second", ["b.jpg a.jpg c.jpg", "b a c", "a.jpg c.jpg "])
+def test_two_columns_that_name_different_images_give_both(tmp_path: Path, second: str) -> None:
+    files = images("img/a.jpg", "img/b.jpg", "img/c.jpg")
+    write(tmp_path, files)
+    rights = second.split(" ")
+    rows = [[f"{left}.jpg", right, "1"] for left, right in zip("abc", rights, strict=True)]
+    write_csv(tmp_path / "pairs.csv", ["left", "right_image", "v"], rows)
+    made = described(tmp_path)
+    assert [(row["image"], row["right_image_file"]) for row in loaded(made, "pairs")] == [
+        (files[f"img/{left}"], files.get(f"img/{right.removesuffix('.jpg')}.jpg"))
+        for left, right, _ in rows
+    ]
+    sets = [each for each in made.metadata["distribution"] if each["@type"] == "cr:FileSet"]
+    assert [each["includes"] for each in sets] == ["img/*.jpg"]
+
+
 def test_texts(tmp_path: Path) -> None:
     write(
         tmp_path,

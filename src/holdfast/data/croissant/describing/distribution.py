@@ -38,6 +38,7 @@ class Distribution:
         self._loose = {place.path: place for place in files.loose}
         self._objects: dict[Place, Json] = {}
         self._sets: list[Json] = []
+        self._named: dict[tuple[Place, ...], str] = {}
         self.notes: list[Note] = []
 
     def file(self, place: Place, encoding: str | None = None) -> str:
@@ -71,6 +72,8 @@ class Distribution:
         """What a field's source says to name files: a FileObject, or a FileSet that is made for them."""
         if len(places) == 1:
             return {"fileObject": reference_to(self.file(places[0], encoding))}
+        if known := self._named.get(tuple(places)):
+            return {"fileSet": reference_to(known)}
         identity = self._ids.take(f"{slug(name)}-files")
         containers = sorted({place.archive for place in places} - {""})
         universe: dict[str, list[str]] = defaultdict(list)
@@ -93,6 +96,7 @@ class Distribution:
         if chosen.excludes:
             made["excludes"] = _one_or_all(chosen.excludes)
         self._sets.append(made)
+        self._named[tuple(places)] = identity
         return {"fileSet": reference_to(identity)}
 
     def hash_files(self) -> None:

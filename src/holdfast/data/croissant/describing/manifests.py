@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import duckdb
 
 from holdfast.data.croissant.describing.media import Form, Listed
 from holdfast.data.croissant.describing.naming import root, words
-from holdfast.data.croissant.describing.querying import count_values
+from holdfast.data.croissant.describing.querying import count_values, one_row
 from holdfast.data.croissant.describing.relations import IDS, KEYLIKE
 from holdfast.data.croissant.describing.shapes import Table
 
@@ -56,10 +56,46 @@ def find_listed(
                         "no file: no reference"
                     )
     columns_in_order = [name for name in table.comparable if name in found or name in remarks]
-    return (
-        {name: found[name] for name in columns_in_order if name in found},
-        [remarks[name] for name in columns_in_order if name not in found],
+    once = _once(
+        connection, table, {name: found[name] for name in columns_in_order if name in found}
     )
+    return once, [remarks[name] for name in columns_in_order if name not in found]
+
+
+def _once(
+    connection: duckdb.DuckDBPyConnection, table: Table, found: Mapping[str, Listed]
+) -> dict[str, Listed]:
+    """The columns, without those that name in every row the file that one before them names."""
+    kept: dict[str, Listed] = {}
+    for name, listed in found.items():
+        others = {
+            other: first
+            for other, first in kept.items()
+            if (first.form.media, first.backwards) == (listed.form.media, listed.backwards)
+        }
+        if not any(
+            _same_files(connection, table, {other: first, name: listed})
+            for other, first in others.items()
+        ):
+            kept[name] = listed
+    return kept
+
+
+def _same_files(
+    connection: duckdb.DuckDBPyConnection, table: Table, pair: Mapping[str, Listed]
+) -> bool:
+    """Whether two columns name the same file in every row, or both none."""
+    values = (f"CAST({table.sql[name]} AS VARCHAR) AS v{place}" for place, name in enumerate(pair))
+    joins = (
+        f" LEFT JOIN {listed.form.view} AS f{place} ON v{place} = f{place}.name"
+        for place, listed in enumerate(pair.values())
+    )
+    (differing,) = one_row(
+        connection,
+        "SELECT count_if(f0.file IS DISTINCT FROM f1.file) "
+        f"FROM (SELECT {', '.join(values)} FROM {table.relation}){''.join(joins)}",
+    )
+    return not differing
 
 
 def _forms_of(column: str, table: Table) -> set[str]:

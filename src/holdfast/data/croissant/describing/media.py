@@ -62,7 +62,7 @@ class Form:
         name: "filename"; "fullpath"; "path", from the folder that all files are in; or "stem", the name
             without its ending.
         regex: takes it out of a full path; "" where that is a property of the file.
-        view: a view in DuckDB with a column `name`: each file's, none twice.
+        view: a view in DuckDB with the columns `name`, each file's and none twice, and `file`, its number.
         of: files.
     """
 
@@ -154,7 +154,8 @@ def name_files(connection: duckdb.DuckDBPyConnection, media: Sequence[Media]) ->
     for place, files in enumerate(media):
         for name, regex, values in () if files.lines else _forms(files):
             view = f"{name}_of_{place}"
-            connection.register(view, pa.table({"name": pa.array(values, pa.string())}))
+            names = {"name": pa.array(values, pa.string()), "file": range(len(values))}
+            connection.register(view, pa.table(names))
             found[place].append(Form(place, name, regex, view, len(values)))
     return found
 

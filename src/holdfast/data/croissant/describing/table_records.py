@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.data.croissant.describing.description import Json, Note, reference_to
 from holdfast.data.croissant.describing.media import Listed, Media
-from holdfast.data.croissant.describing.naming import words
+from holdfast.data.croissant.describing.naming import slug, words
 from holdfast.data.croissant.describing.record_sets import (
     RecordSets,
     make_field,
@@ -119,7 +119,7 @@ def add_files(
         naming = records.fields[target, form.name]
         evidence = f"of its {found.values:,} values and {form.of:,} files"
         if found.backwards:
-            naming["references"] = reference_to_field(field["@id"])
+            naming.setdefault("references", reference_to_field(field["@id"]))
             text = (
                 f"{form.name!r} references {column!r} of {name!r}: {evidence}, all files are named"
             )
@@ -127,7 +127,7 @@ def add_files(
             continue
         field["references"] = reference_to_field(naming["@id"])
         content = records.fields[target, files.content]["@id"]
-        identity = records.ids.take(f"{name}/{files.content}", f"{name}/{files.content}_file")
+        identity = records.ids.take(f"{name}/{files.content}", f"{name}/{slug(column)}_file")
         made["field"].append(
             make_field(
                 identity,
