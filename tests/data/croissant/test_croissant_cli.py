@@ -70,7 +70,7 @@ def test_a_folder_is_described_checked_and_loaded(planets: Path, run: Run) -> No
     listed = said(run("load", planets, "--json"))
     assert {one["id"] for one in listed["record_sets"]} == {"moons", "planets"}
 
-    printed = run("load", planets, "moons", "--limit", "100", "--json").stdout.splitlines()
+    printed = run("load", planets, "--record-set", "moons", "--json").stdout.splitlines()
     records = [json.loads(line) for line in printed]
     expected = rows_of(planets / "moons.csv")
     assert [one["moons/moon"] for one in records] == [row["moon"] for row in expected]
@@ -84,6 +84,7 @@ def test_records_are_filtered_and_written(described: Path, tmp_path: Path, run: 
     run(
         "load",
         described,
+        "--record-set",
         "moons",
         "--columns",
         "moon,radius_km",
@@ -100,7 +101,15 @@ def test_records_are_filtered_and_written(described: Path, tmp_path: Path, run: 
     assert table["moons/moon"].to_pylist() == expected
 
     two = run(
-        "load", described, "moons", "--filter", "planet=Mars", "--filter", "planet=Earth", "--json"
+        "load",
+        described,
+        "--record-set",
+        "moons",
+        "--filter",
+        "planet=Mars",
+        "--filter",
+        "planet=Earth",
+        "--json",
     ).stdout.splitlines()
     assert [json.loads(line)["moons/moon"] for line in two] == ["Moon", "Phobos", "Deimos"]
 
@@ -119,7 +128,9 @@ def test_records_stream_as_json_lines(described: Path, run: Run) -> None:
         for row in expected
         if row["planet"] == "Mars" or float(row["radius_km"]) > 2600
     ]
-    two = run("load", described, "moons", "--format", "jsonl", "--limit", "2").stdout
+    two = run(
+        "load", described, "--record-set", "moons", "--format", "jsonl", "--limit", "2"
+    ).stdout
     assert two.splitlines() == lines[:2]
 
 
@@ -160,7 +171,7 @@ def test_what_json_has_no_word_for(
 
 
 def test_explain_names_the_file(described: Path, run: Run) -> None:
-    assert "moons.csv" in run("load", described, "moons", "--explain").stdout
+    assert "moons.csv" in run("load", described, "--record-set", "moons", "--explain").stdout
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
@@ -173,7 +184,7 @@ def test_converted_record_sets_load_the_same(
     assert said(run("validate", out, "--data", "full", "--json"))["errors"] == []
     for records in ("moons", "planets"):
         before, after = (
-            run("load", folder, records, "--limit", "100", "--json").stdout
+            run("load", folder, "--record-set", records, "--json").stdout
             for folder in (described, out)
         )
         assert before == after
@@ -198,17 +209,6 @@ def test_errors_end_with_1_and_go_to_sarif(described: Path, tmp_path: Path, run:
     assert "CR911" in {result["ruleId"] for result in log["runs"][0]["results"]}
 
 
-def test_an_old_description_is_migrated_and_compared(tmp_path: Path, run: Run) -> None:
-    old = shutil.copytree(EXAMPLES / "planets-old", tmp_path / "old")
-    new = old / "new.json"
-    made = said(run("migrate", old / "metadata.json", "--out", new, "--json"))
-    assert (made["from"], made["to"], made["lost"]) == ("0.8", "1.1", [])
-    run("migrate", old / "metadata.json", "--out", new, code=2)  # it is there already
-    assert said(run("validate", new, "--json"))["errors"] == []
-
-    described = json.loads(new.read_text(encoding="utf-8"))
-    described["recordSet"][0]["field"].pop()
-    new.write_text(json.dumps(described), encoding="utf-8")
 def test_programs_read_findings_by_severity(described: Path, run: Run) -> None:
     path = next(described.glob("*.json"))
     description = json.loads(path.read_text(encoding="utf-8"))
@@ -234,6 +234,28 @@ def test_programs_read_findings_by_severity(described: Path, run: Run) -> None:
     assert {tuple(one) for one in (*found["warnings"], *found["notes"])} == {tuple(error)}
 
 
+def test_a_file_without_a_description_has_findings(tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "metadata.json"
+    for text, code in (("", "CR001"), ("[]", "CR101"), ("3", "CR101")):
+        path.write_text(text, encoding="utf-8")
+        found = said(run("validate", path, "--json", code=1))
+        assert not found["valid"]
+        assert [(e["code"], e["line"], e["column"]) for e in found["errors"]] == [(code, 1, 1)]
+        run("load", path, code=2)
+    run("validate", tmp_path / "missing.json", "--json", code=2)
+
+
+def test_an_old_description_is_migrated_and_compared(tmp_path: Path, run: Run) -> None:
+    old = shutil.copytree(EXAMPLES / "planets-old", tmp_path / "old")
+    new = old / "new.json"
+    made = said(run("migrate", old / "metadata.json", "--out", new, "--json"))
+    assert (made["from"], made["to"], made["lost"]) == ("0.8", "1.1", [])
+    run("migrate", old / "metadata.json", "--out", new, code=2)  # it is there already
+    assert said(run("validate", new, "--json"))["errors"] == []
+
+    described = json.loads(new.read_text(encoding="utf-8"))
+    described["recordSet"][0]["field"].pop()
+    new.write_text(json.dumps(described), encoding="utf-8")
     found = said(run("diff", old / "metadata.json", new, "--json", code=1))
     assert found["needed"] == "major"
     described["version"] = "2.0.0"
@@ -248,20 +270,22 @@ def test_a_card_and_the_open_questions(described: Path, tmp_path: Path, run: Run
     assert len(said(run("rai", described, "--json"))["statements"]) == 20
 
 
+MOONS = ("load", "{planets}", "--record-set", "moons")
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
         ("load", "nowhere"),
-        ("load", "{planets}", "stars"),
-        ("load", "{planets}", "moons", "--columns", "colour"),
-        ("load", "{planets}", "moons", "--filter", "planet"),
-        ("load", "{planets}", "moons", "-o", "out.xlsx"),
-        ("load", "{planets}", "moons", "--where", "planet ="),
-        ("load", "{planets}", "moons", "--where", "planet = 'Mars'", "--filter", "planet=Mars"),
-        ("load", "{planets}", "moons", "--record-set", "planets"),
+        ("load", "{planets}", "--record-set", "stars"),
+        (*MOONS, "--columns", "colour"),
+        (*MOONS, "--filter", "planet"),
+        (*MOONS, "-o", "out.xlsx"),
+        (*MOONS, "--where", "planet ="),
+        (*MOONS, "--where", "planet = 'Mars'", "--filter", "planet=Mars"),
         ("sql", "{planets}", "SELECT INTERVAL 3 DAY AS wait", "-o", "{planets}/out.csv"),
-        ("load", "{planets}", "moons", "-o", "no/folder/out.csv"),
-        ("load", "{planets}", "moons", "--columns", ","),
+        (*MOONS, "-o", "no/folder/out.csv"),
+        (*MOONS, "--columns", ","),
         ("sql", "{planets}", "SELECT * FROM stars"),
         ("sql", "{planets}", "DROP TABLE moons"),
         ("validate", "{planets}", "--map", "nothing=here", "--data", "full"),

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.data.croissant.document.building import build
-from holdfast.data.croissant.document.reading import parse_document
+from holdfast.data.croissant.document.reading import parse_document, read_document
 from holdfast.data.croissant.rules.checking import validate
 from holdfast.data.croissant.rules.context import Context, cycles
 from holdfast.data.croissant.rules.table import RULES
@@ -175,12 +175,36 @@ def test_any_mutation_of_the_suite(shared_data: Path, data: st.DataObject) -> No
     run_all(json.dumps(mutated(base, data), indent=1))
 
 
-def test_what_is_no_description_is_an_input_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [None, "full"])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ("CR001", 1, 1, "the text is empty")),
+        (" \n\t\n", ("CR001", 1, 1, "the text is empty")),
+        ("[]", ("CR101", 1, 1, "[] stands where an object with a dataset is expected")),
+        ("\n 3", ("CR101", 2, 2, "3 stands where an object with a dataset is expected")),
+        ("null", ("CR101", 1, 1, "null stands where an object with a dataset is expected")),
+        ('"x"', ("CR101", 1, 1, '"x" stands where an object with a dataset is expected')),
+        ("[1]", ("CR101", 1, 1, "[1] stands where an object with a dataset is expected")),
+        ("words", ("CR001", 1, 1, "words stands without quotation marks")),
+        ("<p>", ("CR001", 1, 1, "this is a web page without a script of type application/ld+json")),
+    ],
+)
+def test_what_is_no_description_is_found_so(
+    tmp_path: Path, text: str, expected: tuple[str, int, int, str], data: Any
+) -> None:
     path = tmp_path / "metadata.json"
-    for text in ("", "[]", "3", '"x"', "not json"):
-        path.write_text(text, encoding="utf-8")
-        with pytest.raises(InputError):
-            validate(path)
+    path.write_text(text, encoding="utf-8")
+    validation = validate(path, data=data)
+    [found] = validation.findings
+    assert (found.code, found.line, found.column, found.message) == expected
+    assert found.pointer == ""
+    assert not validation.valid
+    with pytest.raises(InputError):
+        read_document(path)
+
+
+def test_a_file_that_is_not_there_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         validate(tmp_path / "missing.json")
 

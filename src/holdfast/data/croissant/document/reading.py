@@ -86,8 +86,7 @@ def read_document(path: str | Path) -> Document:
         InputError: there is no such file, no or more than one description in a folder, or the file holds no
             JSON object. Every lesser mistake is in `Document.syntax`.
     """
-    file = _file(Path(path))
-    document = parse_document(read_whole(file, "a Croissant description"), file)
+    document = read_anything(path)
     value = document.value
     if isinstance(value, dict) or (
         isinstance(value, list) and any(isinstance(item, dict) for item in value)
@@ -97,12 +96,22 @@ def read_document(path: str | Path) -> Document:
     line, column = document.lines.place(slip.offset if slip else 0)
     raise InputError(
         "the file holds no description",
-        path=file,
+        path=document.path,
         place=f"line {line}, column {column}",
         found=slip.message if slip else f"{json.dumps(value)[:60]}",
         expected='a JSON object such as {"@context": ..., "@type": "sc:Dataset", ...}',
         remedy="name the JSON-LD file of the dataset",
     )
+
+
+def read_anything(path: str | Path) -> Document:
+    """The same, also where a file holds no JSON object, or nothing at all.
+
+    Raises:
+        InputError: there is no such file, or no or more than one description in a folder.
+    """
+    file = _file(Path(path))
+    return parse_document(read_whole(file, "a Croissant description"), file)
 
 
 def parse_document(data: bytes, path: str | Path) -> Document:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.data.croissant.document.building import build
-from holdfast.data.croissant.document.reading import Document, read_document
+from holdfast.data.croissant.document.reading import Document, read_anything
 from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules into the table
     on_dataset,
     on_fields,
@@ -104,11 +104,11 @@ def validate(
         cache: where fetched files are kept; None for the user's cache folder.
 
     Raises:
-        InputError: the file cannot be read, or holds no JSON object; with `data`, a mapping is wrong.
+        InputError: there is no such file, or it cannot be opened; with `data`, a mapping is wrong.
     """
-    document = read_document(path)
+    document = read_anything(path)
     findings = list(_static(document, strict=strict))
-    if data and not on_terms.is_cut(document):
+    if data and document.terms.dataset is not None and not on_terms.is_cut(document):
         from holdfast.data.croissant.rules import on_data
 
         breaches = on_data.check(document, data, tuple(findings), mapping=mapping, cache=cache)

@@ -133,7 +133,11 @@ def _names_nothing(thing: Thing) -> bool:
 @rule("CR101", ERROR, REQUIRED, 'Write "@type": "sc:Dataset".', must=True)
 def no_dataset(context: Context) -> Iterator[Breach]:
     """The description is of a Dataset."""
-    return _of_other_class(context, "description", "dataset")
+    if context.document.terms.dataset is None and not context.document.parsed.slips:
+        held = quoted(context.document.value)
+        hint = 'Write {"@context": ..., "@type": "sc:Dataset", ...}, or name the file that has it.'
+        yield Breach("", f"{held} stands where an object with a dataset is expected", hint)
+    yield from _of_other_class(context, "description", "dataset")
 
 
 @rule("CR201", ERROR, MODIFIED, 'Write "@type": "cr:FileObject" or "cr:FileSet".', must=True)

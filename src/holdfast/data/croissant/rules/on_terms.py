@@ -30,7 +30,9 @@ _TWICE = ("duplicate-key",)
 _BYTES = ("bom", "encoding", "odd-space")
 _CONTEXTS = ("context", "remote-context")
 # After these it is not known what else the description says.
-_CUTS = frozenset({"truncated", "unterminated", "extra", "unexpected", "too-deep", "no-json-ld"})
+_CUTS = frozenset(
+    {"empty", "truncated", "unterminated", "extra", "unexpected", "too-deep", "no-json-ld"}
+)
 
 
 def is_cut(document: Document) -> bool:
@@ -66,8 +68,8 @@ def odd_bytes(context: Context) -> Iterator[Breach]:
 @rule("CR010", ERROR, REQUIRED, "Add the @context that the standard recommends.", must=True)
 def no_context(context: Context) -> Iterator[Breach]:
     """A description has a @context."""
-    top = context.parts[0].thing if context.parts else None
-    if not context.document.terms.declared and not (top and context.is_meant(top, "@context")):
+    top = context.document.terms.dataset
+    if top and not context.document.terms.declared and not context.is_meant(top, "@context"):
         yield Breach("", "the description has no @context: no program knows what its keys mean")
 
 
