@@ -35,6 +35,29 @@ class Case:
         return f"{self.code} {self.at}"
 
 
+RATINGS_OF_USERS = {
+    "@type": "cr:Field",
+    "@id": "users/ratings",
+    "isArray": True,
+    "subField": [
+        {
+            "@type": "cr:Field",
+            "@id": "users/ratings/stars",
+            "dataType": "sc:Float",
+            "source": {"fileObject": {"@id": "ratings.csv"}, "extract": {"column": "stars"}},
+        }
+    ],
+}
+RATED_BY = {
+    "source": {"fileObject": {"@id": "ratings.csv"}, "extract": {"column": "user"}},
+    "references": {"field": {"@id": "users/id"}},
+}
+BORN_AGAIN = {
+    "@type": "cr:Field",
+    "@id": "ratings/born_again",
+    "dataType": "sc:Date",
+    "source": {"fileObject": {"@id": "users.csv"}, "extract": {"column": "born"}},
+}
 NAME = '"name": "cats",'
 CASES = [
     # JSON and terms
@@ -68,6 +91,14 @@ CASES = [
     ),
     Case("CR014", "/licence", {"/licence": "x"}, {"/temporalCoverage": "2020"}),
     Case("CR014", f"{USERS}/fields", {f"{USERS}/fields": 1}, {f"{USERS}/name": "x"}),
+    Case(
+        "CR014",
+        f"{RATINGS}/field/0/refrences",
+        {
+            f"{RATINGS}/field/0/refrences": {"field": {"@id": "users/id"}},
+            f"{RATINGS}/field/0/references": DROP,
+        },
+    ),
     Case("CR014", "/rai:dataColection", {"/rai:dataColection": "x"}, {"/rai:dataBiases": "x"}),
     Case(
         "CR014", f"{USERS}/cr:colour", {f"{USERS}/cr:colour": "x"}, {f"{USERS}/alternateName": "x"}
@@ -535,7 +566,7 @@ CASES = [
     Case(
         "CR402",
         f"{RATINGS}/field/0/references/field",
-        {f"{RATINGS}/field/0/references/field/@id": "users/ident", f"{RATINGS}/field/2": DROP},
+        {f"{RATINGS}/field/0/references/field/@id": "users/ident"},
     ),
     Case(
         "CR403",
@@ -589,6 +620,18 @@ CASES = [
         {f"{RATINGS}/field/0/references": DROP, f"{RATINGS}/field/2": DROP},
     ),
     Case(
+        "CR421",
+        f"{USERS}/field/4/subField/0/source",
+        {f"{USERS}/field/-": RATINGS_OF_USERS},
+        {f"{USERS}/field/-": RATINGS_OF_USERS | {"parentField": RATED_BY}},
+    ),
+    Case(
+        "CR421",
+        f"{RATINGS}/field/2/source",  # and once for all that comes from there
+        {f"{RATINGS}/field/0/references": DROP, f"{RATINGS}/field/-": BORN_AGAIN},
+        {f"{RATINGS}/field/-": BORN_AGAIN},
+    ),
+    Case(
         "CR422",
         f"{RATINGS}/field/0/dataType",
         {f"{RATINGS}/field/0/dataType": "sc:Text"},
@@ -598,6 +641,11 @@ CASES = [
         "CR423",
         f"{RATINGS}/field/4/references",
         {f"{RATINGS}/field/4/references": {"field": {"@id": "ratings/note"}}},
+    ),
+    Case(
+        "CR423",
+        f"{RATINGS}/field/0/references",
+        {f"{RATINGS}/field/0/references/field/@id": "ratings/user"},
     ),
     # transforms
     Case(

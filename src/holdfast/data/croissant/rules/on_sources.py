@@ -222,24 +222,35 @@ def unjoined(context: Context) -> Iterator[Breach]:
         if not needed or _lost_a_join(context, records):
             continue
         anchor = needed[0][0]
-        reached = _reached(context, records, anchor)
+        joined = _reached(context, records, anchor)
         for origin, field, source in needed:
-            if origin not in reached:
-                reached.add(origin)
+            if origin in joined:
+                continue
+            more = _reached(context, records, origin)
+            if joined.isdisjoint(more):
                 yield Breach(
                     source.at,
                     f"{called(records)} takes {called(field)} from {quoted(origin)} "
                     f"and others from {quoted(anchor)}, and no references join the two",
                 )
+            joined |= more
 
 
 def _lost_a_join(context: Context, records: RecordSet) -> bool:
-    """Whether a field that references another has a source that names nothing, as another rule tells."""
-    return any(
-        field.references
-        and "cr:source" in field.written
-        and (field.source is None or field.source.kind == "unknown")
-        for field in context.fields_of(records)
+    """Whether references of a record set lead nowhere, as another rule tells."""
+    return any(_leads_nowhere(context, field) for field in context.fields_of(records))
+
+
+def _leads_nowhere(context: Context, field: Field) -> bool:
+    thing, parent = context.thing(field), field.parent_field
+    ends: list[Source | None] = list(field.references)
+    if field.references and "cr:source" in field.written:
+        ends.append(field.source)
+    if parent:
+        ends += [parent.source, parent.references]
+    meant = thing is not None and context.is_meant(thing, "cr:references")
+    return meant or any(
+        end is None or end.kind == "unknown" or end.target == field.id for end in ends
     )
 
 
@@ -255,13 +266,18 @@ def _needed(context: Context, records: RecordSet) -> Iterator[tuple[str, Field, 
 
 
 def _origin(context: Context, records: RecordSet, source: Source | None) -> str:
-    """The resource or the record set that a source is in; ``""`` for this record set, or if unknown."""
-    if source is None or source.kind == "unknown":
-        return ""
-    if source.kind == "field":
-        owner = context.fields[source.target][0].id
-        return "" if owner == records.id else owner
-    return source.target
+    """The resource or the record set that a source is in; ``""`` if unknown.
+
+    A field of the record set itself is where its own source is.
+    """
+    seen: set[str] = set()
+    while source is not None and source.kind == "field":
+        owner, field = context.fields[source.target]
+        if owner.id != records.id:
+            return owner.id
+        source = None if field.id in seen else field.source
+        seen.add(field.id)
+    return "" if source is None or source.kind == "unknown" else source.target
 
 
 def _reached(context: Context, records: RecordSet, anchor: str) -> set[str]:
