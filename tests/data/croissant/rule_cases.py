@@ -89,6 +89,26 @@ CASES = [
         {"/@context/wd": "http://www.wikidata.org/entity"},
         {"/@context/wd": "https://www.wikidata.org/entity/"},
     ),
+    Case(
+        "CR013",
+        "/@context/@vocab",
+        {"/@context/@vocab": "https://scheme.org/"},
+        {"/@context/@vocab": "http://schema.org/"},
+    ),
+    Case(
+        "CR013",
+        "/@context/cr",
+        {"/@context/cr": "http://example.org/croissant/"},
+        {"/@context/mlc": "http://example.org/croissant/", "/mlc:colour": "red"},
+    ),
+    Case("CR013", "/@context/sc", {"/@context/sc": "http://mlcommons.org/croissant/"}),
+    Case(
+        "CR013",
+        "/@context/dct",
+        {"/@context/dct": "http://purl.org/dc/term/"},
+        {"/@context/dct": "https://purl.org/dc/terms/"},
+    ),
+    Case("CR013", "/@context/ml", {"/@context/ml": "http://mlcommons.org/shema/"}, base=OLD),
     Case("CR014", "/licence", {"/licence": "x"}, {"/temporalCoverage": "2020"}),
     Case("CR014", f"{USERS}/fields", {f"{USERS}/fields": 1}, {f"{USERS}/name": "x"}),
     Case(

@@ -160,6 +160,44 @@ def test_a_slip_in_the_context_is_told_as_one(tmp_path: Path) -> None:
     assert {finding.hint for finding in found} == {'In @context, let "extract" be "cr:extract".'}
 
 
+@pytest.mark.parametrize(
+    ("name", "iri", "severity", "hint"),
+    [
+        ("@vocab", "https://scheme.org/", Severity.ERROR, "https://schema.org/"),
+        ("@vocab", "https://schema.org", Severity.ERROR, "https://schema.org/"),
+        ("cr", "http://mlcommons.org/crossant/", Severity.ERROR, "http://mlcommons.org/croissant/"),
+        (
+            "rai",
+            "http://mlcommons.org/croissant/RIA/",
+            Severity.WARNING,
+            "http://mlcommons.org/croissant/RAI/",
+        ),
+    ],
+)
+@pytest.mark.parametrize("data", [None, "sample"])
+def test_a_misspelt_namespace_is_told_alone(
+    tmp_path: Path, name: str, iri: str, severity: Severity, hint: str, data: Any
+) -> None:
+    path = tmp_path / "metadata.json"
+    path.write_text(written(edited({f"/@context/{name}": iri})), encoding="utf-8")
+    found = [f for f in validate(path, data=data).findings if f.code != "CR905"]  # not at hand
+    assert [(f.code, f.pointer, f.severity) for f in found] == [
+        ("CR013", f"/@context/{name}", severity)
+    ]
+    assert found[0].hint == f'Did you mean "{hint}"?'
+
+
+def test_a_namespace_of_ones_own_is_no_slip(tmp_path: Path) -> None:
+    own = {"/@context/schema": "https://example.org/own/", "/schema:colour": "red"}
+    assert findings(tmp_path, edited(own)) == ()
+    context = {**GOOD["@context"], "@vocab": "https://example.org/own/"}
+    keys = [key for key in GOOD if key[0] not in "@rp" and key not in context]
+    context |= {key: f"sc:{key}" for key in (*keys, "publisher")}
+    context |= {name: f"sc:{name}" for name in ("contentUrl", "contentSize", "encodingFormat")}
+    context |= {name: f"sc:{name}" for name in ("sha256", "Person", "Organization", "CreativeWork")}
+    assert findings(tmp_path, edited({"/@context": context, "/colour": "red"})) == ()
+
+
 def test_fields_without_ids_are_told_once_for_each_record_set(tmp_path: Path) -> None:
     description = copy.deepcopy(GOOD)
     extra = {"@type": "cr:Field", "name": "x", "dataType": "sc:Text", "value": "x"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules
 )
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import Finding, Severity
+from holdfast.data.croissant.rules.namespaces import Misspelt, corrected
 from holdfast.data.croissant.rules.sarif import log
 from holdfast.data.croissant.rules.table import DATA_RULES, RULES, Breach, Rule
 
@@ -106,9 +107,10 @@ def validate(
     Raises:
         InputError: there is no such file, or it cannot be opened; with `data`, a mapping is wrong.
     """
-    document = read_anything(path)
-    findings = list(_static(document, strict=strict))
-    if data and document.terms.dataset is not None and not on_terms.is_cut(document):
+    document, misspelt = corrected(read_anything(path))
+    findings = list(_static(document, misspelt, strict=strict))
+    readable = document.terms.dataset is not None and not on_terms.is_cut(document)
+    if data and readable and not any(space.needed for space in misspelt):
         from holdfast.data.croissant.rules import on_data
 
         breaches = on_data.check(document, data, tuple(findings), mapping=mapping, cache=cache)
@@ -119,9 +121,11 @@ def validate(
     return Validation(document.path, tuple(findings), strict)
 
 
-def _static(document: Document, *, strict: bool) -> Iterator[Finding]:
+def _static(
+    document: Document, misspelt: Collection[Misspelt], *, strict: bool
+) -> Iterator[Finding]:
     """What the rules find; the mistakes of the text alone where those cut the description short."""
-    context = Context(document, build(document))
+    context = Context(document, build(document), misspelt)
     cut = on_terms.is_cut(document)
     rules = [rule for rule in RULES.values() if not cut or rule.code in on_terms.CODES]
     found = [(rule, breach) for rule in rules for breach in rule.check(context)]

@@ -17,6 +17,7 @@ from holdfast.data.croissant.document.model import (
 )
 from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.terms import Thing, Value, term_of
+from holdfast.data.croissant.rules import namespaces
 from holdfast.data.croissant.rules.findings import Severity
 from holdfast.data.croissant.rules.roles import Part, parts
 from holdfast.data.croissant.rules.spelling import Misspelt, misspelt
@@ -30,11 +31,23 @@ _MOST_COMPARED = 50_000  # ids, in search of what was meant: half a second
 
 
 class Context:
-    """A description and the look-ups that several rules need, each made once."""
+    """A description and the look-ups that several rules need, each made once.
 
-    def __init__(self, document: Document, metadata: Metadata) -> None:
+    Attributes:
+        document: the description, with the right namespaces in its @context.
+        metadata: what it says.
+        namespaces: those that were misspelt.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        metadata: Metadata,
+        namespaces: Collection[namespaces.Misspelt] = (),
+    ) -> None:
         self.document = document
         self.metadata = metadata
+        self.namespaces = namespaces
         self._compared = 0
 
     @property

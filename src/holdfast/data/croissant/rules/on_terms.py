@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterator, Sized
 from typing import Any
 
 from holdfast.data.croissant.document.reading import Document
-from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.document.terms import Entry
 from holdfast.data.croissant.document.vocabulary import NAMESPACES, PREFIXES, canonical
 from holdfast.data.croissant.rules.clauses import CONTEXT, EXTERNAL, JSON, REQUIRED
 from holdfast.data.croissant.rules.clauses import NAMESPACES as SPACES
 from holdfast.data.croissant.rules.context import Context
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
+from holdfast.data.croissant.rules.namespaces import definitions
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
 
@@ -172,32 +172,35 @@ def odd_context(context: Context) -> Iterator[Breach]:
         whole = slip.kind == "context" and slip.at == "/@context"
         if slip.kind in _CONTEXTS and not (bare and whole):
             yield Breach(slip.at, slip.message, key=True)
-    for at, name, iri in _definitions(context.document.value):
+    for space in context.namespaces:
+        hint = f"Did you mean {quoted(space.meant)}?"
+        yield Breach(
+            space.at, _odd_namespace(space.name, space.iri), hint, ERROR if space.needed else None
+        )
+    for at, name, iri in definitions(context.document.value):
         if "://" not in iri or iri in NAMESPACES:
             continue
-        ends = [end for end in "/#" if iri + end in NAMESPACES]
-        if ends:
-            lacks = f"which lacks its last {quoted(ends[0])}"
-            yield Breach(at, f"{quoted(name)} stands for {quoted(iri)}, {lacks}")
-        elif iri.endswith(("/", "#")) and (near := did_you_mean(iri, _near_spaces(iri))):
-            yield Breach(at, f"{quoted(iri)} is no namespace that is known here", near)
+        near = did_you_mean(iri, _near_spaces(iri)) if iri.endswith(("/", "#")) else ""
+        if near or _missing_end(iri):
+            yield Breach(at, _odd_namespace(name, iri), near)
+
+
+def _odd_namespace(name: str, iri: str) -> str:
+    end, owner = _missing_end(iri), NAMESPACES.get(iri)
+    wrong = f"is the namespace of {owner}" if owner else "is no namespace that is known here"
+    wrong = f"lacks its last {quoted(end)}" if end else wrong
+    return f"{quoted(name)} stands for {quoted(iri)}, which {wrong}"
+
+
+def _missing_end(iri: str) -> str:
+    """What an address lacks at its end to be a known namespace."""
+    return next((end for end in "/#" if iri + end in NAMESPACES), "")
 
 
 def _near_spaces(iri: str) -> list[str]:
     """Namespaces that an address of the same host may be a slip of."""
     host = iri.partition("://")[2].partition("/")[0]
     return [space for space in NAMESPACES if space.partition("://")[2].partition("/")[0] == host]
-
-
-def _definitions(value: Any) -> Iterator[tuple[str, str, str]]:
-    """Every address in the @context at the top: its pointer, its name, it."""
-    written = value.get("@context") if isinstance(value, dict) else None
-    lists = isinstance(written, list)
-    for place, part in enumerate(written if isinstance(written, list) else [written]):
-        at = f"/@context/{place}" if lists else "/@context"
-        for name, meant in part.items() if isinstance(part, dict) else ():
-            if isinstance(meant, str) and not name.startswith("@base"):
-                yield f"{at}/{escaped(name)}", name, meant
 
 
 @rule("CR014", WARNING, EXTERNAL, "Correct the name, or take the property out.")
