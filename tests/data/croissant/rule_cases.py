@@ -628,6 +628,24 @@ CASES = [
         {f"{IMAGES}/field/4/source/extract": {"column": "mask"}},
     ),
     Case(
+        "CR410",
+        f"{RATINGS}/field/1/source/extract/jsonPath",
+        {f"{RATINGS}/field/1/source/extract": {"jsonPath": "$.stars"}},
+        {
+            f"{RATINGS}/field/1/source/extract": {"jsonPath": "$.stars"},
+            "/distribution/1/encodingFormat": "application/jsonlines",
+            "/distribution/1/contentUrl": "ratings.jsonl",
+        },
+    ),
+    Case(
+        "CR219",
+        "/distribution/1/encodingFormat",
+        {
+            f"{RATINGS}/field/1/source/extract": {"jsonPath": "$.stars"},
+            "/distribution/1/contentUrl": "ratings.jsonl",
+        },
+    ),
+    Case(
         "CR411",
         f"{RATINGS}/field/0/references/field",
         {f"{USERS}/key/@id": "users/born"},

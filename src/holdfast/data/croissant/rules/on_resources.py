@@ -25,7 +25,7 @@ from holdfast.data.croissant.rules.wording import called, did_you_mean, quoted
 _TABLES = frozenset(
     ["csv", "tsv", "json", "jsonl", "parquet", "arrow", "text", "html", "pdf", "xml", "yaml"]
 )
-_MEDIA = ("image/", "audio/", "video/")
+MEDIA = ("image/", "audio/", "video/")
 _FAMILIES = ("image", "audio", "video", "text", "font", "model")
 _ALIKE = 0.6  # of two names that differ by a slip
 _ALIKE_OWN = 0.75  # where somebody's own name, such as text/x-lean, is as likely
@@ -186,14 +186,19 @@ def bad_size(context: Context) -> Iterator[Breach]:
 def wrong_ending(context: Context) -> Iterator[Breach]:
     """A file's format fits the end of its name."""
     for part in context.metadata.file_objects:
-        ending = PurePosixPath((part.content_url or "").partition("?")[0]).suffix.casefold()
-        fitting = _ENDINGS.get(ending, _CLAIMS)
-        claimed = {format_of(value) for value in part.encoding_formats}
-        if claimed and claimed <= _CLAIMS and claimed.isdisjoint(fitting):
+        if is_named_otherwise(part):
             form, url = quoted(part.encoding_formats[0]), quoted(part.content_url)
             yield Breach(
                 part.where("sc:encodingFormat"), f"encodingFormat {form} does not fit {url}"
             )
+
+
+def is_named_otherwise(part: FileObject | FileSet) -> bool:
+    """Whether the end of a file's name belongs to another format than the one it is said to have."""
+    url = (part.content_url or "") if isinstance(part, FileObject) else ""
+    fitting = _ENDINGS.get(PurePosixPath(url.partition("?")[0]).suffix.casefold(), _CLAIMS)
+    claimed = {format_of(value) for value in part.encoding_formats}
+    return bool(claimed) and claimed <= _CLAIMS and claimed.isdisjoint(fitting)
 
 
 # The end of a name -> the formats that it may stand for.
@@ -257,7 +262,7 @@ def no_archive(context: Context) -> Iterator[Breach]:
             continue
         formats = holder.encoding_formats
         # Any may be one but a table, a text or a medium.
-        closed = all(format_of(one) in _TABLES or one.startswith(_MEDIA) for one in formats)
+        closed = all(format_of(one) in _TABLES or one.startswith(MEDIA) for one in formats)
         reads = any(step.read_lines or step.un_archive for step in container.transforms)
         if formats and closed and not reads:
             said = f"is contained in {quoted(holder.id)}, whose format {quoted(formats[0])}"

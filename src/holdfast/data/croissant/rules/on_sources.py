@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.data.croissant.document.model import Extract, Field, Node, RecordSet, Source
+from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import DATA_SOURCE, EXTRACT, JOINS
 from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
+from holdfast.data.croissant.rules.on_resources import MEDIA, is_named_otherwise
 from holdfast.data.croissant.rules.roles import EXTRACTS, TARGETS
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import and_others, bare, called, did_you_mean, quoted
@@ -21,6 +23,8 @@ _KINDS = {
     "field": ("field", "Field"),
 }
 _OF_FILES = ("fileObject", "fileSet", "distribution")
+_TABLES = frozenset({"csv", "tsv", "parquet", "arrow", "arff"})
+_INSTEAD = "Take a column of the table; a transform follows a jsonPath into its values."
 
 
 @rule(
@@ -181,17 +185,29 @@ def bad_json_path(context: Context) -> Iterator[Breach]:
 @rule("CR410", WARNING, EXTRACT, "Correct the extract, or encodingFormat.")
 def unfit_extract(context: Context) -> Iterator[Breach]:
     """What is extracted fits the format of the file."""
+    unfit: dict[tuple[str, str], list[Breach]] = {}
     for field, _, source in context.sources:
         resource, extract = context.resources.get(source.target), source.extract
-        if resource is None or extract is None or extract.column is None:
+        if resource is None or extract is None or is_named_otherwise(resource):
             continue
         formats = resource.encoding_formats
-        if formats and all(form.startswith(("image/", "audio/", "video/")) for form in formats):
-            yield Breach(
-                extract.where("cr:column"),
-                f"{called(field)} takes the column {quoted(extract.column)} of {quoted(resource.id)}, "
-                f"whose format {quoted(formats[0])} has no columns",
-            )
+        media = bool(formats) and all(one.startswith(MEDIA) for one in formats)
+        tables = bool(formats) and all(format_of(one) in _TABLES for one in formats)
+        if media and extract.column is not None:
+            term, severity = "cr:column", WARNING
+            taken, lacks = f"the column {quoted(extract.column)}", "columns"
+        elif (media or tables) and extract.json_path is not None:
+            term, severity = "cr:jsonPath", ERROR
+            taken, lacks = f"the JSONPath {quoted(extract.json_path)}", "JSON"
+        else:
+            continue
+        said = f"{called(field)} takes {taken} of {quoted(resource.id)}"
+        message = f"{said}, whose format {quoted(formats[0])} has no {lacks}"
+        hint = _INSTEAD if tables else ""
+        breach = Breach(extract.where(term), message, hint, severity)
+        unfit.setdefault((resource.id, term), []).append(breach)
+    for first, *others in unfit.values():
+        yield first._replace(message=first.message + and_others(len(others)))
 
 
 @rule("CR411", NOTE, JOINS, "Make the field the key of its record set, or reference the key.")
