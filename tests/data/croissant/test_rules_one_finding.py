@@ -231,6 +231,26 @@ def test_another_format_of_the_same_family_is_not_what_was_meant(tmp_path: Path)
     assert [finding.hint.startswith("Give a registered") for finding in found] == [True]
 
 
+def test_references_in_full_to_relative_ids(tmp_path: Path) -> None:
+    def in_full(value: Any) -> Any:
+        if isinstance(value, list):
+            return [in_full(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if set(value) == {"@id"}:
+            return {"@id": f"https://example.org/cats/{value['@id']}"}
+        return {key: in_full(item) for key, item in value.items()}
+
+    description = copy.deepcopy(GOOD)
+    description["@context"] = {**GOOD["@context"], "@base": "https://example.org/cats/"}
+    for part in ("distribution", "recordSet"):
+        description[part] = in_full(GOOD[part])
+    assert description["recordSet"][0]["key"] == {"@id": "https://example.org/cats/users/id"}
+    assert findings(tmp_path, description) == ()
+    description["recordSet"][0]["key"] = {"@id": "https://example.org/cats/users/ident"}
+    assert codes(findings(tmp_path, description)) == [("CR302", "/recordSet/0/key")]
+
+
 def test_another_name_of_id_names_things_as_well(tmp_path: Path) -> None:
     context = {**GOOD["@context"], "id": "@id"}
     key, file = "/recordSet/0/key", f"{FIELD}/source/fileObject"

@@ -38,8 +38,8 @@ def unknown_key(context: Context) -> Iterator[Breach]:
 @rule("CR303", WARNING, RECORD_SET, must=True)
 def short_key(context: Context) -> Iterator[Breach]:
     """A key names its fields by their whole ids."""
-    for _, at, name, field in _keys(context):
-        if field and name != field.id and not context.old:
+    for records, at, name, field in _keys(context):
+        if field and not context.is_id(records, name, field.id) and not context.old:
             message = f"{quoted(name)} is no @id; it was taken for the field {quoted(field.id)}"
             yield Breach(at, message, f"Write {quoted(field.id)}.")
 
@@ -47,9 +47,11 @@ def short_key(context: Context) -> Iterator[Breach]:
 def _keys(context: Context) -> Iterator[tuple[RecordSet, str, str, Field | None]]:
     """Keys: the record set, a pointer, what is written there, the field that it means."""
     for records in context.metadata.record_sets:
-        for at, name, _ in context.terms_at(records, "cr:key"):
-            if name:
-                yield records, at, name, _resolves(records, name)
+        written = [(at, name) for at, name, _ in context.terms_at(records, "cr:key") if name]
+        # What the key names in full, where relative ids have a base.
+        meant = records.key if len(records.key) == len(written) else [name for _, name in written]
+        for (at, name), whole in zip(written, meant, strict=True):
+            yield records, at, name, _resolves(records, whole) or _resolves(records, name)
 
 
 def _resolves(records: RecordSet, name: str) -> Field | None:
