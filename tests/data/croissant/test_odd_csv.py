@@ -63,6 +63,21 @@ def test_tables_that_are_odd_but_plain(
     assert list(zip(*(column.to_pylist() for column in found.columns), strict=True)) == rows
 
 
+@pytest.mark.parametrize("outside", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("inside", ["\n", "\r\n", "\r"])
+def test_a_line_end_within_a_name_is_none_of_the_table(
+    tmp_path: Path, inside: str, outside: str
+) -> None:
+    rows = ["a,b", f'1,"x{inside}y"', "2,z"]
+    text = outside.join([f'"n{inside}m",{rows[0]}', *(f"0,{row}" for row in rows[1:]), ""])
+    if outside == "\r" != inside:
+        with pytest.raises(InputError, match="cannot be told apart"):
+            dataset_of(tmp_path, text).records("t").to_arrow()
+    else:
+        found = dataset_of(tmp_path, text).records("t").to_arrow()
+        assert found["t/b"].to_pylist() == [f"x{inside}y", "z"]
+
+
 @pytest.mark.parametrize("text", ["a,b\n1,x\r2,y\r\n", "\n\r\na,b\n1,x\n"])
 def test_lines_that_end_in_several_ways_are_refused_by_name(tmp_path: Path, text: str) -> None:
     table = dataset_of(tmp_path, text).records("t")

@@ -13,7 +13,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
 
 from holdfast.data.croissant.files.members import Member
@@ -25,6 +25,8 @@ from holdfast.errors import InputError
 _HEAD = 1 << 20
 _LINE = 16 << 20  # of the longest row; DuckDB's buffers of 32 MB have room for two
 _LINE_ENDS = re.compile("\r\n|\r|\n")
+_SPELT = {"\r\n": r"\r\n", "\n": r"\n"}
+"""The line ends that DuckDB can be told."""
 _SEPARATORS = (",", ";", "\t", "|", " ")
 
 
@@ -38,6 +40,7 @@ class Table:
         packed: "none", "gzip" or "zstd".
         encoding: of the text, as DuckDB names it.
         empty_lines: lines before the names.
+        line_end: of the names, where DuckDB would take the end of a line within one for it.
     """
 
     names: tuple[str, ...]
@@ -45,6 +48,7 @@ class Table:
     packed: str = "none"
     encoding: str = "utf-8"
     empty_lines: int = 0
+    line_end: str = ""
 
     def relation(self, paths: Sequence[Path]) -> str:
         """The files as a relation with columns c0, c1, ... of text."""
@@ -64,6 +68,8 @@ class Table:
             f"compression = {literal(self.packed)}",
             f"encoding = {literal(self.encoding)}",
         ]
+        if self.line_end:
+            options.append(f"new_line = '{self.line_end}'")
         return f"read_csv({texts(map(str, paths))}, {', '.join(options)})"
 
 
@@ -139,8 +145,8 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
     encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
     text = _decoded(head, member, "utf-16" if encoding == "utf-16" else "utf-8-sig")
     separators = ("\t", *_SEPARATORS) if kind == "tsv" else _SEPARATORS
-    tried = [(separator, _first_row(text, separator)) for separator in separators]
-    readings = [(separator, row) for separator, row in tried if row]
+    tried = [(separator, *_first_row(text, separator)) for separator in separators]
+    readings = [one for one in tried if one[1]]
     if not readings:
         shown = text.strip()[:40]
         raise InputError(
@@ -150,17 +156,25 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
             path=member.fullpath,
             found=f"one that begins with {shown!r} and has no end" if shown else None,
             expected="a first line with the names of the columns",
+            remedy="put the names of the columns into its first line",
         )
-    named = [{part.strip() for part in row} for _, row in readings]
+    named = [{part.strip() for part in row} for _, row, _ in readings]
     lacking = [
         (sum(name.strip() not in names for name in wanted), place)
         for place, names in enumerate(named)
     ]
-    separator, row = readings[min(lacking)[1]]
-    empty = len(text) - len(text.lstrip("\r\n"))
-    ends = _LINE_ENDS.findall(text, 0, empty)
-    first = _LINE_ENDS.search(text, empty)
-    if first and set(ends) - {first[0]}:
+    separator, row, lines = readings[min(lacking)[1]]
+    empty, line_end = _line_ends(text, lines, member)
+    return Table(unique_names(row), separator, "none", encoding, empty, line_end)
+
+
+def _line_ends(text: str, lines: int, member: Member) -> tuple[int, str]:
+    """Of a text whose first row ends after so many lines: how many are empty, and `Table.line_end`."""
+    start = len(text) - len(text.lstrip("\r\n"))
+    before = _LINE_ENDS.findall(text, 0, start)
+    within = [found[0] for found in islice(_LINE_ENDS.finditer(text, start), lines - len(before))]
+    end = within[-1] if len(within) == lines - len(before) else ""  # else the text ends there
+    if end and set(before) - {end}:
         raise InputError(
             "the lines before the table cannot be told apart",
             path=member.fullpath,
@@ -168,7 +182,17 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
             found="empty lines that end otherwise than the names",
             remedy="delete the empty lines",
         )
-    return Table(unique_names(row), separator, encoding=encoding, empty_lines=len(ends))
+    if not end or within[0] == end:
+        return len(before), ""
+    if end not in _SPELT:
+        raise InputError(
+            "the lines of the table cannot be told apart",
+            path=member.fullpath,
+            place="line 1",
+            found=f"{within[0]!r} in a name, and {end!r} at the end of the line",
+            remedy="end the lines with \\n, as most programs do",
+        )
+    return len(before), _SPELT[end]
 
 
 def _decoded(head: bytes, member: Member, encoding: str) -> str:
@@ -188,13 +212,13 @@ def _decoded(head: bytes, member: Member, encoding: str) -> str:
         ) from error
 
 
-def _first_row(text: str, separator: str) -> list[str]:
-    """The first row that is not empty."""
+def _first_row(text: str, separator: str) -> tuple[list[str], int]:
+    """The first row that is not empty, and after how many lines it ends."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
-        return next((row for row in reader if row), [])
+        return next((row for row in reader if row), []), reader.line_num
     except csv.Error:  # a name too long for one, as with another separator
-        return []
+        return [], 0
 
 
 def unique_names(row: Sequence[str]) -> tuple[str, ...]:
