@@ -98,6 +98,11 @@ def test_the_usual_names_come_before_others(tmp_path: Path) -> None:
     assert read_document(folder_of(tmp_path, **files)).path.name == "metadata.json"
 
 
+def test_data_may_be_called_like_a_description(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, metadata__json='{"rows": 3}', croissant__json='{"@context": {}}')
+    assert read_document(folder).path.name == "croissant.json"
+
+
 def test_a_folder_with_several_descriptions_is_refused(tmp_path: Path) -> None:
     text = '{"@context": {}}'
     with pytest.raises(

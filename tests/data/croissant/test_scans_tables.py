@@ -9,6 +9,7 @@ import math
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from croissant_local_files import (
     LocalFiles,
@@ -153,6 +154,16 @@ def test_names_as_pandas_makes_them(tmp_path):
     assert rows_of(
         members_of(path), CSV, *(field(name, "sc:Integer", extract=column(name)) for name in names)
     ) == [(1, 2, 3)]
+
+
+def test_names_that_differ_in_case(tmp_path):
+    path = tmp_path / "t.parquet"
+    names = ["a", "A", "a_1", "FileName"]
+    pq.write_table(pa.table([[number] for number in range(4)], names=names), path)
+    fields = [field(name, "sc:Integer", extract=column(name)) for name in reversed(names)]
+    assert rows_of(members_of(path), ["application/x-parquet"], *fields) == [(3, 2, 1, 0)]
+    with pytest.raises(InputError, match="no column 'A_1'"):
+        scan_of(connect(), members_of(path), ["application/x-parquet"], column("A_1"))
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path):

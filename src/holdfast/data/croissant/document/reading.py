@@ -140,6 +140,8 @@ def _file(path: Path) -> Path:
     if not path.is_dir():
         return path
     named = [path / name for name in NAMES if (path / name).is_file()]
+    if len(named) > 1:  # data may be called so too
+        named = [file for file in named if _declares(file)] or named
     found = named or sorted(
         file for file in path.iterdir() if file.suffix in (".json", ".jsonld") and _declares(file)
     )

@@ -6,6 +6,7 @@ with a checksum.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from holdfast.data.croissant.scanning.json_paths import member
 from holdfast.data.croissant.scanning.opening import Opening, file_columns, fresh, keep, read_as
 from holdfast.data.croissant.scanning.sql_text import identifier, texts
 
+_NUMBERED = re.compile(r"_\d+$")
 _VIRTUAL = {"filename", "file_index", "file_row_number"}
 
 
@@ -26,13 +28,13 @@ def scan_parquet(opening: Opening) -> Scan:
     """
     opening.partly = True
     relation = _parquet(opening)
-    held = _described(opening, relation, "Parquet")
+    held = _held(opening, relation)
     _prove(opening, held)
     made: dict[Key, Column] = {
         ("column", name): _column(opening, held, name) for name in opening.named("column")
     }
     made |= file_columns(opening.members, "file_index")
-    if set(held) & _VIRTUAL:  # a column of that name hides DuckDB's own
+    if {name.lower() for name in held} & _VIRTUAL:  # a column of that name hides DuckDB's own
         relation, order = _apart(opening), "row_number() OVER ()"
         made |= file_columns(opening.members, "croissant_member")
         made["fileProperty", "lineNumbers"] = Column("croissant_row", "BIGINT")
@@ -42,7 +44,7 @@ def scan_parquet(opening: Opening) -> Scan:
     return Scan(relation, made, opening.members, order=order)
 
 
-def _prove(opening: Opening, held: Mapping[str, str]) -> None:
+def _prove(opening: Opening, held: Mapping[str, Column]) -> None:
     """Compare files of which every column is asked for with their checksums."""
     if set(held) <= set(opening.named("column")):
         opening.resources.fetch(opening.members)
@@ -74,22 +76,38 @@ def _apart(opening: Opening) -> str:
     return f"({' UNION ALL BY NAME '.join(parts)})"
 
 
-def _described(opening: Opening, relation: str, what: str) -> dict[str, str]:
+def _held(opening: Opening, relation: str) -> dict[str, Column]:
+    """The columns of Parquet files under their own names.
+
+    Of two names that differ in nothing but case, DuckDB calls the second one otherwise (``A_1`` beside
+    ``a``).
+    """
+    held = _described(opening, relation, "Parquet")
+    if len(opening.paths) == 1 and any(_NUMBERED.search(name) for name in held):
+        import pyarrow.parquet as pq
+
+        names = pq.read_schema(opening.paths[0]).names
+        if len(names) == len(held):
+            return dict(zip(names, held.values(), strict=True))
+    return held
+
+
+def _described(opening: Opening, relation: str, what: str) -> dict[str, Column]:
     with read_as(what, opening):
         found = opening.connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
-    return {row[0]: row[1] for row in found}
+    return {row[0]: Column(identifier(row[0]), row[1]) for row in found}
 
 
-def _column(opening: Opening, held: Mapping[str, str], name: str) -> Column:
+def _column(opening: Opening, held: Mapping[str, Column], name: str) -> Column:
     """A column by its name; else by a path of names, with "/" or ".", into structs."""
     if name in held:
-        return Column(identifier(name), held[name])
+        return held[name]
     for separator in ("/", "."):
         for cut in range(name.count(separator), 0, -1):
             parts = name.split(separator)
             top, rest = separator.join(parts[:cut]), parts[cut:]
             if top in held:
-                return member(Column(identifier(top), held[top]), rest, name)
+                return member(held[top], rest, name)
     raise opening.missing(name, list(held), opening.members[0], opening.paths[0])
 
 
@@ -105,7 +123,7 @@ def scan_arrow(opening: Opening) -> Scan:
     opening.partly = True
     closers: list[Callable[[], object]] = []
     parts = []
-    held: dict[str, str] = {}
+    held: dict[str, Column] = {}
     for place, path in enumerate(opening.paths):
         name = fresh("arrow")
         with read_as("Arrow IPC", opening):
@@ -141,8 +159,8 @@ def _is_file(path: Path) -> bool:
 def names_of(opening: Opening, kind: str) -> dict[str, str]:
     """The columns of the files, with their DuckDB types."""
     if kind == "parquet":
-        return _described(opening, _parquet(opening), "Parquet")
+        return {name: column.type for name, column in _held(opening, _parquet(opening)).items()}
     opened = scan_arrow(opening)
     held = _described(opening, opened.relation, "Arrow IPC")
     opened.close()
-    return {name: held[name] for name in held if name != "croissant_member"}
+    return {name: held[name].type for name in held if name != "croissant_member"}
