@@ -147,6 +147,12 @@ CASES = [
         {f"{USERS}/field/0/source/extract/column": 0},
         {f"{USERS}/field/0/source/extract/column": "0"},
     ),
+    Case(
+        "CR016",
+        f"{USERS}/field/2/arrayShape",
+        {f"{USERS}/field/2/arrayShape": [2, -1]},
+        {f"{USERS}/field/2/arrayShape": "2,-1"},
+    ),
     Case("CR016", "/isLiveDataset", {"/isLiveDataset": "no"}, {"/isLiveDataset": False}),
     Case("CR016", "/recordSet", {"/recordSet": "none"}, {"/recordSet": GOOD["recordSet"]}),
     Case(
@@ -233,8 +239,10 @@ CASES = [
     Case("CR101", "/@type", {"/@type": "sc:Datasets"}, {"/@type": ["https://schema.org/Dataset"]}),
     Case("CR102", "", {"/url": DROP}, {"/url": "http://example.org"}),
     Case("CR103", "", {"/creator": DROP}, {"/creator": [{"@type": "sc:Person", "name": "B"}]}),
-    Case("CR103", "", {"/creator": []}, {"/creator": [{"@id": "https://example.org/me"}]}),
-    Case("CR103", "", {"/license": []}, {"/license": ["MIT"]}),
+    Case("CR103", "/creator", {"/creator": []}, {"/creator": [{"@id": "https://example.org/me"}]}),
+    Case("CR103", "/license", {"/license": []}, {"/license": ["MIT"]}),
+    Case("CR103", "/license", {"/license": None}, {"/license": "MIT"}),
+    Case("CR102", "/name", {"/name": None}, {"/name": "x"}),
     Case(
         "CR104",
         "",
@@ -296,6 +304,7 @@ CASES = [
     ),
     Case("CR201", CSV, {f"{CSV}/@type": DROP}),
     Case("CR203", CSV, {f"{CSV}/contentUrl": DROP}, {f"{CSV}/contentUrl": "users.csv"}),
+    Case("CR203", f"{CSV}/contentUrl", {f"{CSV}/contentUrl": None}),
     Case("CR204", CSV, {f"{CSV}/encodingFormat": DROP}, {f"{CSV}/encodingFormat": ["text/csv"]}),
     Case(
         "CR205",
@@ -329,6 +338,12 @@ CASES = [
         {f"{CSV}/contentUrl": "./etc/users.csv"},
     ),
     Case("CR210", f"{CSV}/contentUrl", {f"{CSV}/contentUrl": "file:///users.csv"}),
+    Case(
+        "CR210",
+        f"{CSV}/contentUrl",
+        {f"{CSV}/contentUrl": "https:/example.org/users.csv"},
+        {f"{CSV}/contentUrl": "https/example.org/users.csv"},
+    ),
     Case("CR210", f"{CSV}/contentUrl", {f"{CSV}/contentUrl": "a/%2e%2e/%2e%2e/users.csv"}),
     Case(
         "CR211",
@@ -389,6 +404,19 @@ CASES = [
         {f"{PICTURES}/includes": "*.[jp]pg"},
     ),
     Case(
+        "CR218",
+        f"{PICTURES}/includes",
+        {f"{PICTURES}/includes": "^data/.*\\.jpg$"},
+        {f"{PICTURES}/includes": ["data/.*", "cat^2.*", "a$b.jpg"]},
+    ),
+    Case("CR218", f"{PICTURES}/excludes", {f"{PICTURES}/excludes": "old/.+jpg"}),
+    Case(
+        "CR220",
+        f"{PICTURES}/contentUrl",
+        {f"{PICTURES}/contentUrl": "https://example.org/pictures"},
+        {f"{PICTURES}/url": "https://example.org/pictures"},
+    ),
+    Case(
         "CR219",
         f"{CSV}/encodingFormat",
         {f"{CSV}/encodingFormat": "application/json"},
@@ -415,6 +443,12 @@ CASES = [
         {f"{USERS}/key": [{"@id": "users/id"}, {"@id": "users/born"}]},
     ),
     Case("CR303", f"{USERS}/key", {f"{USERS}/key/@id": "id"}),
+    Case(
+        "CR312",
+        f"{USERS}/key/2",
+        {f"{USERS}/key": [{"@id": f"users/{name}"} for name in ("id", "born", "id")]},
+        {f"{USERS}/key": [{"@id": f"users/{name}"} for name in ("id", "born")]},
+    ),
     Case(
         "CR304",
         f"{BREEDS}/data/1",
@@ -486,6 +520,7 @@ CASES = [
         {f"{RATINGS}/field/1/dataType": DROP},
         {f"{RATINGS}/field/2/dataType": DROP},
     ),
+    Case("CR324", f"{RATINGS}/field/1/dataType", {f"{RATINGS}/field/1/dataType": []}),
     Case(
         "CR325",
         f"{RATINGS}/field/1/dataType",
@@ -615,6 +650,11 @@ CASES = [
         {f"{RATINGS}/field/1/source/extract/fileProperty": "filename"},
     ),
     Case("CR407", f"{IMAGES}/field/0/source/extract", {f"{IMAGES}/field/0/source/extract": {}}),
+    Case(
+        "CR407",
+        f"{IMAGES}/field/0/source/extract/regex",
+        {f"{IMAGES}/field/0/source/extract": {"regex": "(a)"}},
+    ),
     Case("CR408", f"{RATINGS}/field/1/source", {f"{RATINGS}/field/1/source/extract": DROP}),
     Case(
         "CR409",
@@ -710,6 +750,16 @@ CASES = [
         {f"{IMAGES}/field/2/source/transform/regex": "(train|test)(?:/)"},
     ),
     Case("CR435", f"{IMAGES}/field/2/source/transform", {f"{IMAGES}/field/2/source/transform": {}}),
+    Case(
+        "CR435",
+        f"{IMAGES}/field/2/source/transform/upper",
+        {f"{IMAGES}/field/2/source/transform": {"upper": True}},
+    ),
+    Case(
+        "CR014",
+        f"{IMAGES}/field/2/source/transform/upper",
+        {f"{IMAGES}/field/2/source/transform": {"regex": "(a)", "upper": True}},
+    ),
     Case(
         "CR436",
         f"{IMAGES}/field/2/source/transform",

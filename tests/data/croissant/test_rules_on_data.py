@@ -392,3 +392,22 @@ def test_patterns_of_paths_are_tested_beside_columns(folder: Path, how: Any) -> 
     year["source"]["transform"]["regex"] = r"/year=(\d{4})"
     at = "/recordSet/3/field/0/source/transform/regex"
     assert found(folder, description, how) == [("CR913", at)]
+
+
+@pytest.mark.parametrize("how", ["sample", "full"])
+def test_an_empty_table_is_told_once_with_what_it_needs(folder: Path, how: Any) -> None:
+    (folder / "moons.csv").write_bytes(b"")
+    path = folder / "metadata.json"
+    path.write_text(json.dumps(described(folder)), encoding="utf-8")
+    [error] = [one for one in validate(path, data=how).findings if one.severity == "error"]
+    assert (error.code, error.pointer) == ("CR911", "/recordSet/1/field/0/source")
+    assert error.hint == "Put the names of the columns into its first line."
+
+
+def test_a_table_without_records_has_a_hint(folder: Path) -> None:
+    (folder / "moons.csv").write_text("moon,planet,radius_km\n", encoding="utf-8")
+    path = folder / "metadata.json"
+    path.write_text(json.dumps(described(folder)), encoding="utf-8")
+    [warning] = [one for one in validate(path, data="full").findings if one.severity == "warning"]
+    assert warning.code == "CR914"
+    assert warning.hint

@@ -20,13 +20,14 @@ from holdfast.data.croissant.document.terms import Thing, Value, term_of
 from holdfast.data.croissant.rules import namespaces
 from holdfast.data.croissant.rules.findings import Severity
 from holdfast.data.croissant.rules.roles import Part, parts
-from holdfast.data.croissant.rules.spelling import Misspelt, misspelt
+from holdfast.data.croissant.rules.spelling import NEEDED, Misspelt, misspelt
 from holdfast.data.croissant.rules.table import Breach
 from holdfast.data.croissant.rules.wording import bare, called, nearest, question, quoted
 
 T = TypeVar("T")
 Named: TypeAlias = FileObject | FileSet | RecordSet | Field
 
+_SAY_ONE_THING = ("transform", "extract")
 _MOST_COMPARED = 50_000  # ids, in search of what was meant: half a second
 
 
@@ -168,6 +169,19 @@ class Context:
         """Whether a misspelt property of an object was most likely meant to be a term."""
         return (thing.at, term) in self._meant
 
+    @cached_property
+    def _instead(self) -> dict[str, Misspelt]:
+        found: dict[str, Misspelt] = {}
+        for slip in self.misspelt:
+            groups = NEEDED.get(slip.part.role, ()) if slip.part.role in _SAY_ONE_THING else ()
+            if groups and self.lacks(slip.part.thing, *groups[0]) and not slip.meant:
+                found.setdefault(slip.part.thing.at, slip)
+        return found
+
+    def instead(self, thing: Thing | None) -> Misspelt | None:
+        """The unknown property that a transform or an extract has in place of those that it may have."""
+        return self._instead.get(thing.at) if thing else None
+
     def thing(self, node: Node) -> Thing | None:
         """The object that a node of the model was made of; None for one made of a text."""
         return self.things.get(node.at)
@@ -240,7 +254,7 @@ def missing(context: Context, nodes: Iterable[Named], *terms: str) -> Iterator[B
     """That things have none of some properties; the first is the one that is asked for."""
     for node in nodes:
         if context.lacks(node, *terms):
-            yield about(node, f"has no {bare(terms[0])}")
+            yield about(node, f"has no {bare(terms[0])}", terms[0])
 
 
 def malformed(

@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 _WEB = {"http", "https", "ftp", "data", "ipfs"}
 _STORES = {"s3", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "r2", "hf"}
 _REPOSITORIES = {"git", "ssh", "git+https", "git+http", "git+ssh"}
+_WITH_HOST = {"http", "https", "ftp", "s3", "gs", "hf"}
 SCHEMES = frozenset(_WEB | _STORES | _REPOSITORIES)
 FILE_PROPERTIES = ("fullpath", "filename", "content", "lines", "lineNumbers")
 
@@ -28,6 +29,7 @@ _SEMVER = re.compile(
 _PART_OF_DATE = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?")
 _LICENCE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:-]*")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:\s*;.*)?", re.ASCII)
+_LIKE_A_REGEX = re.compile(r"^\^|\\\.|\(\?|\.\+|.\$$")
 BOX_FORMATS = frozenset({"center_xywh", "center_yxhw", "rel_center_xywh"}).union(
     scale + order for scale in ("", "rel_") for order in ("xyxy", "yxyx", "xywh")
 )
@@ -127,6 +129,8 @@ def resource_path(value: str) -> str:
         return "is a path of one machine: whoever else reads it looks in another place"
     if parts and parts.scheme and parts.netloc + parts.path and "://" in value:
         return ""
+    if parts and parts.scheme in _WITH_HOST:
+        return f"is no URL: two slashes come after {parts.scheme}:"
     return _escape(value)
 
 
@@ -159,6 +163,8 @@ def pattern(value: str) -> str:
         return "is empty, and matches nothing"
     if re.match(r"\[\s*['\"]", value):
         return "looks like a list in the syntax of Python, and matches nothing as it stands"
+    if _LIKE_A_REGEX.search(value):
+        return "looks like a regular expression, and matches nothing as it stands"
     if value.startswith("/"):
         return "begins with a slash; paths in a container do not"
     for opening, closing in ("[]", "{}"):

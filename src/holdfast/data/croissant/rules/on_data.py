@@ -62,7 +62,7 @@ def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
     """Every file that is named is there and can be read."""
     for part, error in _unread(at_hand):
         if not isinstance(error, WrongChecksum):
-            yield Breach(_named_at(part), _told(error), error.remedy or "")
+            yield Breach(_named_at(part), _told(error), _remedy(error))
 
 
 @data_rule("CR902", ERROR, clauses.CHECKSUMS, "Fetch the file again, or state its new checksum.")
@@ -112,6 +112,7 @@ def remote_files_are_at_hand(at_hand: AtHand) -> Iterator[Breach]:
 @data_rule("CR911", ERROR, clauses.EXTRACT, "Name a column that the table has.")
 def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
     """Every column that a field takes is in the table."""
+    unread = set()
     for records in at_hand.record_sets:
         for field, origin in at_hand.read_fields(records):
             extract, table = origin.source.extract, origin.table.id
@@ -121,7 +122,9 @@ def columns_exist(at_hand: AtHand) -> Iterator[Breach]:
                 columns = at_hand.columns(table)
             except InputError as error:
                 at_hand.broken.add(records.id)
-                yield Breach(field.where("cr:source"), _told(error), error.remedy or "")
+                if table not in unread:
+                    yield Breach(field.where("cr:source"), _told(error), _remedy(error))
+                unread.add(table)
                 continue
             if columns and not _has(columns, extract.column):
                 at_hand.broken.add(records.id)
@@ -158,7 +161,7 @@ def patterns_match(at_hand: AtHand) -> Iterator[Breach]:
                 yield Breach(step.where("cr:regex"), f"{message}; they become null")
 
 
-@data_rule("CR914", ERROR, clauses.RECORD_SET)
+@data_rule("CR914", ERROR, clauses.RECORD_SET, "Correct the files, or what is said of them.")
 def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
     """Every record set can be loaded."""
     for records in at_hand.record_sets:
@@ -168,10 +171,11 @@ def record_sets_load(at_hand: AtHand) -> Iterator[Breach]:
             rows = at_hand.number_of_records(records)
         except InputError as error:
             at_hand.broken.add(records.id)
-            yield Breach(records.at, _told(error), error.remedy or "")
+            yield Breach(records.at, _told(error), _remedy(error))
         else:
             if not rows:
-                yield Breach(records.at, "there are no records", severity=WARNING)
+                hint = "Look whether these are the files that were meant."
+                yield Breach(records.at, "there are no records", hint, WARNING)
 
 
 @data_rule("CR921", ERROR, clauses.RECORD_SET, "Choose fields that together are unique.")
@@ -288,6 +292,12 @@ def _told(error: InputError) -> str:
     said = ", in ".join(part for part in (error.problem, error.path, error.place) if part)
     found = f"; found: {error.found}" if error.found else ""
     return said + found + (f"; expected: {error.expected}" if error.expected else "")
+
+
+def _remedy(error: InputError) -> str:
+    """What to do about an error, as a sentence; ``""`` where it does not say."""
+    remedy = error.remedy or ""
+    return remedy and f"{remedy[0].upper()}{remedy[1:].rstrip('.')}."
 
 
 def _has(columns: Mapping[str, str], name: str) -> bool:

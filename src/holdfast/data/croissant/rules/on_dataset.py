@@ -63,7 +63,7 @@ def _lacking(context: Context, *terms: str) -> Iterator[Breach]:
     for term in terms:
         if context.lacks(context.metadata, term):
             hint = f'Add "{bare(term)}": {_EXAMPLES[term]}.'
-            yield Breach(context.metadata.at, f"the dataset has no {bare(term)}", hint)
+            yield Breach(context.metadata.where(term), f"the dataset has no {bare(term)}", hint)
 
 
 @rule(
@@ -80,7 +80,7 @@ def no_version(context: Context) -> Iterator[Breach]:
         return
     if context.lacks(metadata, "dct:conformsTo"):
         message = "the dataset does not say which version of Croissant it conforms to"
-        yield Breach(metadata.at, message)
+        yield Breach(metadata.where("dct:conformsTo"), message)
     for stated in metadata.conforms_to[:1]:
         message = f"conformsTo is {quoted(stated)}, which is no version of Croissant"
         yield Breach(metadata.where("dct:conformsTo"), message, did_you_mean(stated, VERSIONS))

@@ -22,7 +22,7 @@ def no_source(context: Context) -> Iterator[Breach]:
     for records in context.metadata.record_sets:
         for field in () if _is_inline(records) else context.fields_of(records):
             if context.lacks(field, *_ORIGINS, "cr:references"):
-                yield about(field, "has no source, value or subField")
+                yield about(field, "has no source, value or subField", "cr:source")
 
 
 def _is_inline(records: RecordSet) -> bool:
@@ -57,7 +57,7 @@ def no_type(context: Context) -> Iterator[Breach]:
         follows = any(part.kind in ("field", "unknown") and part.said for part in _named(field))
         typed = field.data_types or field.sub_fields or follows
         if not typed and context.lacks(field, "cr:dataType"):
-            yield about(field, "has no dataType")
+            yield about(field, "has no dataType", "cr:dataType")
 
 
 @rule("CR325", WARNING, DATA_TYPE, "Correct it, or declare the vocabulary it is from.")

@@ -68,6 +68,17 @@ def _below(field: Field) -> Iterator[Field]:
         yield from _below(sub)
 
 
+@rule("CR312", WARNING, RECORD_SET, "Take one of them out.")
+def field_twice_in_key(context: Context) -> Iterator[Breach]:
+    """A key names each of its fields once."""
+    seen = set()
+    for records, at, _, field in _keys(context):
+        if field and (records.at, field.id) in seen:
+            yield Breach(at, f"the key of {called(records)} names {quoted(field.id)} twice")
+        elif field:
+            seen.add((records.at, field.id))
+
+
 @rule("CR304", ERROR, EMBEDDING, "Write data as a list of objects, one for each record.")
 def malformed_data(context: Context) -> Iterator[Breach]:
     """Records in the description are JSON objects."""

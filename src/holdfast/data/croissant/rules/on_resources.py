@@ -293,6 +293,19 @@ def odd_pattern(context: Context) -> Iterator[Breach]:
     return malformed(context, context.metadata.file_sets, forms.pattern, *patterns)
 
 
+@rule(
+    "CR220",
+    WARNING,
+    FILE_SET,
+    "Take it out, or let it be a FileObject: includes finds a set's files.",
+)
+def address_of_set(context: Context) -> Iterator[Breach]:
+    """A set of files has patterns, and no address of its own."""
+    for part in context.metadata.file_sets:
+        if "sc:contentUrl" in part.written:
+            yield about(part, "has a contentUrl, which nothing reads", "sc:contentUrl")
+
+
 def _containers(context: Context) -> Iterator[tuple[FileObject | FileSet, Container]]:
     for part in context.resources_written:
         for container in part.contained_in:

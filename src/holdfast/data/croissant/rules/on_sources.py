@@ -159,7 +159,10 @@ def no_extract(context: Context) -> Iterator[Breach]:
     """An extract says what is extracted."""
     for field, _, source in context.sources:
         if source.extract and context.lacks(source.extract, *EXTRACTS):
-            yield Breach(source.extract.at, f"the extract of {called(field)} says nothing")
+            slip = context.instead(context.thing(source.extract))
+            at, why = (slip.entry.at, f": {slip.fault}") if slip else (source.extract.at, "")
+            message = f"the extract of {called(field)} says nothing{why}"
+            yield Breach(at, message, key=slip is not None)
 
 
 @rule(

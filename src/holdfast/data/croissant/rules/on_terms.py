@@ -207,12 +207,9 @@ def _near_spaces(iri: str) -> list[str]:
 def unknown_property(context: Context) -> Iterator[Breach]:
     """Every property is one that its vocabulary has, and stands where it has a meaning."""
     for slip in context.misspelt:
+        if slip is context.instead(slip.part.thing):
+            continue
         key = slip.entry.key
-        if slip.elsewhere:
-            place = slip.elsewhere.replace("_", " ")
-            message = f"{quoted(key)} has no meaning here; it belongs to {_a(place)}"
-        else:
-            message = f"{quoted(key)} is no property of {_a(slip.part.role.replace('_', ' '))}"
         meant = slip.meant.rpartition(":")[2]
         prefix, colon, _ = key.rpartition(":")
         if meant and colon and not meant.startswith("@"):
@@ -220,8 +217,4 @@ def unknown_property(context: Context) -> Iterator[Breach]:
         hint = f"Did you mean {quoted(meant)}?" if meant else ""
         if meant == key:  # the @context spells it otherwise
             hint = f"In @context, let {quoted(key)} be {quoted(slip.meant)}."
-        yield Breach(slip.entry.at, message, hint, ERROR if slip.needed else None, key=True)
-
-
-def _a(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+        yield Breach(slip.entry.at, slip.fault, hint, ERROR if slip.needed else None, key=True)

@@ -61,7 +61,10 @@ def no_step(context: Context) -> Iterator[Breach]:
     """A transform says what it does."""
     for step in _steps(context):
         if context.lacks(step, *STEPS, "cr:delimiter"):
-            yield Breach(step.at, "the transform does nothing")
+            slip = context.instead(context.thing(step))
+            why = f": {slip.fault}" if slip else ""
+            at = slip.entry.at if slip else step.at
+            yield Breach(at, f"the transform does nothing{why}", key=slip is not None)
 
 
 @rule(

@@ -76,6 +76,10 @@ def wrong_kind(context: Context) -> Iterator[Breach]:
     """Every value is of the kind that its property takes."""
     for role, entry in _entries(context):
         kind = _kind(role, entry)
+        if sizes := _sizes(entry):
+            message = f"{quoted(entry.key)} is {quoted(entry.raw)}; expected a text"
+            yield Breach(entry.at, message, f"Write {quoted(sizes)}.")
+            continue
         for value in entry.values if kind else ():
             if not _is(value, kind) or (entry.term in _ADDRESSED and _is_nameless(value)):
                 expected = _WORDS.get(kind, f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}")
@@ -104,6 +108,13 @@ def _kind(role: Role, entry: Entry) -> str:
     if entry.term == "cr:field" and role == "record_set":
         return "object"
     return TAKES.get(entry.term, _ANY).kind
+
+
+def _sizes(entry: Entry) -> str:
+    """The text that a shape written as a number or a list of numbers was meant to be; ``""`` otherwise."""
+    sizes = entry.raw if isinstance(entry.raw, list) else [entry.raw]
+    whole = all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
+    return ",".join(map(str, sizes)) if entry.term == "cr:arrayShape" and whole else ""
 
 
 def _is(value: Value, kind: str) -> bool:

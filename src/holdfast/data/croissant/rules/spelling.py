@@ -10,7 +10,7 @@ from holdfast.data.croissant.document.schema_org import THING_TERMS
 from holdfast.data.croissant.document.terms import Entry
 from holdfast.data.croissant.document.vocabulary import KNOWN_TERMS, PARENT_FIELD_TERMS, TERMS
 from holdfast.data.croissant.rules.roles import EXTRACTS, STEPS, TARGETS, Part
-from holdfast.data.croissant.rules.wording import nearest
+from holdfast.data.croissant.rules.wording import nearest, quoted
 
 # Of each group, a thing of the role needs one.
 NEEDED: dict[str, tuple[tuple[str, ...], ...]] = {
@@ -41,6 +41,19 @@ class Misspelt:
     meant: str
     needed: bool
     elsewhere: str = ""
+
+    @property
+    def fault(self) -> str:
+        """What is wrong with it, as messages say it."""
+        if self.elsewhere:
+            return (
+                f"{quoted(self.entry.key)} has no meaning here; it belongs to {_a(self.elsewhere)}"
+            )
+        return f"{quoted(self.entry.key)} is no property of {_a(self.part.role)}"
+
+
+def _a(role: str) -> str:
+    return f"{'an' if role[0] in 'aeiou' else 'a'} {role.replace('_', ' ')}"
 
 
 def misspelt(parts: Iterable[Part]) -> list[Misspelt]:
