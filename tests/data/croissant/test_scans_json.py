@@ -240,6 +240,17 @@ def test_json_lines_without_a_line_have_every_column_and_no_record(tmp_path, tex
     assert rows_of(members_of(path), LINES, field("a", "sc:Integer", extract=column("a"))) == []
 
 
+@pytest.mark.parametrize("names", [["a"], ["A"], ["a", "A"], ["A", "a", "b"]])
+def test_names_that_differ_in_case(tmp_path, names):
+    path = tmp_path / "t.jsonl"
+    records = [{"a": 1, "A": 2, "b": 3}, {"A": 5, "a": 4}, {"a": 6}, {"A": 7}]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    fields = [field(f"{name}{name}", "sc:Integer", extract=column(name)) for name in names]
+    assert rows_of(members_of(path), LINES, *fields) == [
+        tuple(record.get(name) for name in names) for record in records
+    ]
+
+
 def test_json_lines_under_the_name_of_json(tmp_path):
     path = tmp_path / "r.json"
     path.write_text('{"a": 1}\n{"a": 2}\n')

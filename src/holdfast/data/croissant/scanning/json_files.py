@@ -71,6 +71,10 @@ def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
     lacking = [name for name in wanted if name not in held]
     if lacking and not _is_empty(opening, options):
         raise opening.missing(lacking[0], list(held), opening.members[0], opening.paths[0])
+    if len({name.lower() for name in wanted}) < len(wanted):  # to read_json they are one
+        source = f"read_json_objects({options})"
+        found: dict[Key, Column] = {("column", name): _member("json", name) for name in wanted}
+        return _with_files(opening, source, found, "file_index")
     types = {name: _read_type(opening, name) for name in wanted}
     listed = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in types.items())
     relation = f"read_json({options}, columns = {{{listed}}})"
@@ -154,11 +158,12 @@ def _records_in_object(opening: Opening, options: str, wanted: Sequence[str]) ->
             expected=", ".join(map(repr, wanted)),
             remedy="name the list by JSONPaths, such as $.annotations[*].id",
         )
-    made: dict[Key, Column] = {
-        ("column", name): Column(f"json_extract({record}, {literal(duckdb_path([name]))})", "JSON")
-        for name in wanted
-    }
+    made: dict[Key, Column] = {("column", name): _member(record, name) for name in wanted}
     return _with_files(opening, relation, made, index)
+
+
+def _member(record: str, name: str) -> Column:
+    return Column(f"json_extract({record}, {literal(duckdb_path([name]))})", "JSON")
 
 
 def _arrays(opening: Opening, options: str) -> dict[str, set[str]]:
