@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -175,3 +176,14 @@ def test_rows_that_were_not_looked_at_prove_nothing(tmp_path: Path) -> None:
     made = described(tmp_path, sample_rows=2)
     assert all("key" not in records for records in record_sets(made).values())
     assert not any("references" in field for field in fields(made, "orders").values())
+
+
+def test_a_table_keeps_its_name_beside_the_files_that_are_called_so(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / "images").mkdir(exist_ok=True)
+        (tmp_path / "images" / f"{number}.jpg").write_bytes(b"\xff\xd8\xff" + bytes([number]))
+    pictures = [{"id": 7 * n, "file_name": f"{n}.jpg"} for n in range(3)]
+    boxes = [{"id": n, "image_id": 7 * (n % 3), "area": n / 2} for n in range(5)]
+    (tmp_path / "boxes.json").write_text(json.dumps({"images": pictures, "boxes": boxes}))
+    made = described(tmp_path)
+    assert fields(made, "boxes")["image_id"]["references"] == {"field": {"@id": "boxes_images/id"}}

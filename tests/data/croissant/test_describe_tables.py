@@ -525,3 +525,94 @@ def test_nothing_to_describe(tmp_path: Path) -> None:
 
 def test_reading_by_hand_agrees_with_itself() -> None:
     assert read_csv(b'a,b\r\n"1\n2",3\r\n\r\n') == (["a", "b"], [["1\n2", "3"]])
+
+
+def test_lists_of_structures_in_lists_keep_every_value(tmp_path: Path) -> None:
+    rows = [
+        {"id": i, "says": [{"role": "a", "calls": [{"f": "x", "n": {"k": i}}] * i, "tags": ["t"]}]}
+        for i in range(3)
+    ] + [{"id": 3, "says": []}]
+    (tmp_path / "lines.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "whole.json").write_text(json.dumps({"records": rows}))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "columns.parquet")
+    made = described(tmp_path)
+    for name in ("lines", "records", "columns"):
+        found = [
+            [[json.loads(call) for call in said[f"{name}/says/calls"]] for said in row["says"]]
+            for row in loaded(made, name)
+        ]
+        assert found == [[said["calls"] for said in row["says"]] for row in rows]
+        assert "taken as text" in notes(made, name)
+
+
+def test_lists_of_lists_of_structures(tmp_path: Path) -> None:
+    rows = [{"id": 1, "grid": [[{"x": 1}, {"x": 2}], [{"x": 3}]]}, {"id": 2, "grid": [[]]}]
+    (tmp_path / "lines.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    made = described(tmp_path)
+    found = [
+        [[json.loads(x) for x in line] for line in row["grid"]] for row in loaded(made, "lines")
+    ]
+    assert found == [row["grid"] for row in rows]
+
+
+def test_one_object_in_each_file(tmp_path: Path) -> None:
+    rows = [{"id": 3 * i, "tags": ["t"] * i, "at": {"x": i}} for i in range(12)]
+    rows[5]["late"] = True
+    for row in rows:
+        (tmp_path / f"item_{row['id']:03d}.json").write_text(json.dumps(row))
+    made = described(tmp_path)
+    assert loaded(made, "item") == [
+        {
+            "id": row["id"],
+            "tags": row["tags"],
+            "at": {"item/at/x": i},
+            "late": row.get("late"),
+            "file": f"item_{3 * i:03d}.json",
+        }
+        for i, row in enumerate(rows)
+    ]
+
+
+def test_columns_without_a_name_are_left_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table([[1, 2], ["a", "b"]], names=["n", ""]), tmp_path / "t.parquet")
+    made = described(tmp_path)
+    assert loaded(made, "t") == [{"n": 1}, {"n": 2}]
+    assert "a column without a name (string)" in notes(made, "t")
+
+
+def test_decimal_numbers_keep_their_digits(tmp_path: Path) -> None:
+    cells = {
+        "price": (["1.10", "-20.05", None], pa.decimal128(38, 2)),
+        "wei": (["100000000000000000001", "0", None], pa.decimal128(25, 0)),
+        "rate": (["12345678901234567890.123456789", "0.1", "1"], pa.decimal128(38, 9)),
+    }
+    columns = {
+        name: pa.array([text and decimal.Decimal(text) for text in texts], kind)
+        for name, (texts, kind) in cells.items()
+    }
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    made = described(tmp_path)
+    assert types(made, "t") == {"price": "sc:Float", "wei": "sc:Text", "rate": "sc:Text"}
+    assert [row["price"] for row in loaded(made, "t")] == [1.1, -20.05, None]
+    for name in ("wei", "rate"):
+        found = [row[name] and decimal.Decimal(row[name]) for row in loaded(made, "t")]
+        assert found == columns[name].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("first", "names"),
+    [
+        ("5.1,3.5,1.4,0.2,setosa", False),
+        ("8,Bo,3", False),
+        ("item,2023,2022,2021", True),
+        ("name,1,2,3", True),
+        ("sample,400.5,401,402.5,403", True),
+        ("id,7", True),
+        ("sep=,", False),
+    ],
+)
+def test_first_rows_that_are_no_names(tmp_path: Path, first: str, names: bool) -> None:
+    row = ",".join("9" for _ in first.split(","))
+    (tmp_path / "t.csv").write_text(f"{first}\n{row}\n")
+    (tmp_path / "other.csv").write_text("a\n1\n")
+    assert ("t" in record_sets(described(tmp_path))) == names

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.data.croissant.describing.shapes import Shape
+from holdfast.data.croissant.describing.shapes import NESTED, Shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -130,11 +130,18 @@ class _Reader:
         self.features, self.first_bytes = features, first_bytes
         self.remarks: list[str] = []
 
-    def read(self, field: pa.Field, inner: tuple[str, ...], feature: Any) -> Shape | None:
-        """One column, or one member (whose path ends `inner`) of a column."""
+    def read(
+        self, field: pa.Field, inner: tuple[str, ...], feature: Any, *, listed: bool = False
+    ) -> Shape | None:
+        """One column, or one member (whose path ends `inner`) of a column; `listed`: of one in a list."""
         import pyarrow as pa
 
         column, *rest = (*inner, field.name)
+        if not field.name:
+            self.remarks.append(
+                f"a column without a name ({field.type}) cannot be described: left out"
+            )
+            return None
         kind, sizes = field.type, []
         while (size := _size(kind)) is not None:
             sizes.append(size)
@@ -154,11 +161,14 @@ class _Reader:
             )
             if names == {"bytes", "path"} and media:
                 return Shape(**given, data_types=(media,), content="bytes")
-            parts = tuple(
-                shape
+            if sizes and len(sizes) + listed > 1:
+                return Shape(**given, data_types=("sc:Text",), remark=NESTED)
+            inside = listed or bool(sizes)
+            read = (
+                self.read(part, (column, *rest), _member(feature, part.name), listed=inside)
                 for part in kind
-                if (shape := self.read(part, (column, *rest), _member(feature, part.name)))
             )
+            parts = tuple(shape for shape in read if shape)
             return Shape(**given, parts=parts) if parts else None
         if _is_binary(kind):
             found = _MEDIA.get(declared or "") or media_type(

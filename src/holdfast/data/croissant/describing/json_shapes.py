@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import Any
 
 import duckdb
 
-from holdfast.data.croissant.describing.querying import one_row
-from holdfast.data.croissant.describing.shapes import Shape, can_be_step, step
+from holdfast.data.croissant.describing.shapes import NESTED, Shape, can_be_step, step
 from holdfast.data.croissant.describing.walking import opened
 from holdfast.data.croissant.scanning.sql_text import texts
 from holdfast.errors import InputError
@@ -19,6 +19,7 @@ from holdfast.errors import InputError
 JSON = "application/json"
 LINES = "application/jsonlines"
 _HEAD = 1 << 22  # bytes in which a line of JSON should end
+_WHOLE = "unstructured"
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
 _TYPES = {
@@ -37,7 +38,8 @@ class Records:
     """A list of objects in JSON files.
 
     Attributes:
-        path: its JSONPath, such as ``$.images[*]``; "" where each file (or line) is the list itself.
+        path: its JSONPath, such as ``$.images[*]``; "" where each file (or line) is the list itself; ``$``
+            where each of several files is one of the objects.
         name: the key that holds it; "" where it is the file itself.
         structure: key -> what `json_group_structure` of DuckDB says of its values.
     """
@@ -49,24 +51,55 @@ class Records:
 
 def json_structure(encoding: str, paths: Sequence[Path]) -> Any:
     """The structure that all values of JSON files have together; lines and arrays are lists of values."""
-    whole = [path for path in paths if encoding == JSON and _first_sign(path) != b"["]
-    if whole and len(whole) < len(paths):
+    forms = {_form(encoding, path) for path in paths}
+    if len(forms) > 1:
         raise InputError("some of these files hold an array, others an object")
-    form = "unstructured" if whole else "newline_delimited" if encoding == LINES else "array"
+    (form,) = forms
+    ((found,),) = _ask(f"SELECT json_group_structure(json) FROM {_objects(form, paths)}")
+    return _structure(form, found)
+
+
+def json_structures(encoding: str, paths: Sequence[Path]) -> list[Any]:
+    """The structure of each of many JSON files, as `json_structure` gives it, of one question."""
+    by_form: dict[str, list[Path]] = defaultdict(list)
+    for path in paths:
+        by_form[_form(encoding, path)].append(path)
+    found: dict[Path, Any] = {}
+    for form, alike in by_form.items():
+        objects = _objects(form, alike, "filename = true")
+        query = f"SELECT filename, json_group_structure(json) FROM {objects} GROUP BY filename"
+        structures = dict(_ask(query))
+        found |= {path: _structure(form, structures.get(str(path))) for path in alike}
+    return [found[path] for path in paths]
+
+
+def _form(encoding: str, path: Path) -> str:
+    """How DuckDB calls the way in which values stand in a file."""
+    if encoding == LINES:
+        return "newline_delimited"
+    return "array" if _first_sign(path) == b"[" else _WHOLE
+
+
+def _objects(form: str, paths: Sequence[Path], *more: str) -> str:
+    """The values of JSON files as a relation with a column `json`."""
     most = max(16_777_216, *(path.stat().st_size + 1 for path in paths))
-    query = (
-        f"SELECT json_group_structure(json) FROM read_json_objects({texts(map(str, paths))}, "
-        f"format = '{form}', maximum_object_size = {min(most, 2**32 - 1)})"
-    )
+    options = (f"format = '{form}'", f"maximum_object_size = {min(most, 2**32 - 1)}", *more)
+    return f"read_json_objects({texts(map(str, paths))}, {', '.join(options)})"
+
+
+def _ask(query: str) -> list[tuple[Any, ...]]:
     # A database that met values nested thousands deep answers no more: others need theirs.
     with duckdb.connect() as probe:
         probe.execute("SET threads = 1")  # several would put the keys in another order each time
         try:
-            (found,) = one_row(probe, query)
+            return probe.execute(query).fetchall()
         except (duckdb.FatalException, duckdb.InternalException):
             raise InputError("its values are nested too deep") from None
+
+
+def _structure(form: str, found: str | None) -> Any:
     structure = json.loads(found) if found else None
-    return structure if whole else [structure]
+    return structure if form == _WHOLE else [structure]
 
 
 def holds_lines(path: Path) -> bool:
@@ -85,21 +118,27 @@ def _first_sign(path: Path) -> bytes:
         return file.read(_HEAD).lstrip(_BLANK)[:1]
 
 
-def find_records(structure: Any) -> list[Records]:
-    """The lists of objects in a file, by the structure of its value: itself, or what its keys hold."""
+def find_records(structure: Any, *, several: bool = False) -> list[Records]:
+    """The lists of objects in a file, by the structure of its value: itself, or what its keys hold.
+
+    Args:
+        structure: of the file's value.
+        several: of all values of several files: objects without such lists are a list themselves.
+    """
     if isinstance(structure, list) and structure and isinstance(structure[0], dict):
         return [Records("", "", structure[0])]
     if not isinstance(structure, dict):
         return []
-    return [
+    found = [
         Records(f"${step(key)}[*]", key, value[0])
         for key, value in structure.items()
         if isinstance(value, list) and value and isinstance(value[0], dict) and can_be_step(key)
     ]
+    return found or ([Records("$", "", structure)] if several and structure else [])
 
 
 def json_shapes(records: Records) -> tuple[Shape, ...]:
-    """The columns of a list of objects; keys whose values are always empty objects are left out."""
+    """The columns of a list of objects; empty keys, and those of always empty objects, are left out."""
     shapes = []
     for key, structure in records.structure.items():
         where = {"json_path": f"{records.path}{step(key)}"} if records.path else {"column": key}
@@ -108,17 +147,29 @@ def json_shapes(records: Records) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
-def _shape(key: str, structure: Any, where: dict[str, str], inner: tuple[str, ...]) -> Shape | None:
+def _shape(
+    key: str,
+    structure: Any,
+    where: dict[str, str],
+    inner: tuple[str, ...],
+    *,
+    listed: bool = False,
+) -> Shape | None:
+    """One column, or one member (`inner` leads to it) of a column; `listed`: of one that is in a list."""
     sizes = 0
+    if not key:
+        return None
     while isinstance(structure, list):
         structure = structure[0] if structure else "NULL"
         sizes += 1
     given: dict[str, Any] = {"name": key, "inner": inner, "sizes": (-1,) * sizes, **where}
     if isinstance(structure, dict):
+        if sizes and sizes + listed > 1:
+            return Shape(**given, data_types=("sc:Text",), remark=NESTED)
         parts = tuple(
             shape
             for name, value in structure.items()
-            if (shape := _shape(name, value, where, (*inner, name)))
+            if (shape := _shape(name, value, where, (*inner, name), listed=listed or sizes > 0))
         )
         return Shape(**given, parts=parts) if parts else None
     remarks = {

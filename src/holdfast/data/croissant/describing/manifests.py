@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import duckdb
 
 from holdfast.data.croissant.describing.media import Form, Listed
 from holdfast.data.croissant.describing.naming import root, words
-from holdfast.data.croissant.describing.querying import count_values, one_row
+from holdfast.data.croissant.describing.querying import count_values, in_turn, stacked
 from holdfast.data.croissant.describing.relations import IDS, KEYLIKE
 from holdfast.data.croissant.describing.shapes import Table
 
@@ -66,36 +68,33 @@ def _once(
     connection: duckdb.DuckDBPyConnection, table: Table, found: Mapping[str, Listed]
 ) -> dict[str, Listed]:
     """The columns, without those that name in every row the file that one before them names."""
-    kept: dict[str, Listed] = {}
+    named = _named(connection, table, found) if len(found) > 1 else {}
+    kept: dict[tuple[Any, ...], str] = {}
     for name, listed in found.items():
-        others = {
-            other: first
-            for other, first in kept.items()
-            if (first.form.media, first.backwards) == (listed.form.media, listed.backwards)
-        }
-        if not any(
-            _same_files(connection, table, {other: first, name: listed})
-            for other, first in others.items()
-        ):
-            kept[name] = listed
-    return kept
+        kept.setdefault((listed.form.media, listed.backwards, named.get(name)), name)
+    return {name: found[name] for name in kept.values()}
 
 
-def _same_files(
-    connection: duckdb.DuckDBPyConnection, table: Table, pair: Mapping[str, Listed]
-) -> bool:
-    """Whether two columns name the same file in every row, or both none."""
-    values = (f"CAST({table.sql[name]} AS VARCHAR) AS v{place}" for place, name in enumerate(pair))
-    joins = (
-        f" LEFT JOIN {listed.form.view} AS f{place} ON v{place} = f{place}.name"
-        for place, listed in enumerate(pair.values())
-    )
-    (differing,) = one_row(
-        connection,
-        "SELECT count_if(f0.file IS DISTINCT FROM f1.file) "
-        f"FROM (SELECT {', '.join(values)} FROM {table.relation}){''.join(joins)}",
-    )
-    return not differing
+def _named(
+    connection: duckdb.DuckDBPyConnection, table: Table, found: Mapping[str, Listed]
+) -> dict[str, tuple[int, int]]:
+    """What two columns share only if they name the same file in every row: a sum over rows and files."""
+    by_form: dict[Form, list[str]] = defaultdict(list)
+    for name, listed in found.items():
+        by_form[listed.form].append(name)
+    numbered = f"(SELECT *, row_number() OVER () AS r FROM {table.relation})"
+    sums = {}
+    for form, columns in by_form.items():
+        for names in in_turn(columns):
+            values = [f"CAST({table.sql[name]} AS VARCHAR)" for name in names]
+            query = (
+                "SELECT place, count(*), sum(hash(v1, file)) "
+                f"FROM {stacked(numbered, values, ['r'] * len(names))} "
+                f"JOIN {form.view} ON v0 = name GROUP BY place"
+            )
+            for place, *summed in connection.execute(query).fetchall():
+                sums[names[place]] = tuple(summed)
+    return sums
 
 
 def _forms_of(column: str, table: Table) -> set[str]:

@@ -28,7 +28,7 @@ _TYPES: dict[Kind, dict[str, str]] = {
         "text/tab-separated-values": ".tsv .tab",
         "application/x-parquet": ".parquet",
         "application/jsonlines": ".jsonl .ndjson",
-        "application/json": ".json",
+        "application/json": ".json .geojson",
         "application/vnd.apache.arrow.file": ".arrow .feather",
         "text/x-arff": ".arff",
     },

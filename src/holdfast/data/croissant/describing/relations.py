@@ -172,7 +172,11 @@ def _candidates(
     """The columns that may reference a table's key, each with its closeness."""
     kind = other.comparable[key]
     alike = [column for column, each in table.comparable.items() if each == kind]
-    close = {column: _closeness(column, target, key, own == (column,)) for column in alike}
+    names = {target, other.name}  # `images` is called so in its file, though its id may be longer
+    close = {
+        column: max(_closeness(column, each, key, own == (column,)) for each in names)
+        for column in alike
+    }
     if kind == "text" and 2 <= other.rows <= min(_LARGEST_LOOKUP, table.rows - 1):
         others = {name: table.sql[name] for name in alike if not close[name] and own != (name,)}
         counted = count_values(connection, table.relation, others)

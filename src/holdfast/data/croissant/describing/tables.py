@@ -27,6 +27,7 @@ from holdfast.data.croissant.describing.json_shapes import (
     holds_lines,
     json_shapes,
     json_structure,
+    json_structures,
 )
 from holdfast.data.croissant.describing.places import Place
 from holdfast.data.croissant.describing.querying import in_turn, one_row, stacked
@@ -65,6 +66,7 @@ class Tables:
         self._connection, self._files, self._sample = connection, files, sample_rows
         self.notes: list[Note] = []
         self._encodings: dict[Place, str] = {}
+        self._structures: dict[Place, Any] = {}
 
     def read(self, places: Sequence[Place]) -> Iterator[Table]:
         """The tables in files, each as one or with others of the same columns."""
@@ -90,6 +92,7 @@ class Tables:
     def _of_one_kind(self, candidates: Sequence[Place]) -> list[list[Place]]:
         """Files parted by their columns; those that cannot be read are noted."""
         kinds: dict[Any, list[Place]] = defaultdict(list)
+        self._structures = self._json_structures(candidates)
         for place in candidates:
             try:
                 path = self._files.paths([place])[0]
@@ -98,13 +101,26 @@ class Tables:
                 self._unreadable(place, error)
         return list(kinds.values())
 
+    def _json_structures(self, places: Sequence[Place]) -> dict[Place, Any]:
+        """The structure of each of many JSON files; of none where one of them makes trouble."""
+        if len(places) == 1 or places[0].encoding not in (JSON, LINES):
+            return {}
+        try:
+            encoding, *others = {self.encoding(place) for place in places}
+            if others:
+                return {}
+            structures = json_structures(encoding, self._files.paths(list(places)))
+            return dict(zip(places, structures, strict=True))
+        except (duckdb.Error, InputError, OSError, ValueError):
+            return {}  # each alone will tell which
+
     def _columns(self, place: Place, path: Path) -> Any:
         """What two files must agree in to be one table."""
         encoding = self.encoding(place)
         if encoding in _TYPED:
             return tuple((field.name, str(field.type)) for field in read_schema(encoding, path))
         if encoding in (JSON, LINES):
-            structure = json_structure(encoding, [path])
+            structure = self._structures.pop(place, None) or json_structure(encoding, [path])
             return encoding, tuple(
                 (records.path, tuple(sorted(records.structure)) if records.path else ())
                 for records in find_records(structure)
@@ -116,6 +132,8 @@ class Tables:
             raise InputError("it is no text: its first row has zero bytes in it")
         if _are_values(names):
             raise InputError("its first row holds values, no names of columns")
+        if names[0].lower().startswith("sep="):
+            raise InputError("its first line tells a spreadsheet the separator: names come first")
         return names
 
     def encoding(self, place: Place) -> str:
@@ -148,7 +166,7 @@ class Tables:
             shapes, remarks = arrow_shapes(schema, first_bytes(encoding, paths[0], schema))
             yield self._table(group, group.name, shapes, remarks)
         elif encoding in (JSON, LINES):
-            lists = find_records(json_structure(encoding, paths))
+            lists = find_records(json_structure(encoding, paths), several=len(paths) > 1)
             if not lists:
                 raise InputError("it holds no list of objects")
             for records in lists:
@@ -185,6 +203,8 @@ class Tables:
         }
         if encoding not in _TYPED:
             shapes = self._typed(relation, shapes, columns, strings=encoding in (JSON, LINES))
+        else:
+            shapes = self._exact(relation, shapes, columns)
         complete = self._sample is None or rows < self._sample
         if complete and rows > 1:
             shapes = self._sized(relation, shapes, columns)
@@ -232,6 +252,32 @@ class Tables:
             for shape in shapes
         )
 
+    def _exact(
+        self, relation: str, shapes: Sequence[Shape], columns: Mapping[str, Column]
+    ) -> tuple[Shape, ...]:
+        """Decimal numbers as text, where floating point cannot hold them all."""
+        kinds = {
+            shape.name: columns[shape.name]
+            for shape in shapes
+            if shape.data_types == ("sc:Float",) and columns[shape.name].type.startswith("DECIMAL")
+        }
+        inexact = set()
+        for names in in_turn(kinds):
+            tests = (
+                f"count_if(TRY_CAST(CAST({kinds[name].sql} AS DOUBLE) AS {kinds[name].type}) "
+                f"IS DISTINCT FROM {kinds[name].sql})"
+                for name in names
+            )
+            counts = one_row(self._connection, f"SELECT {', '.join(tests)} FROM {relation}")
+            inexact |= {name for name, count in zip(names, counts, strict=True) if count}
+        remark = "numbers of more digits than floating point holds: taken as text"
+        return tuple(
+            replace(shape, data_types=("sc:Text",), remark=remark)
+            if shape.name in inexact
+            else shape
+            for shape in shapes
+        )
+
     def _sized(
         self, relation: str, shapes: Sequence[Shape], columns: Mapping[str, Column]
     ) -> tuple[Shape, ...]:
@@ -267,12 +313,16 @@ def _lengths(lists: str, shape: Shape) -> Iterator[tuple[str, str]]:
 
 
 def _are_values(names: Iterable[str]) -> bool:
-    """Whether what stands where headers should is numbers; years in a row are headers."""
+    """Whether what stands where headers should is a row of values: numbers that do not ascend.
+
+    Years, and numbers of classes or wavelengths in a row, are headers.
+    """
     given = [name for name in names if not name.startswith("Unnamed: ")]
-    if not given or not all(_NUMBER.fullmatch(name) for name in given):
-        return False
+    numbers = [float(name) for name in given if _NUMBER.fullmatch(name)]
     years = [int(name) for name in given if re.fullmatch(r"[12]\d{3}", name)]
-    return len(years) < len(given) or years != sorted(set(years))
+    if given and len(numbers) == len(given):
+        return len(years) < len(given) or years != sorted(set(years))
+    return len(years) < len(numbers) and numbers != sorted(set(numbers))
 
 
 def _comparable(column: Column, shape: Shape, *, strings: bool) -> str:
