@@ -174,6 +174,16 @@ CASES = [
         {"/publisher": {"@type": "Organization", "url": "https://example.org"}},
     ),
     Case("CR018", "/keywords/0", {"/keywords": [""]}, {"/keywords": ["-"]}),
+    Case("CR019", f"{USERS}/key", {f"{USERS}/key": []}, {f"{USERS}/key": [{"@id": "users/id"}]}),
+    Case(
+        "CR019",
+        f"{CSV}/containedIn",
+        {f"{CSV}/containedIn": []},
+        {f"{CSV}/containedIn": {"@id": "pictures.zip"}, f"{CSV}/contentUrl": "users.csv"},
+    ),
+    Case("CR019", "/recordSet", {"/recordSet": []}, {"/recordSet": DROP}),
+    Case("CR019", "/recordSet", {"/recordSet": None}, {"/recordSet": GOOD["recordSet"][:1]}),
+    Case("CR115", "", {"/recordSet": [], "/distribution": []}, {"/recordSet": DROP}),
     # ids
     Case(
         "CR021",
