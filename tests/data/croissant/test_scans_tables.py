@@ -156,14 +156,24 @@ def test_names_as_pandas_makes_them(tmp_path):
     ) == [(1, 2, 3)]
 
 
-def test_names_that_differ_in_case(tmp_path):
-    path = tmp_path / "t.parquet"
+@pytest.mark.parametrize("kind", ["parquet", "arrow", "arrows"])
+def test_names_that_differ_in_case(tmp_path, kind):
     names = ["a", "A", "a_1", "FileName"]
-    pq.write_table(pa.table([[number] for number in range(4)], names=names), path)
+    table = pa.table([[number] for number in range(4)], names=names)
+    path = tmp_path / "t"
+    if kind == "parquet":
+        pq.write_table(table, path)
+    else:
+        write = pa.ipc.new_file if kind == "arrow" else pa.ipc.new_stream
+        with write(str(path), table.schema) as writer:
+            writer.write_table(table)
+    formats = [
+        "application/x-parquet" if kind == "parquet" else "application/vnd.apache.arrow.file"
+    ]
     fields = [field(name, "sc:Integer", extract=column(name)) for name in reversed(names)]
-    assert rows_of(members_of(path), ["application/x-parquet"], *fields) == [(3, 2, 1, 0)]
+    assert rows_of(members_of(path), formats, *fields) == [(3, 2, 1, 0)]
     with pytest.raises(InputError, match="no column 'A_1'"):
-        scan_of(connect(), members_of(path), ["application/x-parquet"], column("A_1"))
+        scan_of(connect(), members_of(path), formats, column("A_1"))
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path):

@@ -128,12 +128,16 @@ def scan_arrow(opening: Opening) -> Scan:
         name = fresh("arrow")
         with read_as("Arrow IPC", opening):
             if _is_file(path):
-                opening.connection.register(name, ds.dataset(str(path), format="ipc"))
+                table = ds.dataset(str(path), format="ipc")
+                opening.connection.register(name, table)
                 closers.append(partial(opening.connection.unregister, name))
             else:
-                keep(opening, name, pa.ipc.open_stream(pa.memory_map(str(path))))
+                table = pa.ipc.open_stream(pa.memory_map(str(path)))
+                keep(opening, name, table)
                 closers.append(partial(opening.connection.execute, f"DROP TABLE IF EXISTS {name}"))
-            held |= _described(opening, name, "Arrow IPC")
+            described = _described(opening, name, "Arrow IPC")
+            # Of two names that differ in nothing but case, the second one is another to DuckDB.
+            held |= zip(table.schema.names, described.values(), strict=True)
         counted = ", row_number() OVER () - 1 AS croissant_row" if opening.numbered else ""
         parts.append(f"SELECT *, CAST({place} AS BIGINT) AS croissant_member{counted} FROM {name}")
     _prove(opening, held)
