@@ -84,6 +84,12 @@ CASES = [
         {"/@context/references": "http://mlcommons.org/croissant/references"},
     ),
     Case(
+        "CR012",
+        "/@context/references",
+        {"/@context/references": "sc:references"},
+        {"/@context/references": "cr:references"},
+    ),
+    Case(
         "CR013",
         "/@context/wd",
         {"/@context/wd": "http://www.wikidata.org/entity"},

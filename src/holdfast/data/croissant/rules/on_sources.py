@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.data.croissant.document.model import Extract, Field, Node, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import format_of
@@ -241,11 +241,12 @@ def unjoined(context: Context) -> Iterator[Breach]:
         if not needed or _lost_a_join(context, records):
             continue
         anchor = needed[0][0]
-        joined = _reached(context, records, anchor)
+        joins = _joins(context, records)
+        joined = _reached(context, joins, anchor)
         for origin, field, source in needed:
             if origin in joined:
                 continue
-            more = _reached(context, records, origin)
+            more = _reached(context, joins, origin)
             if joined.isdisjoint(more):
                 yield Breach(
                     source.at,
@@ -299,8 +300,8 @@ def _origin(context: Context, records: RecordSet, source: Source | None) -> str:
     return "" if source is None or source.kind == "unknown" else source.target
 
 
-def _reached(context: Context, records: RecordSet, anchor: str) -> set[str]:
-    """All that joins lead to from one origin, over any number of references."""
+def _joins(context: Context, records: RecordSet) -> dict[str, set[str]]:
+    """Origin -> those that references of a record set's fields join it to."""
     joins: dict[str, set[str]] = {}
     for field in context.fields_of(records):
         parent = field.parent_field
@@ -314,6 +315,11 @@ def _reached(context: Context, records: RecordSet, anchor: str) -> set[str]:
             ends = {_origin(context, records, one), _origin(context, records, other)} - {""}
             for end in ends:
                 joins.setdefault(end, set()).update(ends)
+    return joins
+
+
+def _reached(context: Context, joins: Mapping[str, set[str]], anchor: str) -> set[str]:
+    """All that joins lead to from one origin, over any number of references."""
     reached: set[str] = set()
     ahead = [anchor]
     while ahead:

@@ -134,7 +134,11 @@ def term_of_another(context: Context) -> Iterator[Breach]:
         meaning = f"means {first.iri}" if first.iri else "means nothing"
         message = f"{quoted(first.key)} {meaning} in this @context, not {term}{_uses(entries)}"
         hint = f'Add "{first.key}": "{term}" to @context.'
-        yield Breach(first.at, message, hint, ERROR if term in _LOADED else WARNING, key=True)
+        at = first.at
+        for defined_at, name, _ in definitions(context.document.value):
+            if name == first.key:
+                at, hint = defined_at, f'Let it be "{term}".'
+        yield Breach(at, message, hint, ERROR if term in _LOADED else WARNING, key=True)
 
 
 def _has_remote_context(context: Context) -> bool:
