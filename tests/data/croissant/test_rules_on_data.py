@@ -14,9 +14,11 @@ import pytest
 from PIL import Image
 
 from holdfast.data.croissant.document.vocabulary import RECOMMENDED_CONTEXT
+from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.rules import on_data, value_tests
 from holdfast.data.croissant.rules.checking import validate
 from holdfast.data.croissant.rules.table import DATA_RULES
+from holdfast.errors import InputError
 
 PLANETS = (
     "planet,radius_km,found\nMars,3389.5,\nUranus,25362,1781-03-13\nNeptune,24622,1846-09-23\n"
@@ -411,3 +413,51 @@ def test_a_table_without_records_has_a_hint(folder: Path) -> None:
     [warning] = [one for one in validate(path, data="full").findings if one.severity == "warning"]
     assert warning.code == "CR914"
     assert warning.hint
+
+
+SEEN_BY = {
+    "fileObject": {"@id": "moons.csv"},
+    "extract": {"column": "planet"},
+}
+OUTER = {"field": {"@id": "planets/planet"}}
+
+
+@pytest.mark.parametrize(
+    ("parent", "sub", "joined"),
+    [
+        ({"source": SEEN_BY, "references": OUTER}, column("moons.csv", "moon"), True),
+        (
+            {"source": SEEN_BY, "references": column("planets.csv", "planet")},
+            column("moons.csv", "moon"),
+            True,
+        ),
+        (None, column("moons.csv", "moon"), False),
+        ({"source": SEEN_BY, "references": OUTER}, column("planets.csv", "radius_km"), False),
+        (
+            {"source": column("planets.csv", "planet"), "references": OUTER},
+            column("moons.csv", "moon"),
+            False,
+        ),
+    ],
+)
+def test_lists_of_rows_are_told_as_unjoined_where_they_cannot_be_loaded(
+    folder: Path, parent: dict[str, Any] | None, sub: dict[str, Any], joined: bool
+) -> None:
+    description = described(folder)
+    name = field("planets", "moons/name", "sc:Text", sub)
+    moons = {"@type": "cr:Field", "@id": "planets/moons", "isArray": True, "subField": [name]}
+    description["recordSet"][0]["field"].append(moons | ({"parentField": parent} if parent else {}))
+    path = folder / "metadata.json"
+    path.write_text(json.dumps(description), encoding="utf-8")
+    errors = [one.code for one in validate(path).findings if one.severity == "error"]
+    assert errors == ([] if joined else ["CR421"])
+    with Dataset(path) as dataset:
+        if not joined:
+            with pytest.raises(InputError, match="nothing joins"):
+                list(dataset.records("planets").rows())
+            return
+        rows = {
+            row["planets/planet"]: row["planets/moons"] for row in dataset.records("planets").rows()
+        }
+    named = {planet: [one["planets/moons/name"] for one in rows[planet]] for planet in rows}
+    assert named == {"Mars": ["Phobos"], "Uranus": ["Titania"], "Neptune": ["Triton"]}

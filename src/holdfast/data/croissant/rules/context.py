@@ -243,6 +243,13 @@ class Context:
         return thing.values(term) if thing else iter(())
 
 
+def below(field: Field) -> Iterator[Field]:
+    """A field and its sub-fields, at every depth."""
+    yield field
+    for sub in field.sub_fields:
+        yield from below(sub)
+
+
 def about(
     node: Named, said: str, term: str = "", hint: str = "", severity: Severity | None = None
 ) -> Breach:

@@ -9,7 +9,7 @@ from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.rules import kinds
 from holdfast.data.croissant.rules.clauses import EMBEDDING, EXAMPLES, RECORD_SET
-from holdfast.data.croissant.rules.context import Context, about
+from holdfast.data.croissant.rules.context import Context, about, below
 from holdfast.data.croissant.rules.findings import ERROR, WARNING, Severity
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import called, quoted
@@ -56,16 +56,10 @@ def _keys(context: Context) -> Iterator[tuple[RecordSet, str, str, Field | None]
 
 def _resolves(records: RecordSet, name: str) -> Field | None:
     """The field of a record set, at any depth, that a key means: by id or, failing that, by short name."""
-    everything = [field for top in records.fields for field in _below(top)]
+    everything = [field for top in records.fields for field in below(top)]
     by_id = (field for field in everything if field.id == name)
     by_name = (field for field in everything if name in (field.key, field.short, field.name))
     return next(by_id, None) or next(by_name, None)
-
-
-def _below(field: Field) -> Iterator[Field]:
-    yield field
-    for sub in field.sub_fields:
-        yield from _below(sub)
 
 
 @rule("CR312", WARNING, RECORD_SET, "Take one of them out.")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from holdfast.data.croissant.document.model import Extract, Field, Node, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import DATA_SOURCE, EXTRACT, JOINS
-from holdfast.data.croissant.rules.context import Context, malformed
+from holdfast.data.croissant.rules.context import Context, below, malformed
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
 from holdfast.data.croissant.rules.on_resources import MEDIA, is_named_otherwise
 from holdfast.data.croissant.rules.roles import EXTRACTS, TARGETS
@@ -237,23 +238,46 @@ def not_a_key(context: Context) -> Iterator[Breach]:
 def unjoined(context: Context) -> Iterator[Breach]:
     """The sources of a record set are joined by references."""
     for records in context.metadata.record_sets:
-        needed = list(_needed(context, records))
-        if not needed or _lost_a_join(context, records):
-            continue
-        anchor = needed[0][0]
-        joins = _joins(context, records)
-        joined = _reached(context, joins, anchor)
-        for origin, field, source in needed:
-            if origin in joined:
-                continue
-            more = _reached(context, joins, origin)
-            if joined.isdisjoint(more):
-                yield Breach(
-                    source.at,
-                    f"{called(records)} takes {called(field)} from {quoted(origin)} "
-                    f"and others from {quoted(anchor)}, and no references join the two",
-                )
-            joined |= more
+        for whole in () if _lost_a_join(context, records) else _wholes(context, records):
+            needed = list(_needed(context, records, whole))
+            joins = _joins(context, records, whole)
+            anchor = needed[0][0] if needed else ""
+            joined = _reached(context, joins, anchor)
+            for origin, field, source in needed:
+                if origin in joined:
+                    continue
+                more = _reached(context, joins, origin)
+                if joined.isdisjoint(more):
+                    yield Breach(
+                        source.at,
+                        f"{called(whole.node)} takes {called(field)} from {quoted(origin)} "
+                        f"and others from {quoted(anchor)}, and no references join the two",
+                    )
+                joined |= more
+
+
+class _Whole(NamedTuple):
+    """What is one row of joined sources.
+
+    Attributes:
+        node: a record set, or a field whose value is a list of another table's rows (parentField).
+        fields: those that are taken from the row.
+        keys: what else is: by which rows belong to the record.
+    """
+
+    node: RecordSet | Field
+    fields: list[Field]
+    keys: list[tuple[Field, Source | None]]
+
+
+def _wholes(context: Context, records: RecordSet) -> Iterator[_Whole]:
+    """A record set, and each of its fields that has a parentField."""
+    parents = [(field, field.parent_field) for field in records.fields if field.parent_field]
+    inner = {part.at for field, _ in parents for part in below(field)}
+    own = [field for field in context.fields_of(records) if field.at not in inner]
+    yield _Whole(records, own, [(field, parent.references) for field, parent in parents])
+    for field, parent in parents:
+        yield _Whole(field, list(below(field)), [(field, parent.source)])
 
 
 def _lost_a_join(context: Context, records: RecordSet) -> bool:
@@ -274,12 +298,18 @@ def _leads_nowhere(context: Context, field: Field) -> bool:
     )
 
 
-def _needed(context: Context, records: RecordSet) -> Iterator[tuple[str, Field, Source]]:
-    """What a record set's fields are taken from: the resource or record set, for each field."""
-    for field in context.fields_of(records):
+def _needed(
+    context: Context, records: RecordSet, whole: _Whole
+) -> Iterator[tuple[str, Field, Source]]:
+    """What fields are taken from: the resource or record set, for each field."""
+    sources = []
+    for field in whole.fields:
         source = field.source
         if source is None and not (field.has_value or field.sub_fields or records.data is not None):
             source = next(iter(field.references), None)
+        sources.append((field, source))
+    keyed = whole.node is not records
+    for field, source in (*whole.keys, *sources) if keyed else (*sources, *whole.keys):
         origin = _origin(context, records, source)
         if source and origin:
             yield origin, field, source
@@ -300,19 +330,13 @@ def _origin(context: Context, records: RecordSet, source: Source | None) -> str:
     return "" if source is None or source.kind == "unknown" else source.target
 
 
-def _joins(context: Context, records: RecordSet) -> dict[str, set[str]]:
-    """Origin -> those that references of a record set's fields join it to."""
+def _joins(context: Context, records: RecordSet, whole: _Whole) -> dict[str, set[str]]:
+    """Origin -> those that references of fields join it to."""
     joins: dict[str, set[str]] = {}
-    for field in context.fields_of(records):
-        parent = field.parent_field
+    for field in whole.fields:
         own = field.source or next(iter(field.references), None)
-        pairs: list[tuple[Source | None, Source | None]] = [
-            (own, part) for part in field.references
-        ]
-        if parent:
-            pairs.append((parent.source, parent.references))
-        for one, other in pairs:
-            ends = {_origin(context, records, one), _origin(context, records, other)} - {""}
+        for part in field.references:
+            ends = {_origin(context, records, own), _origin(context, records, part)} - {""}
             for end in ends:
                 joins.setdefault(end, set()).update(ends)
     return joins
