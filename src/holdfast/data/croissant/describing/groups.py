@@ -31,6 +31,7 @@ _ROLES = frozenset(
 _SHARD = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\d+(?:-of-\d+)?", re.IGNORECASE
 )
+_PARTITION = re.compile(r"([^=/]+)=([^/]*)")
 _OF = re.compile(r"\d-of-\d|part[-_.]?\d", re.IGNORECASE)
 
 
@@ -45,6 +46,7 @@ class Group:
         split: None where nothing tells one.
         labels: the classes that the files' folders are named for, sorted; empty where they are for none.
         numbered: file names hold a number that is no mere count of shards, such as a year.
+        partitions: columns that folders such as ``year=2024`` give, each with the values of the files.
         remark: what could not be told about the folders; "" for nothing.
     """
 
@@ -54,7 +56,13 @@ class Group:
     split: Split | None = None
     labels: tuple[str, ...] = ()
     numbered: bool = False
+    partitions: tuple[tuple[str, tuple[str, ...]], ...] = ()
     remark: str = ""
+
+
+def partition_regex(column: str) -> str:
+    """Captures the value of a column from the names of a file's folders."""
+    return f"^(?:.*/)?{re.escape(column)}=([^/]*)/"
 
 
 LABEL_REGEX = r"^(?:.*/)?([^/]+)/[^/]+$"
@@ -71,7 +79,7 @@ def table_candidates(places: Iterable[Place]) -> list[list[Place]]:
     for place in sorted(places):
         folders = place.path.split("/")[:-1]
         bare = without_split(place.stem)
-        parents = ["{split}" if is_split(folder) else _numberless(folder) for folder in folders]
+        parents = [_comparable(folder) for folder in folders]
         key = (_numberless(place.archive), *parents, _numberless(bare), place.ending.lower())
         groups[key].append(place)
     return list(groups.values())
@@ -89,13 +97,38 @@ def table_group(places: Sequence[Place]) -> Group:
         folders = [
             folder
             for folder in first.path.split("/")[:-1]
-            if not is_split(folder) and folder.lower() not in _ROLES
+            if not (is_split(folder) or _PARTITION.fullmatch(folder) or folder.lower() in _ROLES)
         ]
         alone = first.stem
         own = len(places) == 1 and not _OF.search(alone) and not alone.isdigit()
         name = folders[-1] if folders else alone if own else "records"
     numbered = len(places) > 1 and _numbers_mean(places)
-    return Group(Kind.TABLE, tuple(places), name, find_split(places), numbered=numbered)
+    return Group(
+        Kind.TABLE,
+        tuple(places),
+        name,
+        find_split(places),
+        numbered=numbered,
+        partitions=_partitions(places),
+    )
+
+
+def _comparable(folder: str) -> str:
+    """What the folders of one table's files have in common."""
+    if is_split(folder):
+        return "{split}"
+    partition = _PARTITION.fullmatch(folder)
+    return f"{partition[1]}=" if partition else _numberless(folder)
+
+
+def _partitions(places: Sequence[Place]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """The columns in the names of folders, as `table_candidates` has found them alike."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for place in places:
+        parts = map(_PARTITION.fullmatch, place.path.split("/")[:-1])
+        for column, value in {part[1]: part[2] for part in parts if part}.items():
+            found[column].append(value)
+    return tuple((column, tuple(values)) for column, values in found.items())
 
 
 def media_groups(places: Iterable[Place]) -> list[Group]:

@@ -124,8 +124,10 @@ class RecordSets:
             identity: its id.
             says: its description.
             fields: what its records hold.
-            name: the id without one.
+            name: the id without one, or where another has it.
         """
+        if name in (each["name"] for each in self.made):
+            name = identity
         made: Json = {
             "@type": "cr:RecordSet",
             "@id": identity,

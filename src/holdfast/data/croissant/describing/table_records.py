@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from holdfast.data.croissant.describing.description import Json, Note, reference_to
+from holdfast.data.croissant.describing.groups import partition_regex
 from holdfast.data.croissant.describing.media import Listed, Media
 from holdfast.data.croissant.describing.naming import slug, words
 from holdfast.data.croissant.describing.record_sets import (
+    FULLPATH,
     RecordSets,
     make_field,
     reference_to_field,
@@ -20,6 +23,7 @@ from holdfast.numbers import counted
 
 _LARGEST_ENUMERATION = 1_000
 _MOST_ENUMERATED = 3  # columns of a table that only says what its keys mean
+_WHOLE = re.compile(r"0|-?[1-9]\d{0,17}", re.ASCII)
 _NAMES = {"name", "label", "title"}
 
 
@@ -49,11 +53,27 @@ def add_fields(records: RecordSets, name: str, table: Table, encoding: str) -> J
         fields.append(
             make_field(identity, "file", "The name of the record's file.", "sc:Text", source=source)
         )
+    fields += _partition_fields(records, name, table, resource)
     fields += records.split_field(table.group, name, resource)
     places = table.group.places
     where = str(places[0].path) if len(places) == 1 else f"{len(places):,} files"
     made = records.add(name, f"The rows of {where}.", fields, table.name)
     records.notes += _notes(name, table)
+    return made
+
+
+def _partition_fields(records: RecordSets, name: str, table: Table, resource: Json) -> list[Json]:
+    """The columns that the names of folders give, but for those that the files have themselves."""
+    made = []
+    given = {shape.name for shape in table.shapes}
+    for column, values in table.group.partitions:
+        if column not in given:
+            whole = all(_WHOLE.fullmatch(value) for value in values)
+            identity = records.ids.take(f"{name}/{slug(column)}")
+            source = source_of(resource, FULLPATH, regex=partition_regex(column))
+            says = f"What the folder {column}=... says."
+            kind = "sc:Integer" if whole else "sc:Text"
+            made.append(make_field(identity, column, says, kind, source=source))
     return made
 
 
