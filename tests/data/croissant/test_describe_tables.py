@@ -616,3 +616,15 @@ def test_first_rows_that_are_no_names(tmp_path: Path, first: str, names: bool) -
     (tmp_path / "t.csv").write_text(f"{first}\n{row}\n")
     (tmp_path / "other.csv").write_text("a\n1\n")
     assert ("t" in record_sets(described(tmp_path))) == names
+
+
+def test_lists_of_objects_below_other_objects(tmp_path: Path) -> None:
+    items = [{"id": n, "at": {"x": n / 2}, "tags": ["a"] * n} for n in range(3)]
+    page = {"meta": {"page": 1}, "data": {"page": {"items": items}}, "more": [{"k": "v"}]}
+    (tmp_path / "answer.json").write_text(json.dumps(page))
+    made = described(tmp_path)
+    assert loaded(made, "more") == [{"k": "v"}]
+    assert loaded(made, "items") == [
+        {"id": item["id"], "at": {"items/at/x": n / 2}, "tags": item["tags"]}
+        for n, item in enumerate(items)
+    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from holdfast.errors import InputError
 
 JSON = "application/json"
 LINES = "application/jsonlines"
+_DEPTH = 3  # keys that lead to a list of records
 _HEAD = 1 << 22  # bytes in which a line of JSON should end
 _WHOLE = "unstructured"
 _BLANK = b"\xef\xbb\xbf \t\r\n"
@@ -129,12 +130,19 @@ def find_records(structure: Any, *, several: bool = False) -> list[Records]:
         return [Records("", "", structure[0])]
     if not isinstance(structure, dict):
         return []
-    found = [
-        Records(f"${step(key)}[*]", key, value[0])
-        for key, value in structure.items()
-        if isinstance(value, list) and value and isinstance(value[0], dict) and can_be_step(key)
-    ]
+    found = list(_lists(structure, "$", _DEPTH))
     return found or ([Records("$", "", structure)] if several and structure else [])
+
+
+def _lists(structure: Mapping[str, Any], path: str, depth: int) -> Iterator[Records]:
+    """The lists of objects that an object's keys hold, or the keys of objects in it."""
+    for key, value in structure.items():
+        if not key or not can_be_step(key):
+            continue
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            yield Records(f"{path}{step(key)}[*]", key, value[0])
+        elif isinstance(value, dict) and depth > 1:
+            yield from _lists(value, f"{path}{step(key)}", depth - 1)
 
 
 def json_shapes(records: Records) -> tuple[Shape, ...]:

@@ -95,6 +95,9 @@ _COMPRESSED_TABLES = (".csv", ".tsv", ".tab", ".jsonl", ".ndjson", ".json")
 _ABOUT = ("readme", "license", "licence", "copying", "notice", "citation", "changelog", "changes",
           "requirements", "authors", "contributing", "datasheet")  # fmt: skip
 
+# What the `datasets` library writes beside its data.
+_INFOS = ("dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json")
+
 
 def ending(name: str) -> str:
     """The ending that says what a file is, as written: ``.CSV``, ``.tar.gz``; "" where there is none."""
@@ -124,6 +127,8 @@ def kind_of(name: str) -> tuple[Kind, str]:
         return _ENDINGS[found[:-3]]
     if not found and name.lower() in _ABOUT:
         return Kind.OTHER, "text/plain"
+    if name.lower() in _INFOS:
+        return Kind.OTHER, "application/json"
     kind, encoding = _ENDINGS.get(found, (Kind.OTHER, "application/octet-stream"))
     if kind is Kind.TEXT and name.lower().split(".")[0].startswith(_ABOUT):
         return Kind.OTHER, encoding
