@@ -7,6 +7,7 @@ import gzip
 import io
 import math
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -174,6 +175,20 @@ def test_names_that_differ_in_case(tmp_path, kind):
     assert rows_of(members_of(path), formats, *fields) == [(3, 2, 1, 0)]
     with pytest.raises(InputError, match="no column 'A_1'"):
         scan_of(connect(), members_of(path), formats, column("A_1"))
+
+
+@pytest.mark.parametrize("write", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_half_precision_of_arrow(tmp_path, write):
+    table = pa.table({"n": [1, 2], "h": pa.array(np.array([1.5, -2], dtype="float16"))})
+    path = tmp_path / "t.arrow"
+    with write(str(path), table.schema) as writer:
+        writer.write_table(table)
+    fields = [
+        field(name, kind, extract=column(name))
+        for name, kind in (("h", "cr:Float16"), ("n", "sc:Integer"))
+    ]
+    formats = ["application/vnd.apache.arrow.file"]
+    assert rows_of(members_of(path), formats, *fields) == [(1.5, 1), (-2.0, 2)]
 
 
 def test_a_column_that_is_not_there_is_named(tmp_path):

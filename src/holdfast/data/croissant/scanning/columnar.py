@@ -10,11 +10,15 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.json_paths import member
 from holdfast.data.croissant.scanning.opening import Opening, file_columns, fresh, keep, read_as
 from holdfast.data.croissant.scanning.sql_text import identifier, texts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _NUMBERED = re.compile(r"_\d+$")
 _VIRTUAL = {"filename", "file_index", "file_row_number"}
@@ -128,16 +132,19 @@ def scan_arrow(opening: Opening) -> Scan:
         name = fresh("arrow")
         with read_as("Arrow IPC", opening):
             if _is_file(path):
-                table = ds.dataset(str(path), format="ipc")
+                schema = _readable(pa.ipc.open_file(str(path)).schema)
+                table = ds.dataset(str(path), schema=schema, format="ipc")
                 opening.connection.register(name, table)
                 closers.append(partial(opening.connection.unregister, name))
             else:
-                table = pa.ipc.open_stream(pa.memory_map(str(path)))
-                keep(opening, name, table)
+                stream = pa.ipc.open_stream(pa.memory_map(str(path)))
+                schema = _readable(stream.schema)
+                batches = (batch.cast(schema) for batch in stream)
+                keep(opening, name, pa.RecordBatchReader.from_batches(schema, batches))
                 closers.append(partial(opening.connection.execute, f"DROP TABLE IF EXISTS {name}"))
             described = _described(opening, name, "Arrow IPC")
             # Of two names that differ in nothing but case, the second one is another to DuckDB.
-            held |= zip(table.schema.names, described.values(), strict=True)
+            held |= zip(schema.names, described.values(), strict=True)
         counted = ", row_number() OVER () - 1 AS croissant_row" if opening.numbered else ""
         parts.append(f"SELECT *, CAST({place} AS BIGINT) AS croissant_member{counted} FROM {name}")
     _prove(opening, held)
@@ -152,6 +159,18 @@ def scan_arrow(opening: Opening) -> Scan:
         opening.members,
         order="row_number() OVER ()",
         closers=closers,
+    )
+
+
+def _readable(schema: pa.Schema) -> pa.Schema:
+    """A schema with single precision for half precision, which DuckDB does not know."""
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            part.with_type(pa.float32()) if pa.types.is_float16(part.type) else part
+            for part in schema
+        ]
     )
 
 
