@@ -314,6 +314,40 @@ def test_images_in_a_column_of_parquet(tmp_path: Path, as_struct: bool) -> None:
     assert source.ignored == [("140", "the record has no image")]
 
 
+@pytest.mark.parametrize(
+    ("labels", "numbers", "named"),
+    [
+        ([0, 1, None, 1], [1, 0], True),
+        ([0, 1, -1, 1], [0, 1], False),  # -1: no class; of names it would be the last
+        ([0, 1, 2, 1], [0, 1], False),
+        ([1, 2, 1, 2], [1, 2], False),
+    ],
+)
+def test_numbers_of_classes_that_the_description_names(
+    tmp_path: Path, labels: list[int | None], numbers: list[int], named: bool
+) -> None:
+    images = [made.picture(number) for number in range(len(labels))]
+    table = pa.table({"image": images, "y": pa.array(labels, pa.int64())})
+    pq.write_table(table, tmp_path / "t.parquet")
+    image = column("r", "t.parquet", "image", "sc:ImageObject")
+    reference = {"field": {"@id": "classes/id"}}
+    label = column("r", "t.parquet", "y", ["cr:Int64", "cr:Label"], references=reference)
+    classes = records_of(
+        "classes",
+        {"@type": "cr:Field", "@id": "classes/id", "dataType": "sc:Integer"},
+        {"@type": "cr:Field", "@id": "classes/name", "dataType": "sc:Text"},
+        key={"@id": "classes/id"},
+        data=[{"classes/id": number, "classes/name": f"kind {number}"} for number in numbers],
+    )
+    file = object_of("t.parquet", "application/x-parquet")
+    put_description(tmp_path, [file], [classes, records_of("r", image, label)])
+    source = open_source(tmp_path)
+    check_consistent(source)
+    assert [row[-1] for row in rows(source)] == labels
+    metadata = source.schema.field("label").metadata or {}
+    assert json.loads(metadata.get(b"names", b"[]")) == (["kind 0", "kind 1"] if named else [])
+
+
 def test_without_a_key_records_are_numbered(tmp_path: Path) -> None:
     images = [made.picture(0), b"?", made.picture(2)]
     pq.write_table(pa.table({"image": images}), tmp_path / "t.parquet")

@@ -15,10 +15,11 @@ import pyarrow as pa
 
 from holdfast.data.croissant import Dataset
 from holdfast.data.croissant.files.members import Member
-from holdfast.data.records.sources.columns import LABEL, Columns, Kind, plain_type
+from holdfast.data.records.sources.columns import LABEL, Columns, Kind, named_label, plain_type
 from holdfast.data.records.sources.croissant_fields import (
     by_short_names,
     chosen,
+    class_names,
     columns_of,
     description_at,
 )
@@ -76,13 +77,16 @@ class Croissant:
         self._ids: list[str] = []
         self._sizes = array("q")
         self._numbers = array("q")  # of the records that have an image
+        self._labels = (0, -1)  # the lowest and the highest number that a label has
         self.ignored: list[tuple[str, str]] = []
         self._declare()
         self._index()
         if not self._ids:
             raise nothing_found(self._path, self.ignored, f"images in the record set {self._name}")
         check_ids(self._ids, None, self._path, self._other_ids())
-        self.schema: pa.Schema = self._columns.settle()
+        names = class_names(self._dataset.metadata, fields, self._options.label or LABEL)
+        known = self._labels[0] >= 0 and self._labels[1] < len(names)
+        self.schema: pa.Schema = _with_classes(self._columns.settle(), names if known else [])
 
     def __len__(self) -> int:
         """How many records have an image."""
@@ -167,6 +171,11 @@ class Croissant:
                 for name, value in self._columns.renamed(row).items():
                     if name == LABEL:
                         self._columns.check(name, value, self._path, place)
+                        if isinstance(value, int):
+                            self._labels = (
+                                min(self._labels[0], value),
+                                max(self._labels[1], value),
+                            )
                 named = named or id_ is not None
                 self._ids.append(id_ or path or place)
                 self._sizes.append(found.size)
@@ -263,6 +272,14 @@ def _types(records: LazyRecordSet | None) -> dict[str, pa.DataType]:
     # A column of half precision is one of single precision, which every reader knows.
     singles = (pa.float32() if kind == pa.float16() else kind for kind in kinds)
     return dict(zip(records.short_names(), singles, strict=True))
+
+
+def _with_classes(schema: pa.Schema, names: list[str]) -> pa.Schema:
+    """The schema, its label with the names of its classes where these are known and it has numbers."""
+    place = schema.get_field_index(LABEL)
+    if not names or place < 0 or schema.field(place) != pa.field(LABEL, pa.int32()):
+        return schema
+    return schema.set(place, named_label(names))
 
 
 def _check_bytes(records: LazyRecordSet, path: Path) -> None:

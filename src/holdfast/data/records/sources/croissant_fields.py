@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.data.records.sources.columns import LABEL
+from holdfast.data.records.sources.columns import LABEL, MOST_CLASSES
 from holdfast.data.records.sources.example import Options
 from holdfast.errors import InputError
 
@@ -18,6 +18,7 @@ NAMES = ("croissant.json", "metadata.json")
 _BEGINNING = 65536  # of a file, in which a description says its @context
 _IMAGE = "sc:ImageObject"
 _LABEL = "cr:Label"
+_NAME = "name"
 
 
 def description_at(path: Path) -> Path | None:
@@ -152,6 +153,31 @@ def label_of(fields: list[Field], options: Options) -> str | None:
         return None
     found = [field.short for field in fields if _LABEL in field.data_types and not field.is_list]
     return found[0] if len(found) == 1 else None
+
+
+def class_names(metadata: Metadata, fields: list[Field], label: str) -> list[str]:
+    """What the numbers 0, 1, 2 ... of a label mean, if it references classes that the description lists.
+
+    Args:
+        metadata: the description.
+        fields: that become columns.
+        label: short name of the one that becomes the label.
+    """
+    targets = {each.target for field in fields if field.short == label for each in field.references}
+    for classes in metadata.record_sets:
+        number = next((field for field in classes.fields if field.id in targets), None)
+        named = [field for field in classes.fields if _NAME in (field.short, *_meanings(field))]
+        if number is None or not classes.data or len(named) != 1 or number is named[0]:
+            continue
+        rows = [(row.get(number.key), row.get(named[0].key)) for row in classes.data]
+        names = {n: text for n, text in rows if type(n) is int and isinstance(text, str)}
+        if sorted(names) == list(range(len(rows))) and len(rows) <= MOST_CLASSES:
+            return [names[place] for place in range(len(rows))]
+    return []
+
+
+def _meanings(field: Field) -> list[str]:
+    return [term.rpartition(":")[2] for term in field.equivalent_properties]
 
 
 def by_short_names(fields: list[Field], options: Options) -> Options:
