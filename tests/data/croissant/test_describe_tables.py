@@ -628,3 +628,21 @@ def test_lists_of_objects_below_other_objects(tmp_path: Path) -> None:
         {"id": item["id"], "at": {"items/at/x": n / 2}, "tags": item["tags"]}
         for n, item in enumerate(items)
     ]
+
+
+def test_long_numbers_of_json_keep_their_digits(tmp_path: Path) -> None:
+    rows = [{"u": 2**63 + n, "long": 10**25 + n, "round": 2.5 * 10**n} for n in range(3)]
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    made = described(tmp_path)
+    assert types(made, "t") == {"u": "sc:Text", "long": "sc:Text", "round": "sc:Float"}
+    assert loaded(made, "t") == [
+        row | {name: str(row[name]) for name in ("u", "long")} for row in rows
+    ]
+
+
+def test_json_that_cannot_be_loaded_is_described_as_a_file(tmp_path: Path) -> None:
+    (tmp_path / "twice.jsonl").write_text('{"a": 1, "a": 2}\n{"a": 3}\n')
+    (tmp_path / "good.jsonl").write_text('{"a": 1}\n')
+    made = described(tmp_path)
+    assert list(record_sets(made)) == ["good"]
+    assert "duplicate key" in notes(made, "twice.jsonl")

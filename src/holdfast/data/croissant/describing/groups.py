@@ -219,6 +219,6 @@ def _numbers_mean(places: Sequence[Place]) -> bool:
         return False
     found = (re.search(r"\d+", place.name) for place in places)
     numbers = sorted({int(match[0]) for match in found if match})
-    return bool(numbers) and numbers not in (
+    return len(numbers) > 1 and numbers not in (
         list(range(first, first + len(numbers))) for first in (0, 1)
     )
