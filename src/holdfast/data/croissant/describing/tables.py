@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from holdfast.data.croissant.describing.json_shapes import (
     json_structure,
     json_structures,
 )
+from holdfast.data.croissant.describing.long_numbers import exact, read_through
 from holdfast.data.croissant.describing.places import Place
 from holdfast.data.croissant.describing.querying import in_turn, one_row, stacked
 from holdfast.data.croissant.describing.shapes import Shape, Table
@@ -204,9 +205,9 @@ class Tables:
         if encoding not in _TYPED:
             shapes = self._typed(relation, shapes, columns, strings=encoding in (JSON, LINES))
         if encoding in (JSON, LINES):
-            shapes = self._read_through(relation, shapes, columns)
+            shapes = read_through(self._connection, relation, shapes, columns)
         elif encoding in _TYPED:
-            shapes = self._exact(relation, shapes, columns)
+            shapes = exact(self._connection, relation, shapes, columns)
         complete = self._sample is None or rows < self._sample
         if complete and rows > 1:
             shapes = self._sized(relation, shapes, columns)
@@ -254,37 +255,6 @@ class Tables:
             for shape in shapes
         )
 
-    def _read_through(
-        self, relation: str, shapes: Sequence[Shape], columns: Mapping[str, Column]
-    ) -> tuple[Shape, ...]:
-        """Columns of JSON, each of which can be read; as text where they hold too long numbers."""
-        inexact = set()
-        for some in in_turn(shapes):
-            tests = (_too_long(text(columns[shape.name]).sql, shape) for shape in some)
-            counts = one_row(self._connection, f"SELECT {', '.join(tests)} FROM {relation}")
-            inexact |= {shape.name for shape, count in zip(some, counts, strict=True) if count}
-        return _as_text(shapes, inexact)
-
-    def _exact(
-        self, relation: str, shapes: Sequence[Shape], columns: Mapping[str, Column]
-    ) -> tuple[Shape, ...]:
-        """Decimal numbers as text, where floating point cannot hold them all."""
-        kinds = {
-            shape.name: columns[shape.name]
-            for shape in shapes
-            if shape.data_types == ("sc:Float",) and columns[shape.name].type.startswith("DECIMAL")
-        }
-        inexact = set()
-        for names in in_turn(kinds):
-            tests = (
-                f"count_if(TRY_CAST(CAST({kinds[name].sql} AS DOUBLE) AS {kinds[name].type}) "
-                f"IS DISTINCT FROM {kinds[name].sql})"
-                for name in names
-            )
-            counts = one_row(self._connection, f"SELECT {', '.join(tests)} FROM {relation}")
-            inexact |= {name for name, count in zip(names, counts, strict=True) if count}
-        return _as_text(shapes, inexact)
-
     def _sized(
         self, relation: str, shapes: Sequence[Shape], columns: Mapping[str, Column]
     ) -> tuple[Shape, ...]:
@@ -306,24 +276,6 @@ class Tables:
                     sizes[position][depth] = least
         sized = zip(shapes, sizes, strict=True)
         return tuple(replace(shape, sizes=tuple(found)) for shape, found in sized)
-
-
-def _too_long(written: str, shape: Shape) -> str:
-    """How many numbers of a column of JSON its type cannot hold, as SQL that reads every value."""
-    if shape.sizes or shape.parts or shape.data_types[0] not in ("sc:Integer", "sc:Float"):
-        return f"0 * count({written})"
-    if shape.data_types[0] == "sc:Integer":
-        return f"count({written}) - count(TRY_CAST({written} AS BIGINT))"
-    whole = f"regexp_full_match({written}, '-?[0-9]{{16,}}')"
-    return f"count_if({whole} AND printf('%.0f', CAST({written} AS DOUBLE)) <> {written})"
-
-
-def _as_text(shapes: Sequence[Shape], inexact: Collection[str]) -> tuple[Shape, ...]:
-    remark = "numbers of more digits than a type of numbers holds: taken as text"
-    return tuple(
-        replace(shape, data_types=("sc:Text",), remark=remark) if shape.name in inexact else shape
-        for shape in shapes
-    )
 
 
 def _lengths(lists: str, shape: Shape) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,70 @@
+"""Numbers with more digits than their type holds: such columns are described as text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+import duckdb
+
+from holdfast.data.croissant.describing.querying import in_turn, one_row
+from holdfast.data.croissant.describing.shapes import Shape
+from holdfast.data.croissant.scanning.casting import text
+from holdfast.data.croissant.scanning.columns import Column
+
+
+def read_through(
+    connection: duckdb.DuckDBPyConnection,
+    relation: str,
+    shapes: Sequence[Shape],
+    columns: Mapping[str, Column],
+) -> tuple[Shape, ...]:
+    """Columns of JSON, each of which can be read; as text where they hold too long numbers."""
+    inexact = set()
+    for some in in_turn(shapes):
+        tests = (_too_long(text(columns[shape.name]).sql, shape) for shape in some)
+        counts = one_row(connection, f"SELECT {', '.join(tests)} FROM {relation}")
+        inexact |= {shape.name for shape, count in zip(some, counts, strict=True) if count}
+    return _as_text(shapes, inexact)
+
+
+def exact(
+    connection: duckdb.DuckDBPyConnection,
+    relation: str,
+    shapes: Sequence[Shape],
+    columns: Mapping[str, Column],
+) -> tuple[Shape, ...]:
+    """Decimal numbers as text, where floating point cannot hold them all."""
+    kinds = {
+        shape.name: columns[shape.name]
+        for shape in shapes
+        if shape.data_types == ("sc:Float",) and columns[shape.name].type.startswith("DECIMAL")
+    }
+    inexact = set()
+    for names in in_turn(kinds):
+        tests = (
+            f"count_if(TRY_CAST(CAST({kinds[name].sql} AS DOUBLE) AS {kinds[name].type}) "
+            f"IS DISTINCT FROM {kinds[name].sql})"
+            for name in names
+        )
+        counts = one_row(connection, f"SELECT {', '.join(tests)} FROM {relation}")
+        inexact |= {name for name, count in zip(names, counts, strict=True) if count}
+    return _as_text(shapes, inexact)
+
+
+def _too_long(written: str, shape: Shape) -> str:
+    """How many numbers of a column of JSON its type cannot hold, as SQL that reads every value."""
+    if shape.sizes or shape.parts or shape.data_types[0] not in ("sc:Integer", "sc:Float"):
+        return f"0 * count({written})"
+    if shape.data_types[0] == "sc:Integer":
+        return f"count({written}) - count(TRY_CAST({written} AS BIGINT))"
+    whole = f"regexp_full_match({written}, '-?[0-9]{{16,}}')"
+    return f"count_if({whole} AND printf('%.0f', CAST({written} AS DOUBLE)) <> {written})"
+
+
+def _as_text(shapes: Sequence[Shape], inexact: Collection[str]) -> tuple[Shape, ...]:
+    remark = "numbers of more digits than a type of numbers holds: taken as text"
+    return tuple(
+        replace(shape, data_types=("sc:Text",), remark=remark) if shape.name in inexact else shape
+        for shape in shapes
+    )
