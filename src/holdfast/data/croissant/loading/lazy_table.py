@@ -120,7 +120,7 @@ class LazyTable(ABC):
             reader = opened.connection.sql(opened.sql).to_arrow_reader(rows)
             schema = self._conforming(reader.schema)
             try:
-                for batch in _batches_of(reader):
+                for batch in batches_of(reader):
                     for part in filled(batch, opened.late, opened.resources):
                         if part.num_rows:
                             yield _as(part, schema)
@@ -251,7 +251,7 @@ class LazyTable(ABC):
         )
 
 
-def _batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     """The batches of a query; its errors, which Arrow makes errors of its own, as DuckDB has them."""
     while True:
         try:
@@ -268,7 +268,7 @@ def _batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
 def _even(reader: pa.RecordBatchReader, rows: int) -> Iterator[pa.RecordBatch]:
     """The same rows, `rows` to a batch."""
     held: list[pa.RecordBatch] = []
-    for batch in _batches_of(reader):
+    for batch in batches_of(reader):
         while batch.num_rows:
             part = batch.slice(0, rows - sum(one.num_rows for one in held))
             batch = batch.slice(part.num_rows)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import duckdb
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.data.croissant.files.hashing import WrongChecksum
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.late import is_late
+from holdfast.data.croissant.loading.lazy_table import batches_of
 from holdfast.data.records.sources.example import MAGIC_BYTES
 from holdfast.errors import InputError
 
@@ -62,7 +61,7 @@ class Images:
             members = assembler.late[0]
             reader = assembler.connection.sql(sql).to_arrow_reader(at_once)
             try:
-                for batch in _batches(reader):
+                for batch in batches_of(reader):
                     for place in pc.struct_field(batch.column(0), [0]).to_pylist():
                         yield None if place is None else members[place]
             finally:
@@ -120,15 +119,3 @@ def _each(
             if isinstance(value, Exception):
                 break
     return
-
-
-def _batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-    """The batches of a query; its errors, which Arrow makes errors of its own, as DuckDB has them."""
-    while True:
-        try:
-            batch = reader.read_next_batch()
-        except StopIteration:
-            return
-        except (OSError, pa.ArrowException) as error:
-            raise duckdb.Error(str(error)) from error
-        yield batch
