@@ -190,7 +190,7 @@ def _conclusion(count: _Count, sample: Sequence[str], strings: bool) -> TextType
         remark = "numbers, some of which begin with 0 or are too long: taken as text"
         return TextType("sc:Text", values=count.values, remark=remark)
     if not fitting:
-        return TextType("sc:Text", values=count.values, remark=_nearly(sample))
+        return TextType("sc:Text", values=count.values, remark=_nearly(sample, strings))
     data_type, _, letters = fitting[0].partition(" ")
     dates = [test.partition(" ")[2] for test in fitting if test.startswith("sc:Date ")]
     if data_type == "sc:Date" and letters and {"d", "m"} <= {text[0].lower() for text in dates}:
@@ -205,11 +205,13 @@ def _conclusion(count: _Count, sample: Sequence[str], strings: bool) -> TextType
     )
 
 
-def _nearly(sample: Sequence[str]) -> str:
-    """What almost all rows of a column of text are, as far as a sample tells."""
+def _nearly(sample: Sequence[str], strings: bool) -> str:
+    """What all rows of a column of strings or almost all of one of text are, as far as a sample tells."""
     for test, called in (("sc:Integer", "whole numbers"), ("sc:Float", "numbers")):
         passing = sum(1 for text in sample if _LOOKS[test].fullmatch(text))
-        if passing >= 0.7 * len(sample) > 0:
+        if strings and passing == len(sample) > 0:
+            return f"{called} that stand in quotes: taken as text"
+        if not strings and passing >= 0.7 * len(sample) > 0:
             return f"most rows hold {called}, others do not: taken as text"
     return ""
 
