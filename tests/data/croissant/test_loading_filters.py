@@ -89,14 +89,14 @@ class Spied:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def fetch(self, members: Iterable[Member]) -> None:
+    def fetch(self, members: Iterable[Member], **how: bool) -> None:
         listed = list(members)
         self.touched += [member.fullpath for member in listed]
-        self.inner.fetch(listed)
+        self.inner.fetch(listed, **how)
 
-    def paths(self, members: Sequence[Member]) -> list[Path]:
+    def paths(self, members: Sequence[Member], **how: bool) -> list[Path]:
         self.touched += [member.fullpath for member in members]
-        paths: list[Path] = self.inner.paths(members)
+        paths: list[Path] = self.inner.paths(members, **how)
         return paths
 
     def path(self, member: Member) -> Path:
