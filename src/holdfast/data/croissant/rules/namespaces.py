@@ -24,11 +24,8 @@ _MEANT: Mapping[str, str] = {
     **PREFIXES,
     **{name: CONTEXTS["1.0"][name] for name in ("@vocab", "sc")},
 }
-_NEEDED = (
-    "sc",
-    "cr",
-    "dct",
-)  # without their terms nothing can be loaded, or the version is not known
+_NEEDED = ("sc", "cr", "dct")
+"""Without their terms nothing can be loaded, or the version is not known."""
 
 
 class Misspelt(NamedTuple):
