@@ -95,10 +95,11 @@ def wide(folder: Path, name: str, digest: str | None = None, **more: str) -> Dat
 def test_of_parquet_the_columns_and_rows_are_read_that_are_asked_for(tmp_path: Path) -> None:
     dataset = wide(tmp_path, "t.parquet")
     size = (tmp_path / "t.parquet").stat().st_size
+    dataset.records("t", columns=["c0"]).to_arrow()  # what is imported then is read too
     before = bytes_read()
     assert len(dataset.records("t", columns=["c7"]).to_arrow()) == 50_000
     column_alone = bytes_read() - before
-    assert size / 20 <= column_alone < size / 10
+    assert size / 40 < column_alone < size / 10
     assert len(dataset.records("t", columns=["c7", "c8"]).head(10).to_arrow()) == 10
     assert bytes_read() - before - column_alone < size / 8
     assert len(dataset.records("t").to_arrow()) == 50_000
