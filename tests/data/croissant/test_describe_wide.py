@@ -121,3 +121,11 @@ def test_a_header_of_many_characters(tmp_path: Path, separator: str) -> None:
     made = described(tmp_path)
     assert [field["name"] for field in record_sets(made)["t"]["field"]] == header
     assert [set(row.values()) for row in loaded(made, "t")] == [{1}, {2}]
+
+
+def test_a_name_longer_than_a_table_can_have_spoils_no_other_table(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a" * 200_000 + "\n1\n")
+    write_csv(tmp_path / "u.csv", ["x", "y"], [["1", "2"]])
+    made = describe(tmp_path)
+    assert set(record_sets(made)) == {"u"}
+    assert "t.csv" in {note.about for note in made.notes if note.kind == "skipped"}

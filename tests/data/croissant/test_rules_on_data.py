@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from holdfast.data.croissant.document import reading
 from holdfast.data.croissant.document.vocabulary import RECOMMENDED_CONTEXT
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.rules import on_data, value_tests
@@ -292,6 +293,21 @@ def test_one_edit_breaks_the_rule_and_a_near_one_keeps_it(
     if code == "CR913":  # what becomes null is no key
         del description["recordSet"][2]["key"]
     assert found(folder, description, how) == [(code[:5], at)]
+
+
+def test_a_description_is_read_once_for_all_rules(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed = []
+    original = reading.parse_document
+
+    def parse(data: bytes, path: str | Path) -> reading.Document:
+        parsed.append(path)
+        return original(data, path)
+
+    monkeypatch.setattr(reading, "parse_document", parse)
+    assert found(folder, described(folder)) == []
+    assert len(parsed) == 2  # without the data, and with them
 
 
 def test_a_remote_file_is_left_alone_by_a_sample(folder: Path) -> None:

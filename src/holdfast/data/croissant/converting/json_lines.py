@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import base64
-import datetime
 import json
 import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
+
+from holdfast.console import plain
 
 
 def json_line(record: Mapping[str, Any]) -> str:
@@ -44,11 +46,7 @@ def _other(value: Any) -> Any:
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
-    return str(value)
+    return str(value) if isinstance(value, UUID) else plain(value)
 
 
 _LINE_END = re.compile("[\x85\u2028\u2029]")

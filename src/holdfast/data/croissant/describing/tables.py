@@ -128,7 +128,7 @@ class Tables:
             )
         names = self._names(place)
         if not names:
-            raise InputError("it is empty")
+            raise InputError("it has no line with the names of columns")
         if any("\0" in name for name in names):
             raise InputError("it is no text: its first row has zero bytes in it")
         if _are_values(names):

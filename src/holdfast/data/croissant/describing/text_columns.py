@@ -17,7 +17,7 @@ import duckdb
 
 from holdfast.data.croissant.describing.querying import in_turn, stacked
 from holdfast.data.croissant.describing.walking import opened
-from holdfast.data.croissant.scanning.delimited import unique_names
+from holdfast.data.croissant.scanning.delimited import first_row, unique_names
 
 _HEAD = 1 << 20  # bytes that the names must end in; so it is where tables are loaded
 _ROWS = 50  # that a separator must part alike
@@ -79,8 +79,7 @@ def header_of(path: Path, encoding: str) -> tuple[str, ...]:
         data = file.read(_HEAD)
     utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     text = data.decode("utf-16" if utf16 else "utf-8-sig", errors="ignore")
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator_of(text, _TRIED[encoding]))
-    return unique_names(next(filter(None, rows), []))
+    return unique_names(first_row(text, separator_of(text, _TRIED[encoding]))[0])
 
 
 def separator_of(text: str, tried: str) -> str:

@@ -130,7 +130,7 @@ def download(
             return _ended(begun, document.path, files, found, locked, lock or update_lock)
     from holdfast.data.croissant.loading.dataset import Dataset
 
-    with Dataset(document.path, mapping=mapping, cache=cache) as dataset:
+    with Dataset(document, mapping=mapping, cache=cache) as dataset:
         files = dataset.resources
         _prepare(files, locked, parallel)
         members = [

@@ -13,7 +13,7 @@ import duckdb
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Metadata, RecordSet
-from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.document.reading import Document, read_document
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.loading.engine import Engine
 from holdfast.data.croissant.loading.queries import LazyQuery
@@ -35,7 +35,8 @@ class Dataset:
     Only the description is read at first. Usable in a `with` block; safe in several threads.
 
     Args:
-        path: the description, or a folder with a ``metadata.json`` or ``croissant.json``.
+        path: the description, or a folder with a ``metadata.json`` or ``croissant.json``; or what was read
+            of it already.
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
         cache: where fetched files are kept; None for the user's cache folder.
         memory_limit: of DuckDB, such as ``"4GiB"``; what does not fit is spilled to a temporary folder.
@@ -48,7 +49,7 @@ class Dataset:
 
     def __init__(
         self,
-        path: str | Path,
+        path: str | Path | Document,
         *,
         mapping: Mapping[str, str | Path] | None = None,
         cache: str | Path | None = None,
@@ -56,7 +57,7 @@ class Dataset:
         threads: int | None = None,
         offline: bool = False,
     ) -> None:
-        document = read_document(path)
+        document = path if isinstance(path, Document) else read_document(path)
         self.path = document.path
         self._arguments: dict[str, Any] = {
             "mapping": mapping,

@@ -50,7 +50,7 @@ def check(
     Raises:
         InputError: a mapping that names nothing.
     """
-    with Dataset(document.path, mapping=mapping, cache=cache, offline=how == "sample") as dataset:
+    with Dataset(document, mapping=mapping, cache=cache, offline=how == "sample") as dataset:
         at_hand = AtHand(dataset, how == "full", static, tuple(mapping or ()))
         for rule in DATA_RULES.values():
             for breach in rule.check(at_hand):

@@ -145,7 +145,7 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
     encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
     text = _decoded(head, member, "utf-16" if encoding == "utf-16" else "utf-8-sig")
     separators = ("\t", *_SEPARATORS) if kind == "tsv" else _SEPARATORS
-    tried = [(separator, *_first_row(text, separator)) for separator in separators]
+    tried = [(separator, *first_row(text, separator)) for separator in separators]
     readings = [one for one in tried if one[1]]
     if not readings:
         shown = text.strip()[:40]
@@ -165,7 +165,9 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
     ]
     separator, row, lines = readings[min(lacking)[1]]
     empty, line_end = _line_ends(text, lines, member)
-    return Table(unique_names(row), separator, "none", encoding, empty, line_end)
+    return Table(
+        unique_names(row), separator, encoding=encoding, empty_lines=empty, line_end=line_end
+    )
 
 
 def _line_ends(text: str, lines: int, member: Member) -> tuple[int, str]:
@@ -212,8 +214,8 @@ def _decoded(head: bytes, member: Member, encoding: str) -> str:
         ) from error
 
 
-def _first_row(text: str, separator: str) -> tuple[list[str], int]:
-    """The first row that is not empty, and after how many lines it ends."""
+def first_row(text: str, separator: str) -> tuple[list[str], int]:
+    """The first row that is not empty, and after how many lines it ends; none where no row can be read."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
         return next((row for row in reader if row), []), reader.line_num
