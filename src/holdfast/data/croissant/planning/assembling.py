@@ -18,6 +18,7 @@ from holdfast.data.croissant.planning.selecting import (
     asked,
     comparable,
     equal,
+    expect_columns,
     indented,
     selected,
 )
@@ -28,9 +29,6 @@ from holdfast.data.croissant.scanning.scans import open_scan
 from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.data.croissant.scanning.types import duckdb_type
 
-_MANY = 400
-"""Columns from which on the time to find what their expressions have in common, which grows with the square
-of their number, is more than that saves."""
 LATE = "holdfast late "
 """The name of the one member of a struct that stands for bytes still to be read, with a number."""
 
@@ -86,8 +84,7 @@ class Assembler:
             names: what the columns are called, in the order of the wanted fields.
         """
         made = self.select(outline, ordered and outline.joins)
-        left_out = "common_subexpressions" if len(made.columns) > _MANY else ""
-        self.connection.execute(f"SET disabled_optimizers = '{left_out}'")
+        expect_columns(self.connection, len(made.columns))
         columns = ", ".join(f"c{i} AS {identifier(name)}" for i, name in enumerate(names))
         text = f"SELECT {columns}\nFROM (\n{indented(made.sql)}\n)"
         return f"{text}\nORDER BY {', '.join(made.orders)}" if made.orders else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.planning.filters import Condition
@@ -11,6 +12,10 @@ from holdfast.data.croissant.planning.structs import nested
 from holdfast.data.croissant.planning.values import apply
 from holdfast.data.croissant.scanning.columns import Column
 
+if TYPE_CHECKING:
+    import duckdb
+
+_MANY = 400
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _FLOATS = ("FLOAT", "DOUBLE")
 _QUOTED_OR_END = re.compile(r"""'[^']*'|"[^"]*"|\n""")
@@ -69,6 +74,16 @@ def _read_as(sql: str, kind: str) -> str:
 
 def _is_time(kind: str) -> bool:
     return kind.startswith(("DATE", "TIMESTAMP"))
+
+
+def expect_columns(connection: duckdb.DuckDBPyConnection, number: int) -> None:
+    """Let the next query have so many columns.
+
+    Of many, DuckDB does not look for what their expressions have in common: the time for that grows with
+    the square of their number, and is more than it saves.
+    """
+    left_out = "common_subexpressions" if number > _MANY else ""
+    connection.execute(f"SET disabled_optimizers = '{left_out}'")
 
 
 def indented(text: str) -> str:

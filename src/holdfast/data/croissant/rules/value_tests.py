@@ -12,6 +12,7 @@ from holdfast.data.croissant.document.model import Field
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.planning.origins import Origin
+from holdfast.data.croissant.planning.selecting import expect_columns
 from holdfast.data.croissant.planning.values import apply, list_keys
 from holdfast.data.croissant.scanning.columns import Column, extract_key
 from holdfast.data.croissant.scanning.nested import element
@@ -174,6 +175,7 @@ def _looked(
             smallest = f"left(min({f'list_min(o{n})' if look.many else f'o{n}'}), {EXAMPLE})"
             number = "sum(len({}))" if look.many else "count({})"
             counts.append(f"{number.format(f'o{n}')}, {number.format(f'v{n}')}, {smallest}")
+        expect_columns(connection, len(counts))
         # Not over SELECT *, which has none of the columns that DuckDB adds to files.
         limit = f" LIMIT {rows}" if rows else ""
         inner = f"SELECT {', '.join(values)} FROM {relation}{limit}"
