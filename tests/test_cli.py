@@ -59,7 +59,9 @@ def show(
 def fail(kind: str, as_json: console.JsonOption = False) -> None:
     """Fail in the way asked for."""
     if kind == "input":
-        raise InputError("not a log", path="x.txt", place="line 3", found="a", remedy="b")
+        raise InputError(
+            "not a log", code="unknown-format", path="x.txt", place="line 3", found="a", remedy="b"
+        )
     if kind == "other":
         raise HoldfastError("the disk is full")
     if kind == "gate":
@@ -169,9 +171,10 @@ def test_messages_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     output = capsys.readouterr()
     assert output.out == ""
     error = json.loads(output.err)["error"]
-    assert (error["kind"], error["path"], error["place"]) == ("InputError", "x.txt", "line 3")
+    assert (error["kind"], error["code"]) == ("InputError", "unknown-format")
+    assert (error["path"], error["place"]) == ("x.txt", "line 3")
     run("--json", "dummy", "show", "--wait", "never")
-    assert json.loads(capsys.readouterr().err)["error"]["kind"] == "UsageError"
+    assert json.loads(capsys.readouterr().err)["error"]["code"] == "usage"
 
 
 def test_help_imports_nothing_heavy() -> None:

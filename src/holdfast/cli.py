@@ -139,7 +139,7 @@ def _run(arguments: list[str]) -> int:
         return INTERRUPTED
     except typer.TyperException as error:
         if as_json:
-            facts = {"kind": "UsageError", "message": error.format_message()}
+            facts = {"kind": "UsageError", "code": "usage", "message": error.format_message()}
             print(json.dumps({"error": facts}, indent=2), file=sys.stderr)
         else:
             error.show()  # type: ignore[attr-defined]  # every exception of the parser has it
@@ -148,7 +148,11 @@ def _run(arguments: list[str]) -> int:
 
 
 def _facts(error: HoldfastError) -> dict[str, str | None]:
-    facts: dict[str, str | None] = {"kind": type(error).__name__, "message": str(error)}
+    facts: dict[str, str | None] = {
+        "kind": type(error).__name__,
+        "code": error.code,
+        "message": str(error),
+    }
     if isinstance(error, InputError):
         for name in ("problem", "path", "place", "found", "expected", "remedy"):
             facts[name] = getattr(error, name)

@@ -13,6 +13,8 @@ class HoldfastError(Exception):
     """Base of every error whose message is written for the user."""
 
     exit_code = 2
+    code = "error"
+    """What kind of failure this is, in kebab-case: programs and tests match it, never the wording."""
 
 
 class InputError(HoldfastError):
@@ -20,6 +22,12 @@ class InputError(HoldfastError):
 
     Args:
         problem: one sentence that says what is wrong.
+        code: the kind of mistake, in kebab-case and stable across releases. Shared by all rooms:
+            ``not-found``, ``unreadable``, ``empty-input``, ``unknown-format``, ``damaged``, ``missing-column``,
+            ``missing-key``, ``unknown-key``, ``unknown-name``, ``invalid-value``, ``out-of-range``,
+            ``invalid-syntax``, ``duplicate``, ``conflict``, ``output-exists``, ``unsupported``,
+            ``too-many-rejects``, ``no-data``, ``no-match``, ``network``. A room adds one where a
+            caller would act on it differently.
         path: the file (or directory) in which it was found.
         place: the line, key or column inside the file, for example ``"line 17"``.
         found: what stands there.
@@ -31,6 +39,7 @@ class InputError(HoldfastError):
         self,
         problem: str,
         *,
+        code: str = "invalid-input",
         path: str | Path | None = None,
         place: str | None = None,
         found: str | None = None,
@@ -38,6 +47,7 @@ class InputError(HoldfastError):
         remedy: str | None = None,
     ) -> None:
         self.problem = problem
+        self.code = code
         self.path = None if path is None else str(path)
         self.place = place
         self.found = found
@@ -66,6 +76,8 @@ class MissingExtraError(HoldfastError):
         extra: the extra of holdfast that installs it.
     """
 
+    code = "missing-extra"
+
     def __init__(self, library: str, extra: str) -> None:
         self.extra = extra
         super().__init__(
@@ -83,6 +95,8 @@ class LimitError(HoldfastError):
         remedy: what the user can do about it.
     """
 
+    code = "limit-exceeded"
+
     def __init__(self, problem: str, *, needed: str, allowed: str, remedy: str) -> None:
         self.problem = problem
         self.needed = needed
@@ -93,3 +107,5 @@ class LimitError(HoldfastError):
 
 class StoreError(HoldfastError):
     """A store that cannot be opened or written: missing, of a newer version, or on a full disk."""
+
+    code = "store"
