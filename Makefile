@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q install -c constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install -c constraints.txt
 export PIP_ROOT_USER_ACTION := ignore
 
 # What the testbed's README states: its time is compressed.

@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 import examples
+import reference
 from examples import FENCE, NOT_RUN, PAGES, REPOSITORY
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -64,6 +66,37 @@ def test_links_between_pages_lead_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert not broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_tables_render_as_tables(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    tokens = MarkdownIt("commonmark").enable("table").parse(text)
+    # (first line, line behind) of what a reader sees as a table, and of code, where a pipe is a pipe.
+    spans = [token.map for token in tokens if token.type in ("table_open", "fence") and token.map]
+    covered = {line for first, behind in spans for line in range(first, behind)}
+    lines = text.splitlines()
+    assert not [n + 1 for n, line in enumerate(lines) if line[:1] == "|" and n not in covered]
+
+
+def test_the_readme_names_commands_that_exist_and_those_without_json() -> None:
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    flags = {
+        " ".join(names[1:]): {flag for option in command.params for flag in option.opts}
+        for names, command in reference.commands()
+        if not hasattr(command, "list_commands")
+    }
+    sections = re.split(r"^\*\*`holdfast ([a-z ]+)`\*\*", text, flags=re.MULTILINE)[1:]
+    for room, section in zip(sections[::2], sections[1::2], strict=True):
+        for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):
+            for name in re.findall(r"`([a-z ]+)`", cell):
+                # A cell names a command, a group, or, after its group's first command, the command alone.
+                known = (f"{room} {name}", f"{room} query {name}")
+                assert any(command.startswith(known) for command in flags), (room, name)
+    exceptions = re.search(r"`--json` \(all but (.*?),\s+which", text, re.DOTALL)
+    assert exceptions
+    named = set(re.findall(r"`([a-z ]+)`", exceptions[1]))
+    assert named == {name for name, options in flags.items() if "--json" not in options}
 
 
 def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:

@@ -195,21 +195,25 @@ def _field_notes(source: str) -> dict[tuple[str, str], str]:
 
 def cli_page() -> str:
     """`docs/cli.md`: every command, from its own help."""
-    import typer.main
-
-    from holdfast.cli import app
-
-    root = typer.main.get_command(app)
     parts = [GENERATED, "", CLI_PROSE]
-    for names, command in _commands(root, ("holdfast",)):
+    for names, command in commands():
         context = _context(command, names)
         parts += [f"## {' '.join(names)}", "", _prose(command.help or ""), ""]
         usage = " ".join([*names, *command.collect_usage_pieces(context)])
         parts += ["```text", usage, "```", ""]
         rows = [row for one in command.params if (row := _parameter(one, context))]
         if rows:
-            parts += ["| | |", "|-|-|", *rows, ""]
+            parts += ["| argument or option | meaning |", "|-|-|", *rows, ""]
     return "\n".join(parts)
+
+
+def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(words, command) of the root, of each room and of every command."""
+    import typer.main
+
+    from holdfast.cli import app
+
+    yield from _commands(typer.main.get_command(app), ("holdfast",))
 
 
 def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -231,8 +235,17 @@ def _parameter(parameter: Any, context: Any) -> str | None:
     record = parameter.get_help_record(context)
     if record is None or parameter.name == "help":
         return None
-    spelled, note = record
+    # The parser's types say nothing to a reader: `SRC... <list[Path]>`, `--cluster <str>`.
+    spelled = re.sub(r" <(?:list\[)?(\w+)[^>]*>", _placeholder, record[0])
+    note = re.sub(r"\[default: \(([^)]*)\)", r"[default: \1", record[1])
     return f"| `{_cell(spelled)}` | {_cell(' '.join(note.split()))} |"
+
+
+def _placeholder(kind: re.Match[str]) -> str:
+    """What stands for the value of an option that names none."""
+    is_argument = kind.string[0].isupper()
+    words = {"int": " N", "float": " X", "str": " TEXT", "path": " PATH", "Path": " PATH"}
+    return "" if is_argument else words.get(kind[1], f" {kind[1].upper()}")
 
 
 def _prose(text: str) -> str:

@@ -15,7 +15,13 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from holdfast import __version__
-from holdfast.console import EngineOption, JsonOption, QuietOption, VerboseOption
+from holdfast.console import (
+    EngineOption,
+    JsonOption,
+    QuietOption,
+    VerboseOption,
+    duration_text,
+)
 from holdfast.errors import HoldfastError, InputError
 from holdfast.tables import DEFAULT_ENGINE
 
@@ -63,6 +69,7 @@ class _Rooms(TyperGroup):
             command = get_group(import_module(module).app)
             command.name = name
             command.help = command.help or help_line
+            _write_durations(command)
         return name, command, rest
 
     def make_context(self, *positional: Any, **named: Any) -> Any:
@@ -79,6 +86,15 @@ class _Rooms(TyperGroup):
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             raise typer.Exit(BROKEN_PIPE) from None
+
+
+def _write_durations(command: Any) -> None:
+    """Let help show the default of a duration as it is typed: 1h, not 3600.0."""
+    for member in getattr(command, "commands", {}).values():
+        _write_durations(member)
+    for option in command.params:
+        if option.metavar == "DURATION" and isinstance(option.default, (int, float)):
+            option.show_default = duration_text(option.default)
 
 
 app = typer.Typer(cls=_Rooms, invoke_without_command=True, rich_markup_mode=None)

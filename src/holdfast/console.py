@@ -125,6 +125,18 @@ def duration(text: str | float) -> float:
     return total
 
 
+def duration_text(seconds: float) -> str:
+    """A duration as `duration` reads it, ``"1h30m"``, ``"7.5s"``."""
+    seconds = round(seconds, 6 if seconds < 1 else 3 if seconds < 60 else 0)
+    if 0 < seconds < 1:
+        return f"{1000 * seconds:.6g}ms"
+    parts, rest = "", seconds
+    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
+        count, rest = divmod(rest, size)
+        parts += f"{count:.0f}{unit}" if count else ""
+    return parts + f"{rest:.6g}s" if rest or not parts else parts
+
+
 def emit(result: _Result, as_json: bool, render: Callable[[_Result], RenderableType | str]) -> None:
     """Print a result on stdout: as JSON, or as what `render` makes of it."""
     if as_json:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import lambertw
 
-from holdfast.console import duration
+from holdfast.console import duration, duration_text
 from holdfast.errors import InputError
 from holdfast.fleet import expected_ettr
 from holdfast.fleet.analysis import Analysis
@@ -21,7 +21,6 @@ from holdfast.fleet.console.explorer import (
     at,
     curve,
     default_setting,
-    duration_text,
     marks,
     outcome,
     read_setting,

@@ -17,6 +17,7 @@ import numpy as np
 import typer
 
 from holdfast.console import duration as seconds_in
+from holdfast.console import duration_text
 from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY
@@ -156,18 +157,6 @@ def _written(name: str, value: float) -> str:
     if name in TIMES:
         return duration_text(value)
     return f"{value:.10g}" if value < 1e15 else str(value)
-
-
-def duration_text(seconds: float) -> str:
-    """A duration as `holdfast.console.duration` reads it, ``"1h30m"``, ``"7.5s"``."""
-    seconds = round(seconds, 6 if seconds < 1 else 3 if seconds < 60 else 0)
-    if 0 < seconds < 1:
-        return f"{1000 * seconds:.6g}ms"
-    parts, rest = "", seconds
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        count, rest = divmod(rest, size)
-        parts += f"{count:.0f}{unit}" if count else ""
-    return parts + f"{rest:.6g}s" if rest or not parts else parts
 
 
 def at(setting: Setting) -> EttrResult:

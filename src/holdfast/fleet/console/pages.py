@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from holdfast.console import duration_text
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console import explorer, job_pages, node_evidence
 from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK, PAGES, SECTIONS
@@ -266,8 +267,8 @@ def common_changes(analysis: Analysis) -> list[tuple[str, str]]:
     worst = named[:5]
     assumed = analysis.log.assumptions
     best = explorer.at(explorer.default_setting(analysis)).optimal_interval_s
-    halved = explorer.duration_text(assumed.checkpoint_interval_s / 2)
-    interval = explorer.duration_text(round(best)) if best and best >= 1 else halved
+    halved = duration_text(assumed.checkpoint_interval_s / 2)
+    interval = duration_text(round(best)) if best and best >= 1 else halved
     return [
         ("lemons=off", "every lemon node is replaced by a healthy one"),
         *([_without(analysis, worst)] if worst else []),
