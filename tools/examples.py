@@ -21,6 +21,7 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Commands of an example that need a cluster, the network or minutes; all others must be holdfast's.
 NOT_RUN = ("sacct ", "scontrol ", "sacctmgr ", "git ", "make ", "pip ", "cd ")
+TERMINAL = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
 
 
 def commands(block: str) -> list[tuple[str, str]]:
@@ -36,10 +37,8 @@ def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command as a reader would, in a terminal of 100 columns without colour."""
     environment = {
         **os.environ,
+        **TERMINAL,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "COLUMNS": "100",
-        "NO_COLOR": "1",
-        "TERM": "dumb",
     }
     return subprocess.run(
         ["bash", "-c", command],
