@@ -8,6 +8,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install -c constraints.txt
+# Each worker takes half of the files in their order, so that a module's fixture is made once, and takes
+# from the other's half when its own is done.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 export PIP_ROOT_USER_ACTION := ignore
 
 # What the testbed's README states: its time is compressed.
@@ -22,12 +25,19 @@ demo: $(VENV)/.core ## the main job on the bundled log: a report and its finding
 	$(BIN)/holdfast --quiet fleet ingest examples/slurm-testbed -o out/testbed
 	$(BIN)/holdfast fleet report out/testbed $(DEMO_WINDOWS) --html out/report.html
 
-test: $(VENV)/.test .chromium .jpeg lint ## everything that must hold: lint, types, contracts, documents, tests
-	$(BIN)/zensical build --clean --strict
-	$(BIN)/pytest -n 2 < /dev/null
+# Lint and types take one core for a minute: they run beside the tests.
+test: $(VENV)/.test .chromium .jpeg ## everything that must hold: lint, types, contracts, documents, tests
+	$(MAKE) --no-print-directory -j2 .quick-tests lint .site
 
 test-full: $(VENV)/.full .java .chromium .jpeg lint ## the same and the slow proofs (Spark, large logs)
-	$(BIN)/pytest -n 2 -m "full or not full" < /dev/null
+	$(PYTEST) -m "full or not full" < /dev/null
+
+.PHONY: .quick-tests .site
+.quick-tests:
+	$(PYTEST) < /dev/null
+
+.site:
+	$(BIN)/zensical build --clean --strict
 
 lint: $(VENV)/.test ## format, lint, types and import contracts
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,20 @@ settings.load_profile("holdfast")
 assert hasattr(providers, "_get_local_constants")
 providers._get_local_constants = lambda: providers._local_constants
 
+# A background job of a shell ignores Ctrl-C, and so would every process that the tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+# Files with single tests of many seconds: begun first, none is left over for one worker at the end.
+LONG = ("test_documents.py", "test_fleet_simulate.py", "test_equality.py", "test_beams.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run long tests first."""
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.fixture(scope="session")
