@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ HEAD = """\
 
 # Benchmarks
 
-Ours and the best peers on the same input. A ratio above 1 means that holdfast is faster; a comparison
-that it loses stands here like one that it wins. `make bench` measures again.
+holdfast and the best peers on the same input. A ratio above 1 means that holdfast is faster; lost
+comparisons are listed like won ones. `make bench` measures again.
 """
 
 
@@ -24,7 +25,24 @@ def page() -> str:
     results = [
         json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*.json"))
     ]
-    return "\n".join([HEAD, *map(_section, results)])
+    return "\n".join([HEAD, *_summary(results), *map(_section, results)])
+
+
+def _summary(results: list[dict[str, Any]]) -> list[str]:
+    """One row per benchmark: how its comparisons went, and how many of its goals and limits were met."""
+    lines = [
+        "| benchmark | comparisons won | median ratio | goals met | limits kept |",
+        "|-|-:|-:|-:|-:|",
+    ]
+    for result in results:
+        ratios = [row["ratio"] for row in result["comparisons"]]
+        aimed = [row["ratio"] >= row["target"] for row in result["comparisons"] if row["target"]]
+        limits = [_kept(row) for row in result["limits"] if row["limit"] is not None]
+        won = f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)}" if ratios else ""
+        median = f"{statistics.median(ratios):.2f}" if ratios else ""
+        goals, kept = (f"{sum(marks)} of {len(marks)}" if marks else "" for marks in (aimed, limits))
+        lines.append(f"| {result['title']} | {won} | {median} | {goals} | {kept} |")
+    return [*lines, ""]
 
 
 def _seconds(value: float) -> str:
@@ -73,10 +91,13 @@ def _limit(row: dict[str, Any]) -> str:
     start = f"| {row['what']} | {row['value']:,.10g} {row['unit']} |"
     if row["limit"] is None:
         return f"{start} | |"
-    least = row.get("least", False)
-    kept = row["value"] >= row["limit"] if least else row["value"] <= row["limit"]
-    allowed = f"{'at least ' if least else ''}{row['limit']:,g} {row['unit']}"
-    return f"{start} {allowed} | {'kept' if kept else '**missed**'} |"
+    allowed = f"{'at least ' if row.get('least') else ''}{row['limit']:,g} {row['unit']}"
+    return f"{start} {allowed} | {'kept' if _kept(row) else '**missed**'} |"
+
+
+def _kept(row: dict[str, Any]) -> bool:
+    kept = row["value"] >= row["limit"] if row.get("least") else row["value"] <= row["limit"]
+    return bool(kept)
 
 
 def main() -> None:
