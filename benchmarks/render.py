@@ -40,7 +40,9 @@ def _summary(results: list[dict[str, Any]]) -> list[str]:
         limits = [_kept(row) for row in result["limits"] if row["limit"] is not None]
         won = f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)}" if ratios else ""
         median = f"{statistics.median(ratios):.2f}" if ratios else ""
-        goals, kept = (f"{sum(marks)} of {len(marks)}" if marks else "" for marks in (aimed, limits))
+        goals, kept = (
+            f"{sum(marks)} of {len(marks)}" if marks else "" for marks in (aimed, limits)
+        )
         lines.append(f"| {result['title']} | {won} | {median} | {goals} | {kept} |")
     return [*lines, ""]
 

@@ -37,15 +37,15 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     ),
     "data": (
         "holdfast.data.cli",
-        "Training data, stored so that a run reads no more bytes than it can learn from.",
+        "Training data: check, load, describe and store datasets.",
     ),
     "lm": (
         "holdfast.lm.cli",
-        "What a language model memorised and prefers: asked with regular expressions.",
+        "Language models: regex queries with proven order, and audits.",
     ),
     "fst": (
         "holdfast.automata.cli",
-        "Weighted finite-state transducers: composed in parallel, and what is done with them.",
+        "Weighted finite-state transducers: OpenFST's operations and files.",
     ),
 }
 

@@ -24,10 +24,10 @@ class InputError(HoldfastError):
         problem: one sentence that says what is wrong.
         code: the kind of mistake, in kebab-case and stable across releases. Shared by all rooms:
             ``not-found``, ``unreadable``, ``empty-input``, ``unknown-format``, ``damaged``,
-            ``missing-column``, ``missing-key``, ``unknown-key``, ``unknown-name``, ``invalid-value``, ``out-of-range``,
-            ``invalid-syntax``, ``duplicate``, ``conflict``, ``output-exists``, ``unsupported``,
-            ``too-many-rejects``, ``no-data``, ``no-match``, ``network``. A room adds one where a
-            caller would act on it differently.
+            ``missing-column``, ``missing-key``, ``unknown-key``, ``unknown-name``,
+            ``invalid-value``, ``out-of-range``, ``invalid-syntax``, ``duplicate``, ``conflict``,
+            ``output-exists``, ``unsupported``, ``too-many-rejects``, ``no-data``, ``no-match``,
+            ``network``. A room adds one where a caller would act on it differently.
         path: the file (or directory) in which it was found.
         place: the line, key or column inside the file, for example ``"line 17"``.
         found: what stands there.
