@@ -1,6 +1,7 @@
 """The product as its users meet it: command lines run, what they print and write made comparable.
 
-A case is an entry of `cases/<room>.toml`; what it gave when it was recorded stands in `expected/<room>.json`.
+A case is an entry of `cases/<room>.toml`; what it gave when it was recorded stands in
+`expected/<room>.json`.
 Nothing here knows how the product is built: it calls `holdfast.cli.main` and reads files.
 
     [files]                   text files that the room's cases read, by name
@@ -9,10 +10,10 @@ Nothing here knows how the product is built: it calls `holdfast.cli.main` and re
     run = "fleet lemons store --json"
     after = ["ingest"]        cases whose files this one reads; they run before it
     exit = 0                  the exit code, 0 if not given
-    out = "json"              what stdout holds: json, jsonl, csv, toml, lines or bytes; else json after --json,
-                              and anything (a table for people) without
+    out = "json"              what stdout holds: json, jsonl, csv, toml, yaml, lines or bytes; else json after
+                              --json, and anything (a table for people) without
     writes = ["*.html"]       files it leaves, as patterns in the room's folder; a folder is a Parquet table
-    types = ["*.seconds"]     values of which only the type is kept, as patterns of dotted keys (no list indices)
+    types = ["*.seconds"]     values of which only the type is kept, as patterns of dotted keys (lists have none)
     without = ["*.ettr"]      keys that are left out
     verbatim = ["*.name"]     texts of five words and more to keep, as such patterns; others are wording
     rel = 1e-6                relative tolerance of numbers
@@ -40,7 +41,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -50,6 +50,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
+PROGRAM = (sys.executable, "-c", "from holdfast.cli import main; main()")
+"""The command line as a process of its own."""
 LONG_LIST = 10
 """Longer lists are kept as their length, their ends and the sums of their numbers."""
 LONG_BYTES = 600
@@ -136,6 +138,11 @@ class Room:
         return recorded
 
 
+def outline(value: Any, folder: Path) -> Any:
+    """A value that a Python call gave, as it is recorded."""
+    return _outline(value, Case("", ""), folder, "")
+
+
 def rooms() -> list[str]:
     """The names of the rooms that have cases."""
     return sorted(path.stem for path in (HERE / "cases").glob("*.toml"))
@@ -156,7 +163,9 @@ def _outcome(case: Case, folder: Path) -> dict[str, Any]:
         error = json.loads(err[err.index(b'{\n  "error"') :])["error"]
         assert error["message"]
         made["error"] = {
-            key: error[key] for key in ("kind", "code", "path", "place") if error.get(key) is not None
+            key: error[key]
+            for key in ("kind", "code", "path", "place")
+            if error.get(key) is not None
         }
         if error["code"] in ("invalid-input", "error"):  # not said yet
             del made["error"]["code"]
@@ -174,8 +183,9 @@ def _outcome(case: Case, folder: Path) -> dict[str, Any]:
 
 
 def _in_a_process(arguments: list[str], stdin: bytes, folder: Path) -> tuple[int, bytes, bytes]:
-    command = [sys.executable, "-c", "from holdfast.cli import main; main()", *arguments]
-    done = subprocess.run(command, input=stdin, cwd=folder, capture_output=True, check=False)
+    done = subprocess.run(
+        [*PROGRAM, *arguments], input=stdin, cwd=folder, capture_output=True, check=False
+    )
     return done.returncode, done.stdout, done.stderr
 
 
@@ -186,7 +196,11 @@ def _in_this_process(arguments: list[str], stdin: bytes, folder: Path) -> tuple[
     thresholds, before = gc.get_threshold(), sys.stdin
     sys.stdin = given
     try:
-        with contextlib.chdir(folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            contextlib.chdir(folder),
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+        ):
             main(arguments)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
@@ -251,7 +265,13 @@ def _arrow(text: bytes) -> dict[str, Any]:
     import pyarrow.ipc
 
     table = pyarrow.ipc.open_file(io.BytesIO(text)).read_all()
-    return {"rows": table.num_rows, "columns": {name: str(kind) for name, kind in zip(table.schema.names, table.schema.types, strict=True)}}
+    return {
+        "rows": table.num_rows,
+        "columns": {
+            name: str(kind)
+            for name, kind in zip(table.schema.names, table.schema.types, strict=True)
+        },
+    }
 
 
 def _yaml(text: bytes) -> Any:
@@ -332,9 +352,13 @@ def _sums(rows: list[Any], case: Case, place: str) -> dict[str, float]:
     for row in rows:
         for key, part in (row if isinstance(row, dict) else {"": row}).items():
             inside = f"{place}.{key}".strip(".")
-            if isinstance(part, (int, float)) and not isinstance(part, bool) and math.isfinite(part):
-                if not _matches(inside, (*case.types, *case.without)):
-                    sums[key] = sums.get(key, 0) + part
+            number = isinstance(part, (int, float)) and not isinstance(part, bool)
+            if (
+                number
+                and math.isfinite(part)
+                and not _matches(inside, (*case.types, *case.without))
+            ):
+                sums[key] = sums.get(key, 0) + part
     return {key: float(f"{total:.9g}") for key, total in sums.items()}
 
 
