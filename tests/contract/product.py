@@ -10,10 +10,10 @@ Nothing here knows how the product is built: it calls `holdfast.cli.main` and re
     run = "fleet lemons store --json"
     after = ["ingest"]        cases whose files this one reads; they run before it
     exit = 0                  the exit code, 0 if not given
-    out = "json"              what stdout holds: json, jsonl, csv, toml, yaml, lines or bytes; else json after
-                              --json, and anything (a table for people) without
+    out = "json"              what stdout holds: json, jsonl, csv, toml, yaml, lines, bytes; not given: json
+                              after --json, and anything (a table for people) without
     writes = ["*.html"]       files it leaves, as patterns in the room's folder; a folder is a Parquet table
-    types = ["*.seconds"]     values of which only the type is kept, as patterns of dotted keys (lists have none)
+    types = ["*.seconds"]     values of which only the type is kept, as patterns of dotted keys
     without = ["*.ettr"]      keys that are left out
     verbatim = ["*.name"]     texts of five words and more to keep, as such patterns; others are wording
     rel = 1e-6                relative tolerance of numbers
