@@ -167,7 +167,7 @@ def _outcome(case: Case, folder: Path) -> dict[str, Any]:
             for key in ("kind", "code", "path", "place")
             if error.get(key) is not None
         }
-        if error["code"] in ("invalid-input", "error"):  # not said yet
+        if error["code"] in ("invalid-input", "error", "store"):  # no more than the kind says
             del made["error"]["code"]
     elif case.stdout != "anything":
         made["out"] = _READERS[case.stdout](out)
