@@ -7,7 +7,7 @@ SHELL := bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install -c constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install --no-compile -c constraints.txt
 # Each worker takes half of the files in their order, so that a module's fixture is made once, and takes
 # from the other's half when its own is done.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
