@@ -15,7 +15,7 @@ import numpy as np
 
 from holdfast.data.records.loading import place, resuming
 from holdfast.data.records.loading.epochs import Epochs
-from holdfast.data.records.loading.faults import FaultLog, OnFault
+from holdfast.data.records.loading.faults import DamageBudget, FaultLog, OnFault
 from holdfast.data.records.loading.indexed import HELD, Indexed
 from holdfast.data.records.loading.items import (
     LEFT_OUT,
@@ -86,7 +86,10 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         rank, ranks: which share of the epoch is read here, of how many; None for those of
             `torch.distributed`, if it is initialised, or the only one.
         uneven: what is done if ranks cannot have equally many images (see `Deal`).
-        on_fault: what comes of damaged images (see `OnFault`). A store that fails is an error always.
+        on_fault: what comes of damaged images (see `OnFault`). A record that is missing and a store that
+            fails are errors always.
+        max_damaged: share of an epoch's images, 0 to 1, that may be left out for damage (the quarantine's
+            among them); more is an error. Each worker judges the part of the epoch that it reads.
         quarantine: a file that lists images left out for damage, which are passed over from then on.
         options: for the store, as of `open_store`.
 
@@ -115,6 +118,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         ranks: int | None = None,
         uneven: Uneven = "keep",
         on_fault: OnFault = "raise",
+        max_damaged: float = 0.05,
         quarantine: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
@@ -131,11 +135,12 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         self._recipe = Recipe(
             check_columns(columns, manifest.schema.names), decode, at_least, transform
         )
-        _check(threads, prefetch, connections, at_least, on_fault)
+        _check(threads, prefetch, connections, at_least, on_fault, max_damaged)
         self._threads, self._prefetch, self._connections = threads, prefetch, connections
         self._rank, self._ranks = place.check_rank(rank, ranks)
         self._deal = Deal(uneven=uneven)
         self._on_fault: OnFault = on_fault
+        self._max_damaged = max_damaged
         self._log = FaultLog(quarantine)
         self._board = Board(self.groups)
         self._board.fidelity = fidelity
@@ -307,7 +312,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         """The items at some places of the order, counted."""
         records = self.records_here()
         order = self._epochs.order(epoch)
-        kitchen = self.kitchen()
+        kitchen, budget = self.kitchen(), self.damage_budget(length(places))
         stream = Stream(
             (self.plan(stretch.images, epoch) for stretch in order.stretches(places)),
             size=lambda record, fidelity: int(self._ends[record, fidelity]),
@@ -329,6 +334,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
                 )
                 self.count(now - seen)
                 seen = now
+                budget.spend(len(made), skipped)
                 yield made
         finally:
             stream.close()
@@ -337,6 +343,10 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     def kitchen(self) -> Kitchen:
         """What makes items, and passes over what the quarantine lists now."""
         return Kitchen(self._recipe, self._on_fault, self._log, self._log.quarantined())
+
+    def damage_budget(self, images: int) -> DamageBudget:
+        """How many of some images of an epoch may be left out."""
+        return DamageBudget(self._max_damaged, images, self.images, self._log)
 
     def plan(self, images: Int64s, epoch: int) -> Plan:
         """Where some images lie, and at which fidelity they are to be served now."""
@@ -361,6 +371,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         Raises:
             IndexError: if there is no such image.
             Damaged: if it is damaged.
+            MissingFile: if its record does not exist.
         """
         plan = self.at([operator.index(image)])
         record, index, fidelity = (int(column[0]) for column in plan)
@@ -421,7 +432,12 @@ def _in_batches(chunks: Iterator[list[Any]], sizes: Sequence[int]) -> Iterator[l
 
 
 def _check(
-    threads: int | None, prefetch: int, connections: int, at_least: int | None, on_fault: str
+    threads: int | None,
+    prefetch: int,
+    connections: int,
+    at_least: int | None,
+    on_fault: str,
+    max_damaged: float,
 ) -> None:
     for name, value, least in (
         ("threads", threads, 0),
@@ -436,9 +452,18 @@ def _check(
                 found=str(value),
                 expected=f"{least} or more",
             )
+    if not 0 <= max_damaged <= 1:
+        raise InputError(
+            "invalid max_damaged",
+            code="out-of-range",
+            place="max_damaged",
+            found=str(max_damaged),
+            expected="a share from 0 to 1",
+        )
     if on_fault not in _ON_FAULT:
         raise InputError(
-            "what to do with damaged images is not known",
+            "invalid on_fault",
+            code="invalid-value",
             place="on_fault",
             found=repr(on_fault),
             expected=", ".join(_ON_FAULT),

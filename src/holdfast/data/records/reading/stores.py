@@ -41,6 +41,10 @@ os.register_at_fork(after_in_child=_after_fork)
 class MissingFile(InputError):
     """A file that is not in the store."""
 
+    def __init__(self, problem: str = "file not found", **details: Any) -> None:
+        # A torch worker's error is built anew from its text alone: the code must not get lost there.
+        super().__init__(problem, **{"code": "not-found", **details})
+
 
 class CutFile(InputError):
     """A file that ends before the range that was asked for does.
@@ -217,7 +221,7 @@ class Store(ABC):
             self.bytes_read += size
 
     def _missing(self, path: str) -> MissingFile:
-        return MissingFile("there is no such file", path=self.where(path))
+        return MissingFile(path=self.where(path))
 
     def _failed(self, path: str, found: object, remedy: str | None = None) -> StoreError:
         lines = [f"{self.where(path)}: the store does not give it", f"found: {found}"]
