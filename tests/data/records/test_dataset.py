@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -460,6 +462,34 @@ def test_a_dataset_without_images_ends_at_once(tmp_path):
     assert list(Loader(data, 4)) == []
     with pytest.raises(IndexError):
         data[0]
+
+
+SCRIPT = """
+import os, sys
+from holdfast.data.records.loading.loader import Dataset, Loader
+def keep(how):
+    data = Dataset(sys.argv[1], window=4, threads=2)
+    if how == "whole":
+        return data, list(data), data[3], data.indexed()[4]
+    options = {"num_workers": 1, "multiprocessing_context": "fork", "persistent_workers": True}
+    batches = iter(data) if how == "cut" else iter(Loader(data, 4, **options))
+    return data, batches, next(batches)
+whole, cut = keep("whole"), keep("cut")
+if not os.fork():
+    sys.exit()  # with another process's threads and generators
+os.wait()
+workers = keep("workers")
+cut[0].cycle = cut  # garbage that is found only when modules are torn down
+del cut
+print("done")
+"""
+
+
+def test_a_script_that_keeps_its_dataset_to_the_end_says_nothing(folder):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder)], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"done\n", b"")
 
 
 # --- damage ----------------------------------------------------------------------------------------

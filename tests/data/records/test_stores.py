@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import socket
@@ -469,6 +470,7 @@ def test_local_files_stay_open_up_to_a_number(
     monkeypatch.setattr(stores, "MAX_OPEN_FILES", 3)
     for number in range(10):
         (tmp_path / str(number)).write_bytes(bytes([number]) * 10)
+    gc.collect()  # what other tests left open is closed now, not in between
     before = descriptors()
     with open_store(tmp_path) as store:
         for _ in range(2):
@@ -486,6 +488,7 @@ def test_a_file_is_not_closed_under_its_reader(
     monkeypatch.setattr(stores, "MAX_OPEN_FILES", 1)
     for number in range(4):
         (tmp_path / str(number)).write_bytes(bytes([number]) * 5000)
+    gc.collect()  # what other tests left open is closed now, not in between
     before = descriptors()
     with open_store(tmp_path) as store, ThreadPoolExecutor(8) as pool:
         numbers = [number % 4 for number in range(2000)]

@@ -337,8 +337,8 @@ class Dataset(IterableDataset):  # type: ignore[misc]
                 budget.spend(len(made), skipped)
                 yield made
         finally:
-            stream.close()
-            self.count(Traffic())
+            if stream.close():
+                self.count(Traffic())
 
     def kitchen(self) -> Kitchen:
         """What makes items, and passes over what the quarantine lists now."""

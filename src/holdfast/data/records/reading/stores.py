@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +16,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
-from weakref import WeakSet
 
 from holdfast.errors import InputError, StoreError
 
@@ -27,7 +27,7 @@ OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "htt
 MAX_OPEN_FILES = 128
 _MAX_PREAD = 1 << 30  # Linux reads 2 GiB less a page at most
 
-_stores: WeakSet[Store] = WeakSet()
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
@@ -238,6 +238,8 @@ class LocalStore(Store):
         self._root = Path(self.url)
         self._open: OrderedDict[str, int] = OrderedDict()
         self._users: dict[int, int] = {}
+        # At the end of the process the system closes them: modules are torn down by then.
+        weakref.finalize(self, _close_all, self._users).atexit = False
 
     def _read(self, path: str, start: int, end: int) -> Buffer:
         with self._opened(path) as handle:
@@ -275,14 +277,8 @@ class LocalStore(Store):
                 self._close(self._open.popitem()[1])
 
     def _forked(self) -> None:
-        for handle in self._users:
-            with suppress(OSError):
-                os.close(handle)
+        _close_all(self._users)
         self._start()
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):
-            self.close()
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
@@ -319,6 +315,12 @@ class LocalStore(Store):
             raise self._missing(path) from error
         except OSError as error:
             raise self._failed(path, error.strerror or error) from error
+
+
+def _close_all(handles: dict[int, int]) -> None:
+    while handles:
+        with suppress(OSError):
+            os.close(handles.popitem()[0])
 
 
 def pread(handle: int, start: int, end: int) -> Buffer:
