@@ -324,7 +324,9 @@ class RangeServer:
         head = (
             f"{_status_line(status)}Content-Length: {end - start}\r\nAccept-Ranges: bytes\r\n"
             f"Content-Type: application/octet-stream\r\n"
-            + "".join(f"{name}: {value}\r\n" for name, value in versions.items() if name in self.versions)
+            + "".join(
+                f"{name}: {value}\r\n" for name, value in versions.items() if name in self.versions
+            )
             + (f"Content-Range: bytes {start}-{end - 1}/{size}\r\n" if asked else "")
             + "\r\n"
         )

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.records.loading import place, resuming
+from holdfast.data.records.loading.cropping import CropMode, Size, Sizing
 from holdfast.data.records.loading.epochs import Epochs
 from holdfast.data.records.loading.faults import DamageBudget, FaultLog, OnFault
 from holdfast.data.records.loading.indexed import HELD, Indexed
@@ -78,6 +79,11 @@ class Dataset(IterableDataset):  # type: ignore[misc]
             in memory, in each worker.
         decode: give pixels; without it ``item["image"]`` is the image's file, cut at its fidelity.
         at_least: decode at 1/2, 1/4 or 1/8, the smallest whose shorter side has this many pixels.
+        crop: side, or (height, width), of the image that is delivered (see `Sizing`): all have one size.
+        crop_mode: ``"random"``, a random resized crop to train on, drawn by the seed, the epoch and the
+            image's number; or ``"center"``, to evaluate on.
+        resize: an int for the length of the shorter side, or (height, width); with `crop`, before a center
+            crop.
         transform: item -> what is delivered; called on the threads that decode.
         threads: that decode; None for this process's share of the processors, 0 for none.
         prefetch: bytes that are read ahead of the present window.
@@ -109,6 +115,9 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         window: int = 1024,
         decode: bool = True,
         at_least: int | None = None,
+        crop: Size | None = None,
+        crop_mode: CropMode = "random",
+        resize: Size | None = None,
         transform: Callable[[dict[str, Any]], Any] | None = None,
         threads: int | None = None,
         prefetch: int = PREFETCH,
@@ -133,8 +142,20 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         self._ends = manifest.ends.reshape(-1, self.groups + 1)
         self._epochs = Epochs(manifest, seed, window, shuffle)
         self._recipe = Recipe(
-            check_columns(columns, manifest.schema.names), decode, at_least, transform
+            check_columns(columns, manifest.schema.names),
+            decode,
+            at_least,
+            transform,
+            None if crop is None and resize is None else Sizing(crop, crop_mode, resize),
         )
+        if self._recipe.sizing is not None and (not decode or at_least is not None):
+            raise InputError(
+                "crop and resize choose the scale at which an image is decoded",
+                code="conflict",
+                place="crop, resize",
+                found=f"decode={decode}, at_least={at_least}",
+                remedy="leave decode and at_least out",
+            )
         _check(threads, prefetch, connections, at_least, on_fault, max_damaged)
         self._threads, self._prefetch, self._connections = threads, prefetch, connections
         self._rank, self._ranks = place.check_rank(rank, ranks)
@@ -312,7 +333,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         """The items at some places of the order, counted."""
         records = self.records_here()
         order = self._epochs.order(epoch)
-        kitchen, budget = self.kitchen(), self.damage_budget(length(places))
+        kitchen, budget = self.kitchen(epoch), self.damage_budget(length(places))
         stream = Stream(
             (self.plan(stretch.images, epoch) for stretch in order.stretches(places)),
             size=lambda record, fidelity: int(self._ends[record, fidelity]),
@@ -340,9 +361,15 @@ class Dataset(IterableDataset):  # type: ignore[misc]
             if stream.close():
                 self.count(Traffic())
 
-    def kitchen(self) -> Kitchen:
-        """What makes items, and passes over what the quarantine lists now."""
-        return Kitchen(self._recipe, self._on_fault, self._log, self._log.quarantined())
+    def kitchen(self, epoch: int) -> Kitchen:
+        """What makes the items of an epoch, and passes over what the quarantine lists now."""
+        return Kitchen(
+            self._recipe,
+            self._on_fault,
+            self._log,
+            self._log.quarantined(),
+            self._epochs.drawn_by(epoch),
+        )
 
     def damage_budget(self, images: int) -> DamageBudget:
         """How many of some images of an epoch may be left out."""
@@ -398,7 +425,8 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         names = ("id", *self._recipe.columns)
         row = {name: contents.table[name][image].as_py() for name in names}
         try:
-            return self._recipe.make(row, data, int(contents.orientations[image]))
+            drawn_by = self._epochs.drawn_by(self.epoch)(record, image)
+            return self._recipe.make(row, data, int(contents.orientations[image]), drawn_by)
         except Undecodable as error:
             raise undecodable(records.paths[record], row["id"], error) from error
 

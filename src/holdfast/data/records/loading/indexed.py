@@ -55,7 +55,7 @@ class Indexed(MapDataset):  # type: ignore[misc]
     def __getitems__(self, images: Sequence[int]) -> list[Any]:
         """The items of some images, without those that are left out."""
         data = self._dataset
-        kitchen, found = data.kitchen(), []
+        kitchen, found = data.kitchen(data.epoch), []
         plan = data.at(images)
         for record, index, fidelity in zip(*(column.tolist() for column in plan), strict=True):
             read = Read(record, fidelity, 0, 0, 0)
