@@ -77,8 +77,14 @@ def cat(
         int, typer.Option("--start", metavar="N", min=0, help="The first image to list.")
     ] = 0,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, help="How many images; 0 for all.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=0,
+            help="Number of images, 0 for all (default: 10 on a terminal, else all).",
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """The images of a dataset with their columns, a line of JSON each; or one image's bytes."""
@@ -87,6 +93,8 @@ def cat(
     if image is not None:
         sys.stdout.buffer.write(samples.image_bytes(dataset, image, fidelity=fidelity_of(fidelity)))
         return
+    if limit is None:  # a program that reads the lines shall not miss any
+        limit = 10 if sys.stdout.isatty() else 0
     found = samples.samples(dataset, start=start, count=limit or None)
     for row in found.rows:
         print(json.dumps(plain(row), ensure_ascii=False))

@@ -79,10 +79,12 @@ def quality(
 def _quality(found: Quality) -> RenderableType:
     from rich.console import Group as Lines
 
+    from holdfast.data.records.measuring.quality import unmeasured_text
+
     advice = (
         f"MS-SSIM of {found.threshold:g} is reached at fidelity {found.suggested}"
         if found.suggested
-        else f"no fidelity below the full one reaches MS-SSIM of {found.threshold:g}"
+        else f"nothing measured: {unmeasured_text(found)}"
     )
     rows = [
         (

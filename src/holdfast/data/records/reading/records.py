@@ -376,7 +376,7 @@ def _read_manifest(store: Store) -> Manifest:
 
 def _no_manifest(store: Store) -> InputError:
     try:
-        records = sum(path.endswith(SUFFIX) for path in store.list())
+        records = len(store.records())
     except HoldfastError:
         records = 0  # most web servers do not list their files
     if records:

@@ -15,8 +15,8 @@ from holdfast.data.records.reading.stores import OBJECT_SCHEMES, Buffer, Store, 
 from holdfast.errors import HoldfastError, InputError, StoreError
 
 # A request may take long for its size; one that stalls may not. A host that does not answer is given up
-# after some ten seconds.
-_TIMES = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "30m"}
+# after some seconds; with all repeats, below a minute.
+_TIMES = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "30m"}
 _RETRIES = {
     "max_retries": 6,
     "backoff": {
@@ -205,6 +205,12 @@ def _remedy(problem: str) -> str | None:
         )
     if "propfind" in lowered:
         return "a web server does not list its files: name a dataset that has its manifest.parquet"
+    if "169.254." in lowered or "metadata.google.internal" in lowered:
+        # Without credentials, the library asks the machine's cloud for some.
+        return (
+            "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the store's own "
+            "variables), or aws_skip_signature=True for a public bucket"
+        )
     if "privileges" in lowered or "credential" in lowered or "unauthenticated" in lowered:
         return "set the store's credentials in the environment, or pass them as options"
     return None

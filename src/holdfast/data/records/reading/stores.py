@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -23,6 +23,9 @@ Buffer = bytes | memoryview
 
 OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https")
 """Read by obstore; any other scheme by fsspec."""
+
+RECORDS = "records-*/*.pcr"
+"""Where records lie, below the folder of their dataset."""
 
 MAX_OPEN_FILES = 128
 _MAX_PREAD = 1 << 30  # Linux reads 2 GiB less a page at most
@@ -188,6 +191,12 @@ class Store(ABC):
         """
         return sorted(self._list(prefix))
 
+    def records(self) -> list[str]:
+        """The paths of the files that are named as a dataset's records, sorted; raises as `list`."""
+        return [
+            path for path in self.list() if PurePath(path).match(RECORDS) and path.count("/") == 1
+        ]
+
     def forget(self, path: str) -> None:  # noqa: B027  (most hold nothing)
         """Let go of what is held of a file, so that one which took its place is seen."""
 
@@ -264,6 +273,10 @@ class LocalStore(Store):
             for folder, _, names in os.walk(self._root / prefix)
             for name in names
         ]
+
+    def records(self) -> list[str]:
+        """As of any store; other folders, which may be large, are not looked into."""
+        return sorted(path.relative_to(self._root).as_posix() for path in self._root.glob(RECORDS))
 
     def forget(self, path: str) -> None:
         """Close a file."""
