@@ -159,7 +159,7 @@ def _inputs(data: Path, work: Path, copies: int) -> dict[str, Path]:
 def without_metadata(data: bytes) -> bytes:
     """A JPEG without comments and application segments, all its scans as they were.
 
-    `jpegtran -copy none` would write progressive files as baseline ones with standard Huffman tables: larger.
+    `jpegtran -copy none` would write progressive files as baseline ones with standard tables: larger.
     APP0 (JFIF) and APP14 (Adobe) stay, for they say what the colors are.
     """
     kept, at = [data[:2]], 2

@@ -208,7 +208,7 @@ def _remedy(problem: str) -> str | None:
     if "169.254." in lowered or "metadata.google.internal" in lowered:
         # Without credentials, the library asks the machine's cloud for some.
         return (
-            "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the store's own "
+            "no credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the store's own "
             "variables), or aws_skip_signature=True for a public bucket"
         )
     if "privileges" in lowered or "credential" in lowered or "unauthenticated" in lowered:

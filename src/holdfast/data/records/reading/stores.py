@@ -191,7 +191,7 @@ class Store(ABC):
         """
         return sorted(self._list(prefix))
 
-    def records(self) -> list[str]:
+    def records(self) -> Sequence[str]:
         """The paths of the files that are named as a dataset's records, sorted; raises as `list`."""
         return [
             path for path in self.list() if PurePath(path).match(RECORDS) and path.count("/") == 1
@@ -274,7 +274,7 @@ class LocalStore(Store):
             for name in names
         ]
 
-    def records(self) -> list[str]:
+    def records(self) -> Sequence[str]:
         """As of any store; other folders, which may be large, are not looked into."""
         return sorted(path.relative_to(self._root).as_posix() for path in self._root.glob(RECORDS))
 
