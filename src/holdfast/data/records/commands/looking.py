@@ -74,7 +74,7 @@ def cat(
     ] = None,
     fidelity: FidelityOption = "full",
     start: Annotated[
-        int, typer.Option("--start", metavar="N", min=0, help="The first image to list.")
+        int, typer.Option("--start", metavar="N", min=0, help="Number of the first image to list.")
     ] = 0,
     limit: Annotated[
         int | None,
@@ -105,19 +105,19 @@ def cat(
 
 def extract(
     dataset: DatasetArgument,
-    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The folder to make.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")],
     fidelity: FidelityOption = "full",
     form: Annotated[
-        Target, typer.Option("--format", help="One file an image in folders, or WebDataset tars.")
+        Target, typer.Option("--format", help="One file per image in folders, or WebDataset tars.")
     ] = Target.folder,
     shard_images: Annotated[
-        int, typer.Option("--shard-images", metavar="N", min=1, help="Images in a tar.")
+        int, typer.Option("--shard-images", metavar="N", min=1, help="Number of images per tar.")
     ] = 1000,
     on_fault: Annotated[
         OnFault,
         typer.Option(
             "--on-fault",
-            help="A damaged image: stop, leave it out, or take what is whole of it.",
+            help="What to do with a damaged image: fail, skip, or decode the intact part.",
         ),
     ] = OnFault.stop,
     as_json: JsonOption = False,

@@ -397,7 +397,8 @@ def local_folder(out: str | os.PathLike[str]) -> Path:
     text = os.fspath(out)
     if "://" in text:
         raise InputError(
-            "only folders of this machine are written",
+            "output must be a local directory",
+            code="unsupported",
             found=redacted(text),
             expected="a folder",
             remedy="write it to a folder, then copy that; of a dataset, the manifest last",
