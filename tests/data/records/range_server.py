@@ -140,6 +140,8 @@ class RangeServer:
         self.requests_of: Counter[str] = Counter()
         self.bytes_of: Counter[str] = Counter()
         self.heads = 0
+        self.versions = {"ETag", "Last-Modified"}
+        """Headers that say which version of a file is sent; many servers send neither."""
         self._faults: list[_Fault] = []
         self._lock = threading.Lock()
         self._stopped = threading.Event()
@@ -314,12 +316,17 @@ class RangeServer:
         if fault == "shift":
             moved = 1 if end < size else -1
             start, end = start + moved, end + moved
+        versions = {
+            "ETag": f'"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{size:x}"',
+            "Last-Modified": formatdate(stat.st_mtime, usegmt=True),
+        }
         status = 206 if asked else 200
         head = (
             f"{_status_line(status)}Content-Length: {end - start}\r\nAccept-Ranges: bytes\r\n"
             f"Content-Type: application/octet-stream\r\n"
-            f'ETag: "{stat.st_ino:x}-{stat.st_mtime_ns:x}-{size:x}"\r\n'
-            f"Last-Modified: {formatdate(stat.st_mtime, usegmt=True)}\r\n"
+            + "".join(
+                f"{name}: {value}\r\n" for name, value in versions.items() if name in self.versions
+            )
             + (f"Content-Range: bytes {start}-{end - 1}/{size}\r\n" if asked else "")
             + "\r\n"
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -26,9 +28,9 @@ from holdfast.data.records.loading.loader import Loader  # noqa: E402
 from holdfast.data.records.loading.ordering import epoch_order  # noqa: E402
 from holdfast.data.records.loading.traffic import Traffic  # noqa: E402
 from holdfast.data.records.reading.caching import Cache  # noqa: E402
-from holdfast.data.records.reading.prefixes import Damaged  # noqa: E402
+from holdfast.data.records.reading.prefixes import Damaged, TooManyDamaged  # noqa: E402
 from holdfast.data.records.reading.records import open_records  # noqa: E402
-from holdfast.data.records.reading.stores import LocalStore  # noqa: E402
+from holdfast.data.records.reading.stores import LocalStore, MissingFile  # noqa: E402
 from holdfast.data.records.tuning.mixture import Mixture  # noqa: E402
 from holdfast.errors import InputError, StoreError  # noqa: E402
 
@@ -462,6 +464,34 @@ def test_a_dataset_without_images_ends_at_once(tmp_path):
         data[0]
 
 
+SCRIPT = """
+import os, sys
+from holdfast.data.records.loading.loader import Dataset, Loader
+def keep(how):
+    data = Dataset(sys.argv[1], window=4, threads=2)
+    if how == "whole":
+        return data, list(data), data[3], data.indexed()[4]
+    options = {"num_workers": 1, "multiprocessing_context": "fork", "persistent_workers": True}
+    batches = iter(data) if how == "cut" else iter(Loader(data, 4, **options))
+    return data, batches, next(batches)
+whole, cut = keep("whole"), keep("cut")
+if not os.fork():
+    sys.exit()  # with another process's threads and generators
+os.wait()
+workers = keep("workers")
+cut[0].cycle = cut  # garbage that is found only when modules are torn down
+del cut
+print("done")
+"""
+
+
+def test_a_script_that_keeps_its_dataset_to_the_end_says_nothing(folder):
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder)], capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"done\n", b"")
+
+
 # --- damage ----------------------------------------------------------------------------------------
 
 
@@ -481,10 +511,6 @@ def cut(folder: Path, record: int, group: int) -> None:
     path = folder / manifest_of(folder).paths[record]
     start, end = open_records(folder).indexes[record].region(group)
     path.write_bytes(path.read_bytes()[: (start + end) // 2])
-
-
-def remove(folder: Path, record: int) -> None:
-    (folder / manifest_of(folder).paths[record]).unlink()
 
 
 def not_an_image(folder: Path, record: int) -> None:
@@ -514,7 +540,6 @@ CASES = {
     ),
     "cut in group 1": (lambda f: cut(f, 1, 1), 2, None, None),
     "cut in group 4": (lambda f: cut(f, 1, 4), 5, None, None),
-    "missing": (lambda f: remove(f, 3), 1, dict.fromkeys(range(12, 16), 0), [(None, None)]),
     "metadata": (lambda f: cut(f, 3, 0), 1, dict.fromkeys(range(12, 16), 0), [(None, 0)]),
     "undecodable": (lambda f: not_an_image(f, 5), 5, {22: 0}, [("0022.jpg", None)]),
 }
@@ -549,7 +574,13 @@ def test_what_comes_of_damage(own, photos, case, policy, threads):
         assert hit, "the cut hits something"
     decoding = case == "undecodable"
     data = Dataset(
-        own, fidelity=fidelity, decode=decoding, on_fault=policy, window=8, threads=threads
+        own,
+        fidelity=fidelity,
+        decode=decoding,
+        on_fault=policy,
+        max_damaged=0.2,
+        window=8,
+        threads=threads,
     )
     every = order(window=8)
     if policy == "raise" and hit:
@@ -575,6 +606,104 @@ def test_what_comes_of_damage(own, photos, case, policy, threads):
     if named is not None:
         assert sorted((f.image, f.group) for f in data.faults) == sorted(named)
     assert {fault.image for fault in data.faults} <= {None, *(f"{n:04d}.jpg" for n in hit)}
+
+
+@pytest.mark.parametrize("policy", ["raise", "skip", "degrade"])
+@pytest.mark.parametrize("remote", [False, True])
+def test_a_dataset_whose_files_are_gone_is_never_an_empty_epoch(own, policy, remote):
+    with RangeServer(own) as server:
+        url = server.url if remote else own
+        data = Dataset(url, decode=False, on_fault=policy, max_damaged=1)
+        for record in own.rglob("*.pcr"):
+            record.unlink()
+        indexed = data.indexed()
+        for read in (
+            lambda: list(data),
+            lambda: list(Loader(data, 4)),
+            lambda: data[3],
+            lambda: indexed[3],
+            lambda: indexed.__getitems__([3, 4]),
+        ):
+            with pytest.raises(MissingFile) as raised:
+                read()
+            assert raised.value.code == "not-found"
+            assert raised.value.path.endswith(".pcr")
+        assert (data.traffic.images, data.traffic.skipped) == (0, 0)
+        data.records.close()
+    assert not threads_of_ours()
+
+
+def test_one_missing_record_is_an_error_and_so_is_a_missing_manifest(own):
+    data = Dataset(own, decode=False, on_fault="skip", max_damaged=1, shuffle=False, window=4)
+    missing = own / manifest_of(own).paths[3]
+    missing.unlink()
+    found = []
+    with pytest.raises(MissingFile) as raised:
+        found.extend(numbers([item])[0] for item in data)
+    assert raised.value.path == str(missing)
+    assert found == list(range(12))
+    loader = Loader(data, 4, num_workers=2, multiprocessing_context="fork")
+    with pytest.raises(MissingFile) as raised:
+        list(loader)
+    assert raised.value.code == "not-found"
+    (own / NAME).unlink()
+    with pytest.raises(InputError):
+        Dataset(own, on_fault="skip")
+
+
+# share allowed, images damaged, images delivered before the error (None: there is none)
+SHARES = [(0.05, 2, None), (0.05, 3, 37), (0.0, 1, 37), (1.0, 37, None), (0.999, 37, 37)]
+
+
+@pytest.mark.parametrize(("share", "damaged", "fails"), SHARES)
+def test_more_damage_than_a_share_of_the_epoch_is_an_error(own, share, damaged, fails):
+    """A share of 37 images is rounded up: 5 % are 2."""
+    for number in range(damaged):
+        flip(own, *divmod(number, RECORD_SIZE), 1)
+    data = Dataset(own, decode=False, on_fault="skip", max_damaged=share, threads=0)
+    if not fails:
+        assert len(list(data)) == IMAGES - damaged
+        return
+    with pytest.raises(TooManyDamaged) as raised:
+        list(data)
+    assert raised.value.code == "too-many-rejects"
+    assert {fault.group for fault in raised.value.faults} == {1}
+    traffic = data.traffic
+    assert traffic.skipped == min(damaged, int(-(-share * IMAGES // 1)) + 1 if share < 0.5 else 37)
+    assert len({fault.image for fault in data.faults}) == traffic.skipped
+
+
+def test_workers_ranks_and_samplers_each_judge_their_part(own):
+    for number in range(4):  # 11 % of the images, all in one record
+        flip(own, 1, number, 1)
+    options = {"decode": False, "on_fault": "skip", "shuffle": False}
+    for max_damaged, fails in ((0.15, True), (0.25, False)):  # the first half has 4 of 18
+        data = Dataset(own, max_damaged=max_damaged, **options)
+        loader = Loader(data, 3, num_workers=2, multiprocessing_context="fork")
+        rank = Dataset(own, max_damaged=max_damaged, rank=0, ranks=2, **options)
+        sampled = DataLoader(rank.indexed(), batch_size=3, sampler=range(18))
+        rank._ranks = 2
+        for read in (loader, rank, sampled):
+            if fails:
+                with pytest.raises(TooManyDamaged) as raised:
+                    list(read)
+                assert raised.value.code == "too-many-rejects"
+            else:
+                list(read)
+    other = Dataset(own, max_damaged=0, rank=1, ranks=2, **options)
+    assert len(list(other)) == 19, "the other rank meets no damage"
+
+
+def test_a_sampler_may_go_on_for_many_epochs(own):
+    flip(own, 2, 1, 1)
+    indexed = Dataset(own, decode=False, on_fault="skip").indexed()
+    for _ in range(3):
+        assert len(indexed.__getitems__(range(IMAGES))) == IMAGES - 1
+    for number in range(3):
+        flip(own, 1, number, 1)
+    fresh = Dataset(own, decode=False, on_fault="skip").indexed()
+    with pytest.raises(TooManyDamaged):
+        fresh.__getitems__(range(IMAGES))
 
 
 def test_faults_met_by_workers_are_known_to_their_maker(own):
@@ -748,6 +877,8 @@ def test_a_sampler_meets_damage(own, policy, delivered):
         ({"rank": 2, "ranks": 2}, "rank"),
         ({"uneven": "share"}, "uneven"),
         ({"on_fault": "ignore"}, "on_fault"),
+        ({"max_damaged": -0.1}, "max_damaged"),
+        ({"max_damaged": 5}, "max_damaged"),
         ({"quarantine": "/no/such/folder/bad.jsonl"}, "quarantine"),
     ],
 )

@@ -21,7 +21,7 @@ from holdfast.data.records.extracting.exporting import extract, image_bytes, sam
 from holdfast.data.records.extracting.names import FileNames, Keys, safe
 from holdfast.data.records.format import layout
 from holdfast.data.records.reading.records import Damaged, open_records
-from holdfast.data.records.reading.stores import open_store
+from holdfast.data.records.reading.stores import MissingFile, open_store
 from holdfast.data.records.sources import open_source
 from holdfast.data.records.writing.writer import write
 from holdfast.errors import InputError, StoreError
@@ -386,14 +386,19 @@ def test_damage_is_met_as_it_was_asked_for(tmp_path: Path, format: Format) -> No
     assert whole.images == 7  # the fault in group 3 is not read
 
 
-def test_a_record_that_is_missing_can_be_passed_over(tmp_path: Path) -> None:
+def test_a_record_without_metadata_can_be_passed_over_but_not_a_missing_one(tmp_path: Path) -> None:
     named_dataset.write(tmp_path / "in", PLAIN)
-    sorted((tmp_path / "in" / "records-00").iterdir())[1].unlink()
+    record = sorted((tmp_path / "in" / "records-00").iterdir())[1]
+    record.write_bytes(record.read_bytes()[:50])
     with pytest.raises(Damaged):
         extract(tmp_path / "in", tmp_path / "out")
     found = extract(tmp_path / "in", tmp_path / "out", on_fault="skip")
     assert found.images == 5
     assert [fault.image for fault in found.faults] == [None]
+    record.unlink()
+    for policy in ("raise", "skip", "degrade"):
+        with pytest.raises(MissingFile):
+            extract(tmp_path / "in", tmp_path / policy, on_fault=policy)
 
 
 def test_samples_say_what_is_known_of_an_image(tmp_path: Path, plain_ones: Made) -> None:

@@ -8,9 +8,16 @@ from typing import Any
 
 import made
 import pytest
+from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from holdfast.data.cli import app
+from holdfast.data.records.format.manifest import NAME
+from holdfast.data.records.reading import remote_stores
+from holdfast.data.records.reading.records import open_records
+from holdfast.data.records.reading.stores import open_store
+from holdfast.data.records.writing import writer
+from holdfast.errors import InputError
 
 
 def run(*words: object, code: int = 0) -> Any:
@@ -83,3 +90,45 @@ def test_bad_use_is_no_traceback(words: tuple[str, ...]) -> None:
 
     done = CliRunner().invoke(app, ["records", *words])
     assert isinstance(done.exception, InputError)
+
+
+def test_cat_gives_a_pipe_every_image(place: Path) -> None:
+    assert len(run("cat", place / "d").splitlines()) == 12
+    assert len(run("cat", place / "d", "--limit", 3).splitlines()) == 3
+
+
+def test_a_dataset_inside_its_own_source_is_refused(place: Path) -> None:
+    for out in ("sub", "a/sub"):
+        run("write", place / "source", "-o", place / "source" / out, code=1)
+        with pytest.raises(InputError) as raised:
+            writer.write(place / "source", place / "source" / out)
+        assert raised.value.code == "conflict"
+    assert sorted(path.name for path in (place / "source").iterdir()) == ["a", "b"]
+
+
+def test_records_of_other_datasets_below_a_folder_are_not_its_own(place: Path) -> None:
+    """Neither counted nor looked for: the folder could be a whole disk."""
+    run("info", place, code=1)
+    run("verify", place, code=1)
+    with pytest.raises(InputError) as raised:
+        open_records(place)
+    assert raised.value.found == f"no {NAME}"
+    assert open_store(place).records() == []
+    assert len(open_store(place / "d").records()) == 3
+
+
+def test_quality_of_images_stored_unchanged_measures_nothing(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, kind in enumerate(("png", "bmp", "gif")):
+        Pillow.new("RGB", (30, 20)).save(tmp_path / "in" / f"{number}.{kind}")
+    run("write", tmp_path / "in", "-o", tmp_path / "d")
+    told = json.loads(run("quality", tmp_path / "d", "--json"))
+    assert (told["measured"], told["opaque"], told["suggested"]) == (0, 3, None)
+    assert "3 of 3" in run("quality", tmp_path / "d")
+    rows = [json.loads(line) for line in run("cat", tmp_path / "d").splitlines()]
+    assert {(row["width"], row["height"]) for row in rows} == {(30, 20)}
+
+
+def test_missing_credentials_have_a_remedy() -> None:
+    asked = "Error performing PUT http://169.254.169.254/latest/api/token in 1s - 403"
+    assert "AWS_ACCESS_KEY_ID" in (remote_stores._remedy(asked) or "")

@@ -105,7 +105,7 @@ def test_nothing_measured(found: Quality) -> None:
     )
     page = quality_page(empty)
     assert [section.id for section in page.sections] == ["bytes"]
-    assert "No image" in page.findings[0].text
+    assert "8 of 8" in page.findings[0].text
     assert "8 images of the sample are stored whole" in render(page)
 
 

@@ -268,7 +268,7 @@ def two_generations(folder: Path) -> None:
         (two_generations, "more than one generation"),
         (
             lambda folder: records(folder)[0].rename(folder / "x.pcr"),
-            "no records that a writer named",
+            "record 000000",
         ),
     ],
 )

@@ -17,13 +17,11 @@ from holdfast.data.records.reading.records import open_records  # noqa: E402
 from holdfast.data.records.sources.example import Example  # noqa: E402
 from holdfast.data.records.tuning import models, tuned  # noqa: E402
 from holdfast.data.records.tuning.feeding import RecordsFeed, split  # noqa: E402
-from holdfast.data.records.tuning.pages import tuned_page  # noqa: E402
 from holdfast.data.records.tuning.policies import Fixed  # noqa: E402
 from holdfast.data.records.tuning.training import one_cycle, shifted_and_mirrored  # noqa: E402
 from holdfast.data.records.tuning.tuned import tune, wilson  # noqa: E402
 from holdfast.data.records.writing.writer import write  # noqa: E402
 from holdfast.errors import InputError  # noqa: E402
-from holdfast.report import render  # noqa: E402
 
 QUICK = {"side": 32, "every": 1, "warmup": 1, "batch_size": 8, "probe_batches": 4}
 COUNT = 60
@@ -242,22 +240,6 @@ def test_augmentation_moves_and_mirrors_and_nothing_else():
         assert len(found) == 1
         kinds.add(found[0][0])
     assert kinds == {True, False}
-
-
-def test_the_page_says_what_was_chosen_and_saved(colours):
-    page = tuned_page(colours)
-    html = render(page)
-    assert "4 of 6 epochs were read below full fidelity" in html
-    assert f"{colours.saving:.2f} times less" in html
-    assert "against_full" not in html  # the comparison was made
-    assert len(html) < 3_000_000
-
-
-def test_a_page_of_a_trial_without_scores(datasets):
-    found = tune(datasets["colour"], model=tiny_cnn, epochs=2, policy=Fixed(5), **QUICK)
-    page = tuned_page(found)
-    assert [section.id for section in page.sections] == ["fidelity", "bytes"]
-    assert "against_full" in render(page)
 
 
 def test_intervals_are_wilsons():

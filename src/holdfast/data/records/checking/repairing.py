@@ -15,7 +15,7 @@ from holdfast.data.records.checking.inspecting import Finding, Inspected, inspec
 from holdfast.data.records.checking.originals import Originals
 from holdfast.data.records.checking.rebuilding import Unknowable, rebuild
 from holdfast.data.records.checking.replacing import Again, Known, Maker, Replica, size_of
-from holdfast.data.records.checking.verifying import SUFFIX, Progress, read_manifest, rejected_ids
+from holdfast.data.records.checking.verifying import Progress, read_manifest, rejected_ids
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.layout import Index
 from holdfast.data.records.format.manifest import NAME, Manifest
@@ -170,8 +170,7 @@ class _Repair:
         if self._manifest is not None:
             named = list(zip(self._manifest.paths, self._manifest.records, strict=True))
         else:
-            paths = [path for path in self._store.list() if path.endswith(SUFFIX)]
-            named = [(path, None) for path in paths]
+            named = [(path, None) for path in self._store.records()]
             if not (named or manifest_size or self._copy is not None):
                 raise InputError(
                     "there is no dataset",

@@ -166,14 +166,17 @@ def _plan(store: Store, single: str | None) -> _Work:
     if single is not None:
         return _Work(None, 0, [(single, None)], (), ())
     manifest, size, reason = read_manifest(store)
-    try:
-        files = [path for path in store.list() if path not in _KNOWN]
-    except StoreError:
-        files = None
     if manifest is not None:
+        try:
+            files = [path for path in store.list() if path not in _KNOWN]
+        except StoreError:
+            files = None
         named = tuple(zip(manifest.paths, manifest.records, strict=True))
         return _Work(manifest, size, named, (), _strangers(files, manifest))
-    records = [(path, None) for path in files or () if path.endswith(SUFFIX)]
+    try:
+        records: list[tuple[str, Index | None]] = [(path, None) for path in store.records()]
+    except StoreError:
+        records = []
     if size == 0 and not records:
         raise InputError(
             "there is no dataset",

@@ -74,11 +74,17 @@ def cat(
     ] = None,
     fidelity: FidelityOption = "full",
     start: Annotated[
-        int, typer.Option("--start", metavar="N", min=0, help="The first image to list.")
+        int, typer.Option("--start", metavar="N", min=0, help="Number of the first image to list.")
     ] = 0,
     limit: Annotated[
-        int, typer.Option("--limit", metavar="N", min=0, help="How many images; 0 for all.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=0,
+            help="Number of images, 0 for all (default: 10 on a terminal, else all).",
+        ),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """The images of a dataset with their columns, a line of JSON each; or one image's bytes."""
@@ -87,6 +93,8 @@ def cat(
     if image is not None:
         sys.stdout.buffer.write(samples.image_bytes(dataset, image, fidelity=fidelity_of(fidelity)))
         return
+    if limit is None:  # a program that reads the lines shall not miss any
+        limit = 10 if sys.stdout.isatty() else 0
     found = samples.samples(dataset, start=start, count=limit or None)
     for row in found.rows:
         print(json.dumps(plain(row), ensure_ascii=False))
@@ -97,19 +105,19 @@ def cat(
 
 def extract(
     dataset: DatasetArgument,
-    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The folder to make.")],
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Output folder.")],
     fidelity: FidelityOption = "full",
     form: Annotated[
-        Target, typer.Option("--format", help="One file an image in folders, or WebDataset tars.")
+        Target, typer.Option("--format", help="One file per image in folders, or WebDataset tars.")
     ] = Target.folder,
     shard_images: Annotated[
-        int, typer.Option("--shard-images", metavar="N", min=1, help="Images in a tar.")
+        int, typer.Option("--shard-images", metavar="N", min=1, help="Number of images per tar.")
     ] = 1000,
     on_fault: Annotated[
         OnFault,
         typer.Option(
             "--on-fault",
-            help="A damaged image: stop, leave it out, or take what is whole of it.",
+            help="What to do with a damaged image: fail, skip, or decode the intact part.",
         ),
     ] = OnFault.stop,
     as_json: JsonOption = False,

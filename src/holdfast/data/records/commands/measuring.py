@@ -48,10 +48,12 @@ def quality(
     images: Annotated[
         int, typer.Option("--images", metavar="N", min=1, help="Images to measure.")
     ] = 32,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Which images.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed for sampling images.")] = 0,
     threshold: Annotated[
         float,
-        typer.Option("--threshold", metavar="V", min=0, max=1, help="MS-SSIM that is enough."),
+        typer.Option(
+            "--threshold", metavar="V", min=0, max=1, help="Required MS-SSIM (default: 0.95)."
+        ),
     ] = 0.95,
     threads: ThreadsOption = None,
     html: HtmlOption = None,
@@ -79,10 +81,12 @@ def quality(
 def _quality(found: Quality) -> RenderableType:
     from rich.console import Group as Lines
 
+    from holdfast.data.records.measuring.quality import unmeasured_text
+
     advice = (
         f"MS-SSIM of {found.threshold:g} is reached at fidelity {found.suggested}"
         if found.suggested
-        else f"no fidelity below the full one reaches MS-SSIM of {found.threshold:g}"
+        else f"nothing measured: {unmeasured_text(found)}"
     )
     rows = [
         (
@@ -136,7 +140,11 @@ def tune(
     ] = PolicyName.gradient,
     threshold: Annotated[
         float | None,
-        typer.Option("--threshold", metavar="V", help="Of the cosine (0.8) or of MS-SSIM (0.95)."),
+        typer.Option(
+            "--threshold",
+            metavar="V",
+            help="Similarity threshold (default: 0.8 for cosine, 0.95 for MS-SSIM).",
+        ),
     ] = None,
     every: Annotated[
         int, typer.Option("--every", metavar="N", min=1, help="Epochs between two probes.")
@@ -152,11 +160,12 @@ def tune(
     ] = False,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda ...")] = "cpu",
     seed: Annotated[
-        int, typer.Option("--seed", metavar="N", help="Of the model, the order and the hold-out.")
+        int,
+        typer.Option(
+            "--seed", metavar="N", help="Random seed of the model, the order and the hold-out set."
+        ),
     ] = 0,
-    html: HtmlOption = None,
     as_json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> None:
     """Train a classifier, choose the fidelity of each epoch while it learns, and say what that saved."""
     from holdfast.data.records.tuning import tuned
@@ -176,10 +185,6 @@ def tune(
         seed=seed,
     )
     emit(found, as_json, _tuned)
-    if html is not None:
-        from holdfast.data.records.tuning.pages import tuned_page
-
-        _write_page(tuned_page(found), html, quiet)
 
 
 def _tuned(found: Tuned) -> RenderableType:

@@ -29,12 +29,14 @@ DatasetArgument = Annotated[
 FidelityOption = Annotated[
     str,
     typer.Option(
-        "--fidelity", metavar="G", help="How many groups to read: 1, 2, ..., or full for all."
+        "--fidelity", metavar="G", help="Number of groups to read: 1, 2, ... or full (all)."
     ),
 ]
 ThreadsOption = Annotated[
     int | None,
-    typer.Option("--threads", metavar="N", min=1, help="Threads; by default, one for each core."),
+    typer.Option(
+        "--threads", metavar="N", min=1, help="Number of threads (default: one per core)."
+    ),
 ]
 
 
@@ -67,7 +69,11 @@ def fidelity_of(text: str) -> int | Literal["full"]:
     if text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
     raise InputError(
-        "this is no fidelity", place="--fidelity", found=text, expected="1, 2, ... or full"
+        "invalid fidelity",
+        code="invalid-value",
+        place="--fidelity",
+        found=text,
+        expected="1, 2, ... or full",
     )
 
 
@@ -81,7 +87,11 @@ def numbers_of(text: str, option: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InputError(
-            "this is no list of whole numbers", place=option, found=text, expected="1,2,5,6,10"
+            "invalid list of whole numbers",
+            code="invalid-value",
+            place=option,
+            found=text,
+            expected="1,2,5,6,10",
         ) from None
 
 

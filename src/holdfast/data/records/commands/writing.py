@@ -139,6 +139,7 @@ def write(
     from holdfast.data.records.sources import open_source
     from holdfast.data.records.writing import writer
 
+    writer.check_apart(source, out)
     opened = open_source(
         source,
         format=form.value,

@@ -15,6 +15,8 @@ import simplejpeg
 from holdfast.errors import LimitError, MissingExtraError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
     from PIL.Image import Image
 
@@ -47,6 +49,7 @@ def decode(
     data: bytes | bytearray | memoryview,
     *,
     at_least: int | None = None,
+    divisor: Callable[[int, int], int] | None = None,
     orientation: int = 1,
     colour: Literal["rgb", "grey"] = "rgb",
     strict: bool = True,
@@ -58,6 +61,7 @@ def decode(
         at_least: decode at 1/2, 1/4 or 1/8 of both sides (rounded up): the smallest whose shorter
             side has this many pixels, whole if none has. In a JPEG the scaling is part of the
             inverse DCT: it saves most of the time and costs no later resize.
+        divisor: (height, width) of the upright image -> 1, 2, 4 or 8, in the place of `at_least`.
         orientation: the EXIF orientation 1..8 in which the image is stored; what comes back is
             upright.
         colour: ``"rgb"`` gives three channels (grey images are repeated, transparency is dropped);
@@ -75,13 +79,19 @@ def decode(
     if not 1 <= orientation <= 8:
         raise ValueError(f"an EXIF orientation is 1 to 8, not {orientation}")
     data = bytes(data)
+
+    def factor_of(height: int, width: int) -> int:
+        if divisor is None:
+            return scale(height, width, at_least)
+        return divisor(width, height) if orientation >= 5 else divisor(height, width)
+
     header = _turbo_header(data)
     if header is None:
-        pixels = _by_pillow(data, at_least, colour)
+        pixels = _by_pillow(data, factor_of, colour)
     else:
         _check_scans(data)
         height, width = header
-        factor = scale(height, width, at_least)
+        factor = factor_of(height, width)
         try:
             # These bounds admit exactly one of the factors 1, 1/2, 1/4, 1/8; bounds alone could
             # select one between (such as 5/8), whose inverse DCT is slower than the next larger.
@@ -136,11 +146,12 @@ def _turbo_header(data: bytes) -> tuple[int, int] | None:
         height, width, colourspace, _ = simplejpeg.decode_jpeg_header(data, strict=False)
     except (ValueError, KeyError):  # the latter for a sampling it has no name for
         return None
-    _check_pixels(height, width)
+    check_pixels(height, width)
     return (height, width) if colourspace in _IN_TURBO else None
 
 
-def _check_pixels(height: int, width: int) -> None:
+def check_pixels(height: int, width: int) -> None:
+    """Refuse an image that is larger than any real one; raises LimitError."""
     if height * width > MAX_PIXELS:
         raise LimitError(
             f"an image of {width} x {height} pixels",
@@ -162,7 +173,9 @@ def _check_scans(data: bytes) -> None:
         )
 
 
-def _by_pillow(data: bytes, at_least: int | None, colour: Literal["rgb", "grey"]) -> Pixels:
+def _by_pillow(
+    data: bytes, factor_of: Callable[[int, int], int], colour: Literal["rgb", "grey"]
+) -> Pixels:
     try:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
@@ -171,9 +184,9 @@ def _by_pillow(data: bytes, at_least: int | None, colour: Literal["rgb", "grey"]
         _check_scans(data)
     try:
         with Image.open(io.BytesIO(data)) as image:
-            _check_pixels(image.height, image.width)
+            check_pixels(image.height, image.width)
             image.load()
-            factor = scale(image.height, image.width, at_least)
+            factor = factor_of(image.height, image.width)
             made = _eight_bits(image).convert("RGB" if colour == "rgb" else "L")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise LimitError(

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from holdfast.data.records.loading import place, resuming
+from holdfast.data.records.loading.cropping import CropMode, Size, Sizing
 from holdfast.data.records.loading.epochs import Epochs
-from holdfast.data.records.loading.faults import FaultLog, OnFault
+from holdfast.data.records.loading.faults import DamageBudget, FaultLog, OnFault
 from holdfast.data.records.loading.indexed import HELD, Indexed
 from holdfast.data.records.loading.items import (
     LEFT_OUT,
@@ -78,6 +79,11 @@ class Dataset(IterableDataset):  # type: ignore[misc]
             in memory, in each worker.
         decode: give pixels; without it ``item["image"]`` is the image's file, cut at its fidelity.
         at_least: decode at 1/2, 1/4 or 1/8, the smallest whose shorter side has this many pixels.
+        crop: side, or (height, width), of the image that is delivered (see `Sizing`): all have one size.
+        crop_mode: ``"random"``, a random resized crop to train on, drawn by the seed, the epoch and the
+            image's number; or ``"center"``, to evaluate on.
+        resize: an int for the length of the shorter side, or (height, width); with `crop`, before a center
+            crop.
         transform: item -> what is delivered; called on the threads that decode.
         threads: that decode; None for this process's share of the processors, 0 for none.
         prefetch: bytes that are read ahead of the present window.
@@ -86,7 +92,10 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         rank, ranks: which share of the epoch is read here, of how many; None for those of
             `torch.distributed`, if it is initialised, or the only one.
         uneven: what is done if ranks cannot have equally many images (see `Deal`).
-        on_fault: what comes of damaged images (see `OnFault`). A store that fails is an error always.
+        on_fault: what comes of damaged images (see `OnFault`). A record that is missing and a store that
+            fails are errors always.
+        max_damaged: share of an epoch's images, 0 to 1, that may be left out for damage (the quarantine's
+            among them); more is an error. Each worker judges the part of the epoch that it reads.
         quarantine: a file that lists images left out for damage, which are passed over from then on.
         options: for the store, as of `open_store`.
 
@@ -106,6 +115,9 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         window: int = 1024,
         decode: bool = True,
         at_least: int | None = None,
+        crop: Size | None = None,
+        crop_mode: CropMode = "random",
+        resize: Size | None = None,
         transform: Callable[[dict[str, Any]], Any] | None = None,
         threads: int | None = None,
         prefetch: int = PREFETCH,
@@ -115,6 +127,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         ranks: int | None = None,
         uneven: Uneven = "keep",
         on_fault: OnFault = "raise",
+        max_damaged: float = 0.05,
         quarantine: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
@@ -129,13 +142,26 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         self._ends = manifest.ends.reshape(-1, self.groups + 1)
         self._epochs = Epochs(manifest, seed, window, shuffle)
         self._recipe = Recipe(
-            check_columns(columns, manifest.schema.names), decode, at_least, transform
+            check_columns(columns, manifest.schema.names),
+            decode,
+            at_least,
+            transform,
+            None if crop is None and resize is None else Sizing(crop, crop_mode, resize),
         )
-        _check(threads, prefetch, connections, at_least, on_fault)
+        if self._recipe.sizing is not None and (not decode or at_least is not None):
+            raise InputError(
+                "crop and resize choose the scale at which an image is decoded",
+                code="conflict",
+                place="crop, resize",
+                found=f"decode={decode}, at_least={at_least}",
+                remedy="leave decode and at_least out",
+            )
+        _check(threads, prefetch, connections, at_least, on_fault, max_damaged)
         self._threads, self._prefetch, self._connections = threads, prefetch, connections
         self._rank, self._ranks = place.check_rank(rank, ranks)
         self._deal = Deal(uneven=uneven)
         self._on_fault: OnFault = on_fault
+        self._max_damaged = max_damaged
         self._log = FaultLog(quarantine)
         self._board = Board(self.groups)
         self._board.fidelity = fidelity
@@ -307,7 +333,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         """The items at some places of the order, counted."""
         records = self.records_here()
         order = self._epochs.order(epoch)
-        kitchen = self.kitchen()
+        kitchen, budget = self.kitchen(epoch), self.damage_budget(length(places))
         stream = Stream(
             (self.plan(stretch.images, epoch) for stretch in order.stretches(places)),
             size=lambda record, fidelity: int(self._ends[record, fidelity]),
@@ -329,14 +355,25 @@ class Dataset(IterableDataset):  # type: ignore[misc]
                 )
                 self.count(now - seen)
                 seen = now
+                budget.spend(len(made), skipped)
                 yield made
         finally:
-            stream.close()
-            self.count(Traffic())
+            if stream.close():
+                self.count(Traffic())
 
-    def kitchen(self) -> Kitchen:
-        """What makes items, and passes over what the quarantine lists now."""
-        return Kitchen(self._recipe, self._on_fault, self._log, self._log.quarantined())
+    def kitchen(self, epoch: int) -> Kitchen:
+        """What makes the items of an epoch, and passes over what the quarantine lists now."""
+        return Kitchen(
+            self._recipe,
+            self._on_fault,
+            self._log,
+            self._log.quarantined(),
+            self._epochs.drawn_by(epoch),
+        )
+
+    def damage_budget(self, images: int) -> DamageBudget:
+        """How many of some images of an epoch may be left out."""
+        return DamageBudget(self._max_damaged, images, self.images, self._log)
 
     def plan(self, images: Int64s, epoch: int) -> Plan:
         """Where some images lie, and at which fidelity they are to be served now."""
@@ -361,6 +398,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         Raises:
             IndexError: if there is no such image.
             Damaged: if it is damaged.
+            MissingFile: if its record does not exist.
         """
         plan = self.at([operator.index(image)])
         record, index, fidelity = (int(column[0]) for column in plan)
@@ -387,7 +425,8 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         names = ("id", *self._recipe.columns)
         row = {name: contents.table[name][image].as_py() for name in names}
         try:
-            return self._recipe.make(row, data, int(contents.orientations[image]))
+            drawn_by = self._epochs.drawn_by(self.epoch)(record, image)
+            return self._recipe.make(row, data, int(contents.orientations[image]), drawn_by)
         except Undecodable as error:
             raise undecodable(records.paths[record], row["id"], error) from error
 
@@ -421,7 +460,12 @@ def _in_batches(chunks: Iterator[list[Any]], sizes: Sequence[int]) -> Iterator[l
 
 
 def _check(
-    threads: int | None, prefetch: int, connections: int, at_least: int | None, on_fault: str
+    threads: int | None,
+    prefetch: int,
+    connections: int,
+    at_least: int | None,
+    on_fault: str,
+    max_damaged: float,
 ) -> None:
     for name, value, least in (
         ("threads", threads, 0),
@@ -436,9 +480,18 @@ def _check(
                 found=str(value),
                 expected=f"{least} or more",
             )
+    if not 0 <= max_damaged <= 1:
+        raise InputError(
+            "invalid max_damaged",
+            code="out-of-range",
+            place="max_damaged",
+            found=str(max_damaged),
+            expected="a share from 0 to 1",
+        )
     if on_fault not in _ON_FAULT:
         raise InputError(
-            "what to do with damaged images is not known",
+            "invalid on_fault",
+            code="invalid-value",
             place="on_fault",
             found=repr(on_fault),
             expected=", ".join(_ON_FAULT),

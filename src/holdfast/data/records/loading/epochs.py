@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +74,11 @@ class Epochs:
         else:
             drawn = np.full(len(images), fidelity)
         return Plan(records, images - self._first[records], drawn)
+
+    def drawn_by(self, epoch: int) -> Callable[[int, int], tuple[int, int, int]]:
+        """(record, number in it) -> seed, epoch and number in the dataset of an image."""
+        seed, first = abs(self.seed), self._first.tolist()
+        return lambda record, index: (seed, epoch, first[record] + index)
 
     def numbers(self, images: Sequence[int]) -> Int64s:
         """Numbers from 0 of images that may be counted from the end.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 import weakref
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 from uuid import uuid4
 
-from holdfast.data.records.reading.prefixes import Fault
+from holdfast.data.records.reading.prefixes import Fault, TooManyDamaged
 from holdfast.errors import InputError, StoreError
 
 OnFault: TypeAlias = Literal["raise", "skip", "degrade"]
@@ -19,6 +20,49 @@ OnFault: TypeAlias = Literal["raise", "skip", "degrade"]
 raise: the error. skip: the image is left out. degrade: it is served at the highest fidelity at which it is
 undamaged, and left out if there is none.
 """
+
+
+class DamageBudget:
+    """How many images of one process's part of an epoch may be left out.
+
+    Each worker sees only its part, so each judges its part alone: what raises does then not depend on how
+    the workers' timing interleaves. One image may be missing from any part, however small, unless the
+    share is 0 or nothing would be left of the epoch.
+
+    Args:
+        share: 0 to 1, of the part.
+        images: of the part.
+        epoch: images of the epoch, over all workers and ranks.
+        log: where the faults are.
+    """
+
+    def __init__(self, share: float, images: int, epoch: int, log: FaultLog) -> None:
+        self._share, self._images, self._log = share, images, log
+        allowed = math.ceil(share * images)
+        self._allowed = allowed if share == 1 else min(allowed, epoch - 1)
+        self._seen = self._left_out = 0
+
+    def spend(self, seen: int, left_out: int) -> None:
+        """Count images, and those of them that were left out.
+
+        Raises:
+            TooManyDamaged: if more have been left out than may be.
+        """
+        if self._seen >= self._images:  # a sampler goes on: its next epoch begins
+            self._seen = self._left_out = 0
+        self._seen, self._left_out = self._seen + seen, self._left_out + left_out
+        if self._left_out <= self._allowed:
+            return
+        faults = self._log.all()
+        lines = [
+            "too many images of the epoch were left out",
+            f"found: {self._left_out:,} of the first {self._seen:,} (this process reads {self._images:,})",
+            f"expected: at most {self._share:.0%} damaged (max_damaged)",
+            *(f"damaged: {fault}" for fault in faults[:3]),
+            "remedy: holdfast data records verify lists the damage and repair fixes it; a larger "
+            "max_damaged trains without those images",
+        ]
+        raise TooManyDamaged("\n  ".join(lines), faults)
 
 
 class FaultLog:

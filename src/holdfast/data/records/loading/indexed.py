@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.data.records.loading import place
+from holdfast.data.records.loading.faults import DamageBudget
 from holdfast.data.records.loading.items import LEFT_OUT, Kitchen, Shelf
 from holdfast.data.records.loading.streaming import Read
 from holdfast.data.records.loading.traffic import Traffic
@@ -35,9 +38,10 @@ class Indexed(MapDataset):  # type: ignore[misc]
         self._dataset, self._held_bytes = dataset, held_bytes
         self._shelves: OrderedDict[int, Shelf] = OrderedDict()
         self._held = 0
+        self._budget: tuple[int, DamageBudget] | None = None  # the process it was made in
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_shelves": OrderedDict(), "_held": 0}
+        return self.__dict__ | {"_shelves": OrderedDict(), "_held": 0, "_budget": None}
 
     def __len__(self) -> int:
         """Images of the whole dataset."""
@@ -51,7 +55,7 @@ class Indexed(MapDataset):  # type: ignore[misc]
     def __getitems__(self, images: Sequence[int]) -> list[Any]:
         """The items of some images, without those that are left out."""
         data = self._dataset
-        kitchen, found = data.kitchen(), []
+        kitchen, found = data.kitchen(data.epoch), []
         plan = data.at(images)
         for record, index, fidelity in zip(*(column.tolist() for column in plan), strict=True):
             read = Read(record, fidelity, 0, 0, 0)
@@ -64,6 +68,10 @@ class Indexed(MapDataset):  # type: ignore[misc]
                 found.append(item)
         left_out = len(plan.records) - len(found)
         data.count(Traffic(images=len(found), skipped=left_out, degraded=kitchen.degraded))
+        if self._budget is None or self._budget[0] != os.getpid():
+            processes = data.place[1] * place.of_workers()[1]
+            self._budget = os.getpid(), data.damage_budget(-(-data.images // processes))
+        self._budget[1].spend(len(plan.records), left_out)
         return found
 
     def _shelf(self, kitchen: Kitchen, record: int, fidelity: int) -> Shelf:

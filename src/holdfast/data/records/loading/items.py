@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from holdfast.data.records.jpeg import decoding
 from holdfast.data.records.jpeg.decoding import DecodeError
+from holdfast.data.records.loading.cropping import Sizing
 from holdfast.data.records.loading.faults import FaultLog, OnFault
 from holdfast.data.records.loading.streaming import Read
 from holdfast.data.records.reading.prefixes import Damaged, Fault, Prefix
@@ -36,20 +39,29 @@ class Recipe:
         decode: whether its image is pixels, not bytes.
         at_least: of DCT-scaled decoding.
         transform: what is done with the item.
+        sizing: how its image is cropped and resized; None to leave it as it is.
     """
 
     columns: tuple[str, ...]
     decode: bool = True
     at_least: int | None = None
     transform: Callable[[dict[str, Any]], Any] | None = None
+    sizing: Sizing | None = None
 
-    def make(self, row: Mapping[str, Any], data: bytes, orientation: int) -> Any:
+    def make(
+        self,
+        row: Mapping[str, Any],
+        data: bytes,
+        orientation: int,
+        drawn_by: tuple[int, int, int] = (0, 0, 0),
+    ) -> Any:
         """The item of an image.
 
         Args:
             row: `id` and the columns.
             data: the image as a file.
             orientation: of EXIF, still to be applied.
+            drawn_by: (seed, epoch, number of the image in the dataset), on which alone its crop depends.
 
         Raises:
             Undecodable: if it does not decode; what the transform raises is passed on.
@@ -57,7 +69,11 @@ class Recipe:
         image: Any = data
         if self.decode:
             try:
-                pixels = decoding.decode(data, at_least=self.at_least, orientation=orientation)
+                if self.sizing is None:
+                    pixels = decoding.decode(data, at_least=self.at_least, orientation=orientation)
+                else:
+                    divisor, size = self.sizing.reader(lambda: np.random.default_rng(drawn_by))
+                    pixels = size(decoding.decode(data, divisor=divisor, orientation=orientation))
             except DecodeError as error:
                 raise Undecodable(error.reason) from error
             except LimitError as error:
@@ -94,6 +110,7 @@ class Kitchen:
         on_fault: what comes of damage.
         log: where it is noted.
         passed_over: record's path -> ids of images that are not served.
+        drawn_by: (record, number in it) -> what the random crop of an image is drawn by.
     """
 
     def __init__(
@@ -102,9 +119,10 @@ class Kitchen:
         on_fault: OnFault,
         log: FaultLog,
         passed_over: Mapping[str, frozenset[str]],
+        drawn_by: Callable[[int, int], tuple[int, int, int]],
     ) -> None:
         self._recipe, self._on_fault, self._log = recipe, on_fault, log
-        self._passed_over = passed_over
+        self._passed_over, self._drawn_by = passed_over, drawn_by
         self._lock = threading.Lock()
         self.degraded = 0
         """Images served below their fidelity for damage."""
@@ -140,10 +158,14 @@ class Kitchen:
         except Damaged as error:
             return self._instead(shelf, image, fidelity, error)
         try:
-            return self._recipe.make(shelf.row(image), data, shelf.orientations[image])
+            return self._make(shelf, image, data)
         except Undecodable as error:
             name = prefix.contents.ids[image]
             return self._instead(shelf, image, fidelity, undecodable(prefix.path, name, error))
+
+    def _make(self, shelf: Shelf, image: int, data: bytes) -> Any:
+        drawn_by = self._drawn_by(shelf.prefix.record, image)
+        return self._recipe.make(shelf.row(image), data, shelf.orientations[image], drawn_by)
 
     def _lost(self, error: BaseException) -> Any:
         """What comes of an image whose record could not be read at all."""
@@ -174,7 +196,7 @@ class Kitchen:
         for lower in range(min(fidelity - 1, prefix.intact(image)), 0, -1):
             data = prefix.image(image, lower)
             try:
-                item = self._recipe.make(shelf.row(image), data, shelf.orientations[image])
+                item = self._make(shelf, image, data)
             except Undecodable:
                 continue
             with self._lock:

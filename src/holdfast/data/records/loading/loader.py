@@ -13,6 +13,7 @@ from holdfast.data.records.loading.traffic import Traffic
 from holdfast.errors import InputError, MissingExtraError
 
 try:
+    import torch
     from torch.utils.data import DataLoader, default_collate
 except ImportError as error:
     raise MissingExtraError("torch", "torch") from error
@@ -29,8 +30,55 @@ class Collate:
         self._collate = collate
 
     def __call__(self, items: list[Any]) -> Any:
-        """The batch."""
-        return self._collate(items) if items else None
+        """The batch.
+
+        Raises:
+            MixedSizes: if torch cannot stack the images.
+        """
+        try:
+            return self._collate(items) if items else None
+        except RuntimeError:
+            _check_sizes(items)
+            raise
+
+
+class MixedSizes(InputError):
+    """Images of different sizes in one batch."""
+
+    def __init__(self, problem: str, **details: Any) -> None:
+        # A torch worker's error is built anew from its text alone: the code must not get lost there.
+        super().__init__(problem, **{"code": "mixed-sizes", **details})
+
+
+def _check_sizes(items: list[Any]) -> None:
+    shapes = {
+        number: tuple(image.shape)
+        for number, item in enumerate(items)
+        for image in [_image_of(item)]
+        if image is not None
+    }
+    for number, shape in shapes.items():
+        if shape != shapes[next(iter(shapes))]:
+            pair = (next(iter(shapes)), number)
+            raise MixedSizes(
+                "images of different sizes cannot be stacked into a batch",
+                place="image",
+                found=" and ".join(f"{_name(items[one], one)} {list(shapes[one])}" for one in pair),
+                expected="images of one size [3, H, W]",
+                remedy="Dataset(..., crop=224) or resize=(H, W); or collate_fn=list to keep a list",
+            )
+
+
+def _image_of(item: Any) -> torch.Tensor | None:
+    """The image of an item, or of what a transform made of it."""
+    if isinstance(item, Mapping):
+        item = item.get("image")
+    parts = item if isinstance(item, tuple | list) else [item]
+    return next((part for part in parts if isinstance(part, torch.Tensor)), None)
+
+
+def _name(item: Any, number: int) -> str:
+    return str(item["id"]) if isinstance(item, Mapping) and "id" in item else f"number {number}"
 
 
 class Loader(DataLoader):  # type: ignore[misc]

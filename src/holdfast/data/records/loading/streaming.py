@@ -9,12 +9,15 @@ ones as many as fit into `prefetch` bytes.
 
 from __future__ import annotations
 
+import atexit
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +26,17 @@ _FIRST_READS = 2
 """Records that are asked for at first; with each that arrives one more may be under way."""
 _PATIENCE_S = 2.0
 """How long an early end waits for a request in flight, before it leaves it to end by itself."""
+
+
+_running: WeakSet[Stream] = WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # Later, modules are torn down and threads do not run any more: waiting for one would never end.
+    for stream in list(_running):
+        stream.close()
+        stream.owner = 0
 
 
 class Plan(NamedTuple):
@@ -135,6 +149,9 @@ class Stream:
         self._error: BaseException | None = None
         self._readers: list[threading.Thread] = []
         self._makers: list[threading.Thread] = []
+        self.owner = os.getpid()
+        """The process that has its threads; 0 once that is about to end."""
+        _running.add(self)
 
     def __iter__(self) -> Iterator[list[Any]]:
         """The items, chunk by chunk."""
@@ -149,8 +166,15 @@ class Stream:
         finally:
             self.close()
 
-    def close(self) -> None:
-        """End all threads: those that make items after the item in hand, readers after their request."""
+    def close(self) -> bool:
+        """End all threads: those that make items after the item in hand, readers after their request.
+
+        Returns:
+            Whether this process goes on with them ended. A forked process has neither the threads nor
+            whoever would let go of the lock.
+        """
+        if not self.owner or self.owner != os.getpid():
+            return False
         with self._lock:
             self._stopped = True
             self._pending.clear()
@@ -162,6 +186,7 @@ class Stream:
         until = perf_counter() + _PATIENCE_S
         for thread in self._readers:
             thread.join(max(0.0, until - perf_counter()))
+        return True
 
     # --- planning (the lock is held) ---------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.data.records.measuring.quality import GroupQuality, Quality
+from holdfast.data.records.measuring.quality import GroupQuality, Quality, unmeasured_text
 from holdfast.data.records.measuring.sections import (
     chosen_group,
     cost_section,
@@ -53,7 +53,7 @@ def _findings(found: Quality, chosen: GroupQuality | None) -> list[Finding]:
     )
     if chosen is None:
         return [
-            Finding("No image could be measured: all fidelities look alike to us.", "bytes"),
+            Finding(f"Nothing measured: {unmeasured_text(found)}.", "bytes"),
             whole,
         ]
     if chosen is full:

@@ -304,6 +304,14 @@ def mean_interval(
     return mean - reach, min(mean + reach, 1.0)
 
 
+def unmeasured_text(found: Quality) -> str:
+    """Why no image could be measured."""
+    return (
+        f"{found.opaque} of {found.sampled} sampled images are stored unchanged (the same at every "
+        f"fidelity), {len(found.unmeasured)} are damaged or cannot be decoded"
+    )
+
+
 def _suggest(groups: Sequence[GroupQuality], threshold: float) -> int | None:
     passing = (
         group.group for group in groups if group.msssim is not None and group.msssim >= threshold

@@ -54,6 +54,8 @@ class Damaged(HoldfastError):
         faults: which.
     """
 
+    code = "damaged"
+
     def __init__(self, message: str, faults: Sequence[Fault] = ()) -> None:
         super().__init__(message)
         self.message = message
@@ -61,6 +63,12 @@ class Damaged(HoldfastError):
 
     def __reduce__(self) -> tuple[type[Damaged], tuple[str, tuple[Fault, ...]]]:
         return type(self), (self.message, self.faults)
+
+
+class TooManyDamaged(Damaged):
+    """More images of an epoch had to be left out than `max_damaged` allows."""
+
+    code = "too-many-rejects"
 
 
 def damaged(faults: Sequence[Fault]) -> Damaged:

@@ -131,7 +131,8 @@ class Records:
 
         Raises:
             Damaged: if nothing of it can be used: the metadata is damaged, or the file is not the
-                record that the manifest names, or is missing.
+                record that the manifest names.
+            MissingFile: if there is no such file.
             StoreError: if the store does not give it.
         """
         index = self.indexes[record]
@@ -184,6 +185,7 @@ class Records:
 
         Raises:
             Damaged: if one of them is, or the record's metadata.
+            MissingFile: if the record's file does not exist.
         """
         contents, index, groups = (
             self.contents(record),
@@ -213,7 +215,9 @@ class Records:
         path, name = self.paths[record], contents.ids[image]
         try:
             found = self.store.read_many(path, ranges)
-        except (MissingFile, CutFile) as error:
+        except MissingFile as error:
+            raise self._vanished(path) from error
+        except CutFile as error:
             return [Fault(path, name, None, error.problem)], []
         sums = contents.piece_sums[image].tolist()
         faults = [
@@ -267,10 +271,22 @@ class Records:
         except CutFile as error:
             data = error.data
         except MissingFile as error:
-            raise damaged([Fault(path, None, None, error.problem)]) from error
+            raise self._vanished(path) from error
         view = memoryview(data)
         cuts = [start, *ends[first:stop]]
         return [view[a - start : b - start] for a, b in pairwise(cuts)]
+
+    def _vanished(self, path: str) -> MissingFile:
+        """The error of a record that the manifest names and the store does not have.
+
+        It is no damage of single images, which a training may pass over: the dataset itself is gone.
+        """
+        return MissingFile(
+            path=self.store.where(path),
+            expected="a record that the dataset's manifest names",
+            remedy="the dataset was moved, deleted or rewritten since it was opened: open it again; "
+            "holdfast data records verify lists what is missing",
+        )
 
     def _decoded(self, record: int, region: Buffer) -> Contents:
         """The metadata out of region 0."""
@@ -360,7 +376,7 @@ def _read_manifest(store: Store) -> Manifest:
 
 def _no_manifest(store: Store) -> InputError:
     try:
-        records = sum(path.endswith(SUFFIX) for path in store.list())
+        records = len(store.records())
     except HoldfastError:
         records = 0  # most web servers do not list their files
     if records:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from ipaddress import ip_address
+from time import sleep
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,8 +15,8 @@ from holdfast.data.records.reading.stores import OBJECT_SCHEMES, Buffer, Store, 
 from holdfast.errors import HoldfastError, InputError, StoreError
 
 # A request may take long for its size; one that stalls may not. A host that does not answer is given up
-# after some ten seconds.
-_TIMES = {"connect_timeout": "10s", "read_timeout": "30s", "timeout": "30m"}
+# after some seconds; with all repeats, below a minute.
+_TIMES = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "30m"}
 _RETRIES = {
     "max_retries": 6,
     "backoff": {
@@ -26,6 +27,9 @@ _RETRIES = {
     "retry_timeout": timedelta(minutes=3),
 }
 
+_PAUSES_S = (0.1, 0.5, 2.0, 5.0)
+"""Before the tries to read on after a body was cut; counted anew when more bytes came."""
+
 _client_pid: int | None = None
 """The process in which obstore's threads run."""
 
@@ -33,8 +37,8 @@ _client_pid: int | None = None
 class ObjectStore(Store):
     """S3, Google Cloud Storage, Azure and web servers, by obstore.
 
-    Credentials come from the environment or from the options, as obstore says. Requests that fail for the
-    network's or the server's sake are repeated.
+    Credentials come from the environment or from the options, as obstore says. Obstore repeats requests
+    that fail, and resumes a body that was cut where the server sends an ETag; `_body` does so for others.
     """
 
     fork_safe = False
@@ -44,27 +48,72 @@ class ObjectStore(Store):
         self._client: Any = None
 
     def _read(self, path: str, start: int, end: int) -> Buffer:
-        with self._explained(path, start, end) as (obstore, client):
-            return memoryview(obstore.get_range(client, path, start=start, end=end))
+        return self._body(path, (start, end))[0]
+
+    def _body(
+        self, path: str, wanted: tuple[int, int] | dict[str, int] | None = None
+    ) -> tuple[Buffer, int]:
+        """A range (all, if None) of a file, and the file's size.
+
+        A connection that ends within the body is opened again for what is still missing. If the file then
+        has another size, ETag or date, all of the range is read anew, for the parts would not fit together;
+        where a server sends none of these, the checksums of what is read tell.
+        """
+        asked, parts, version = wanted, [], None
+        have = farthest = failures = 0
+        while True:
+            answer = None
+            with self._explained(path, wanted) as (obstore, client):
+                try:
+                    answer = obstore.get(client, path, options={"range": asked} if asked else {})
+                    told = [answer.meta[name] for name in ("size", "e_tag", "last_modified")]
+                    if version in (None, told):
+                        version, (start, end) = told, answer.range
+                        start -= have
+                        # Parts as small as they come: those that obstore still collects are lost in a cut.
+                        for part in answer.stream(min_chunk_size=1):
+                            parts.append(part)
+                            have += len(part)
+                        data = parts[0] if len(parts) == 1 else b"".join(parts)
+                        return memoryview(data), answer.meta["size"]
+                    asked, parts, version, have = wanted, [], None, 0
+                    problem = "it changes while it is read"
+                except obstore.exceptions.BaseError as error:
+                    # Before an answer, obstore has repeated what it is of use to repeat.
+                    if answer is None and "got " not in str(error):
+                        raise
+                    if have:
+                        asked = (start + have, end)
+                    if have > farthest:  # a file that changes again and again comes no farther
+                        farthest, failures = have, 0
+                    if failures == len(_PAUSES_S):
+                        raise
+                    problem = ""
+            if failures == len(_PAUSES_S):
+                raise self._failed(path, problem)
+            sleep(_PAUSES_S[failures])
+            failures += 1
 
     def _read_many(
         self, path: str, ranges: Sequence[tuple[int, int]]
     ) -> tuple[int, Sequence[Buffer]]:
         starts, ends = [start for start, _ in ranges], [end for _, end in ranges]
-        with self._explained(path, starts[0], ends[-1]) as (obstore, client):
-            got = obstore.get_ranges(client, path, starts=starts, ends=ends, coalesce=0)
+        with self._explained(path, (starts[0], ends[-1])) as (obstore, client):
+            try:
+                got = obstore.get_ranges(client, path, starts=starts, ends=ends, coalesce=0)
+            except obstore.exceptions.GenericError as error:
+                if "body error" not in str(error):
+                    raise
+                got = [self._read(path, *span) for span in ranges]
         # Ranges that touch become one request even so.
         apart = sum(start > end for start, end in zip(starts[1:], ends, strict=False))
         return 1 + apart, [memoryview(data) for data in got]
 
     def _tail(self, path: str, length: int) -> tuple[Buffer, int]:
-        with self._explained(path) as (obstore, client):
-            answer = obstore.get(client, path, options={"range": {"suffix": length}})
-            return memoryview(answer.bytes()), int(answer.meta["size"])
+        return self._body(path, {"suffix": length})
 
     def _read_all(self, path: str) -> Buffer:
-        with self._explained(path) as (obstore, client):
-            return memoryview(obstore.get(client, path).bytes())
+        return self._body(path)[0]
 
     def _size(self, path: str) -> int:
         with self._explained(path) as (obstore, client):
@@ -100,7 +149,7 @@ class ObjectStore(Store):
 
     @contextmanager
     def _explained(
-        self, path: str, start: int | None = None, end: int | None = None
+        self, path: str, wanted: tuple[int, int] | dict[str, int] | None = None
     ) -> Iterator[tuple[Any, Any]]:
         """Obstore and its client, whose errors become ours."""
         import obstore
@@ -113,13 +162,11 @@ class ObjectStore(Store):
         except (BaseError, OSError, ValueError) as error:
             problem = str(error).partition("\n\nDebug source:")[0]
             problem = problem.replace(self.url, redacted(self.url))
-            if start is not None and end is not None and "416 Range Not Satisfiable" in problem:
-                raise cut(self.where(path), start, end, b"") from error
-            raise self._failed(
-                f"{path}, {span(start, end)}" if start is not None else path,
-                problem,
-                _remedy(problem),
-            ) from error
+            if isinstance(wanted, tuple):
+                if "416 Range Not Satisfiable" in problem:
+                    raise cut(self.where(path), *wanted, b"") from error
+                path = f"{path}, {span(*wanted)}"
+            raise self._failed(path, problem, _remedy(problem)) from error
 
 
 def _client(url: str, options: Mapping[str, Any]) -> Any:
@@ -158,6 +205,12 @@ def _remedy(problem: str) -> str | None:
         )
     if "propfind" in lowered:
         return "a web server does not list its files: name a dataset that has its manifest.parquet"
+    if "169.254." in lowered or "metadata.google.internal" in lowered:
+        # Without credentials, the library asks the machine's cloud for some.
+        return (
+            "no credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the store's own "
+            "variables), or aws_skip_signature=True for a public bucket"
+        )
     if "privileges" in lowered or "credential" in lowered or "unauthenticated" in lowered:
         return "set the store's credentials in the environment, or pass them as options"
     return None
@@ -174,16 +227,21 @@ class FsspecStore(Store):
 
     def _read(self, path: str, start: int, end: int) -> Buffer:
         with self._explained(path) as (files, full):
+            for pause in _PAUSES_S:
+                try:
+                    return files.cat_file(full, start=start, end=end)  # type: ignore[no-any-return]
+                except (FileNotFoundError, PermissionError, ValueError, NotImplementedError):
+                    raise
+                except Exception:  # each file system has errors of its own for a lost connection
+                    sleep(pause)
             return files.cat_file(full, start=start, end=end)  # type: ignore[no-any-return]
 
     def _tail(self, path: str, length: int) -> tuple[Buffer, int]:
-        with self._explained(path) as (files, full):
-            size = int(files.size(full))
-            return files.cat_file(full, start=max(0, size - length), end=size), size
+        size = self._size(path)
+        return self._read(path, max(0, size - length), size), size
 
     def _read_all(self, path: str) -> Buffer:
-        with self._explained(path) as (files, full):
-            return files.cat_file(full)  # type: ignore[no-any-return]
+        return self._read(path, 0, self._size(path))
 
     def _size(self, path: str) -> int:
         with self._explained(path) as (files, full):

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
-from weakref import WeakSet
 
 from holdfast.errors import InputError, StoreError
 
@@ -24,10 +24,13 @@ Buffer = bytes | memoryview
 OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https")
 """Read by obstore; any other scheme by fsspec."""
 
+RECORDS = "records-*/*.pcr"
+"""Where records lie, below the folder of their dataset."""
+
 MAX_OPEN_FILES = 128
 _MAX_PREAD = 1 << 30  # Linux reads 2 GiB less a page at most
 
-_stores: WeakSet[Store] = WeakSet()
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
@@ -40,6 +43,10 @@ os.register_at_fork(after_in_child=_after_fork)
 
 class MissingFile(InputError):
     """A file that is not in the store."""
+
+    def __init__(self, problem: str = "file not found", **details: Any) -> None:
+        # A torch worker's error is built anew from its text alone: the code must not get lost there.
+        super().__init__(problem, **{"code": "not-found", **details})
 
 
 class CutFile(InputError):
@@ -184,6 +191,12 @@ class Store(ABC):
         """
         return sorted(self._list(prefix))
 
+    def records(self) -> Sequence[str]:
+        """The paths of the files that are named as a dataset's records, sorted; raises as `list`."""
+        return [
+            path for path in self.list() if PurePath(path).match(RECORDS) and path.count("/") == 1
+        ]
+
     def forget(self, path: str) -> None:  # noqa: B027  (most hold nothing)
         """Let go of what is held of a file, so that one which took its place is seen."""
 
@@ -217,7 +230,7 @@ class Store(ABC):
             self.bytes_read += size
 
     def _missing(self, path: str) -> MissingFile:
-        return MissingFile("there is no such file", path=self.where(path))
+        return MissingFile(path=self.where(path))
 
     def _failed(self, path: str, found: object, remedy: str | None = None) -> StoreError:
         lines = [f"{self.where(path)}: the store does not give it", f"found: {found}"]
@@ -234,6 +247,8 @@ class LocalStore(Store):
         self._root = Path(self.url)
         self._open: OrderedDict[str, int] = OrderedDict()
         self._users: dict[int, int] = {}
+        # At the end of the process the system closes them: modules are torn down by then.
+        weakref.finalize(self, _close_all, self._users).atexit = False
 
     def _read(self, path: str, start: int, end: int) -> Buffer:
         with self._opened(path) as handle:
@@ -259,6 +274,10 @@ class LocalStore(Store):
             for name in names
         ]
 
+    def records(self) -> Sequence[str]:
+        """As of any store; other folders, which may be large, are not looked into."""
+        return sorted(path.relative_to(self._root).as_posix() for path in self._root.glob(RECORDS))
+
     def forget(self, path: str) -> None:
         """Close a file."""
         with self._lock:
@@ -271,14 +290,8 @@ class LocalStore(Store):
                 self._close(self._open.popitem()[1])
 
     def _forked(self) -> None:
-        for handle in self._users:
-            with suppress(OSError):
-                os.close(handle)
+        _close_all(self._users)
         self._start()
-
-    def __del__(self) -> None:
-        with suppress(AttributeError):
-            self.close()
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[int]:
@@ -315,6 +328,12 @@ class LocalStore(Store):
             raise self._missing(path) from error
         except OSError as error:
             raise self._failed(path, error.strerror or error) from error
+
+
+def _close_all(handles: dict[int, int]) -> None:
+    while handles:
+        with suppress(OSError):
+            os.close(handles.popitem()[0])
 
 
 def pread(handle: int, start: int, end: int) -> Buffer:
@@ -378,7 +397,8 @@ def local_folder(out: str | os.PathLike[str]) -> Path:
     text = os.fspath(out)
     if "://" in text:
         raise InputError(
-            "only folders of this machine are written",
+            "output must be a local directory",
+            code="unsupported",
             found=redacted(text),
             expected="a folder",
             remedy="write it to a folder, then copy that; of a dataset, the manifest last",

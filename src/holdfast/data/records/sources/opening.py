@@ -71,7 +71,7 @@ def open_source(
             "only a Croissant description has record sets",
             path=name,
             found=f"format {chosen}",
-            remedy="leave record_set out, or say format=croissant",
+            remedy="leave out --record-set (record_set), or add --format croissant (format=)",
         )
     table = None if columns is None else Path(columns)
     if chosen == "folder" and table is None:
@@ -145,7 +145,7 @@ def _format_of(name: str) -> str:
         "the format of this source does not show in its name",
         path=name,
         expected="a folder, .tar, .tfrecord, an MDS index.json, or a Croissant description",
-        remedy="say format=webdataset, mds, tfrecord, croissant or folder",
+        remedy="name the format: --format webdataset, mds, tfrecord, croissant or folder (format=)",
     )
 
 
@@ -170,6 +170,7 @@ def _format_of_folder(path: Path) -> str:
             "this folder could be read in several ways",
             path=path,
             found=f"{(tars or records)[0]} beside {others[0]}",
-            remedy="say format=webdataset, tfrecord or folder, or name the shards with a pattern",
+            remedy="name the format: --format webdataset, tfrecord or folder (format=); or give the "
+            "shards as a pattern",
         )
     return "webdataset" if tars else "tfrecord"

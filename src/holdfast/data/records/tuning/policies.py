@@ -91,6 +91,10 @@ class GradientCosine:
         chosen = next((s for s in evidence.scores if s.fidelity == needed), None)
         score = "no score" if chosen is None else f"score {chosen.value:.3f}"
         reason = f"fidelity {needed} is the lowest above {self.threshold:g} ({score})"
+        if needed < allowed and current != needed:
+            # Hysteresis: it would do, but is so near the threshold that the next probe might reject it.
+            below = "the interval's lower end" if self.sure else "a score"
+            reason += f", but going down to it takes {below} above {bar:g}"
         return Wish(needed, max(needed, allowed), reason)
 
 

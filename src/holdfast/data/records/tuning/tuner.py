@@ -181,19 +181,21 @@ class Tuner:
         """Hysteresis: up at once; down while storage binds, after patience."""
         if self._current is None:
             self._current = allowed
-            return reason
+            return f"first choice: {reason}"
         if needed > self._current:
             self._current, self._falling = needed, []
             return f"raised: {reason}"
         if allowed >= self._current:
             self._falling = []
-            return f"kept: {reason}"
+            return f"kept at {self._current}: {reason}"
         if not bound:
             self._falling = []
-            return f"kept: {reason}; storage does not hold the job up"
+            return f"kept at {self._current}: {reason}; the job does not wait for storage"
         self._falling.append(allowed)
         if len(self._falling) < self.patience:
-            return f"kept: {reason}; a lower one needs {self.patience} probes in a row"
+            return (
+                f"kept at {self._current}: {reason}; lowering takes {self.patience} probes in a row"
+            )
         self._current, self._falling = max(self._falling), []
         return f"lowered: {reason}"
 

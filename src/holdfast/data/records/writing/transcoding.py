@@ -13,10 +13,10 @@ from holdfast.data.records.jpeg.exif import SIGNATURE, orientation_segment, with
 from holdfast.data.records.jpeg.parsing import Jpeg, Segment
 from holdfast.data.records.sources.example import MAGIC_BYTES, Example, image_kind
 from holdfast.data.records.writing.settings import Settings
+from holdfast.data.records.writing.sizes import size_of
 
 _APP1, _APP2 = 0xE1, 0xE2
 _MULTI_PICTURE = b"MPF\0"
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,7 @@ def _sampling(image: Jpeg, turned: bool) -> list[tuple[int, int]]:
 
 
 def _opaque(data: bytes, settings: Settings, reason: str, source: Jpeg | None = None) -> Transcoded:
-    width, height = (source.width, source.height) if source is not None else _size_of_other(data)
+    width, height = (source.width, source.height) if source is not None else size_of(data)
     return Transcoded(
         pieces=[data] + [b""] * (len(settings.scans_end) - 1),
         width=width,
@@ -193,13 +193,6 @@ def _opaque(data: bytes, settings: Settings, reason: str, source: Jpeg | None = 
 def _kind_of_other(data: bytes) -> str:
     kind = image_kind(data[:MAGIC_BYTES])
     return "file of no known image format" if kind is None else f"{kind.upper()} image"
-
-
-def _size_of_other(data: bytes) -> tuple[int, int]:
-    """Width and height where they are easily told (PNG's first chunk), else zeros."""
-    if data.startswith(_PNG) and data[12:16] == b"IHDR" and len(data) >= 24:
-        return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
-    return 0, 0
 
 
 def _orientation_of_other(data: bytes) -> int:

@@ -130,7 +130,10 @@ def write(
     _check_options(max_rejected, threads)
     folder = local_folder(out)
     check_target(folder)
-    images = open_source(source) if isinstance(source, (str, Path)) else source
+    if isinstance(source, (str, Path)):
+        check_apart(source, folder)
+        source = open_source(source)
+    images = source
     programs = {"transcoder": turbojpeg.version()}
     if quality_images:
         programs["decoder"] = DECODER
@@ -373,6 +376,23 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
+def check_apart(source: str | Path, out: str | Path) -> None:
+    """Refuse a dataset within its own source: the next listing of the source would meet its records.
+
+    Raises:
+        InputError: if it would be one.
+    """
+    inside, around = Path(out).resolve(), Path(source).resolve()
+    if around.is_dir() and inside.is_relative_to(around):
+        raise InputError(
+            "the output lies inside the source",
+            code="conflict",
+            path=out,
+            found=f"source {source}",
+            remedy="write the dataset to a folder outside of the source",
+        )
+
+
 def _check_options(max_rejected: float, threads: int | None) -> None:
     if not 0 <= max_rejected <= 1:
         raise InputError(
@@ -391,7 +411,7 @@ def _check_rejected(rejected: Sequence[Rejected], work: _Work) -> None:
             "too many images of the source cannot be used",
             found=_examples_of(rejected),
             expected=f"at most {work.most_rejected:,} of {images:,} images",
-            remedy="mend them or take them out, or allow a larger share with max_rejected",
+            remedy="fix or remove them, or raise --max-rejected (in Python, max_rejected=)",
         )
 
 
