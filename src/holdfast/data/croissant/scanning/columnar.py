@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.json_paths import member
+from holdfast.data.croissant.scanning.local_paths import paths_sql
 from holdfast.data.croissant.scanning.opening import Opening, file_columns, fresh, keep, read_as
-from holdfast.data.croissant.scanning.sql_text import identifier, texts
+from holdfast.data.croissant.scanning.sql_text import identifier
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,14 +58,16 @@ def _prove(opening: Opening, held: Mapping[str, Column]) -> None:
 def _parquet(opening: Opening, place: int | None = None) -> str:
     paths = opening.paths if place is None else [opening.paths[place]]
     together = "true" if len(paths) > 1 else "false"
-    return f"read_parquet({texts(map(str, paths))}, union_by_name = {together}, hive_partitioning = false)"
+    return (
+        f"read_parquet({paths_sql(paths)}, union_by_name = {together}, hive_partitioning = false)"
+    )
 
 
 def _place(opening: Opening) -> str:
     """A row's place; in 32 bits where they suffice, for joined records are sorted by it."""
     if len(opening.paths) > 1:
         return "CAST(file_index AS BIGINT) * 1099511627776 + file_row_number"
-    footer = f"parquet_file_metadata({texts(map(str, opening.paths))})"
+    footer = f"parquet_file_metadata({paths_sql(opening.paths)})"
     with read_as("Parquet", opening):
         [[rows]] = opening.connection.execute(f"SELECT num_rows FROM {footer}").fetchall()
     return "CAST(file_row_number AS UINTEGER)" if rows < 2**32 else "file_row_number"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Scan
+from holdfast.data.croissant.scanning.local_paths import engine_path
 from holdfast.data.croissant.scanning.opening import MALFORMED, compression, unpacked
 from holdfast.errors import InputError, LimitError
 
@@ -119,7 +120,7 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
 def _fullpath(path: str, parts: Sequence[Part]) -> str:
     for scan, _ in parts:
         for local, member in zip(scan.paths, scan.members, strict=False):
-            if str(local) == path:
+            if str(engine_path(local)) == path:
                 return member.fullpath
     return path
 

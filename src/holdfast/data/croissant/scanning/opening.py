@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Key
+from holdfast.data.croissant.scanning.local_paths import engine_path
 from holdfast.data.croissant.scanning.sql_text import literal, texts
 from holdfast.errors import InputError
 
@@ -177,7 +178,7 @@ def read_as(what: str, opening: Opening) -> Iterator[None]:
         yield
     except (duckdb.Error, pa.ArrowException) as error:
         local = {
-            str(path): part.fullpath
+            str(engine_path(path)): part.fullpath
             for path, part in zip(opening.paths, opening.members, strict=True)
         }
         bad = MALFORMED.search(str(error))
