@@ -128,7 +128,6 @@ def test_a_misfit_names_the_file_as_it_is_called(tmp_path: Path) -> None:
     write(tmp_path / "a[1].csv", "one")
     files = [{"@type": "cr:FileObject", "@id": "f.csv", "name": "f", "contentUrl": "a[1].csv"}]
     made = record_set("r", field("r/v", "sc:Integer", column("f.csv", "v")))
-    with described(tmp_path, files, [made]) as dataset:
-        with pytest.raises(InputError) as caught:
-            dataset.records().to_arrow()
+    with described(tmp_path, files, [made]) as dataset, pytest.raises(InputError) as caught:
+        dataset.records().to_arrow()
     assert caught.value.path == "a[1].csv"

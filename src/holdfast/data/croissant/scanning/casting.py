@@ -23,7 +23,7 @@ NULL_WORDS = (
 
 # A pattern, because DuckDB turns a long IN into a join, which costs more than the casts themselves.
 _WORDS = literal(rf"\s*(?:{'|'.join(map(re.escape, NULL_WORDS))})\s*")
-_INTEGERS = {
+INTEGERS = {
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT",
     "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
 }  # fmt: skip
@@ -96,7 +96,7 @@ def _parsed(x: str, field: Field, target: str) -> str:
     written, divisor = value_format(field), 1
     if written:
         x, divisor = number_text(x, written)
-    if target in _INTEGERS and divisor == 1:
+    if target in INTEGERS and divisor == 1:
         # DuckDB's own cast would round 3.5 and 15e-1; compared with the number as DOUBLE they show.
         number = f"TRY_CAST({x} AS DOUBLE)"
         whole = f"TRY_CAST({x} AS {target})"
@@ -128,7 +128,7 @@ def _number(column: Column, target: str) -> str:
             if column.type != "BOOLEAN"
             else x
         )
-    if target in _INTEGERS and column.type not in _INTEGERS and column.type != "BOOLEAN":
+    if target in INTEGERS and column.type not in INTEGERS and column.type != "BOOLEAN":
         return (
             f"CASE WHEN isnan(CAST({x} AS DOUBLE)) THEN NULL "
             f"WHEN {x} = trunc({x}) THEN CAST({x} AS {target}) "
@@ -142,7 +142,7 @@ def _time(column: Column, field: Field, target: str) -> Column:
     written = value_format(field)
     if column.type.startswith(_TIMES):
         return _held_time(column, field, target)
-    if written and (column.type in _INTEGERS):
+    if written and (column.type in INTEGERS):
         column = text(column)  # a year, or 20201231
     if column.type != "VARCHAR":
         raise _unfit(column, field)

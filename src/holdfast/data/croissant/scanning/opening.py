@@ -88,8 +88,9 @@ class Opening:
         shown = ", ".join(map(repr, names[:30])) + (", ..." if len(names) > 30 else "")
         return InputError(
             f"{member.fullpath} has no column {name!r}",
+            code="missing-column",
             path=path if path.name == member.filename else None,
-            place=f"resource {self.resource!r}",
+            place=f"column {name!r}",
             found=shown or "no columns",
             expected=f"a column {name!r}",
             remedy=f"did you mean {near[0]!r}?"
