@@ -28,6 +28,7 @@ _CSV = re.compile(
 _NO_LINES = "state machine reached an invalid state"
 _CSV_FILE = re.compile(r"^\s*file = (.*)$", re.MULTILINE)
 _LENGTHS = re.compile(r"Input: \"(.* finds \d+ values, .* finds \d+)\"")
+_TWICE = re.compile(r"Input: \"a key twice in: (.*?)\"(?:\n|$)", re.DOTALL)
 _EXPECTED = {
     "BOOLEAN": "true or false (also t/f, yes/no, y/n, 1/0)",
     "FLOAT": "a number",
@@ -101,10 +102,19 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
         )
     if bad := MALFORMED.search(said):
         return InputError(
-            "the file is no JSON that can be read",
+            "the file is not JSON that can be read",
+            code="duplicate" if "has duplicate key" in bad["reason"] else "damaged",
             path=_fullpath(bad["path"], parts),
             place=bad["place"].replace("record/value", "value"),
             found=bad["reason"].strip(),
+        )
+    if bad := _TWICE.search(said):
+        return InputError(
+            "an object has two members with the same key",
+            code="duplicate",
+            path=parts[0][0].members[0].fullpath if parts else None,
+            found=bad[1][:80],
+            expected="each key once: readers disagree about which of them counts",
         )
     if bad := _LENGTHS.search(said):
         return InputError(
