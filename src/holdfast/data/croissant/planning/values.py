@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import format_of
-from holdfast.data.croissant.planning.origins import Fields, Origin, Step, field_leaves
+from holdfast.data.croissant.planning.origins import CIRCULAR, Fields, Origin, Step, field_leaves
 from holdfast.data.croissant.scanning.columns import Column, Key, extract_key
 from holdfast.data.croissant.scanning.transforms import reads_content, value_sql
 from holdfast.data.croissant.scanning.types import arrow_type, scalar_type
@@ -121,6 +121,7 @@ def onwards(trail: tuple[str, ...], field: Field) -> tuple[str, ...]:
     if field.id in trail:
         raise InputError(
             "fields take their values from one another in a circle",
+            code=CIRCULAR,
             found=" -> ".join((*trail, field.id)),
         )
     return (*trail, field.id)

@@ -183,8 +183,12 @@ def repeated_key(context: Context) -> Iterator[Breach]:
 def data_and_source(context: Context) -> Iterator[Breach]:
     """Records stand in the description, or come from files, not both."""
     for records, _ in _inline(context, "cr:data"):
-        for field in [field for field in records.fields if field.source][:1]:
-            yield about(records, f"has data, and field {quoted(field.id)} a source", "cr:data")
+        sourced = [field for field in records.fields if field.source]
+        # Where all have a source, that counts, and data are passed over; else nothing joins the two.
+        severity = ERROR if len(sourced) < len(records.fields) else WARNING
+        for field in sourced[:1]:
+            said = f"has data, and field {quoted(field.id)} a source"
+            yield about(records, said, "cr:data", severity=severity)
 
 
 @rule("CR311", ERROR, EMBEDDING, "Give the records, or leave data out.", must=True)

@@ -252,8 +252,8 @@ def _refuse_unfound(
     """Refuse paths that lead nowhere, so that no record is lost without a word.
 
     Every path must find something in one value at least, unless the lists it goes through are all empty;
-    and what comes before the first ``[*]`` must be there: where a file is one value, in every file. (This is
-    a pass over JSON that takes a twentieth of the time of the query.)
+    and what comes before the first ``[*]`` must be there: where a file is one value, in every file. (This
+    is a pass over JSON that takes a twentieth of the time of the query.)
 
     Args:
         opening: the files.
