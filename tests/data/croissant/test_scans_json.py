@@ -332,7 +332,9 @@ def test_columns_of_a_record_with_a_key_twice(tmp_path, suffix, names):
     ]
     resource = made_datasets.file_object(path.name)
     made = made_datasets.record_set("r", *fields)
-    with made_datasets.described(tmp_path, [resource], [made]) as dataset:
-        with pytest.raises(InputError) as caught:
-            list(dataset.records())
+    with (
+        made_datasets.described(tmp_path, [resource], [made]) as dataset,
+        pytest.raises(InputError) as caught,
+    ):
+        list(dataset.records())
     assert caught.value.code == "duplicate"

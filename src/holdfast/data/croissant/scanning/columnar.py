@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast.data.croissant.scanning.casting import INTEGERS
+from holdfast.data.croissant.scanning.casting import INTEGERS, ZONES
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.json_paths import member
 from holdfast.data.croissant.scanning.local_paths import paths_sql
@@ -174,7 +174,7 @@ def _family(kind: str) -> str:
         return "float"
     if kind.startswith("DECIMAL("):
         return "decimal"
-    if kind in ("TIMESTAMPTZ_NS", "TIMESTAMP WITH TIME ZONE"):
+    if kind in ZONES:
         return "TIMESTAMPTZ"
     return kind.partition("_")[0] if kind.startswith("TIME") else kind
 

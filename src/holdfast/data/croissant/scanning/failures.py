@@ -34,8 +34,8 @@ _EXPECTED = {
     "FLOAT": "a number",
     "DOUBLE": "a number",
     "DATE": "a date such as 2024-12-31, or the source's format",
-    "TIMESTAMP": "a date and time such as 2024-12-31 23:59:59, or the source's format",
-    "TIMESTAMP WITH TIME ZONE": "a date and time in the source's format",
+    "TIMESTAMP": "a date and time such as 2024-12-31 23:59:59 (all with an offset or none), or the format",
+    "TIMESTAMP WITH TIME ZONE": "a date and time with an offset from UTC, as the first one, or the format",
     "TIME": "a time of day such as 23:59:59, or the source's format",
     "VARCHAR": "text in UTF-8",
 }
@@ -177,6 +177,7 @@ def _misfit(
     kind = value.type
     return InputError(
         f"a value does not fit field {label!r}",
+        code="invalid-value",
         path=member.fullpath,
         place=f"{where}, {column!r}" if column else where,
         found=repr(text)[:200],
