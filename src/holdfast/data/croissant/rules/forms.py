@@ -264,13 +264,6 @@ def number_format(value: str) -> str:
     )
 
 
-def box_format(value: str) -> str:
-    """How Keras names the order of a box's four numbers."""
-    if value.strip().casefold() in BOX_FORMATS:
-        return ""
-    return "is not a format of bounding boxes, such as XYXY, XYWH or CENTER_XYWH"
-
-
 def replacement(value: str) -> str:
     """``pattern/replacement``: the first ``/`` that has no backslash before it divides them."""
     parts = re.split(r"(?<!\\)/", value, maxsplit=1)

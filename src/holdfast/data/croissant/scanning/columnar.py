@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -232,8 +231,17 @@ def _column(opening: Opening, part: _Part, name: str) -> Column:
             names = name.split(separator)
             top, rest = separator.join(names[:cut]), names[cut:]
             if top in held:
-                with suppress(InputError):  # of a file whose struct lacks it
+                try:
                     return member(held[top], rest, name)
+                except InputError as error:
+                    raise InputError(
+                        error.problem,
+                        code="missing-column",
+                        path=opening.members[part.first].fullpath,
+                        place=f"column {name!r}",
+                        found=error.found,
+                        remedy=error.remedy,
+                    ) from error
     raise opening.missing(name, list(held), opening.members[part.first], opening.paths[part.first])
 
 
