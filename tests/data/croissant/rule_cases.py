@@ -467,12 +467,6 @@ CASES = [
     ),
     Case("CR305", f"{BREEDS}/data/1/breeds~1colour", {f"{BREEDS}/data/1/breeds~1colour": "red"}),
     Case(
-        "CR307",
-        f"{BREEDS}/data/1",
-        {f"{BREEDS}/data/1/breeds~1number": DROP},
-        {f"{BREEDS}/data/1/breeds~1number": None},
-    ),
-    Case(
         "CR308",
         f"{BREEDS}/data/1/breeds~1number",
         {f"{BREEDS}/data/1/breeds~1number": "two"},

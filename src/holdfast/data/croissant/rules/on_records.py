@@ -102,25 +102,6 @@ def _unknown(context: Context, records: RecordSet, rows: list[Row]) -> Iterator[
         )
 
 
-@rule("CR307", WARNING, EMBEDDING, "Give each record a value for it, null where there is none.")
-def missing_data_field(context: Context) -> Iterator[Breach]:
-    """Records in the description have a value for every field that has no other source."""
-    for records, rows in _inline(context, "cr:data"):
-        names = {field.key: field for field in records.fields}
-        # What every record has under a name that no field has was reported.
-        strange = {key for key in rows[0][1] if key not in names}
-        misnamed = {context.meant(key, names) for key in strange}
-        for field in records.fields:
-            if field.source or field.has_value or field.sub_fields:
-                continue
-            known = {field.key, field.short, field.id, field.name}
-            lacking = [at for at, row in rows if not any(name in row for name in known)]
-            everywhere = len(lacking) == len(rows)
-            if lacking and not (everywhere and field.key in misnamed):
-                message = f"the record has no value for field {quoted(field.key)}"
-                yield Breach(lacking[0], message + _more(len(lacking) - 1))
-
-
 @rule("CR308", ERROR, EMBEDDING, "Correct the value, or the field's dataType.")
 def misfit_data(context: Context) -> Iterator[Breach]:
     """Values in the description fit the types of their fields."""
