@@ -474,18 +474,6 @@ def test_json_that_is_no_table_is_a_file(tmp_path: Path) -> None:
         assert "is described as a file" in notes(made, name)
 
 
-def test_arff(tmp_path: Path) -> None:
-    (tmp_path / "iris.arff").write_text(
-        "% a comment\n@RELATION iris\n@ATTRIBUTE length NUMERIC\n@ATTRIBUTE class {setosa,virginica}\n"
-        "@DATA\n5.1,setosa\n?,virginica\n"
-    )
-    made = described(tmp_path)
-    assert loaded(made, "iris") == [
-        {"length": 5.1, "class": "setosa"},
-        {"length": None, "class": "virginica"},
-    ]
-
-
 def test_files_that_are_not_what_they_are_named_for(tmp_path: Path) -> None:
     (tmp_path / "t.parquet").write_bytes(b"no parquet at all")
     (tmp_path / "t.csv.gz").write_bytes(b"\x1f\x8b broken")

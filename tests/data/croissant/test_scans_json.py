@@ -6,6 +6,7 @@ import gzip
 import json
 
 import duckdb
+import made_datasets
 import pytest
 from croissant_local_files import (
     column,
@@ -121,7 +122,7 @@ def test_the_list_of_an_object_that_has_the_columns(tmp_path):
             ["$.annotations[*].bbox[*]"],
             [("1",), ("2",), ("3",), ("4",), ("1",), ("2",), ("3",), ("4.5",)],
         ),
-        (["info.version", "$.info.nothing"], [("1.0", None)]),
+        (["info.version"], [("1.0",)]),
     ],
 )
 def test_json_paths_are_zipped(tmp_path, paths, expected):
@@ -143,6 +144,11 @@ def test_json_paths_are_zipped(tmp_path, paths, expected):
 )
 def test_one_path_finds_what_jsonpath_ng_finds(tmp_path, records, path):
     members = write(tmp_path / "r.json", records)
+    if "?" not in path and not find(path, records):
+        with pytest.raises(InputError) as caught:
+            rows_of(members, JSON, field("f", extract=json_path(path)))
+        assert caught.value.code == "missing-key"
+        return
     found = [row[0] for row in rows_of(members, JSON, field("f", extract=json_path(path)))]
     expected = [as_text(value) for value in find(path, records)]
     if path.startswith("$[*]"):  # records that lack it are kept, as null
@@ -172,6 +178,7 @@ LOGS = st.lists(
 @given(logs=LOGS, layout=st.sampled_from(["lines", "array", "inside"]))
 def test_a_list_may_lie_below_the_record(tmp_path, logs, layout):
     """What each record holds, found by hand; the other fields say what a record is."""
+    logs = [{"id": 0, "events": [{"k": ""}], "tags": [{"v": 1}]}, *logs]
     stem = {"lines": "$.", "array": "$[*].", "inside": "$.logs[*]."}[layout]
     path = tmp_path / "t.json"
     if layout == "lines":
@@ -264,3 +271,70 @@ def test_columns_and_paths_do_not_go_together(tmp_path):
     members = write(tmp_path / "coco.json", COCO)
     with pytest.raises(InputError, match="both by column and by JSONPath"):
         scan_of(connect(), members, JSON, column("id"), json_path("$.images[*].id"))
+
+
+IMAGES = '{"images": [{"x": 1}]}'
+
+
+@pytest.mark.parametrize(
+    ("path", "files", "expected"),
+    [
+        ("$.nope[*].x", [IMAGES], "missing-key"),
+        ("$.images[*].nope", [IMAGES], "missing-key"),
+        ("$.images[*].nope", ['{"images": []}'], []),
+        ("$.images[*].x", ['{"images": []}', IMAGES], ["1"]),
+        ("$.images[*].x", [IMAGES, '{"other": [{"x": 1}]}'], "missing-key"),
+        ("$.images[*].x", ['{"other": [{"x": 1}]}', IMAGES], "missing-key"),
+        ("$.images[*].x", ['{"images": [{}, {"x": 2}]}'], [None, "2"]),
+        ("$.x", ['{"x": 1}', '{"y": 2}'], ["1", None]),
+        ("$.nope", [IMAGES], "missing-key"),
+        ("$..nope", [IMAGES], "missing-key"),
+        ("$[*].y", ['[{"x": 1}]'], "missing-key"),
+        ("$[*].y", ["[]"], []),
+        ("$[*].y[*].z", ['[{"x": 1}]'], "missing-key"),
+        ("$[*].y[*].z", ['[{"x": 1}, {"y": []}]'], []),
+        ("$.nope[?(@.x > 0)].x", [IMAGES], "missing-key"),
+        ("$.images[?(@.x > 1)].x", [IMAGES], []),
+        ("$.x", ['{"x": 1, "x": 2}'], "duplicate"),
+        ("$.m.x", ['{"m": {"x": 1, "x": 2}}'], "duplicate"),
+        ("$.m[*].x", ['{"m": 1, "m": [{"x": 2}]}'], "duplicate"),
+        ("$.m[*].x", ['{"m": [{"x": 1}, {"x": 2, "x": 3}]}'], "duplicate"),
+        ("$[*].x", ['[{"x": 1}, {"x": 2, "x": 3}]'], "duplicate"),
+    ],
+)
+def test_paths_that_lead_nowhere_or_to_two_things(tmp_path, path, files, expected):
+    members = []
+    for number, text in enumerate(files):
+        members.append(tmp_path / f"{number}.json")
+        members[-1].write_text(text)
+    resource = {"@type": "cr:FileSet", "@id": "d", "name": "d", "includes": "*[0-9].json"}
+    source = {"fileSet": {"@id": "d"}, "extract": {"jsonPath": path}}
+    made = made_datasets.record_set("r", made_datasets.field("r/v", "sc:Text", source))
+    resource["encodingFormat"] = "application/json"
+    with made_datasets.described(tmp_path, [resource], [made]) as dataset:
+        if isinstance(expected, list):
+            assert [row["r/v"] for row in dataset.records()] == expected
+            return
+        with pytest.raises(InputError) as caught:
+            list(dataset.records())
+        assert caught.value.code == expected
+
+
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+@pytest.mark.parametrize("names", [["x"], ["x", "X"]])
+def test_columns_of_a_record_with_a_key_twice(tmp_path, suffix, names):
+    path = tmp_path / f"t.{suffix}"
+    record = '{"x": 1, "X": 0, "x": 2}'
+    path.write_text(record + "\n" if suffix == "jsonl" else f"[{record}]")
+    fields = [
+        made_datasets.field(f"r/{n}", "sc:Text", made_datasets.column(path.name, name))
+        for n, name in enumerate(names)
+    ]
+    resource = made_datasets.file_object(path.name)
+    made = made_datasets.record_set("r", *fields)
+    with (
+        made_datasets.described(tmp_path, [resource], [made]) as dataset,
+        pytest.raises(InputError) as caught,
+    ):
+        list(dataset.records())
+    assert caught.value.code == "duplicate"

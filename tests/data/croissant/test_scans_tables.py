@@ -258,25 +258,6 @@ def test_infinite_and_tiny_numbers_are_kept(tmp_path):
     assert third == 5e-324
 
 
-def test_arff(tmp_path):
-    path = tmp_path / "t.arff"
-    path.write_text(
-        "% remark\n@RELATION r\n@attribute 'the age' numeric\n@Attribute class {good, 'not good'}\n"
-        "@attribute note string\n\n@DATA\n1, 'not good', \"it's\"\n% remark\n?,good,'a\\'b, c'\n"
-    )
-    names = ["the age", "class", "note"]
-    formats = ["https://ml.cms.waikato.ac.nz/weka/arff.html"]
-    assert rows_of(
-        members_of(path), formats, *(field(name, extract=column(name)) for name in names)
-    ) == [
-        ("1", "not good", "it's"),
-        (None, "good", "a'b, c"),
-    ]
-    path.write_text("@relation r\n@attribute a numeric\n@attribute b numeric\n@data\n{1 5}\n")
-    with pytest.raises(InputError, match="pairs"):
-        scan_of(connect(), members_of(path), formats, column("a"))
-
-
 def test_a_file_set_without_files_has_no_rows(tmp_path):
     assert rows_of([], CSV, field("a", "sc:Integer", extract=column("a"))) == []
 

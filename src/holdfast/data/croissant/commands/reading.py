@@ -56,6 +56,13 @@ class Printed(Enum):
     jsonl = "jsonl"
 
 
+class OnMisfit(Enum):
+    """What becomes of a value that does not fit its type."""
+
+    error = "error"
+    null = "null"
+
+
 _PRINTED_AT_ONCE = 8192  # records
 _SHOWN = 10  # records of a table, where nothing else is said
 LimitOption = Annotated[
@@ -97,6 +104,10 @@ def load(
             help="Only records for which this is true, such as \"split = 'train' AND label > 3\".",
         ),
     ] = None,
+    on_misfit: Annotated[
+        OnMisfit,
+        typer.Option("--on-misfit", help="What to do with a value that does not fit its type."),
+    ] = OnMisfit.error,
     limit: LimitOption = None,
     form: Annotated[
         Printed,
@@ -124,7 +135,10 @@ def load(
         emit(Contents(dataset.metadata), as_json, _listed)
         return
     records = dataset.records(
-        record_set, columns=names_of(columns), filters=_conditions(filters, where)
+        record_set,
+        columns=names_of(columns),
+        filters=_conditions(filters, where),
+        on_misfit=on_misfit.value,
     )
     if explain:
         print(records.explain())
@@ -132,6 +146,10 @@ def load(
         _write(records, out, quiet)
     else:
         _print(records, limit, as_json or form is Printed.jsonl)
+    if on_misfit is OnMisfit.null and not explain:
+        for name, number in records.misfits().items():
+            said = f"{name}: {counted(number, 'value')} in its files do not fit its type: null"
+            remark(said, quiet)
 
 
 def sql(

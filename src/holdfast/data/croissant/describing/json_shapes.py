@@ -13,7 +13,7 @@ import duckdb
 
 from holdfast.data.croissant.describing.shapes import NESTED, Shape, can_be_step, step
 from holdfast.data.croissant.describing.walking import opened
-from holdfast.data.croissant.scanning.sql_text import texts
+from holdfast.data.croissant.scanning.local_paths import engine_path, paths_sql
 from holdfast.errors import InputError
 
 JSON = "application/json"
@@ -70,7 +70,7 @@ def json_structures(encoding: str, paths: Sequence[Path]) -> list[Any]:
         objects = _objects(form, alike, "filename = true")
         query = f"SELECT filename, json_group_structure(json) FROM {objects} GROUP BY filename"
         structures = dict(_ask(query))
-        found |= {path: _structure(form, structures.get(str(path))) for path in alike}
+        found |= {path: _structure(form, structures.get(str(engine_path(path)))) for path in alike}
     return [found[path] for path in paths]
 
 
@@ -84,8 +84,13 @@ def _form(encoding: str, path: Path) -> str:
 def _objects(form: str, paths: Sequence[Path], *more: str) -> str:
     """The values of JSON files as a relation with a column `json`."""
     most = max(16_777_216, *(path.stat().st_size + 1 for path in paths))
-    options = (f"format = '{form}'", f"maximum_object_size = {min(most, 2**32 - 1)}", *more)
-    return f"read_json_objects({texts(map(str, paths))}, {', '.join(options)})"
+    options = (
+        f"format = '{form}'",
+        "hive_partitioning = false",
+        f"maximum_object_size = {min(most, 2**32 - 1)}",
+        *more,
+    )
+    return f"read_json_objects({paths_sql(paths)}, {', '.join(options)})"
 
 
 def _ask(query: str) -> list[tuple[Any, ...]]:

@@ -30,7 +30,6 @@ _TYPES: dict[Kind, dict[str, str]] = {
         "application/jsonlines": ".jsonl .ndjson",
         "application/json": ".json .geojson",
         "application/vnd.apache.arrow.file": ".arrow .feather",
-        "text/x-arff": ".arff",
     },
     Kind.TEXT: {
         "text/plain": ".txt",

@@ -148,6 +148,7 @@ class Field(Node):
             where it states none itself (``inherited``).
         array_shape: sizes, -1 for unknown; None where it states none.
         value: a constant, as parsed JSON; `has_value` tells null from absent.
+        zoned: not from the description: the text of its times was seen to have offsets from UTC.
     """
 
     id: str
@@ -168,6 +169,7 @@ class Field(Node):
     parent_field: ParentField | None = None
     equivalent_properties: tuple[str, ...] = ()
     annotations: tuple[Field, ...] = ()
+    zoned: bool = False
 
     @property
     def is_list(self) -> bool:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import duckdb
 
@@ -108,6 +108,7 @@ class Dataset:
         filters: Filters | None = None,
         columns: Sequence[str] | None = None,
         ordered: bool = True,
+        on_misfit: Literal["error", "null"] = "error",
     ) -> LazyRecordSet:
         """The records of a record set; nothing is read yet.
 
@@ -119,6 +120,8 @@ class Dataset:
                 A filter on what the path of a file says is decided before any file is fetched.
             columns: the fields wanted, by id, key or short name; None for all. Only they are read.
             ordered: in the order of the source. Joined records come faster without.
+            on_misfit: what becomes of a value that does not fit its declared type: an error, or null;
+                `LazyRecordSet.misfits` counts those.
 
         Raises:
             InputError: no such record set, field, or a value that the field's type cannot take.
@@ -134,7 +137,14 @@ class Dataset:
             record_set = self.record_sets[0]
         if isinstance(columns, str):
             columns = [columns]
-        asked = Asked(filters, columns, ordered)
+        if on_misfit not in ("error", "null"):
+            raise InputError(
+                "invalid on_misfit",
+                code="invalid-value",
+                found=repr(on_misfit),
+                expected="error or null",
+            )
+        asked = Asked(filters, columns, ordered, lenient=on_misfit == "null")
         return LazyRecordSet(self, self.fields.record_set(record_set), asked)
 
     def sql(self, query: str) -> LazyQuery:
@@ -161,10 +171,10 @@ class Dataset:
         return self._engine.connect()
 
     @contextmanager
-    def opened(self) -> Iterator[Assembler]:
+    def opened(self, lenient: bool = False) -> Iterator[Assembler]:
         """Opens scans for one query; inside, an error of the engine becomes what it says about the data."""
         with self.connect() as connection:
-            assembler = Assembler(connection, self.resources, self.metadata)
+            assembler = Assembler(connection, self.resources, self.metadata, lenient)
             try:
                 yield assembler
             except duckdb.Error as error:

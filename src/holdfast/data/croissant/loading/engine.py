@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import threading
 import weakref
 
 import duckdb
 
+from holdfast.data.croissant.scanning.local_paths import remove_own
 from holdfast.errors import InputError
 
 
@@ -46,7 +46,7 @@ class Engine:
     def _open(self) -> None:
         folder = tempfile.mkdtemp(prefix="holdfast-spill-")
         self._process = os.getpid()
-        self._spilled = weakref.finalize(self, _remove, folder, self._process)
+        self._spilled = weakref.finalize(self, remove_own, folder, self._process)
         config: dict[str, str | bool | int | float | list[str]] = {
             "temp_directory": folder,
             "autoinstall_known_extensions": False,
@@ -75,8 +75,3 @@ class Engine:
             if self._spilled is not None:
                 self._spilled()
             self._database = self._spilled = None
-
-
-def _remove(folder: str, process: int) -> None:
-    if process == os.getpid():  # a forked process leaves its parent's files alone
-        shutil.rmtree(folder, ignore_errors=True)

@@ -73,7 +73,8 @@ class LazyQuery(LazyTable):
     @contextmanager
     def _open(self) -> Iterator[Opened]:
         outlines = {name: table.outline for name, table in self.tables.items()}
-        with self.dataset.opened() as assembler:
+        lenient = any(table.asked.lenient for table in self.tables.values())
+        with self.dataset.opened(lenient) as assembler:
             for name in outlines:
                 table = self.tables[name]
                 select = table.select(

@@ -33,12 +33,14 @@ class Asked:
         columns: fields, by id, key or short name, in the order in which they are to come; None for all.
         ordered: records come in the order of the source.
         limit: at most so many.
+        lenient: values that do not fit their type are null.
     """
 
     filters: Filters | None = None
     columns: Sequence[str] | None = None
     ordered: bool = True
     limit: int | None = None
+    lenient: bool = False
 
 
 class LazyRecordSet(LazyTable):
@@ -95,6 +97,16 @@ class LazyRecordSet(LazyTable):
         """The files that can hold the records, without those that a filter on names rules out."""
         return list(dict.fromkeys(self.outline.members()))
 
+    def misfits(self) -> dict[str, int]:
+        """Field id -> how many values do not fit its type: those that ``on_misfit="null"`` makes null.
+
+        Of the files that can hold the records, also in rows that filters or a limit leave out; they are
+        read once more for it.
+        """
+        with self.dataset.opened(lenient=True) as assembler:
+            assembler.select(self.outline, False)
+            return assembler.misfits()
+
     def head(self, n: int = 5) -> LazyRecordSet:
         """The first `n` records."""
         limit = n if self.asked.limit is None else min(n, self.asked.limit)
@@ -131,7 +143,7 @@ class LazyRecordSet(LazyTable):
     @contextmanager
     def _open(self) -> Iterator[Opened]:
         outline = self.outline
-        with self.dataset.opened() as assembler:
+        with self.dataset.opened(self.asked.lenient) as assembler:
             sql = self.select(
                 assembler, [field.key for field in outline.wanted], ordered=self.asked.ordered
             )

@@ -23,7 +23,7 @@ from holdfast.data.croissant.planning.selecting import (
     selected,
 )
 from holdfast.data.croissant.planning.structs import nested
-from holdfast.data.croissant.planning.values import apply, list_keys, reads_bytes
+from holdfast.data.croissant.planning.values import apply, apply_to, list_keys, reads_bytes
 from holdfast.data.croissant.scanning.columns import CONTENT, Column, Key, Scan, extract_key
 from holdfast.data.croissant.scanning.scans import open_scan
 from holdfast.data.croissant.scanning.sql_text import identifier
@@ -56,6 +56,7 @@ class Assembler:
         connection: the one that will run the SQL: scans may leave tables on it.
         resources: the files.
         metadata: the description.
+        lenient: values that do not fit are null.
         late: for each late column, the files among which its numbers choose.
         parts: for each scan, what is read (raw and value) under which field's name, to explain failures.
     """
@@ -63,13 +64,35 @@ class Assembler:
     connection: duckdb.DuckDBPyConnection
     resources: Resources
     metadata: Metadata
+    lenient: bool = False
     late: list[list[Member]] = field(default_factory=list)
     parts: list[tuple[Scan, Mapping[str, tuple[Column, Column]]]] = field(default_factory=list)
+    _applied: dict[str, dict[str, Column]] = field(default_factory=dict, repr=False)
     _stack: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def close(self) -> None:
         """Give back the scans."""
         self._stack.close()
+
+    def misfits(self) -> dict[str, int]:
+        """Field id -> how many values of the tables behind the SQL that was written do not fit it."""
+        found: dict[str, int] = {}
+        for relation, columns in self._applied.items():
+            tests = [f"count_if(TRY([{column.sql}]) IS NULL)" for column in columns.values()]
+            expect_columns(self.connection, len(tests), tried=True)
+            query = f"SELECT {', '.join(tests)} FROM {relation}"
+            [row] = self.connection.execute(query).fetchall()
+            for name, number in zip(columns, row, strict=True):
+                found[name] = found.get(name, 0) + number
+        return {name: number for name, number in found.items() if number}
+
+    def _apply(self, relation: str, column: Column, origin: Origin) -> Column:
+        """The value of an origin, of what stands in a relation."""
+        value = apply_to(self.connection, relation, column, origin.steps)
+        if not self.lenient or value.late or value.sql == column.sql:
+            return value
+        self._applied.setdefault(relation, {})[origin.steps[-1][0].id] = value
+        return replace(value, sql=f"TRY({value.sql})")
 
     def query(self, outline: Outline, *, ordered: bool, names: Sequence[str]) -> str:
         """The whole query.
@@ -84,7 +107,7 @@ class Assembler:
             names: what the columns are called, in the order of the wanted fields.
         """
         made = self.select(outline, ordered and outline.joins)
-        expect_columns(self.connection, len(made.columns))
+        expect_columns(self.connection, len(made.columns), tried=self.lenient)
         columns = ", ".join(f"c{i} AS {identifier(name)}" for i, name in enumerate(names))
         text = f"SELECT {columns}\nFROM (\n{indented(made.sql)}\n)"
         return f"{text}\nORDER BY {', '.join(made.orders)}" if made.orders else text
@@ -116,7 +139,7 @@ class Assembler:
             sources.append(f"LEFT JOIN {table} ON {on}" if part.links else table)
         for group in outline.groups.values():
             text, column = self._grouped(group)
-            key = _value(group.key, f"{group.field.id} of", values)
+            key = self._value(group.key, f"{group.field.id} of", values)
             belong = f"{comparable(key.sql, key.type)} = {group.alias}.key"
             sources.append(f"LEFT JOIN (\n{indented(text)}\n) AS {group.alias} ON {belong}")
             values[group.field.id] = column
@@ -124,7 +147,7 @@ class Assembler:
         def value(leaf: Field) -> Column:
             if leaf.id in outline.groups:
                 return values[leaf.id]
-            return _value(outline.shape.origins[leaf.id], leaf.id, values)
+            return self._value(outline.shape.origins[leaf.id], leaf.id, values)
 
         columns = [nested(part, value) for part in outline.wanted]
         chosen = [f"{column.sql} AS c{i}" for i, column in enumerate(columns)]
@@ -153,12 +176,12 @@ class Assembler:
                     zip(part.inner.wanted, made.columns, strict=True)
                 )
             }
+            relation = f"(\n{indented(made.sql)}\n)"
             columns = [
-                apply(held[origin.field.id], origin.steps)
+                self._apply(relation, held[origin.field.id], origin)
                 for origin in part.needs.values()
                 if origin.field is not None
             ]
-            relation = f"(\n{indented(made.sql)}\n)"
             return selected(relation, columns, made.orders, []), columns, made.orders
         if part.key.kind == "data":
             return self._inline(part, sort)
@@ -174,7 +197,7 @@ class Assembler:
             part.data, [origin.field for origin in part.needs.values() if origin.field]
         )
         columns = [
-            apply(column, origin.steps)
+            self._apply(relation, column, origin)
             for column, origin in zip(raw, part.needs.values(), strict=True)
         ]
         return self._rows(part, relation, columns, "n" if sort else None)
@@ -205,11 +228,16 @@ class Assembler:
         columns, read = [], {}
         for label, origin in part.needs.items():
             raw = scan.columns[extract_key(origin.source.extract)]
-            value = apply(raw, origin.steps)
+            value = self._apply(scan.relation, raw, origin)
             read[label] = (raw, value)
             columns.append(self._late(value, scan) if value.late else value)
         self.parts.append((scan, read))
         return self._rows(part, scan.relation, columns, (scan.order or "0") if sort else None)
+
+    def _value(self, origin: Origin, label: str, values: Mapping[str, Column]) -> Column:
+        if origin.table == CONSTANT:
+            return self._apply("(SELECT 1)", constant(origin.value), origin)
+        return values[label]
 
     def _late(self, column: Column, scan: Scan) -> Column:
         """A column of bytes that are read after the query: a struct that says which file."""
@@ -246,12 +274,6 @@ class Assembler:
             f"FROM (\n{indented(made.sql)}\n)\nWHERE c0 IS NOT NULL\nGROUP BY 1"
         )
         return text, Column(f"coalesce({group.alias}.rows, [])", f"STRUCT({types})[]")
-
-
-def _value(origin: Origin, label: str, values: Mapping[str, Column]) -> Column:
-    if origin.table == CONSTANT:
-        return apply(constant(origin.value), origin.steps)
-    return values[label]
 
 
 def _looked_into(outline: Outline, wanted: Collection[str]) -> set[str]:

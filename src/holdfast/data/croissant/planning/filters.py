@@ -130,6 +130,8 @@ def _equal(connection: duckdb.DuckDBPyConnection, field: Field, value: Any) -> C
     many = isinstance(value, (list, tuple, set, frozenset))
     wanted = list(value) if many else [value]
     kind = duckdb_type(replace(field, is_array=False, repeated=False, array_shape=None))
+    if kind == "TIMESTAMP":  # an offset counts; without one a value is compared as written
+        kind = "TIMESTAMP WITH TIME ZONE"
     if field.sub_fields:
         raise InputError(
             f"the field {field.short!r} has sub-fields and cannot be compared as a whole",

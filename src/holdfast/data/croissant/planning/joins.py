@@ -10,6 +10,9 @@ from holdfast.data.croissant.planning.origins import CONSTANT, Fields, Origin, T
 from holdfast.data.croissant.scanning.columns import extract_key
 from holdfast.errors import InputError
 
+NOT_JOINED, AMBIGUOUS = "not-joined", "ambiguous-join"
+"""The codes of errors about sources that no reference joins, or more than one."""
+
 
 @dataclass(frozen=True)
 class Link:
@@ -93,13 +96,22 @@ class Shape:
         return list(keys) if keys and all(name in self.origins for name in keys) else []
 
 
+def rows_of(group: Field) -> RecordSet:
+    """The rows that a field with a parentField gathers: what they belong by, then its sub-fields."""
+    parent = group.parent_field
+    assert parent is not None
+    key = Field(id=f"{group.id} by", key="", short="", at=group.at, source=parent.source)
+    return RecordSet(id=group.id, at=group.at, fields=(key, *group.sub_fields))
+
+
 def shape_of(records: RecordSet, fields: Fields) -> Shape:
     """How a record set is put together.
 
     A record set starts at the first table that none of its references points to; from there every other
-    table is reached along references, its own or those of record sets on the way. Where a record set
-    takes fields of another that is a plain view of one resource, and no reference leads there, the view
-    gives way to the resource.
+    table is reached along references, its own or those of record sets on the way. Where that does not lead
+    to all of them, it starts at the first table from which it does; where there is none, references are
+    followed from the first in both directions. Where a record set takes fields of another that is a plain
+    view of one resource, and no reference leads there, the view gives way to the resource.
 
     Raises:
         InputError: sources that no reference joins, or references between which it cannot choose.
@@ -139,17 +151,30 @@ def _joined(
         for right in (link.right, fields.below(link.right))
         if right is not None and right.table != link.left.table
     }
-    shape.anchor = next((table for table in tables if table not in targets), tables[0])
-    missing = [table for table in tables if table != shape.anchor]
-    while missing:
-        reached = _reach(missing, own, shape, fields)
-        if reached is None:
-            return _not_joined(shape.anchor, missing[0], records)
-        for table, links in reached:
-            shape.joined[table] = links
-            if table in missing:
-                missing.remove(table)
-    return shape
+    anchors = sorted(tables, key=lambda table: table in targets)
+    known = [*own, *(link for table in tables for link in _links_of(table, fields))]
+    attempts = [(anchor, own) for anchor in anchors]
+    attempts.append((anchors[0], [*own, *_reversed(known, fields)]))
+    for shape.anchor, links in attempts:
+        shape.joined = {}
+        missing = [table for table in tables if table != shape.anchor]
+        while missing and (reached := _reach(missing, links, shape, fields)):
+            for table, chosen in reached:
+                shape.joined[table] = chosen
+                if table in missing:
+                    missing.remove(table)
+        if not missing:
+            return shape
+    lost = next((name for name, one in origins.items() if one.table == missing[0]), "")
+    return _not_joined(anchors[0], missing[0], records, lost)
+
+
+def _reversed(links: Iterable[Link], fields: Fields) -> Iterator[Link]:
+    """References as seen from what they reference: each finds the rows that reference it."""
+    for link in links:
+        for right in (link.right, fields.below(link.right)):
+            if right is not None:
+                yield replace(link, left=right, right=link.left)
 
 
 def _reach(
@@ -194,8 +219,14 @@ def _links(records: RecordSet, origins: dict[str, Origin], fields: Fields) -> It
         served = leaf.source is None and records.data is None and not leaf.has_value
         for reference in leaf.references[1 if served else 0 :]:
             link = _link(leaf, origins[leaf.id], reference, fields)
-            if link is not None:
-                yield link
+            if link is None:
+                continue
+            # A reference to a field of this record set joins the two tables that both come from; within
+            # one table, it joins the record set to itself.
+            own = origins.get(link.right.field.id) if link.right.field is not None else None
+            if own is not None and own.table not in (CONSTANT, link.left.table):
+                link = replace(link, right=replace(own, steps=(*own.steps, *link.right.steps)))
+            yield link
 
 
 def _links_of(table: TableKey, fields: Fields) -> Iterator[Link]:
@@ -238,6 +269,8 @@ def _key_of(group: Field) -> Field:
     if source is None or group.parent_field.source is None:
         raise InputError(
             f"the parentField of {group.id!r} must say what is grouped and by what",
+            code="missing-key",
+            place=group.at,
             expected='"source" (the rows\' own key) and "references" (the key of this record set)',
         )
     return Field(id=group.id, key=group.key, short=group.short, at=group.at, source=source)
@@ -268,15 +301,20 @@ def _refuse_ambiguous(links: tuple[Link, ...]) -> None:
         if first is not link:
             raise InputError(
                 f"two fields reference {link.target!r}, and nothing says which of them joins it",
+                code=AMBIGUOUS,
+                place=link.field.at,
                 found=f"{first.field.id!r} and {link.field.id!r}",
                 remedy="describe the file as two record sets, and let each field reference its own",
             )
 
 
-def _not_joined(anchor: TableKey, other: TableKey, records: RecordSet) -> InputError:
+def _not_joined(anchor: TableKey, other: TableKey, records: RecordSet, lost: str) -> InputError:
+    source = next((leaf.source for leaf in leaves(records) if leaf.id == lost), None)
     return InputError(
         f"the fields of {records.id!r} come from two sources that nothing joins",
+        code=NOT_JOINED,
+        place=records.at if source is None else source.at,
         found=f"{anchor.id!r} and {other.id!r}",
         remedy=f'give a field that comes from {anchor.id!r} a "references" to the matching field of '
-        f"{other.id!r}",
+        f"{other.id!r}, or the other way round",
     )

@@ -29,6 +29,8 @@ class TableKey:
     id: str
 
 
+CIRCULAR = "circular"
+"""The code of errors about values that are taken from one another in a circle."""
 CONSTANT = TableKey("constant", "")
 _NOWHERE = Source(at="")
 
@@ -136,18 +138,19 @@ class Fields:
             if field.id in seen:
                 raise InputError(
                     "fields take their values from one another in a circle",
+                    code=CIRCULAR,
                     found=" -> ".join((*seen, field.id)),
                 )
             below = self.origin(records, target, (*seen, field.id))
             return replace(below, steps=(*below.steps, step))
         return Origin(TableKey("records", owner.id), field=target, steps=(step,))
 
-    def below(self, origin: Origin) -> Origin | None:
+    def below(self, origin: Origin, seen: tuple[str, ...] = ()) -> Origin | None:
         """The same values straight from the resource that another record set is a plain view of.
 
-        None where that record set joins tables, holds data, or is no view of one resource.
+        None where that record set joins tables, holds data, or is not a view of one resource.
         """
-        if origin.table.kind != "records" or origin.field is None:
+        if origin.table.kind != "records" or origin.field is None or origin.field.id in seen:
             return None
         owner = self.record_set(origin.table.id)
         tables = {self.origin(owner, leaf).table for leaf in leaves(owner) if _is_read(leaf)}
@@ -155,7 +158,7 @@ class Fields:
             return None
         inner = self.origin(owner, origin.field)
         if inner.table.kind == "records":
-            deeper = self.below(inner)
+            deeper = self.below(inner, (*seen, origin.field.id))
             if deeper is None:
                 return None
             inner = deeper

@@ -15,8 +15,9 @@ from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.planning.filters import Condition, Use
-from holdfast.data.croissant.planning.joins import Group, Link, Shape, shape_of
+from holdfast.data.croissant.planning.joins import Group, Link, Shape, rows_of, shape_of
 from holdfast.data.croissant.planning.origins import (
+    CIRCULAR,
     CONSTANT,
     Fields,
     Origin,
@@ -125,11 +126,14 @@ class Planner:
     Args:
         connection: evaluates conditions on the names of files.
         fields: the description's fields.
-        resources: lists files.
+        resources: lists files; None for plans that are not run, so that no file needs to be there.
     """
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, fields: Fields, resources: Resources
+        self,
+        connection: duckdb.DuckDBPyConnection | None,
+        fields: Fields,
+        resources: Resources | None,
     ) -> None:
         self.connection = connection
         self.fields = fields
@@ -151,6 +155,8 @@ class Planner:
         if here in trail:
             raise InputError(
                 "record sets take their values from one another in a circle",
+                code=CIRCULAR,
+                place=records.at,
                 found=" -> ".join(name for name, _ in (*trail, here)),
             )
         shape = shape_of(records, self.fields)
@@ -196,11 +202,12 @@ class Planner:
         """What stands behind a part: files, inline records, or the outline of another record set."""
         if part.key.kind == "data":
             part.data = records.data or ()
-        if part.key.kind == "resource":
+        if part.key.kind == "resource" and self.resources and self.connection:
             members = self.resources.members(part.key.id)
             if not members:
                 raise InputError(
                     f"the resource {part.key.id!r} has no files",
+                    code="no-data",
                     expected="at least one that its patterns match",
                     remedy="put the files where the description says, or correct includes and excludes",
                 )
@@ -215,14 +222,7 @@ class Planner:
             part.conditions = []
 
     def _group(self, records: RecordSet, group: Group, number: int, trail: Trail) -> GroupPart:
-        parent = group.field.parent_field
-        assert parent is not None
-        key = Field(
-            id=f"{group.field.id} by", key="", short="", at=group.field.at, source=parent.source
-        )
-        rows = RecordSet(
-            id=group.field.id, at=group.field.at, fields=(key, *group.field.sub_fields)
-        )
+        rows = rows_of(group.field)
         return GroupPart(
             group.field, f"g{number}", group.key, self.outline(rows, rows.fields, (), trail)
         )

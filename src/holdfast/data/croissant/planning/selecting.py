@@ -76,13 +76,16 @@ def _is_time(kind: str) -> bool:
     return kind.startswith(("DATE", "TIMESTAMP"))
 
 
-def expect_columns(connection: duckdb.DuckDBPyConnection, number: int) -> None:
+def expect_columns(
+    connection: duckdb.DuckDBPyConnection, number: int, *, tried: bool = False
+) -> None:
     """Let the next query have so many columns.
 
     Of many, DuckDB does not look for what their expressions have in common: the time for that grows with
-    the square of their number, and is more than it saves.
+    the square of their number, and is more than it saves. Nor where they are `tried`: what they share it
+    would compute first, outside of any TRY.
     """
-    left_out = "common_subexpressions" if number > _MANY else ""
+    left_out = "common_subexpressions" if tried or number > _MANY else ""
     connection.execute(f"SET disabled_optimizers = '{left_out}'")
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import Field, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import format_of
-from holdfast.data.croissant.planning.origins import Fields, Origin, Step, field_leaves
+from holdfast.data.croissant.planning.origins import CIRCULAR, Fields, Origin, Step, field_leaves
 from holdfast.data.croissant.scanning.columns import Column, Key, extract_key
 from holdfast.data.croissant.scanning.transforms import reads_content, value_sql
-from holdfast.data.croissant.scanning.types import arrow_type, scalar_type
+from holdfast.data.croissant.scanning.types import arrow_type, data_type, scalar_type, value_format
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 _TEXT_FORMATS = ("csv", "tsv", "text")
@@ -31,6 +33,33 @@ def apply(column: Column, steps: Sequence[Step], *, lenient: bool = False) -> Co
         if not _passes(field, source):
             column = value_sql(column, field, source, lenient=lenient)
     return column
+
+
+def apply_to(
+    connection: duckdb.DuckDBPyConnection, relation: str, column: Column, steps: Sequence[Step]
+) -> Column:
+    """`apply`, once the first value has shown whether text of sc:DateTime has offsets from UTC.
+
+    With offsets, all become instants in UTC; without, all stay as they are written. A value of the other
+    kind then fits no more.
+
+    Args:
+        connection: looks at the values.
+        relation: where `column` stands.
+        column: what stands in the table.
+        steps: first to last.
+    """
+    plain = apply(column, steps)
+    if plain.late or all(data_type(field) != "sc:DateTime" for field, _ in steps):
+        return plain
+    zoned = apply(column, [(replace(field, zoned=True), source) for field, source in steps])
+    if zoned.sql == plain.sql:
+        return plain
+    # In lists, for a value that is missing fits both. What both share must not be computed outside of TRY.
+    connection.execute("SET disabled_optimizers = 'common_subexpressions'")
+    query = f"SELECT TRY([{plain.sql}]) IS NULL AS one, TRY([{zoned.sql}]) IS NULL AS other FROM {relation}"
+    row = connection.execute(f"SELECT one FROM ({query}) WHERE one <> other LIMIT 1").fetchone()
+    return zoned if row and row[0] else plain
 
 
 def reads_bytes(origin: Origin) -> bool:
@@ -95,14 +124,18 @@ def comes_as_declared(
 ) -> bool:
     """Whether every value comes in its declared type, whatever the files hold.
 
-    True of text (CSV, lines), of names and bytes of files, and of what the description holds itself; a
-    file with types of its own may hold a finer date, or lists that nobody declared.
+    True of text (CSV, lines) but for times, of names and bytes of files, and of what the description holds
+    itself; a file with types of its own may hold a finer date, or lists that nobody declared.
     """
     for field in wanted:
         if field.parent_field is not None:
             return False
         for leaf in field_leaves(field):
             origin = fields.origin(records, leaf)
+            if any(
+                data_type(one) == "sc:DateTime" and not value_format(one) for one, _ in origin.steps
+            ):
+                return False  # with or without a zone
             if origin.table.kind == "records" and origin.field is not None:
                 owner, target = fields.find(origin.field.id)
                 if not comes_as_declared(fields, owner, [target], onwards(trail, target)):
@@ -121,6 +154,7 @@ def onwards(trail: tuple[str, ...], field: Field) -> tuple[str, ...]:
     if field.id in trail:
         raise InputError(
             "fields take their values from one another in a circle",
+            code=CIRCULAR,
             found=" -> ".join((*trail, field.id)),
         )
     return (*trail, field.id)

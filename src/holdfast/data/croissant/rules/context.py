@@ -231,13 +231,6 @@ class Context:
             if thing and isinstance(name, str):
                 yield value.at, name, term_of(name, thing.context)
 
-    def statements(self, prefix: str) -> Iterator[tuple[str, str, Any]]:
-        """Everything that is said in a vocabulary: term, pointer, value."""
-        for thing in self.things.values():
-            for entry in thing.entries:
-                if entry.term.startswith(prefix):
-                    yield from ((entry.term, value.at, value.value) for value in entry.values)
-
     def _values(self, node: Node, term: str) -> Iterator[Value]:
         thing = self.thing(node)
         return thing.values(term) if thing else iter(())

@@ -30,9 +30,6 @@ _PART_OF_DATE = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?")
 _LICENCE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:-]*")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:\s*;.*)?", re.ASCII)
 _LIKE_A_REGEX = re.compile(r"^\^|\\\.|\(\?|\.\+|.\$$")
-BOX_FORMATS = frozenset({"center_xywh", "center_yxhw", "rel_center_xywh"}).union(
-    scale + order for scale in ("", "rel_") for order in ("xyxy", "yxyx", "xywh")
-)
 _CLDR_LETTERS = frozenset("GyYuUrQqMLlwWdDFgEecabBhHKkjJCmsSAzZOvVXx")
 _CLDR_DATE = frozenset("yYurQqMLwdDFgEec")
 _STRFTIME = frozenset("aAwdbBmyYHIMpSfzZjUWcxXGuVDeFTRnthkls%C")
@@ -262,13 +259,6 @@ def number_format(value: str) -> str:
     return (
         "" if re.search(r"[0-9#@]", value) else "has no digit (0 or #) of a number pattern of CLDR"
     )
-
-
-def box_format(value: str) -> str:
-    """How Keras names the order of a box's four numbers."""
-    if value.strip().casefold() in BOX_FORMATS:
-        return ""
-    return "is not a format of bounding boxes, such as XYXY, XYWH or CENTER_XYWH"
 
 
 def replacement(value: str) -> str:

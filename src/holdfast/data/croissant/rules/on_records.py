@@ -8,9 +8,9 @@ from typing import Any
 from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.document.slips import escaped
 from holdfast.data.croissant.rules import kinds
-from holdfast.data.croissant.rules.clauses import EMBEDDING, EXAMPLES, RECORD_SET
+from holdfast.data.croissant.rules.clauses import EMBEDDING, RECORD_SET
 from holdfast.data.croissant.rules.context import Context, about, below
-from holdfast.data.croissant.rules.findings import ERROR, WARNING, Severity
+from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import called, quoted
 
@@ -62,17 +62,6 @@ def _resolves(records: RecordSet, name: str) -> Field | None:
     return next(by_id, None) or next(by_name, None)
 
 
-@rule("CR312", WARNING, RECORD_SET, "Take one of them out.")
-def field_twice_in_key(context: Context) -> Iterator[Breach]:
-    """A key names each of its fields once."""
-    seen = set()
-    for records, at, _, field in _keys(context):
-        if field and (records.at, field.id) in seen:
-            yield Breach(at, f"the key of {called(records)} names {quoted(field.id)} twice")
-        elif field:
-            seen.add((records.at, field.id))
-
-
 @rule("CR304", ERROR, EMBEDDING, "Write data as a list of objects, one for each record.")
 def malformed_data(context: Context) -> Iterator[Breach]:
     """Records in the description are JSON objects."""
@@ -89,20 +78,10 @@ def malformed_data(context: Context) -> Iterator[Breach]:
 def unknown_data_field(context: Context) -> Iterator[Breach]:
     """Records in the description have values of known fields only."""
     for records, rows in _inline(context, "cr:data"):
-        yield from _unknown(context, records, rows, None)
+        yield from _unknown(context, records, rows)
 
 
-@rule("CR306", WARNING, EXAMPLES, "Name each value by the @id of its field.")
-def unknown_example_field(context: Context) -> Iterator[Breach]:
-    """Examples have values of known fields only."""
-    for records, rows in _inline(context, "cr:examples"):
-        if not any(tuple(row) in (("@id",), ("@type", "@id")) for _, row in rows):
-            yield from _unknown(context, records, rows, WARNING)
-
-
-def _unknown(
-    context: Context, records: RecordSet, rows: list[Row], severity: Severity | None
-) -> Iterator[Breach]:
+def _unknown(context: Context, records: RecordSet, rows: list[Row]) -> Iterator[Breach]:
     if not records.fields:
         return
     names = {field.key: field for field in records.fields}
@@ -118,28 +97,9 @@ def _unknown(
             places[0],
             f"{quoted(key)} is no field of {called(records)}{_more(len(places) - 1)}",
             f"Write {quoted(whole)}." if whole else context.did_you_mean(key, names),
-            WARNING if whole else severity,
+            WARNING if whole else None,
             key=True,
         )
-
-
-@rule("CR307", WARNING, EMBEDDING, "Give each record a value for it, null where there is none.")
-def missing_data_field(context: Context) -> Iterator[Breach]:
-    """Records in the description have a value for every field that has no other source."""
-    for records, rows in _inline(context, "cr:data"):
-        names = {field.key: field for field in records.fields}
-        # What every record has under a name that no field has was reported.
-        strange = {key for key in rows[0][1] if key not in names}
-        misnamed = {context.meant(key, names) for key in strange}
-        for field in records.fields:
-            if field.source or field.has_value or field.sub_fields:
-                continue
-            known = {field.key, field.short, field.id, field.name}
-            lacking = [at for at, row in rows if not any(name in row for name in known)]
-            everywhere = len(lacking) == len(rows)
-            if lacking and not (everywhere and field.key in misnamed):
-                message = f"the record has no value for field {quoted(field.key)}"
-                yield Breach(lacking[0], message + _more(len(lacking) - 1))
 
 
 @rule("CR308", ERROR, EMBEDDING, "Correct the value, or the field's dataType.")
@@ -161,30 +121,16 @@ def misfit_data(context: Context) -> Iterator[Breach]:
                 yield Breach(at, message)
 
 
-@rule("CR309", WARNING, RECORD_SET, "Correct the records, or the key.")
-def repeated_key(context: Context) -> Iterator[Breach]:
-    """The key tells the records in the description apart."""
-    for records, rows in _inline(context, "cr:data"):
-        fields = [field for name in records.key if (field := _resolves(records, name))]
-        if not fields or len(fields) < len(records.key):
-            continue
-        seen: dict[str, str] = {}
-        twice: list[tuple[str, list[Any]]] = []
-        for at, row in rows:
-            values = [row.get(field.key, row.get(field.short)) for field in fields]
-            if seen.setdefault(repr(values), at) != at:
-                twice.append((at, values))
-        for at, values in twice[:1]:
-            found = quoted(values[0] if len(values) == 1 else values)
-            yield Breach(at, f"the key {found} stands in two records{_more(len(twice) - 1)}")
-
-
 @rule("CR310", WARNING, EMBEDDING, "Leave out data, or the sources of the fields.")
 def data_and_source(context: Context) -> Iterator[Breach]:
     """Records stand in the description, or come from files, not both."""
     for records, _ in _inline(context, "cr:data"):
-        for field in [field for field in records.fields if field.source][:1]:
-            yield about(records, f"has data, and field {quoted(field.id)} a source", "cr:data")
+        sourced = [field for field in records.fields if field.source]
+        # Where all have a source, that counts, and data are passed over; else nothing joins the two.
+        severity = ERROR if len(sourced) < len(records.fields) else WARNING
+        for field in sourced[:1]:
+            said = f"has data, and field {quoted(field.id)} a source"
+            yield about(records, said, "cr:data", severity=severity)
 
 
 @rule("CR311", ERROR, EMBEDDING, "Give the records, or leave data out.", must=True)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from holdfast.data.croissant.document.model import Extract, Field, Node, RecordSet, Source
 from holdfast.data.croissant.document.vocabulary import format_of
+from holdfast.data.croissant.planning.joins import AMBIGUOUS, NOT_JOINED
+from holdfast.data.croissant.planning.origins import CIRCULAR, Fields
+from holdfast.data.croissant.planning.plan import Planner
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import DATA_SOURCE, EXTRACT, JOINS
-from holdfast.data.croissant.rules.context import Context, below, malformed
+from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING
+from holdfast.data.croissant.rules.on_fields import source_cycle
 from holdfast.data.croissant.rules.on_resources import MEDIA, is_named_otherwise
 from holdfast.data.croissant.rules.roles import EXTRACTS, TARGETS
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import and_others, bare, called, did_you_mean, quoted
+from holdfast.errors import InputError
 
 # What a source may be said to name -> what that is, and its class.
 _KINDS = {
@@ -119,6 +123,7 @@ def wrong_kind(context: Context) -> Iterator[Breach]:
                 _place(source),
                 f"{called(field)} references the RecordSet {quoted(source.target)}, not a field",
                 "Give the @id of the field whose values these are.",
+                ERROR,
             )
     for (said, target), uses in wrong.items():
         right, name = next(
@@ -237,47 +242,22 @@ def not_a_key(context: Context) -> Iterator[Breach]:
 )
 def unjoined(context: Context) -> Iterator[Breach]:
     """The sources of a record set are joined by references."""
+    # What a load does first, without looking for files; it stops at the same places.
+    planner = Planner(None, Fields(context.metadata), None)
+    circles = any(True for _ in source_cycle(context))
+    told = set()  # of record sets that take their values from such a one
     for records in context.metadata.record_sets:
-        for whole in () if _lost_a_join(context, records) else _wholes(context, records):
-            needed = list(_needed(context, records, whole))
-            joins = _joins(context, records, whole)
-            anchor = needed[0][0] if needed else ""
-            joined = _reached(context, joins, anchor)
-            for origin, field, source in needed:
-                if origin in joined:
-                    continue
-                more = _reached(context, joins, origin)
-                if joined.isdisjoint(more):
-                    yield Breach(
-                        source.at,
-                        f"{called(whole.node)} takes {called(field)} from {quoted(origin)} "
-                        f"and others from {quoted(anchor)}, and no references join the two",
-                    )
-                joined |= more
-
-
-class _Whole(NamedTuple):
-    """What is one row of joined sources.
-
-    Attributes:
-        node: a record set, or a field whose value is a list of another table's rows (parentField).
-        fields: those that are taken from the row.
-        keys: what else is: by which rows belong to the record.
-    """
-
-    node: RecordSet | Field
-    fields: list[Field]
-    keys: list[tuple[Field, Source | None]]
-
-
-def _wholes(context: Context, records: RecordSet) -> Iterator[_Whole]:
-    """A record set, and each of its fields that has a parentField."""
-    parents = [(field, field.parent_field) for field in records.fields if field.parent_field]
-    inner = {part.at for field, _ in parents for part in below(field)}
-    own = [field for field in context.fields_of(records) if field.at not in inner]
-    yield _Whole(records, own, [(field, parent.references) for field, parent in parents])
-    for field, parent in parents:
-        yield _Whole(field, list(below(field)), [(field, parent.source)])
+        mixed = records.data is not None and any(field.source for field in records.fields)
+        if mixed or _lost_a_join(context, records):  # as other rules tell
+            continue
+        try:
+            planner.outline(records, records.fields)
+        except InputError as error:
+            planned = error.code in (NOT_JOINED, AMBIGUOUS)
+            if error.place not in told and (planned or (error.code == CIRCULAR and not circles)):
+                told.add(error.place)
+                hint = "" if error.code == NOT_JOINED else error.remedy or ""
+                yield Breach(error.place or records.at, f"{error.problem}: {error.found}", hint)
 
 
 def _lost_a_join(context: Context, records: RecordSet) -> bool:
@@ -293,77 +273,11 @@ def _leads_nowhere(context: Context, field: Field) -> bool:
     if parent:
         ends += [parent.source, parent.references]
     meant = thing is not None and context.is_meant(thing, "cr:references")
-    return meant or any(
-        end is None or end.kind == "unknown" or end.target == field.id for end in ends
+    return (
+        meant
+        or any(end is None or end.kind == "unknown" or end.target == field.id for end in ends)
+        or any(end.kind == "record_set" for end in field.references)
     )
-
-
-def _needed(
-    context: Context, records: RecordSet, whole: _Whole
-) -> Iterator[tuple[str, Field, Source]]:
-    """What fields are taken from: the resource or record set, for each field."""
-    sources = []
-    for field in whole.fields:
-        source = field.source
-        if source is None and not (field.has_value or field.sub_fields or records.data is not None):
-            source = next(iter(field.references), None)
-        sources.append((field, source))
-    keyed = whole.node is not records
-    for field, source in (*whole.keys, *sources) if keyed else (*sources, *whole.keys):
-        origin = _origin(context, records, source)
-        if source and origin:
-            yield origin, field, source
-
-
-def _origin(context: Context, records: RecordSet, source: Source | None) -> str:
-    """The resource or the record set that a source is in; ``""`` if unknown.
-
-    A field of the record set itself is where its own source is.
-    """
-    seen: set[str] = set()
-    while source is not None and source.kind == "field":
-        owner, field = context.fields[source.target]
-        if owner.id != records.id:
-            return owner.id
-        source = None if field.id in seen else field.source
-        seen.add(field.id)
-    return "" if source is None or source.kind == "unknown" else source.target
-
-
-def _joins(context: Context, records: RecordSet, whole: _Whole) -> dict[str, set[str]]:
-    """Origin -> those that references of fields join it to."""
-    joins: dict[str, set[str]] = {}
-    for field in whole.fields:
-        own = field.source or next(iter(field.references), None)
-        for part in field.references:
-            ends = {_origin(context, records, own), _origin(context, records, part)} - {""}
-            for end in ends:
-                joins.setdefault(end, set()).update(ends)
-    return joins
-
-
-def _reached(context: Context, joins: Mapping[str, set[str]], anchor: str) -> set[str]:
-    """All that joins lead to from one origin, over any number of references."""
-    reached: set[str] = set()
-    ahead = [anchor]
-    while ahead:
-        origin = ahead.pop()
-        if origin in reached:
-            continue
-        reached.add(origin)
-        ahead += joins.get(origin, ())
-        ahead += _inside(context, origin)
-    return reached
-
-
-def _inside(context: Context, origin: str) -> Iterator[str]:
-    """What the fields of a record set are taken from, and what they reference; of a resource, nothing."""
-    records = context.record_sets.get(origin)
-    if records:
-        for field in context.fields_of(records):
-            for source in (field.source, *field.references):
-                if inner := _origin(context, records, source):
-                    yield inner
 
 
 @rule("CR422", WARNING, JOINS, "Give both fields the same type; else no values are equal.")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 
 from holdfast.data.croissant.document.model import Source, Transform
 from holdfast.data.croissant.rules import forms, kinds
-from holdfast.data.croissant.rules.clauses import BOUNDING_BOX, FORMAT, TRANSFORM
+from holdfast.data.croissant.rules.clauses import FORMAT, TRANSFORM
 from holdfast.data.croissant.rules.context import Context, malformed
 from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import STEPS
 from holdfast.data.croissant.rules.table import Breach, rule
-from holdfast.data.croissant.rules.wording import bare, quoted
+from holdfast.data.croissant.rules.wording import quoted
 
 
 @rule("CR431", ERROR, TRANSFORM, "Correct the regular expression.", must=True)
@@ -67,22 +67,6 @@ def no_step(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"the transform does nothing{why}", key=slip is not None)
 
 
-@rule(
-    "CR436",
-    WARNING,
-    TRANSFORM,
-    "Write one object for each step, in a list: their order is then plain.",
-)
-def many_steps(context: Context) -> Iterator[Breach]:
-    """A transform does one thing."""
-    for step in _steps(context):
-        given = [bare(term) for term in STEPS if term in step.written]
-        if len(given) > 1 and set(given) != {"readLines", "unArchive"}:
-            yield Breach(
-                step.at, f"the transform has {', '.join(given)}, with no order between them"
-            )
-
-
 @rule("CR437", ERROR, TRANSFORM, "Give the text that divides the values.")
 def empty_separator(context: Context) -> Iterator[Breach]:
     """A separator is some text."""
@@ -113,17 +97,6 @@ def bad_date_format(context: Context) -> Iterator[Breach]:
 def bad_number_format(context: Context) -> Iterator[Breach]:
     """The format of a number is a pattern of CLDR."""
     return _misformatted(context, forms.number_format, "float", "integer")
-
-
-@rule(
-    "CR441",
-    WARNING,
-    BOUNDING_BOX,
-    "Write it as Keras does: XYXY, YXYX, XYWH, CENTER_XYWH, or REL_ and one.",
-)
-def bad_box_format(context: Context) -> Iterator[Breach]:
-    """The format of a bounding box names the order of its numbers."""
-    return _misformatted(context, forms.box_format, "box")
 
 
 @rule("CR442", ERROR, FORMAT, "Give the number of samples in a second, such as 16000.")

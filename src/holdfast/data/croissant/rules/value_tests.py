@@ -13,7 +13,7 @@ from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.planning.origins import Origin
 from holdfast.data.croissant.planning.selecting import expect_columns
-from holdfast.data.croissant.planning.values import apply, list_keys
+from holdfast.data.croissant.planning.values import apply, apply_to, list_keys
 from holdfast.data.croissant.scanning.columns import Column, extract_key
 from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.scans import open_scan
@@ -86,7 +86,11 @@ def test_values(
         )
         try:
             tests = [
-                (field, _misfits(raw, origin), _unmatched(raw, origin))
+                (
+                    field,
+                    _misfits(raw, apply_to(connection, scan.relation, raw, origin.steps)),
+                    _unmatched(raw, origin),
+                )
                 for field, origin in looked_at
                 if not (raw := scan.columns[extract_key(origin.source.extract)]).late
             ]
@@ -115,9 +119,8 @@ class _Look(NamedTuple):
     many: bool = False
 
 
-def _misfits(raw: Column, origin: Origin) -> _Look:
+def _misfits(raw: Column, value: Column) -> _Look:
     """The values that do not fit the type of the last field."""
-    value = apply(raw, origin.steps)
     if value.sql == raw.sql:
         return _Look(raw.sql, "NULL::VARCHAR")
     # In a list, for a value that is missing is another thing than one that does not fit.
@@ -175,7 +178,7 @@ def _looked(
             smallest = f"left(min({f'list_min(o{n})' if look.many else f'o{n}'}), {EXAMPLE})"
             number = "sum(len({}))" if look.many else "count({})"
             counts.append(f"{number.format(f'o{n}')}, {number.format(f'v{n}')}, {smallest}")
-        expect_columns(connection, len(counts))
+        expect_columns(connection, len(counts), tried=True)
         # Not over SELECT *, which has none of the columns that DuckDB adds to files.
         limit = f" LIMIT {rows}" if rows else ""
         inner = f"SELECT {', '.join(values)} FROM {relation}{limit}"

@@ -23,12 +23,16 @@ NULL_WORDS = (
 
 # A pattern, because DuckDB turns a long IN into a join, which costs more than the casts themselves.
 _WORDS = literal(rf"\s*(?:{'|'.join(map(re.escape, NULL_WORDS))})\s*")
-_INTEGERS = {
+INTEGERS = {
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT",
     "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
 }  # fmt: skip
+ZONES = ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
 _TIMES = ("TIMESTAMP", "DATE", "TIME")
-_EXACT = 2**53  # whole numbers up to here are exact as DOUBLE
+_WHOLE = literal(r"\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*")
+_PARTS = literal(r"([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?\s*$")
+_ZONED = r":\d\d(?:\.\d*)?\s*(?:[zZ]|[+-]\d|[A-Za-z])"
+_FINE = r"\.\d{6}\d*[1-9]"  # digits that microseconds have no room for
 
 
 def cast(column: Column, field: Field) -> Column:
@@ -96,24 +100,35 @@ def _parsed(x: str, field: Field, target: str) -> str:
     written, divisor = value_format(field), 1
     if written:
         x, divisor = number_text(x, written)
-    if target in _INTEGERS and divisor == 1:
-        # DuckDB's own cast would round 3.5 and 15e-1; compared with the number as DOUBLE they show.
-        number = f"TRY_CAST({x} AS DOUBLE)"
+    if target in INTEGERS and divisor == 1:
+        # DuckDB's own cast takes 1_000 and 0x10, and rounds 3.5. Most numbers are as it writes them itself.
         whole = f"TRY_CAST({x} AS {target})"
         return _or_null(
-            f"CASE WHEN {whole} = {number} THEN {whole} END",
+            f"CASE WHEN CAST({whole} AS VARCHAR) = {x} OR {_is_whole(x)} THEN {whole} END",
             x,
-            f"CAST('no whole number: ' || {x} AS {target})",
+            f"CAST('not an integer: ' || {x} AS {target})",
         )
-    # NaN is a word for no value; NULLIF takes it out of what the cast understands.
-    nan = f"'nan'::{'FLOAT' if target == 'FLOAT' else 'DOUBLE'}"
     kind = "FLOAT" if target == "FLOAT" else "DOUBLE"
+    number = f"TRY_CAST({x} AS {kind})"
+    # The cast takes 1_000, and makes 1e400 infinite.
+    wrong = f"(contains({x}, '_') OR (isinf({number}) AND NOT regexp_matches({x}, '(?i)inf')))"
+    # NaN is a word for no value.
     number = _or_null(
-        f"NULLIF(TRY_CAST({x} AS {kind}), {nan})", x, f"NULLIF(CAST({x} AS {kind}), {nan})"
+        f"CASE WHEN NOT (isnan({number}) OR {wrong}) THEN {number} END",
+        x,
+        f"CASE WHEN isnan({number}) THEN NULL ELSE CAST('not a number: ' || {x} AS {kind}) END",
     )
     if divisor == 1:
         return number
     return _number(Column(f"({number} / {divisor})", "DOUBLE"), target)
+
+
+def _is_whole(x: str) -> str:
+    """Whether text is a decimal number, an exponent included, whose fraction is nothing but zeros."""
+    before, after, power = (f"regexp_extract({x}, {_PARTS}, {group})" for group in (1, 2, 3))
+    digits = f"strlen(rtrim({before} || {after}, '0'))"
+    moved = f"CASE WHEN {power} = '' THEN 0 ELSE TRY_CAST({power} AS BIGINT) END"
+    return f"(regexp_full_match({x}, {_WHOLE}) AND {digits} <= strlen({before}) + {moved})"
 
 
 def _number(column: Column, target: str) -> str:
@@ -128,11 +143,11 @@ def _number(column: Column, target: str) -> str:
             if column.type != "BOOLEAN"
             else x
         )
-    if target in _INTEGERS and column.type not in _INTEGERS and column.type != "BOOLEAN":
+    if target in INTEGERS and column.type not in INTEGERS and column.type != "BOOLEAN":
         return (
             f"CASE WHEN isnan(CAST({x} AS DOUBLE)) THEN NULL "
             f"WHEN {x} = trunc({x}) THEN CAST({x} AS {target}) "
-            f"ELSE CAST('no whole number: ' || {x} AS {target}) END"
+            f"ELSE CAST('not an integer: ' || {x} AS {target}) END"
         )
     return f"CAST({x} AS {target})"
 
@@ -142,7 +157,7 @@ def _time(column: Column, field: Field, target: str) -> Column:
     written = value_format(field)
     if column.type.startswith(_TIMES):
         return _held_time(column, field, target)
-    if written and (column.type in _INTEGERS):
+    if written and (column.type in INTEGERS):
         column = text(column)  # a year, or 20201231
     if column.type != "VARCHAR":
         raise _unfit(column, field)
@@ -155,10 +170,15 @@ def _time(column: Column, field: Field, target: str) -> Column:
         if pattern.zone and not target.endswith("ZONE"):
             parsed = f"({parsed} AT TIME ZONE 'UTC')"
         return Column(f"CAST({parsed} AS {target})", target)
-    if target == "TIMESTAMP":
-        # A cast to TIMESTAMP would drop an offset without a word.
-        parsed = _or_null(f"TRY_CAST({x} AS TIMESTAMPTZ)", x, f"CAST({x} AS TIMESTAMPTZ)")
-        return Column(f"({parsed} AT TIME ZONE 'UTC')", target)
+    if target.startswith("TIMESTAMP"):
+        # A cast to TIMESTAMP would drop an offset without a word, one to TIMESTAMPTZ invent it.
+        fits = f"NOT regexp_matches({x}, {literal(_FINE if field.zoned else f'{_FINE}|{_ZONED}')})"
+        if field.zoned:
+            fits += f" AND regexp_matches({x}, {literal(_ZONED)})"
+        last = f"CAST('not such a time: ' || {x} AS {target})"
+        return Column(
+            _or_null(f"CASE WHEN {fits} THEN TRY_CAST({x} AS {target}) END", x, last), target
+        )
     if target == "DATE":
         stamp = f"TRY_CAST({x} AS TIMESTAMP)"
         day = f"CAST({stamp} AS DATE)"
@@ -167,13 +187,15 @@ def _time(column: Column, field: Field, target: str) -> Column:
         return Column(
             _or_null(f"CASE WHEN strlen({x}) <= 10 THEN TRY_CAST({x} AS DATE) END", x, last), target
         )
-    return Column(_or_null(f"TRY_CAST({x} AS TIME)", x, f"CAST({x} AS TIME)"), target)
+    fits = f"NOT regexp_matches({x}, {literal(f'{_FINE}|{_ZONED}')})"
+    time = f"CASE WHEN {fits} THEN TRY_CAST({x} AS TIME) END"
+    return Column(_or_null(time, x, f"CAST('not a time of day: ' || {x} AS TIME)"), target)
 
 
 def _held_time(column: Column, field: Field, target: str) -> Column:
     """A date or time that the file holds as one; formats say how text is read, and are not needed."""
     x, held = column.sql, column.type
-    if held == "TIMESTAMP WITH TIME ZONE" and target != "TIME":
+    if held in (*ZONES, "TIMESTAMP_NS") and target != "TIME":
         return column
     if held.startswith("TIMESTAMP") and target != "TIME":
         return Column(x if held == "TIMESTAMP" else f"CAST({x} AS TIMESTAMP)", "TIMESTAMP")
@@ -182,7 +204,9 @@ def _held_time(column: Column, field: Field, target: str) -> Column:
             return Column(f"(CAST({x} AS TIMESTAMP) AT TIME ZONE 'UTC')", target)
         return Column(x if target == "DATE" else f"CAST({x} AS {target})", target)
     if held.startswith("TIME") and not held.startswith("TIMESTAMP") and target == "TIME":
-        return Column(x if held == "TIME" else f"CAST({x} AS TIME)", "TIME")
+        if held in ("TIME", "TIME_NS"):
+            return column
+        return Column(f"CAST({x} AS TIME)", "TIME")
     raise _unfit(column, field)
 
 

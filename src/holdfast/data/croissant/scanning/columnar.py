@@ -7,15 +7,21 @@ with a checksum.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from holdfast.data.croissant.scanning.casting import INTEGERS, ZONES
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.json_paths import member
+from holdfast.data.croissant.scanning.local_paths import paths_sql
+from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.opening import Opening, file_columns, fresh, keep, read_as
-from holdfast.data.croissant.scanning.sql_text import identifier, texts
+from holdfast.data.croissant.scanning.sql_text import identifier
+from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,73 +30,186 @@ _NUMBERED = re.compile(r"_\d+$")
 _VIRTUAL = {"filename", "file_index", "file_row_number"}
 
 
+@dataclass(frozen=True)
+class _Part:
+    """Files of one schema that stand next to each other.
+
+    Attributes:
+        relation: what stands after FROM.
+        columns: name -> column.
+        first: the place of the first file among the members.
+        member: the expression of a row's file, as a place among the members.
+        row: the expression of its place in that file.
+    """
+
+    relation: str
+    columns: Mapping[str, Column]
+    first: int
+    member: str
+    row: str
+
+
 def scan_parquet(opening: Opening) -> Scan:
-    """Parquet files as one relation, their columns put together by name.
+    """Parquet files as one relation.
 
     Raises:
-        InputError: a column that no file has, a file that is no Parquet.
+        InputError: a column that a file does not have, or has as another type than the others; a file that
+            is no Parquet.
     """
     opening.partly = True
-    relation = _parquet(opening)
-    held = _held(opening, relation)
-    _prove(opening, held)
+    parts = _parquet_parts(opening)
+    _prove(opening, parts)
+    if len(parts) > 1 or "file_index" not in parts[0].member:
+        return _together(opening, parts, [])
+    made = _columns(opening, parts[0]) | file_columns(opening.members, "file_index")
+    made["fileProperty", "lineNumbers"] = Column("file_row_number", "BIGINT")
+    return Scan(parts[0].relation, made, opening.members, order=_place(opening))
+
+
+def _parquet_parts(opening: Opening) -> list[_Part]:
+    """The files by schema: DuckDB reads those of one part together, by the columns of the first."""
+    alike = [list(range(len(opening.paths)))]
+    if len(opening.paths) > 1:
+        import pyarrow.parquet as pq
+
+        with read_as("Parquet", opening):
+            schemas = enumerate(pq.read_schema(path) for path in opening.paths)
+            alike = [[n for n, _ in some] for _, some in groupby(schemas, key=lambda one: one[1])]
+    parts = []
+    for places in alike:
+        columns = _held(opening, places[0])
+        if {name.lower() for name in columns} & _VIRTUAL:
+            # A column of that name hides DuckDB's own, so the files are read one by one.
+            count = "row_number() OVER () - 1"
+            parts += [
+                _Part(_parquet(opening, [place]), columns, place, str(place), count)
+                for place in places
+            ]
+        else:
+            member = f"CAST(file_index AS BIGINT) + {places[0]}"
+            relation = _parquet(opening, places)
+            parts.append(_Part(relation, columns, places[0], member, "file_row_number"))
+    return parts
+
+
+def _together(
+    opening: Opening, parts: Sequence[_Part], closers: list[Callable[[], object]]
+) -> Scan:
+    """Parts with their own schemas as one relation of the columns that are wanted.
+
+    Raises:
+        InputError: a column that a part does not have, or whose types in two parts have nothing in common.
+    """
+    names = opening.named("column")
+    found = [_columns(opening, part) for part in parts]
+    as_text = {name for name in names if _as_text(opening, name, parts, found)}
+    selects = []
+    for part, columns in zip(parts, found, strict=True):
+        values = [
+            f"CAST({sql} AS VARCHAR)" if name in as_text else sql
+            for name in names
+            for sql in [columns["column", name].sql]
+        ]
+        chosen = [f"{sql} AS w{place}" for place, sql in enumerate(values)]
+        chosen += [f"CAST({part.member} AS BIGINT) AS croissant_member"]
+        chosen += [f"CAST({part.row} AS BIGINT) AS croissant_row"]
+        selects.append(f"SELECT {', '.join(chosen)} FROM {part.relation}")
+    relation = f"({' UNION ALL '.join(selects)})"
+    types = list(_described(opening, relation, "a table").values())
     made: dict[Key, Column] = {
-        ("column", name): _column(opening, held, name) for name in opening.named("column")
+        ("column", name): column for name, column in zip(names, types, strict=False)
     }
-    made |= file_columns(opening.members, "file_index")
-    if {name.lower() for name in held} & _VIRTUAL:  # a column of that name hides DuckDB's own
-        relation, order = _apart(opening), "row_number() OVER ()"
-        made |= file_columns(opening.members, "croissant_member")
-        made["fileProperty", "lineNumbers"] = Column("croissant_row", "BIGINT")
-    else:
-        order = _place(opening)
-        made["fileProperty", "lineNumbers"] = Column("file_row_number", "BIGINT")
-    return Scan(relation, made, opening.members, order=order)
+    made |= file_columns(opening.members, "croissant_member")
+    made["fileProperty", "lineNumbers"] = Column("croissant_row", "BIGINT")
+    order = "croissant_member * 1099511627776 + croissant_row"
+    return Scan(relation, made, opening.members, order=order, closers=closers)
 
 
-def _prove(opening: Opening, held: Mapping[str, Column]) -> None:
+def _columns(opening: Opening, part: _Part) -> dict[Key, Column]:
+    return {("column", name): _column(opening, part, name) for name in opening.named("column")}
+
+
+def _as_text(
+    opening: Opening,
+    name: str,
+    parts: Sequence[_Part],
+    found: Sequence[Mapping[Key, Column]],
+) -> bool:
+    """Whether a column is put together as text: of whole and other numbers, DOUBLE would round some.
+
+    Raises:
+        InputError: its types have nothing in common.
+    """
+    families: dict[str, tuple[int, str]] = {}
+    for part, columns in zip(parts, found, strict=True):
+        kind = columns["column", name].type
+        if '"NULL"' not in kind:  # of a file without a value, the type says nothing
+            families.setdefault(_family(kind), (part.first, kind))
+    if len(families) < 2:
+        return set(families) == {"text"}
+    if set(families) <= {"integer", "float", "decimal"}:
+        return True
+    (one, first), (other, second) = list(families.values())[:2]
+    raise InputError(
+        f"the column {name!r} is of different types in the files of resource {opening.resource!r}",
+        code="conflict",
+        path=opening.members[other].fullpath,
+        place=f"column {name!r}",
+        found=f"{second}, and {first} in {opening.members[one].fullpath}",
+        expected="one type in all files",
+        remedy="write the files with one type, or describe them as two sets",
+    )
+
+
+def _family(kind: str) -> str:
+    """Types whose values DuckDB puts together without loss have one family."""
+    if inner := element(kind):
+        return f"{_family(inner)}[]"
+    if kind in INTEGERS:
+        return "integer"
+    if kind == "VARCHAR" or kind.startswith("ENUM("):
+        return "text"
+    if kind in ("FLOAT", "DOUBLE"):
+        return "float"
+    if kind.startswith("DECIMAL("):
+        return "decimal"
+    if kind in ZONES:
+        return "TIMESTAMPTZ"
+    return kind.partition("_")[0] if kind.startswith("TIME") else kind
+
+
+def _prove(opening: Opening, parts: Sequence[_Part]) -> None:
     """Compare files of which every column is asked for with their checksums."""
-    if set(held) <= set(opening.named("column")):
+    if {name for part in parts for name in part.columns} <= set(opening.named("column")):
         opening.resources.fetch(opening.members)
 
 
-def _parquet(opening: Opening, place: int | None = None) -> str:
-    paths = opening.paths if place is None else [opening.paths[place]]
-    together = "true" if len(paths) > 1 else "false"
-    return f"read_parquet({texts(map(str, paths))}, union_by_name = {together}, hive_partitioning = false)"
+def _parquet(opening: Opening, places: Sequence[int]) -> str:
+    paths = [opening.paths[place] for place in places]
+    return f"read_parquet({paths_sql(paths)}, hive_partitioning = false)"
 
 
 def _place(opening: Opening) -> str:
     """A row's place; in 32 bits where they suffice, for joined records are sorted by it."""
     if len(opening.paths) > 1:
         return "CAST(file_index AS BIGINT) * 1099511627776 + file_row_number"
-    footer = f"parquet_file_metadata({texts(map(str, opening.paths))})"
+    footer = f"parquet_file_metadata({paths_sql(opening.paths)})"
     with read_as("Parquet", opening):
         [[rows]] = opening.connection.execute(f"SELECT num_rows FROM {footer}").fetchall()
     return "CAST(file_row_number AS UINTEGER)" if rows < 2**32 else "file_row_number"
 
 
-def _apart(opening: Opening) -> str:
-    """The files one by one, where their own columns are called as DuckDB calls what counts rows."""
-    parts = [
-        f"SELECT *, CAST({place} AS BIGINT) AS croissant_member, "
-        f"row_number() OVER () - 1 AS croissant_row FROM {_parquet(opening, place)}"
-        for place in range(len(opening.members))
-    ]
-    return f"({' UNION ALL BY NAME '.join(parts)})"
-
-
-def _held(opening: Opening, relation: str) -> dict[str, Column]:
-    """The columns of Parquet files under their own names.
+def _held(opening: Opening, place: int) -> dict[str, Column]:
+    """The columns of a Parquet file under their own names.
 
     Of two names that differ in nothing but case, DuckDB calls the second one otherwise (``A_1`` beside
     ``a``).
     """
-    held = _described(opening, relation, "Parquet")
-    if len(opening.paths) == 1 and any(_NUMBERED.search(name) for name in held):
+    held = _described(opening, _parquet(opening, [place]), "Parquet")
+    if any(_NUMBERED.search(name) for name in held):
         import pyarrow.parquet as pq
 
-        names = pq.read_schema(opening.paths[0]).names
+        names = pq.read_schema(opening.paths[place]).names
         if len(names) == len(held):
             return dict(zip(names, held.values(), strict=True))
     return held
@@ -102,32 +221,49 @@ def _described(opening: Opening, relation: str, what: str) -> dict[str, Column]:
     return {row[0]: Column(identifier(row[0]), row[1]) for row in found}
 
 
-def _column(opening: Opening, held: Mapping[str, Column], name: str) -> Column:
+def _column(opening: Opening, part: _Part, name: str) -> Column:
     """A column by its name; else by a path of names, with "/" or ".", into structs."""
+    held = part.columns
     if name in held:
         return held[name]
     for separator in ("/", "."):
         for cut in range(name.count(separator), 0, -1):
-            parts = name.split(separator)
-            top, rest = separator.join(parts[:cut]), parts[cut:]
+            names = name.split(separator)
+            top, rest = separator.join(names[:cut]), names[cut:]
             if top in held:
-                return member(held[top], rest, name)
-    raise opening.missing(name, list(held), opening.members[0], opening.paths[0])
+                try:
+                    return member(held[top], rest, name)
+                except InputError as error:
+                    raise InputError(
+                        error.problem,
+                        code="missing-column",
+                        path=opening.members[part.first].fullpath,
+                        place=f"column {name!r}",
+                        found=error.found,
+                        remedy=error.remedy,
+                    ) from error
+    raise opening.missing(name, list(held), opening.members[part.first], opening.paths[part.first])
 
 
 def scan_arrow(opening: Opening) -> Scan:
     """Arrow IPC files as one relation; streams (as Hugging Face writes them) are copied into a table first.
 
     Raises:
-        InputError: a column that a file does not have, a file that is no Arrow IPC.
+        InputError: as `scan_parquet`.
     """
+    opening.partly = True
+    parts, closers = _arrow_parts(opening)
+    _prove(opening, parts)
+    return _together(opening, parts, closers)
+
+
+def _arrow_parts(opening: Opening) -> tuple[list[_Part], list[Callable[[], object]]]:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    opening.partly = True
     closers: list[Callable[[], object]] = []
     parts = []
-    held: dict[str, Column] = {}
+    count = "row_number() OVER () - 1"
     for place, path in enumerate(opening.paths):
         name = fresh("arrow")
         with read_as("Arrow IPC", opening):
@@ -142,24 +278,11 @@ def scan_arrow(opening: Opening) -> Scan:
                 batches = (batch.cast(schema) for batch in stream)
                 keep(opening, name, pa.RecordBatchReader.from_batches(schema, batches))
                 closers.append(partial(opening.connection.execute, f"DROP TABLE IF EXISTS {name}"))
-            described = _described(opening, name, "Arrow IPC")
             # Of two names that differ in nothing but case, the second one is another to DuckDB.
-            held |= zip(schema.names, described.values(), strict=True)
-        counted = ", row_number() OVER () - 1 AS croissant_row" if opening.numbered else ""
-        parts.append(f"SELECT *, CAST({place} AS BIGINT) AS croissant_member{counted} FROM {name}")
-    _prove(opening, held)
-    made: dict[Key, Column] = {
-        ("column", name): _column(opening, held, name) for name in opening.named("column")
-    }
-    made |= file_columns(opening.members, "croissant_member")
-    made["fileProperty", "lineNumbers"] = Column("croissant_row", "BIGINT")
-    return Scan(
-        f"({' UNION ALL BY NAME '.join(parts)})",
-        made,
-        opening.members,
-        order="row_number() OVER ()",
-        closers=closers,
-    )
+            described = _described(opening, name, "Arrow IPC").values()
+            held = dict(zip(schema.names, described, strict=True))
+        parts.append(_Part(name, held, place, str(place), count))
+    return parts, closers
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:
@@ -180,10 +303,12 @@ def _is_file(path: Path) -> bool:
 
 
 def names_of(opening: Opening, kind: str) -> dict[str, str]:
-    """The columns of the files, with their DuckDB types."""
+    """The columns that any of the files has, with their DuckDB types there."""
+    closers: list[Callable[[], object]] = []
     if kind == "parquet":
-        return {name: column.type for name, column in _held(opening, _parquet(opening)).items()}
-    opened = scan_arrow(opening)
-    held = _described(opening, opened.relation, "Arrow IPC")
-    opened.close()
-    return {name: held[name].type for name in held if name != "croissant_member"}
+        parts = _parquet_parts(opening)
+    else:
+        parts, closers = _arrow_parts(opening)
+    for close in closers:
+        close()
+    return {name: column.type for part in reversed(parts) for name, column in part.columns.items()}

@@ -55,7 +55,7 @@ class Scan:
         order: an expression for a SELECT list straight over the relation, whose values grow along the
             resource: BIGINT; it may be a window function, so WHERE and ON cannot use it.
         closers: what `close` calls, such as the dropping of a table of lines.
-        kind: how files are read: csv, tsv, parquet, jsonl, json, arrow, arff, lines; "" for whole files.
+        kind: how files are read: csv, tsv, parquet, jsonl, json, arrow, lines; "" for whole files.
         paths: local copies of the members, where they were needed.
     """
 

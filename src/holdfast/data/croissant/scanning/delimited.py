@@ -18,8 +18,9 @@ from pathlib import Path
 
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
+from holdfast.data.croissant.scanning.local_paths import paths_sql
 from holdfast.data.croissant.scanning.opening import Opening, compression, file_columns, unpacked
-from holdfast.data.croissant.scanning.sql_text import literal, texts
+from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.errors import InputError
 
 _HEAD = 1 << 20
@@ -70,7 +71,7 @@ class Table:
         ]
         if self.line_end:
             options.append(f"new_line = '{self.line_end}'")
-        return f"read_csv({texts(map(str, paths))}, {', '.join(options)})"
+        return f"read_csv({paths_sql(paths)}, {', '.join(options)})"
 
 
 def scan(opening: Opening, kind: str) -> Scan:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Scan
+from holdfast.data.croissant.scanning.local_paths import engine_path
 from holdfast.data.croissant.scanning.opening import MALFORMED, compression, unpacked
 from holdfast.errors import InputError, LimitError
 
@@ -27,13 +28,14 @@ _CSV = re.compile(
 _NO_LINES = "state machine reached an invalid state"
 _CSV_FILE = re.compile(r"^\s*file = (.*)$", re.MULTILINE)
 _LENGTHS = re.compile(r"Input: \"(.* finds \d+ values, .* finds \d+)\"")
+_TWICE = re.compile(r"Input: \"a key twice in: (.*?)\"(?:\n|$)", re.DOTALL)
 _EXPECTED = {
     "BOOLEAN": "true or false (also t/f, yes/no, y/n, 1/0)",
     "FLOAT": "a number",
     "DOUBLE": "a number",
     "DATE": "a date such as 2024-12-31, or the source's format",
-    "TIMESTAMP": "a date and time such as 2024-12-31 23:59:59, or the source's format",
-    "TIMESTAMP WITH TIME ZONE": "a date and time in the source's format",
+    "TIMESTAMP": "a date and time such as 2024-12-31 23:59:59 (all with an offset or none), or the format",
+    "TIMESTAMP WITH TIME ZONE": "a date and time with an offset from UTC, as the first one, or the format",
     "TIME": "a time of day such as 23:59:59, or the source's format",
     "VARCHAR": "text in UTF-8",
 }
@@ -100,10 +102,19 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
         )
     if bad := MALFORMED.search(said):
         return InputError(
-            "the file is no JSON that can be read",
+            "the file is not JSON that can be read",
+            code="duplicate" if "has duplicate key" in bad["reason"] else "damaged",
             path=_fullpath(bad["path"], parts),
             place=bad["place"].replace("record/value", "value"),
             found=bad["reason"].strip(),
+        )
+    if bad := _TWICE.search(said):
+        return InputError(
+            "an object has two members with the same key",
+            code="duplicate",
+            path=parts[0][0].members[0].fullpath if parts else None,
+            found=bad[1][:80],
+            expected="each key once: readers disagree about which of them counts",
         )
     if bad := _LENGTHS.search(said):
         return InputError(
@@ -119,7 +130,7 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
 def _fullpath(path: str, parts: Sequence[Part]) -> str:
     for scan, _ in parts:
         for local, member in zip(scan.paths, scan.members, strict=False):
-            if str(local) == path:
+            if str(engine_path(local)) == path:
                 return member.fullpath
     return path
 
@@ -166,6 +177,7 @@ def _misfit(
     kind = value.type
     return InputError(
         f"a value does not fit field {label!r}",
+        code="invalid-value",
         path=member.fullpath,
         place=f"{where}, {column!r}" if column else where,
         found=repr(text)[:200],

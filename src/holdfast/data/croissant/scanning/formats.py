@@ -55,11 +55,13 @@ class DateFormat:
         strptime: the pattern as DuckDB's strptime takes it.
         time: it has an hour.
         zone: it has an offset or a zone.
+        nanoseconds: it has more digits than microseconds.
     """
 
     strptime: str
     time: bool
     zone: bool
+    nanoseconds: bool = False
 
 
 def is_date_type(data_type: str | None) -> bool:
@@ -75,7 +77,15 @@ def date_format(pattern: str) -> DateFormat:
     """
     translated = _from_strftime(pattern) if "%" in pattern else _from_cldr(pattern)
     letters = set(re.findall(r"%-?(.)", translated.replace("%%", "")))
-    return DateFormat(translated, bool(letters & set("HI")), bool(letters & set("zZ")))
+    zone, fine = bool(letters & set("zZ")), "n" in letters
+    if zone and fine:
+        raise InputError(
+            f"the format {pattern!r} has both nanoseconds and a zone",
+            code="unsupported",
+            found=pattern,
+            expected="one of the two: instants are kept in microseconds",
+        )
+    return DateFormat(translated, bool(letters & set("HI")), zone, fine)
 
 
 def _from_strftime(pattern: str) -> str:

@@ -7,7 +7,7 @@ them, so that a number that turns up in the last record of a column of text is n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -22,6 +22,8 @@ from holdfast.data.croissant.scanning.json_paths import (
     all_matches,
     duckdb_path,
     find,
+    leading,
+    simple_start,
     simple_steps,
 )
 from holdfast.data.croissant.scanning.nested import element
@@ -59,6 +61,9 @@ def scan(opening: Opening, kind: str) -> Scan:
     steps = {path: simple_steps(path) for path in paths}
     known = {path: found for path, found in steps.items() if found is not None}
     if len(known) < len(steps):
+        ways = dict.fromkeys(path for path in paths if simple_start(path))
+        if ways:
+            _refuse_unfound(opening, "unstructured" if layout == "array" else layout, ways)
         return _found_in_python(opening, layout, paths)
     return _zipped(opening, layout, known)
 
@@ -72,7 +77,7 @@ def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
     if lacking and not _is_empty(opening, options):
         raise opening.missing(lacking[0], list(held), opening.members[0], opening.paths[0])
     if len({name.lower() for name in wanted}) < len(wanted):  # to read_json they are one
-        source = f"read_json_objects({options})"
+        source = f"(SELECT {_unique('json', [()])} AS json, file_index FROM read_json_objects({options}))"
         found: dict[Key, Column] = {("column", name): _member("json", name) for name in wanted}
         return _with_files(opening, source, found, "file_index")
     types = {name: _read_type(opening, name) for name in wanted}
@@ -133,10 +138,13 @@ def _records_in_object(opening: Opening, options: str, wanted: Sequence[str]) ->
     arrays = _arrays(opening, options)
     needed = set(wanted)
     fitting = [name for name, keys in arrays.items() if name and needed <= keys]
-    source = f"read_json_objects({options})"
+    source = (
+        f"(SELECT {_unique('json', [()])} AS json, file_index FROM read_json_objects({options}))"
+    )
     if needed <= arrays.get("", set()) and not fitting:
         relation, record, index = source, "json", "file_index"
     elif len(fitting) == 1:
+        _refuse_unfound(opening, "unstructured", {fitting[0]: (fitting[0], None)})
         path = literal(duckdb_path([fitting[0], None]))
         relation = (
             f"(SELECT unnest(json_extract(json, {path})) AS record, "
@@ -158,6 +166,8 @@ def _records_in_object(opening: Opening, options: str, wanted: Sequence[str]) ->
             expected=", ".join(map(repr, wanted)),
             remedy="name the list by JSONPaths, such as $.annotations[*].id",
         )
+    if record == "record":
+        relation = f"(SELECT {_unique('record', [()])} AS record, croissant_file FROM {relation})"
     made: dict[Key, Column] = {("column", name): _member(record, name) for name in wanted}
     return _with_files(opening, relation, made, index)
 
@@ -193,7 +203,10 @@ def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -
         steps = {path: way[1:] if way[0] is None else way for path, way in steps.items()}
     elif layout == "array":
         layout = "unstructured"
-    source = f"read_json_objects({options_of(opening, layout)})"
+    _refuse_unfound(opening, layout, steps)
+    outer = [leading(way)[:-1] for way in steps.values()]
+    values = f"read_json_objects({options_of(opening, layout)})"
+    source = f"(SELECT {_unique('json', outer)} AS json, file_index FROM {values})"
     single = [way for path, way in steps.items() if ("jsonPath", path) not in opening.lists]
     stems = {_stem(way) for way in single or steps.values()}
     stem = stems.pop() if len(stems) == 1 else None
@@ -201,6 +214,11 @@ def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -
     if stem is not None and all(way[: len(stem)] == stem for way in steps.values()):
         record = f"unnest({all_matches('json', stem)})" if stem else "json"
         relation = f"(SELECT {record} AS record, file_index AS croissant_file FROM {source})"
+        inner = [leading(way[len(stem) :])[:-1] for way in steps.values()]
+        if stem:
+            relation = (
+                f"(SELECT {_unique('record', inner)} AS record, croissant_file FROM {relation})"
+            )
         for path, way in steps.items():
             made["jsonPath", path] = Column(_in_record(way[len(stem) :]), "JSON")
         return _with_files(opening, relation, made, "croissant_file")
@@ -226,6 +244,87 @@ def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -
     for place, path in enumerate(names):
         made["jsonPath", path] = Column(f"j{place}", "JSON")
     return _with_files(opening, relation, made, "croissant_file")
+
+
+def _refuse_unfound(
+    opening: Opening, layout: str, ways: Mapping[str, tuple[Step, ...] | None]
+) -> None:
+    """Refuse paths that lead nowhere, so that no record is lost without a word.
+
+    Every path must find something in one value at least, unless the lists it goes through are all empty;
+    and what comes before the first ``[*]`` must be there: where a file is one value, in every file. (This
+    is a pass over JSON that takes a twentieth of the time of the query.)
+
+    Args:
+        opening: the files.
+        layout: how values stand in them.
+        ways: path -> its steps; None for a path that is not simple, whose beginning alone is looked at.
+
+    Raises:
+        InputError: naming the path, and the first file in which it leads nowhere.
+    """
+    source = f"read_json_objects({options_of(opening, layout)})"
+    found, lists, leads = [], [], []
+    for path, way in ways.items():
+        lead = leading(way if way is not None else simple_start(path))
+        there = f"json_exists(json, {literal(duckdb_path(lead))})"
+        leads.append(there if way is None or len(lead) < len(way) else "TRUE")
+        stem = _stem(way) if way is not None else ()
+        found.append(there if way is None else _finds(way))
+        lists.append(_finds(stem) if stem else "TRUE")
+    with read_as("JSON", opening):
+        if layout != "unstructured":  # the first record that has everything will do
+            every = " AND ".join(found)
+            query = f"SELECT 1 FROM {source} WHERE {every} LIMIT 1"
+            if opening.connection.execute(query).fetchone():
+                return
+        absent = "min(file_index) FILTER (NOT {0})"
+        if layout != "unstructured":
+            absent = "CASE WHEN bool_or({0}) THEN NULL ELSE 0 END"
+        tests = [
+            f"bool_or({one}), bool_or({some}), {absent.format(lead)}"
+            for one, some, lead in zip(found, lists, leads, strict=True)
+        ]
+        # No row that is grouped where there are no values.
+        query = f"SELECT {', '.join(tests)} FROM {source} HAVING count(*) > 0"
+        row = next(iter(opening.connection.execute(query).fetchall()), ())
+    for path, (ever, some, lacking) in zip(ways, zip(*[iter(row)] * 3, strict=True), strict=False):
+        if lacking is not None or (some and not ever):
+            raise InputError(
+                "a JSONPath leads nowhere",
+                code="missing-key",
+                path=opening.members[lacking or 0].fullpath,
+                place=f"JSONPath {path!r}",
+                found="no such member" if lacking is not None else "no value in any record",
+                expected="something at the path; a list there may be empty",
+                remedy="correct the path, or what the files hold",
+            )
+
+
+def _finds(way: tuple[Step, ...]) -> str:
+    """Whether steps find something in the value `json`."""
+    many = any(step is None or isinstance(step, Deep) for step in way)
+    path = literal(duckdb_path(way))
+    if not many:
+        return f"json_exists(json, {path})"
+    # DuckDB's own [*] is faster, but knows no members of objects.
+    quick = f"len(json_extract(json, {path})) > 0"
+    return f"CASE WHEN {quick} THEN TRUE ELSE len({all_matches('json', way)}) > 0 END"
+
+
+def _unique(value: str, ways: Iterable[Sequence[Step]]) -> str:
+    """A JSON value in which the objects that ways lead through, or to, have no key twice; else it fails.
+
+    Of two members with one name, DuckDB's functions take the first, and every other reader the last.
+    """
+    prefixes = {tuple(way[:end]) for way in ways for end in range(len(way) + 1)}
+    tests = []
+    for prefix in sorted(prefixes, key=len):
+        keys = f"json_keys({value}, {literal(duckdb_path(prefix))})"
+        tests.append(f"len(list_distinct({keys})) < len({keys})")
+    shown = f"left(CAST({value} AS VARCHAR), 80)"
+    wrong = f"CAST('a key twice in: ' || {shown} AS JSON)"
+    return f"CASE WHEN {' OR '.join(tests)} THEN {wrong} ELSE {value} END" if tests else value
 
 
 def _in_record(steps: tuple[Step, ...]) -> str:

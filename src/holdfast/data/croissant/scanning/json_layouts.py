@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 
 from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.scanning.local_paths import paths_sql
 from holdfast.data.croissant.scanning.opening import Opening, compression, unpacked
-from holdfast.data.croissant.scanning.sql_text import literal, texts
+from holdfast.data.croissant.scanning.sql_text import literal
 from holdfast.errors import InputError
 
 _LARGEST = 4294967295  # of DuckDB's maximum_object_size
@@ -81,10 +82,9 @@ def options_of(opening: Opening, layout: str) -> str:
             found=f"{largest - 1} bytes",
             expected="at most 4 GiB, or an array of records, or JSON Lines",
         )
-    names = texts(map(str, opening.paths))
     how = literal(packed.pop()) if len(packed) == 1 else "'auto_detect'"
     return (
-        f"{names}, format = {literal(layout)}, compression = {how}, "
+        f"{paths_sql(opening.paths)}, format = {literal(layout)}, compression = {how}, "
         f"maximum_object_size = {largest}, hive_partitioning = false"
     )
 

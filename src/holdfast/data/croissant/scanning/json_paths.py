@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 from holdfast.data.croissant.scanning.columns import Column
@@ -67,6 +68,17 @@ def simple_steps(path: str) -> tuple[Step, ...] | None:
         else:
             steps.append(name)
     return tuple(steps)
+
+
+def simple_start(path: str) -> tuple[Step, ...]:
+    """The steps with which any path begins, up to the first that only jsonpath-ng knows."""
+    start = re.match(r"\s*\$(?:\.[^\W\d][\w-]*(?=[.\[]|$))*", path)
+    return (simple_steps(start[0]) or ()) if start else ()
+
+
+def leading(steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps before the first that may find several values."""
+    return tuple(takewhile(lambda step: isinstance(step, str | int), steps))
 
 
 @lru_cache(maxsize=256)

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Key
+from holdfast.data.croissant.scanning.local_paths import engine_path
 from holdfast.data.croissant.scanning.sql_text import literal, texts
 from holdfast.errors import InputError
 
@@ -87,8 +88,9 @@ class Opening:
         shown = ", ".join(map(repr, names[:30])) + (", ..." if len(names) > 30 else "")
         return InputError(
             f"{member.fullpath} has no column {name!r}",
+            code="missing-column",
             path=path if path.name == member.filename else None,
-            place=f"resource {self.resource!r}",
+            place=f"column {name!r}",
             found=shown or "no columns",
             expected=f"a column {name!r}",
             remedy=f"did you mean {near[0]!r}?"
@@ -177,7 +179,7 @@ def read_as(what: str, opening: Opening) -> Iterator[None]:
         yield
     except (duckdb.Error, pa.ArrowException) as error:
         local = {
-            str(path): part.fullpath
+            str(engine_path(path)): part.fullpath
             for path, part in zip(opening.paths, opening.members, strict=True)
         }
         bad = MALFORMED.search(str(error))

@@ -11,7 +11,6 @@ from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.scanning import (
-    arff,
     columnar,
     delimited,
     json_files,
@@ -24,7 +23,7 @@ from holdfast.errors import InputError
 if TYPE_CHECKING:
     import duckdb
 
-_READ = {"csv", "tsv", "parquet", "jsonl", "json", "arrow", "arff", "text"}
+_READ = {"csv", "tsv", "parquet", "jsonl", "json", "arrow", "text"}
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -36,7 +35,6 @@ _SUFFIXES = {
     ".geojson": "json",
     ".arrow": "arrow",
     ".feather": "arrow",
-    ".arff": "arff",
     ".txt": "text",
 }
 _PACKED = {".gz", ".zst", ".bz2", ".xz"}
@@ -112,8 +110,6 @@ def open_scan(
         opened = json_files.scan(opening, kind)
     elif kind in ("csv", "tsv") and not paths:
         opened = delimited.scan(opening, kind)
-    elif kind == "arff" and not paths:
-        opened = arff.scan(opening)
     else:
         raise InputError(
             f"resource {resource_id!r} is no {'JSON' if paths else 'table'}",
@@ -121,7 +117,7 @@ def open_scan(
             found=", ".join(formats) or "no encodingFormat",
             expected="JSON or JSON Lines"
             if paths
-            else "CSV, TSV, Parquet, JSON, JSON Lines, Arrow or ARFF",
+            else "CSV, TSV, Parquet, JSON, JSON Lines or Arrow",
             remedy="state the encodingFormat of what the files hold",
         )
     opened.kind, opened.paths = kind, opening.paths
@@ -138,7 +134,7 @@ def _empty(opening: Opening) -> Scan:
 
 
 def kind_of(formats: Sequence[str], member: Member, *, json: bool = False) -> str:
-    """How a file is read: csv, tsv, parquet, jsonl, json, arrow, arff or text.
+    """How a file is read: csv, tsv, parquet, jsonl, json, arrow or text.
 
     Args:
         formats: what the description says; of text/plain and the unknown the suffix decides.
@@ -186,6 +182,4 @@ def column_names(
         return columnar.names_of(opening, kind)
     if kind in ("json", "jsonl"):
         return json_files.names_of(opening, kind)
-    if kind == "arff":
-        return arff.names_of(opening)
     return delimited.names_of(opening, kind, wanted) if kind in ("csv", "tsv") else {}

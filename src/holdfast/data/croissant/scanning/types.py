@@ -8,7 +8,8 @@
 | cr:Float32, cr:Float16 | FLOAT, FLOAT | float, halffloat |
 | sc:Boolean | BOOLEAN | bool |
 | sc:Date; with a time of day in its format | DATE; TIMESTAMP | date32; timestamp[us] |
-| sc:DateTime; with a zone in its format | TIMESTAMP; TIMESTAMPTZ | timestamp[us]; in UTC |
+| sc:DateTime; with an offset or zone, in UTC | TIMESTAMP; TIMESTAMPTZ | timestamp[us]; timestamp[us, UTC] |
+| sc:DateTime with nanoseconds, of Parquet, Arrow or a format | TIMESTAMP_NS | timestamp[ns] |
 | sc:Time | TIME | time64[us] |
 | sc:ImageObject, sc:AudioObject, sc:VideoObject | BLOB | binary |
 | cr:BoundingBox | DOUBLE[4] | fixed_size_list<double>[4] |
@@ -104,6 +105,10 @@ def scalar_type(field: Field) -> str:
             return "TIMESTAMP WITH TIME ZONE"
         if kind == "sc:Date" and parsed.time:
             return "TIMESTAMP WITH TIME ZONE" if parsed.zone else "TIMESTAMP"
+        if kind == "sc:DateTime" and parsed.nanoseconds:
+            return "TIMESTAMP_NS"
+    if kind == "sc:DateTime" and not written and field.zoned:
+        return "TIMESTAMP WITH TIME ZONE"
     return _SCALARS.get(kind or "", "VARCHAR")
 
 
@@ -157,6 +162,7 @@ def arrow_of(duckdb: str) -> pa.DataType:
         "DATE": pa.date32(),
         "TIME": pa.time64("us"),
         "TIMESTAMP": pa.timestamp("us"),
+        "TIMESTAMP_NS": pa.timestamp("ns"),
         "TIMESTAMP WITH TIME ZONE": pa.timestamp("us", "UTC"),
         "BLOB": pa.binary(),
     }[duckdb]
