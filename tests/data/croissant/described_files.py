@@ -14,6 +14,7 @@ from holdfast.data.croissant.document.model import (
     Metadata,
     Transform,
 )
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.resources import Resources
 
 
@@ -74,7 +75,8 @@ def resources(folder: Path, *parts: FileObject | FileSet, **options: Any) -> Res
         file_objects=tuple(part for part in parts if isinstance(part, FileObject)),
         file_sets=tuple(part for part in parts if isinstance(part, FileSet)),
     )
-    return Resources(metadata, folder, **options)
+    reach = {name: options.pop(name) for name in ("cache", "offline") if name in options}
+    return Resources(metadata, folder, access=Access(**reach), **options)
 
 
 def sha256(data: bytes) -> str:

@@ -18,6 +18,7 @@ import pytest
 from data_server import DataServer
 from range_server import RangeServer
 
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.answers import Answer
 from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.crew import Crew
@@ -49,7 +50,8 @@ class Waits(list[float]):
 
 def fetcher(tmp_path: Path, **how: Any) -> Fetcher:
     settings = {"piece": PIECE, "save_every": 1, "wait": Waits(), "parallel": 3} | how
-    return Fetcher(tmp_path / "cache", **settings)
+    reach = {name: settings.pop(name) for name in ("offline", "timeout") if name in settings}
+    return Fetcher(Access(tmp_path / "cache", **reach), **settings)
 
 
 def left(tmp_path: Path) -> list[str]:
@@ -702,7 +704,7 @@ def test_a_cache_that_cannot_be_written(server: DataServer, tmp_path: Path) -> N
     server.add("/a", DATA)
     (tmp_path / "file").write_text("")
     with pytest.raises(Exception, match="the cache cannot be used"):
-        Fetcher(tmp_path / "file" / "cache").fetch([Wanted(url=f"{server.url}/a")])
+        Fetcher(Access(tmp_path / "file" / "cache")).fetch([Wanted(url=f"{server.url}/a")])
 
 
 def test_progress_counts_every_byte_once(

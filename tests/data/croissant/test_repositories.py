@@ -13,6 +13,7 @@ import pytest
 from data_server import DataServer
 
 from holdfast.data.croissant.document.model import FileObject
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.fetcher import Fetcher
 from holdfast.data.croissant.fetching.hub import HubDataset, hub_dataset
 from holdfast.data.croissant.fetching.repositories import list_repository
@@ -36,8 +37,8 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[DataServer]:
         yield server
 
 
-def fetcher(tmp_path: Path, **how: Any) -> Fetcher:
-    return Fetcher(tmp_path / "cache", wait=lambda _: None, **how)
+def fetcher(tmp_path: Path, **reach: Any) -> Fetcher:
+    return Fetcher(Access(tmp_path / "cache", **reach), wait=lambda _: None)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class ArchivePool:
         """A zip of which only the directory travels; None where the whole file must."""
         part = self._origins.objects.get(owner)
         formats = part.encoding_formats if part else ()
-        if self._origins.offline or not says_zip(formats, file_name(url)):
+        if self._origins.access.offline or not says_zip(formats, file_name(url)):
             return None
         from holdfast.data.croissant.fetching.answers import RangesRefused
         from holdfast.data.croissant.fetching.remote import open_remote

@@ -160,7 +160,7 @@ def _describe(
     dataset: Dataset, record_sets: Sequence[RecordSet], files: Mapping[str, str], folder: Path
 ) -> dict[str, Any]:
     """The original's description, in 1.1, of the files that now hold the records."""
-    described = dict(migrate(dataset.path, to="1.1").metadata)
+    described = dict(migrate(dataset.document, to="1.1").metadata)
     ids = {records.id: records for records in record_sets}
     described["distribution"] = [
         _file_object(folder / files[name]) for name, records in ids.items() if records.data is None

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from holdfast.data.croissant.document.building import build
-from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.document.reading import DescriptionSource, read_document
 from holdfast.data.croissant.document.vocabulary import canonical
 from holdfast.data.croissant.documenting.canonical import Said, plain, said_everywhere
 from holdfast.data.croissant.documenting.completeness import Rai, Statement
@@ -27,13 +26,13 @@ from holdfast.data.croissant.documenting.use_conditions import listed, use_sente
 _ORDER: dict[State, int] = {"stated": 3, "short": 2, "placeholder": 1, "empty": 0}
 
 
-def rai(path: str | Path) -> Rai:
+def rai(source: DescriptionSource) -> Rai:
     """The responsible-AI statements of a description, and what is missing from them.
 
     Raises:
         InputError: if the file cannot be read as a JSON object.
     """
-    document = read_document(path)
+    document = read_document(source)
     metadata = build(document)
     said = list(said_everywhere(document))
     found = {term.name: [one for one in said if meant(one.term) == term.name] for term in TERMS}
@@ -44,7 +43,7 @@ def rai(path: str | Path) -> Rai:
     ]
     root = plain(document)
     return Rai(
-        path=Path(path),
+        path=document.path,
         conforms=any("/croissant/RAI" in one for one in metadata.conforms_to),
         statements=tuple(_statement(term, found[term.name]) for term in TERMS),
         unknown=tuple(unknown),

@@ -102,7 +102,7 @@ class Rai:
         dataset: which properties of the dataset itself are stated, of those that use cases name.
     """
 
-    path: Path
+    path: Path | str
     conforms: bool
     statements: tuple[Statement, ...]
     unknown: tuple[tuple[str, str], ...] = ()

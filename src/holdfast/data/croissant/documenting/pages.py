@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Metadata
-from holdfast.data.croissant.document.reading import read_metadata
+from holdfast.data.croissant.document.reading import DescriptionSource, Document, read_document
 from holdfast.data.croissant.documenting.assessing import rai
 from holdfast.data.croissant.documenting.completeness import Rai
 from holdfast.data.croissant.documenting.judging import judge, texts
@@ -51,7 +52,7 @@ class Card:
         page: what stands on it.
     """
 
-    path: Path
+    path: Path | str
     out: Path
     bytes: int
     page: Page
@@ -68,31 +69,32 @@ class Card:
         }
 
 
-def card(path: str | Path, out: str | Path) -> Card:
+def card(source: DescriptionSource, out: str | Path) -> Card:
     """Write the card of a description as one HTML page that needs no network.
 
     Args:
-        path: the description; nothing else is read.
+        source: the description, as `open_description` takes it; no file of the dataset is read.
         out: the HTML file to write, whole or not at all.
 
     Raises:
         InputError: if the description cannot be read as a JSON object.
         HoldfastError: if the page cannot be written.
     """
-    page = card_page(path)
+    document = read_document(source)
+    page = card_page(document)
     written = write(page, out)
-    return Card(Path(path), written, written.stat().st_size, page)
+    return Card(document.path, written, written.stat().st_size, page)
 
 
-def card_page(path: str | Path) -> Page:
+def card_page(document: Document) -> Page:
     """The page, before it is written.
 
     Raises:
         InputError: if the description cannot be read as a JSON object.
     """
-    metadata = read_metadata(path)
-    said = rai(path)
-    found = checked(path)
+    path, metadata = document.path, build(document)
+    said = rai(document)
+    found = checked(document)
     sections = [
         _about_section(metadata),
         contents_section(metadata),

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.data.croissant.document.model import Metadata
+from holdfast.data.croissant.document.reading import DescriptionSource
 from holdfast.data.croissant.documenting.completeness import STANDINGS, Rai
 from holdfast.data.croissant.documenting.sections import cut
 from holdfast.data.croissant.documenting.statements import GROUPS
@@ -57,11 +58,11 @@ class Checked:
         return f"{', '.join(parts[:-1])} and {parts[-1]} by the rules of the standard."
 
 
-def checked(path: str | Path) -> Checked:
+def checked(source: DescriptionSource) -> Checked:
     """Hold a description against the rules; no data are read."""
     from holdfast.data.croissant.rules.checking import validate
 
-    return Checked(tuple(validate(path).findings))
+    return Checked(tuple(validate(source).findings))
 
 
 def sound_section(found: Checked) -> Section:
@@ -235,7 +236,7 @@ def _bars(said: Rai) -> Figure:
 
 def loading_section(path: str | Path, metadata: Metadata) -> Section:
     """Lines to copy."""
-    name = Path(path).name
+    name = path.name if isinstance(path, Path) else path
     # The record set that has most to show.
     first = max(metadata.record_sets, key=lambda one: len(one.fields), default=None)
     rows = [("A shell, check it", f"holdfast data croissant validate {shlex.quote(name)}")]

@@ -80,8 +80,8 @@ class Difference:
         description_version_changed: whether ``sdVersion`` differs, the version of the description itself.
     """
 
-    old: Path
-    new: Path
+    old: Path | str
+    new: Path | str
     changes: tuple[Change, ...]
     old_version: str | None
     new_version: str | None

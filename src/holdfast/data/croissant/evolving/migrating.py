@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Version
-from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.document.reading import DescriptionSource, read_document
 from holdfast.data.croissant.document.writing import write_json
 from holdfast.data.croissant.evolving.rewriting import Rewriter
 from holdfast.data.croissant.evolving.shifts import Shift
@@ -32,7 +32,7 @@ class Migrated:
         lost: what could not be carried over, with the reason.
     """
 
-    path: Path
+    path: Path | str
     version: Version
     to: Version
     metadata: dict[str, Any]
@@ -88,7 +88,7 @@ class Migrated:
         return target
 
 
-def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
+def migrate(source: DescriptionSource, to: Version = "1.1") -> Migrated:
     """Bring a description to version 1.0 or 1.1 of the format.
 
     Nothing that it says is lost: what neither version knows is kept as it stands, with the definitions of
@@ -96,7 +96,7 @@ def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
     way, and says the same.
 
     Args:
-        path: the description, of version 0.8, 1.0 or 1.1, in any spelling.
+        source: the description, as `open_description` takes it, of version 0.8, 1.0 or 1.1.
         to: "1.0" or "1.1".
 
     Raises:
@@ -105,11 +105,12 @@ def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
     """
     if to not in ("1.0", "1.1"):
         raise ValueError(f"migrate to '1.0' or '1.1', not {to!r}")
-    document = read_document(path)
-    metadata = build(document)
+    document = read_document(source)
+    path, metadata = document.path, build(document)
     if _ORDER.index(metadata.version) > _ORDER.index(to):
         raise InputError(
             "the description is of a newer version",
+            code="unsupported",
             path=path,
             place=document.says(metadata.where("dct:conformsTo")),
             found=metadata.version,
@@ -119,7 +120,10 @@ def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
     dataset = document.terms.dataset
     if dataset is None:
         raise InputError(
-            "the file describes no dataset", path=path, expected='"@type": "sc:Dataset"'
+            "no dataset found in the description",
+            code="no-data",
+            path=path,
+            expected='"@type": "sc:Dataset"',
         )
     top = dataset.raw if "@context" in dataset.raw else document.value
     given = top.get("@context") if isinstance(top, dict) else None
@@ -127,7 +131,7 @@ def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
     rewriter = Rewriter(document, metadata, spelling, to)
     written = rewriter.dataset(dataset)
     return Migrated(
-        path=Path(path),
+        path=path,
         version=metadata.version,
         to=to,
         metadata=written,

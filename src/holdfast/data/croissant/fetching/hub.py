@@ -15,7 +15,7 @@ from holdfast.data.croissant.fetching.fetcher import Fetcher
 from holdfast.data.croissant.fetching.patience import Patience
 from holdfast.data.croissant.fetching.repository_files import RepositoryFile
 from holdfast.data.croissant.fetching.urls import bare
-from holdfast.data.croissant.fetching.web import hub_endpoint, next_page
+from holdfast.data.croissant.fetching.web import answered, hub_endpoint, next_page
 from holdfast.errors import InputError
 from holdfast.whole_files import write_whole
 
@@ -113,12 +113,10 @@ def _page(url: str, fetcher: Fetcher) -> tuple[list[dict[str, Any]], str | None]
     while True:
         try:
             with fetcher.web.get(url, {"Accept": "application/json"}) as response:
-                told = _parsed(response.content)
-                return told, next_page(response)
-        except (PassingFault, OSError) as error:
-            fault = (
-                error if isinstance(error, PassingFault) else PassingFault("the answer broke off")
-            )
+                body = answered(response, decode=True).body
+                entries = _parsed(b"".join(body.chunks() if body else ()))
+                return entries, next_page(response)
+        except PassingFault as fault:
             patience.after(fault)
 
 

@@ -22,7 +22,8 @@ def _meant(wanted: Wanted) -> str | None:
 def a_page(wanted: Wanted, content_type: str) -> InputError:
     """The server sent HTML."""
     return InputError(
-        "the server sent a web page, such as one to log in, instead of the file",
+        "the server sent a web page, such as a login page, instead of the file",
+        code="not-data",
         path=bare(wanted.url),
         place=_meant(wanted),
         found=content_type or "HTML",
@@ -31,10 +32,24 @@ def a_page(wanted: Wanted, content_type: str) -> InputError:
     )
 
 
+def too_large(wanted: Wanted, size: int, most: int, where: str) -> InputError:
+    """The server sends, or announces, far more than is described."""
+    return InputError(
+        "the file is far larger than it should be: the download was stopped",
+        code="too-large",
+        path=bare(wanted.url),
+        place=_meant(wanted),
+        found=f"{size:,} bytes ({where})",
+        expected=f"at most {most:,} bytes",
+        remedy="if the file is right, state its size as contentSize; or give a copy by --map ID=PATH",
+    )
+
+
 def another_size(wanted: Wanted, size: int) -> InputError:
     """The file has not the size that was stated for certain."""
     return InputError(
-        "the file has another size than its listing says",
+        "the size of the file differs from its listing",
+        code="conflict",
         path=bare(wanted.url),
         place=_meant(wanted),
         found=f"{size:,} bytes",
@@ -51,13 +66,14 @@ def another_file(
         problem = "the file was changed since it was locked"
         remedy = f"what came is in {kept}; if the change is right, lock it anew with --update-lock"
     else:
-        problem = "the file is not the one that is described: its checksum differs"
+        problem = "not the file that is described: the checksum differs"
         remedy = (
             f"what came is in {kept}; if the publisher changed the file, the description needs its new "
             "checksum; a copy of the right one can be given by --map ID=PATH"
         )
     return WrongChecksum(
         problem,
+        code="checksum",
         path=bare(wanted.url),
         place=_meant(wanted),
         found=f"{found}, {size:,} bytes",

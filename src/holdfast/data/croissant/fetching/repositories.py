@@ -18,6 +18,7 @@ from holdfast.data.croissant.fetching.fetcher import Fetcher
 from holdfast.data.croissant.fetching.hub import hub_dataset, list_dataset
 from holdfast.data.croissant.fetching.repository_files import RepositoryFile
 from holdfast.data.croissant.fetching.urls import bare
+from holdfast.data.croissant.fetching.web import not_public
 from holdfast.errors import InputError
 from holdfast.whole_files import write_whole
 
@@ -41,6 +42,8 @@ _SAFE = (
     "protocol.ext.allow=never",
     "protocol.file.allow=always",
     "advice.detachedHead=false",
+    "http.lowSpeedLimit=1",  # bytes per second; a server that is silent for as long as below is given up
+    "http.lowSpeedTime=30",
 )
 
 
@@ -65,6 +68,8 @@ def list_repository(file: FileObject, fetcher: Fetcher) -> list[RepositoryFile]:
             remedy="give a copy of it by --map ID=FOLDER",
         )
     found = _TREE.fullmatch(url)
+    if fetcher.access.public_only:  # git connects by itself: nobody sees where to
+        raise not_public(url, "a git repository that must be cloned")
     url, revision = (found["url"], unquote(found["revision"])) if found else (url, "HEAD")
     folder = _cloned(url, revision, fetcher)
     fetcher.commits[bare(url)] = folder.name

@@ -56,7 +56,7 @@ class Listing:
                 ids += [part.id for part in self._metadata.file_sets]
                 raise InputError(
                     "there is no FileObject and no FileSet of this id",
-                    path=self._origins.folder.root,
+                    path=self._origins.folder.shown,
                     found=repr(identity),
                     expected=f"one of {', '.join(map(repr, ids[:20]))}" if ids else "distribution",
                 ) from None
@@ -72,7 +72,7 @@ class Listing:
         if identity in self._asked:
             raise InputError(
                 "resources are contained in one another in a circle",
-                path=self._origins.folder.root,
+                path=self._origins.folder.shown,
                 found=" in ".join(map(repr, [*self._asked, identity])),
                 remedy="correct containedIn",
             )
@@ -103,7 +103,7 @@ class Listing:
             return self._contained(part, url, what)
         if not url:
             raise InputError(
-                f"{what} has no contentUrl", path=self._origins.folder.root, remedy="state it"
+                f"{what} has no contentUrl", path=self._origins.folder.shown, remedy="state it"
             )
         path = self._origins.folder.find(url, what)
         if not path.is_file():
@@ -129,7 +129,7 @@ class Listing:
         if not url and len(everything) == 1 and len(everything[0].names) == 1:
             return everything[0].member(part.id, next(iter(everything[0].names)))
         names = (name for contents in everything for name in contents.names)
-        where = everything[0].where if everything else str(self._origins.folder.root)
+        where = everything[0].where if everything else self._origins.folder.shown
         raise missing_member(url, names, where, what)
 
     # -- FileSets ----------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class Listing:
         except KeyError:
             raise InputError(
                 f"containedIn names nothing that there is ({holder.at})",
-                path=self._origins.folder.root,
+                path=self._origins.folder.shown,
                 found=repr(holder.target),
                 expected="the id of a FileObject or FileSet",
             ) from None
@@ -213,7 +213,7 @@ class Listing:
             if step.regex or step.replace or step.separator or step.json_path:
                 raise InputError(
                     f"files cannot be chosen by this transform ({step.at})",
-                    path=self._origins.folder.root,
+                    path=self._origins.folder.shown,
                     expected="readLines and unArchive in containedIn",
                     remedy="choose them by includes and excludes",
                 )

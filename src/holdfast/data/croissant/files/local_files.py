@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
+from holdfast.data.croissant.fetching.urls import is_remote
 from holdfast.errors import InputError
 
 _MOST_COMPARED = 5000
@@ -19,18 +20,24 @@ class LocalFolder:
     """A folder in which relative paths start, and out of which none leads.
 
     Args:
-        root: the folder.
+        root: the folder; of a description that has none, its URL.
         named: whether the user named it, and not only the description in it: then links of its files may
             lead to where the Hugging Face cache keeps the files of its snapshots.
     """
 
-    def __init__(self, root: Path, *, named: bool = False) -> None:
-        self.root = root
+    def __init__(self, root: Path | str, *, named: bool = False) -> None:
+        self.url = root if isinstance(root, str) and is_remote(root) else None
+        self.root = Path("/nonexistent") if self.url else Path(root).absolute()
         real = root.resolve()
         self._homes = [real]
         if named and real.parent.name == "snapshots":
             self._homes.append(real.parent.parent / "blobs")
         self._parent_is_inside = lru_cache(maxsize=4096)(self._is_inside)
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return self.url or str(self.root)
 
     def find(self, url: str, what: str) -> Path:
         """The file of a relative path, which may be percent-encoded.
@@ -60,6 +67,15 @@ class LocalFolder:
         Raises:
             InputError: if it leads out of the folder as it is written.
         """
+        if self.url:
+            raise InputError(
+                f"{what} needs a folder, and the description is at a URL",
+                code="unsupported",
+                path=self.url,
+                found=repr(relative) if relative else None,
+                expected="files that are named by contentUrl, or contained in one that is",
+                remedy="copy the description and its files into a folder, and use that",
+            )
         parts = relative.replace("\\", "/").split("/")
         if relative.startswith(("/", "\\", "~", "file:")) or ".." in parts or "\0" in relative:
             raise self._escape(relative, what)

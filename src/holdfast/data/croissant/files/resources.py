@@ -20,6 +20,7 @@ from holdfast.data.croissant.archives.pool import ArchivePool, Key, where_of
 from holdfast.data.croissant.archives.unpacking import Scratch
 from holdfast.data.croissant.archives.zips import Zip
 from holdfast.data.croissant.document.model import Metadata
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.files.hashing import Checksum, WrongChecksum, checksum_of
 from holdfast.data.croissant.files.listing import Listing
@@ -44,11 +45,10 @@ class Resources:
     Args:
         metadata: the description.
         folder: relative paths start here, and FileSets without a container look here: the folder that
-            holds the description.
+            holds the description, or the description's URL.
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL; a folder
             stands for a repository, or for an archive that is unpacked there.
-        cache: where fetched files are kept, by checksum; None for the user's cache folder.
-        offline: refuse to fetch; files in the cache are used.
+        access: the cache, and how the network may be used.
 
     Raises:
         InputError: a mapping names no FileObject, or a path that does not exist.
@@ -60,13 +60,13 @@ class Resources:
         folder: str | Path,
         *,
         mapping: Mapping[str, str | Path] | None = None,
-        cache: str | Path | None = None,
-        offline: bool = False,
+        access: Access | None = None,
     ) -> None:
+        access = access or Access()
         paths = {key: Path(path).absolute() for key, path in (mapping or {}).items()}
         _check_mapping(metadata, paths)
-        self._origins = Origins(metadata, Path(folder).absolute(), paths, cache, offline)
-        self._scratch = Scratch(Cache(cache).folder / "unpacked")
+        self._origins = Origins(metadata, folder, paths, access)
+        self._scratch = Scratch(Cache(access.cache).folder / "unpacked")
         self._archives = ArchivePool(self._origins, self._scratch, Limits())
         self._listing = Listing(metadata, self._origins, self._archives)
         self._unpacked: dict[_Unpacked, Path] = {}
