@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+from _pytest.raises import RaisesExc
+
 from holdfast.data.croissant.document.model import (
     Container,
     FileObject,
@@ -16,6 +19,7 @@ from holdfast.data.croissant.document.model import (
 )
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.resources import Resources
+from holdfast.errors import InputError
 
 
 def container(target: str, **transform: Any) -> Container:
@@ -93,3 +97,8 @@ def tree(folder: Path) -> dict[str, str]:
         else:
             found[name] = sha256(path.read_bytes()) if path.is_file() else "folder"
     return found
+
+
+def refused(*codes: str) -> RaisesExc[InputError]:
+    """Expects an error of one of these kinds."""
+    return pytest.raises(InputError, check=lambda error: error.code in codes)

@@ -94,7 +94,8 @@ class Inflated:
             part: bytes = self._stream.read(size)
         except DAMAGE as error:
             raise InputError(
-                "this file is damaged or cut short",
+                "damaged or truncated file",
+                code="damaged",
                 path=self._where,
                 place=f"byte {self._position:,} of what it unpacks to",
                 found=str(error),

@@ -49,7 +49,8 @@ def too_much(
 ) -> InputError:
     """The error of an archive that passes one of the `Limits`."""
     return InputError(
-        "this archive may be a bomb: it unpacks to far more than it should",
+        "possible archive bomb: it exceeds a limit on what archives may hold",
+        code="unsafe-archive",
         path=where,
         place=None if member is None else f"member {member!r}",
         found=found,

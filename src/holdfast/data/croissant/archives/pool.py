@@ -66,7 +66,8 @@ class ArchivePool:
         archive = self.find(location, chain, owner)
         if archive is None:
             raise InputError(
-                "this file is no archive",
+                "not an archive",
+                code="unknown-format",
                 path=where_of(location, chain),
                 expected="zip, tar, or one compressed with gzip, bzip2, xz or zstd",
                 remedy="correct its encodingFormat, or fetch it again",

@@ -112,6 +112,7 @@ class Zip(Archive):
             if entry.flag_bits & _ENCRYPTED:
                 raise InputError(
                     "a member of this archive is encrypted",
+                    code="unsupported",
                     path=self.where,
                     place=f"member {raw!r}",
                     remedy="decrypt the archive with its password, and give the folder "

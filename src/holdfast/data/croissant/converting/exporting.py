@@ -77,7 +77,9 @@ def convert(
     """
     folder = Path(out)
     if folder.exists():
-        raise InputError("there is something already", path=folder, remedy="name a new folder")
+        raise InputError(
+            "the folder exists", code="output-exists", path=folder, remedy="name a new folder"
+        )
     wanted = _chosen(dataset, record_sets)
     names = _file_names(wanted, form)
     for records in wanted:

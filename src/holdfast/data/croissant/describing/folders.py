@@ -91,7 +91,10 @@ def describe(
     """
     if sample_rows is not None and sample_rows < 1:
         raise InputError(
-            "no rows to look at", found=f"sample_rows={sample_rows}", expected="1 or more"
+            "invalid sample_rows",
+            code="out-of-range",
+            found=f"sample_rows={sample_rows}",
+            expected="1 or more",
         )
     target = Path(folder)
     with Files(target) as files:

@@ -128,13 +128,16 @@ class Tables:
             )
         names = self._names(place)
         if not names:
-            raise InputError("it has no line with the names of columns")
+            raise InputError("no header line", code="no-data")
         if any("\0" in name for name in names):
-            raise InputError("it is no text: its first row has zero bytes in it")
+            raise InputError("not text: the first row has zero bytes", code="unreadable")
         if _are_values(names):
-            raise InputError("its first row holds values, no names of columns")
+            raise InputError("no header: the first row holds values", code="no-data")
         if names[0].lower().startswith("sep="):
-            raise InputError("its first line tells a spreadsheet the separator: names come first")
+            raise InputError(
+                "the first line is a separator directive for spreadsheets, not the header",
+                code="unsupported",
+            )
         return names
 
     def encoding(self, place: Place) -> str:
@@ -169,7 +172,7 @@ class Tables:
         elif encoding in (JSON, LINES):
             lists = find_records(json_structure(encoding, paths), several=len(paths) > 1)
             if not lists:
-                raise InputError("it holds no list of objects")
+                raise InputError("no list of objects found", code="no-data")
             for records in lists:
                 yield self._table(group, records.name or group.name, json_shapes(records))
         else:

@@ -130,7 +130,8 @@ class Fetcher:
             return stated
         if stated and stated.algorithm == "sha256" and stated.hex != locked:
             raise InputError(
-                "the description states another checksum than the lock file",
+                "the checksum in the description differs from the lock file",
+                code="conflict",
                 path=bare(wanted.url),
                 found=str(stated),
                 expected=f"sha256 {locked}",
@@ -187,7 +188,8 @@ class Fetcher:
 
 def _not_here(wanted: Wanted, cache: Cache) -> InputError:
     return InputError(
-        "the file is not in the cache, and nothing may be fetched offline",
+        "file not in the cache, and offline",
+        code="offline",
         path=bare(wanted.url),
         place=f"file {wanted.resource or wanted.called!r}",
         expected=f"a copy in {cache.folder}",

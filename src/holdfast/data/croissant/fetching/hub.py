@@ -71,7 +71,8 @@ def list_dataset(dataset: HubDataset, fetcher: Fetcher) -> list[RepositoryFile]:
     if fetcher.offline:
         if not kept.is_file():
             raise InputError(
-                "the repository's files are not known, and nothing may be fetched offline",
+                "repository not in the cache, and offline",
+                code="offline",
                 path=url,
                 remedy="download it while online, or give a copy by --map ID=FOLDER",
             )
@@ -101,7 +102,12 @@ def _entries(url: str, fetcher: Fetcher) -> list[dict[str, Any]]:
     seen = set()
     while page:
         if page in seen or urlsplit(page).netloc != urlsplit(url).netloc:
-            raise InputError("the listing's pages lead astray", path=url, found=bare(page))
+            raise InputError(
+                "invalid next page of the repository's listing",
+                code="network",
+                path=url,
+                found=bare(page),
+            )
         seen.add(page)
         told, page = _page(page, fetcher)
         entries += [entry for entry in told if entry.get("type") == "file"]

@@ -57,13 +57,14 @@ class ObjectSource:
                 options["if_match"] = version.etag
             got = obstore.get(client, self._name, options=options)
         except FileNotFoundError as error:
-            raise InputError("there is no such object", path=self._url) from error
+            raise InputError("object not found", code="not-found", path=self._url) from error
         except PreconditionError as error:
             raise PassingFault("the object was replaced") from error
         except (BaseError, OSError, ValueError) as error:
             found = str(error).partition("\n\nDebug source:")[0]
             raise InputError(
-                "the store does not give this object",
+                "the store does not return this object",
+                code="network",
                 path=self._url,
                 found=found,
                 remedy=_CREDENTIALS,
@@ -142,12 +143,13 @@ class FsspecSource:
             files, path = self._files()
             said = files.info(path)
         except FileNotFoundError as error:
-            raise InputError("there is no such file", path=bare(self._url)) from error
+            raise InputError("file not found", code="not-found", path=bare(self._url)) from error
         except InputError:
             raise
         except Exception as error:  # each file system has errors of its own
             raise InputError(
                 "the file cannot be fetched",
+                code="network",
                 path=bare(self._url),
                 found=f"{type(error).__name__}: {error}",
             ) from error
@@ -173,7 +175,8 @@ class FsspecSource:
                     self._opened = url_to_fs(self._url)
                 except (ImportError, ValueError) as error:
                     raise InputError(
-                        f"files of {urlsplit(self._url).scheme}:// cannot be fetched here",
+                        f"unsupported URL scheme {urlsplit(self._url).scheme}://",
+                        code="unsupported",
                         path=bare(self._url),
                         found=str(error),
                         expected=f"http, https, {', '.join(OBJECT_SCHEMES)}, or a scheme of fsspec",

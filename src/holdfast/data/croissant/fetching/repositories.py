@@ -62,7 +62,8 @@ def list_repository(file: FileObject, fetcher: Fetcher) -> list[RepositoryFile]:
         return list_dataset(dataset, fetcher)
     if urlsplit(url).scheme not in _SCHEMES:
         raise InputError(
-            "this is no URL of a git repository",
+            "not a URL of a git repository",
+            code="invalid-value",
             found=url,
             expected=f"a URL of {', '.join(_SCHEMES)}",
             remedy="give a copy of it by --map ID=FOLDER",
@@ -100,7 +101,8 @@ def _cloned(url: str, revision: str, fetcher: Fetcher) -> Path:
     if fetcher.offline:
         if not latest.is_file():
             raise InputError(
-                "the repository is not in the cache, and nothing may be fetched offline",
+                "repository not in the cache, and offline",
+                code="offline",
                 path=bare(url),
                 remedy="download it while online, or give a copy by --map ID=FOLDER",
             )
@@ -177,7 +179,8 @@ def _git(arguments: list[str], url: str, folder: Path | None = None) -> str:
         )
     except FileNotFoundError as error:
         raise InputError(
-            "a git repository is needed, and git is not installed",
+            "git is not installed, and is needed to fetch this repository",
+            code="unsupported",
             path=bare(url),
             remedy="install git, or give a copy of the repository by --map ID=FOLDER",
         ) from error
@@ -185,6 +188,7 @@ def _git(arguments: list[str], url: str, folder: Path | None = None) -> str:
         said = [line for line in done.stderr.replace(url, bare(url)).splitlines() if line.strip()]
         raise InputError(
             "the repository cannot be fetched",
+            code="network",
             path=bare(url),
             found=said[-1].strip() if said else f"git ended with {done.returncode}",
             remedy="check contentUrl; log in by git's credential helper or ~/.netrc; or give a copy by "

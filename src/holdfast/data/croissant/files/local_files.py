@@ -28,7 +28,7 @@ class LocalFolder:
     def __init__(self, root: Path | str, *, named: bool = False) -> None:
         self.url = root if isinstance(root, str) and is_remote(root) else None
         self.root = Path("/nonexistent") if self.url else Path(root).absolute()
-        real = root.resolve()
+        real = self.root.resolve()
         self._homes = [real]
         if named and real.parent.name == "snapshots":
             self._homes.append(real.parent.parent / "blobs")
@@ -54,7 +54,8 @@ class LocalFolder:
             if path.exists():
                 return self.check(path)
         raise InputError(
-            f"there is no such file, which {what} names",
+            f"file of {what} not found",
+            code="not-found",
             path=self.root,
             found=repr(url),
             expected=_nearest(unquote(url), self._names()) or "a path from this folder",
@@ -100,6 +101,7 @@ class LocalFolder:
     def _escape(self, text: str, what: str, target: str | None = None) -> InputError:
         return InputError(
             f"{what} leads out of the folder of the description",
+            code="unsafe-path",
             path=self.root,
             found=repr(text) + (f" -> {target}" if target else ""),
             expected="a relative path below this folder, or a URL",
@@ -133,7 +135,8 @@ class LocalFolder:
                 continue
             except OSError as error:
                 raise InputError(
-                    "this folder cannot be looked into",
+                    "the folder cannot be read",
+                    code="unreadable",
                     path=self.root / prefix,
                     found=error.strerror,
                     remedy="allow it to be read",
@@ -158,7 +161,8 @@ def is_description(path: Path) -> bool:
 def missing_member(name: str, names: Iterator[str], where: str, what: str) -> InputError:
     """The error of a path that is not in an archive or a folder."""
     return InputError(
-        f"there is no such file in it, which {what} names",
+        f"file of {what} not found in it",
+        code="not-found",
         path=where,
         found=repr(name),
         expected=_nearest(name, names) or "the path of a file in it",

@@ -162,7 +162,8 @@ class Origins:
             return path.stat()
         except OSError as error:
             raise InputError(
-                "this file cannot be read",
+                "the file cannot be read",
+                code="unreadable",
                 path=path,
                 found=error.strerror,
                 remedy="put it there, or give it by --map ID=PATH",

@@ -306,13 +306,15 @@ def _check_mapping(metadata: Metadata, paths: Mapping[str, Path]) -> None:
     for identity, path in paths.items():
         if identity not in ids:
             raise InputError(
-                "the mapping names no FileObject of the description",
+                "--map names an unknown FileObject",
+                code="unknown-name",
                 found=repr(identity),
                 expected=f"one of {', '.join(map(repr, ids[:20]))}" if ids else "nothing to map",
             )
         if not path.exists():
             raise InputError(
-                f"the mapping of {identity!r} names a path where nothing is",
+                f"path of --map {identity!r} not found",
+                code="not-found",
                 path=path,
                 expected="a file, or a folder that stands for a repository",
             )
