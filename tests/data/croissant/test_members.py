@@ -361,11 +361,11 @@ def test_file_objects(folder: Path) -> None:
         for identity, said in {
             "missing": "did you mean 'x/y.csv'?",
             "no": "did you mean 'train.csv'?",
-            "folder": "names a folder",
-            "plain": "there is no such file in it",
+            "folder": "is a folder",
+            "plain": "not found in it",
             "unsaid": "no contentUrl",
             "loop": "'loop' in 'pool' in 'loop'",
-            "nowhere": "containedIn names nothing",
+            "nowhere": "unknown id",
             "unknown": "expected: one of 'spaced'",
         }.items():
             with pytest.raises(InputError, match=r"(?s)^.+$") as caught:

@@ -163,6 +163,8 @@ class Resources:
             for some in packed.values():
                 with self._archives.of(next(iter(some.values()))) as archive:
                     names = sorted(some, key=archive.position)
+                    total = sum(archive.sizes[name] or 0 for name in names)
+                    self._scratch.require_room(total, f"members of {archive.where}")
                     archive.expect(names)
                     for name in names:
                         self._unpack(archive, name, some[name])
