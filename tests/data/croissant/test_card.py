@@ -80,7 +80,7 @@ def test_a_card_stands_alone(name: str, tmp_path: Path) -> None:
     assert "default-src &#39;none&#39;" in html
     for question in (
         "What is in it?", "What does each record look like?", "How do tables join?", "Which splits?",
-        "Is it sound?", "How do I load it?", "What we could not tell",
+        "Is the description valid?", "How do I load it?", "What we could not tell",
     ):  # fmt: skip
         assert question in tags.text
     metadata = read_metadata(SUITE / name)
@@ -96,8 +96,7 @@ def test_what_the_findings_say(tmp_path: Path) -> None:
     said = [f"{one.lead} {one.text}".strip() for one in page.findings]
     assert said == [
         "5 record sets with 20 fields, from 3 files and 1 set of files, 353.2 kB.",
-        "Licence: https://spdx.org/licenses/CC-BY-4.0.html.",
-        "Use: Permitted: health, medical or biomedical research (DUO_0000006).",
+        "License: https://spdx.org/licenses/CC-BY-4.0.html.",
         "2 splits: train, test.",
         "Responsible-AI statements: 1 of 20 are made, 1 says too little; 19 questions open.",
         "Sound: no errors and no warnings by the rules of the standard.",

@@ -164,6 +164,11 @@ def test_fsspec_schemes(tmp_path: Path) -> None:
         assert remote.read(10) == DATA[500_000:500_010]
     with refused("not-found"):
         fetcher.fetch([Wanted(url="memory://croissant/none")])
+    secret = tmp_path / "secret"
+    secret.write_text("ours")
+    for scheme in ("local", "git", "dir"):
+        with refused("unsupported"):
+            fetcher.fetch([Wanted(url=f"{scheme}://{secret}")])
 
 
 def test_objects_of_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from holdfast.data.croissant.document.vocabulary import canonical
 from holdfast.data.croissant.documenting.canonical import Said, plain, said_everywhere
 from holdfast.data.croissant.documenting.completeness import Rai, Statement
 from holdfast.data.croissant.documenting.judging import State, judge, texts
-from holdfast.data.croissant.documenting.provenance import provenance_sentences
 from holdfast.data.croissant.documenting.statements import (
     ALSO_CALLED,
     BY_NAME,
@@ -21,7 +20,7 @@ from holdfast.data.croissant.documenting.statements import (
     TERMS,
     Term,
 )
-from holdfast.data.croissant.documenting.use_conditions import listed, use_sentences
+from holdfast.data.croissant.documenting.use_conditions import listed, provenance_lines, use_lines
 
 _ORDER: dict[State, int] = {"stated": 3, "short": 2, "placeholder": 1, "empty": 0}
 
@@ -84,7 +83,7 @@ def _statement(term: Term, found: Sequence[Said]) -> Statement:
         text.strip() for text, state in said if state in ("stated", "short", "placeholder")
     )
     if term.kind == "time" and best == "stated" and not any(map(_is_time, words)):
-        remarks.append(f"{written[0]} is no ISO 8601 date or interval.")
+        remarks.append(f"{written[0]} is not an ISO 8601 date or interval.")
     return Statement(
         term.name,
         "misspelt" if misspelt and best == "stated" else best,
@@ -124,32 +123,18 @@ def _says(value: Any) -> bool:
 
 
 def _conditions(root: Mapping[str, Any]) -> Iterator[str]:
-    yield from use_sentences(root.get("sc:usageInfo"))
+    yield from use_lines(root.get("sc:usageInfo"))
     for what, thing in _parts(root):
-        for sentence in use_sentences(thing.get("sc:usageInfo")):
-            yield f"{what}: {sentence}"
+        for line in use_lines(thing.get("sc:usageInfo")):
+            yield f"{what}: {line}"
 
 
 def _provenance(root: dict[str, Any]) -> Iterator[str]:
-    yield from provenance_sentences("The dataset", root)
+    yield from provenance_lines("Dataset", root)
     for what, thing in _parts(root):
-        yield from provenance_sentences(what, thing)
-        means = [
-            name for name in listed(thing.get("cr:equivalentProperty")) if isinstance(name, str)
-        ]
-        for name in means:
-            if name.startswith(("prov:", "http://www.w3.org/ns/prov#")):
-                held = _WORDS.get(re.split("[:#]", name)[-1], name)
-                yield f"{what} holds, record by record, {held}."
+        yield from provenance_lines(what, thing)
 
 
-_WORDS = {
-    "wasAttributedTo": "to whom a value is attributed",
-    "wasDerivedFrom": "what a value was derived from",
-    "wasGeneratedBy": "what made a value",
-    "hadPrimarySource": "the primary source of a value",
-    "atLocation": "where a value comes from",
-}
 _KINDS = {
     "sc:distribution": "File",
     "cr:recordSet": "Record set",

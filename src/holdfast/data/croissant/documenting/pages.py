@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Metadata
-from holdfast.data.croissant.document.reading import DescriptionSource, Document, read_document
+from holdfast.data.croissant.document.reading import DescriptionSource, read_document
 from holdfast.data.croissant.documenting.assessing import rai
 from holdfast.data.croissant.documenting.completeness import Rai
 from holdfast.data.croissant.documenting.judging import judge, texts
@@ -86,12 +86,13 @@ def card(source: DescriptionSource, out: str | Path) -> Card:
     return Card(document.path, written, written.stat().st_size, page)
 
 
-def card_page(document: Document) -> Page:
+def card_page(source: DescriptionSource) -> Page:
     """The page, before it is written.
 
     Raises:
         InputError: if the description cannot be read as a JSON object.
     """
+    document = read_document(source)
     path, metadata = document.path, build(document)
     said = rai(document)
     found = checked(document)
@@ -119,7 +120,7 @@ def card_page(document: Document) -> Page:
 
 def _about_section(metadata: Metadata) -> Section:
     text = cut(metadata.description, _DESCRIPTION)
-    return Section(id="about", question="What is it?", sentence=text or "Its author does not say.")
+    return Section(id="about", question="What is it?", sentence=text or "No description.")
 
 
 def _inputs(path: str | Path, metadata: Metadata) -> list[tuple[str, str]]:
@@ -130,7 +131,7 @@ def _inputs(path: str | Path, metadata: Metadata) -> list[tuple[str, str]]:
             "Version",
             f"{version or ''}{' (live: its files change)' if metadata.is_live else ''}".strip(),
         ),
-        ("Licence", named(metadata.licenses)),
+        ("License", named(metadata.licenses)),
         ("Creators", named(metadata.creators)),
         ("Publishers", named(metadata.publishers)),
         ("Published", metadata.date_published or ""),
@@ -185,13 +186,10 @@ def _findings(metadata: Metadata, said: Rai, found: Checked) -> list[Finding]:
     licence = cut(named(metadata.licenses), 120)
     made.append(
         Finding(
-            f"{licence}." if licence else "none is stated: ask its creators before you use it.",
-            lead="Licence:",
+            f"{licence}." if licence else "none stated: ask the creators before use.",
+            lead="License:",
         )
     )
-    made += [
-        Finding(cut(sentence, 300), "said", lead="Use:") for sentence in said.use_conditions[:1]
-    ]
     names = split_names(metadata)
     if names:
         made.append(

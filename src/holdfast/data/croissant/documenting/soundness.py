@@ -17,7 +17,7 @@ from holdfast.data.croissant.documenting.statements import GROUPS
 from holdfast.data.croissant.rules.findings import Finding as Fault
 from holdfast.data.croissant.rules.findings import Severity
 from holdfast.numbers import counted
-from holdfast.report import ColumnFormat, Figure, How, Section, Table
+from holdfast.report import ColumnFormat, Figure, Section, Table
 from holdfast.report.theme import colour
 
 _MOST = 2000
@@ -89,12 +89,12 @@ def sound_section(found: Checked) -> Section:
             "message": ColumnFormat("what is wrong"),
             "hint": ColumnFormat("what to do"),
         },
-        caption="One row a finding, errors first.",
+        caption="One row per finding, errors first.",
     )
     sentence = found.sentence
     return Section(
         id="sound",
-        question="Is it sound?",
+        question="Is the description valid?",
         sentence=f"{sentence[0].upper()}{sentence[1:]}",
         tables=[table] if faults else [],
     )
@@ -122,7 +122,7 @@ def rai_section(said: Rai) -> Section:
                     "says": ColumnFormat(),
                     **({"standing": ColumnFormat()} if said.stated < len(stated) else {}),
                 },
-                caption="One row a statement, in the order of the vocabulary.",
+                caption="One row per statement, in the order of the vocabulary.",
             )
         )
     sentences = [("conditions of use", one) for one in said.use_conditions]
@@ -136,7 +136,7 @@ def rai_section(said: Rai) -> Section:
                         "says": [cut(one, 1000) for _, one in sentences],
                     }
                 ),
-                caption="Conditions of use and provenance, as sentences.",
+                caption="Conditions of use and provenance.",
             )
         )
     if said.questions:
@@ -148,35 +148,15 @@ def rai_section(said: Rai) -> Section:
                         "term": [f"rai:{term}" for term, _ in said.questions],
                     }
                 ),
-                caption="One row a question that the author has not answered.",
+                caption="Open questions.",
             )
         )
     return Section(
         id="said",
-        question="What has the author said about collection, annotation, bias, use?",
-        sentence=f"{said.stated} of {len(said.statements)} statements of the RAI vocabulary are made"
-        + "".join(
-            f"; {counted(len(found), word)} {rest}"
-            for found, word, rest in (
-                (said.use_conditions, "condition", "of use"),
-                (said.provenance, "sentence", "on provenance"),
-            )
-            if found
-        )
-        + ".",
+        question="Responsible AI: collection, annotation, bias, use",
+        sentence=f"{said.stated} of {len(said.statements)} statements of the RAI vocabulary present.",
         figures=[_bars(said)],
         tables=tables,
-        how=How(
-            formula="bar = the properties that belong to a use case, by what the description says of each",
-            parameters={
-                "stated": "says something under the vocabulary's name",
-                "misspelt": "says something under a name that programs do not know",
-                "short": "fewer than four words where a sentence is due",
-                "placeholder": "None, TBD, N/A and the like",
-            },
-            source="Croissant RAI vocabulary 1.0, http://mlcommons.org/croissant/RAI/1.0",
-            notes="A property that serves several use cases is counted in each, but once in the total.",
-        ),
     )
 
 
@@ -265,7 +245,7 @@ def loading_section(path: str | Path, metadata: Metadata) -> Section:
         tables=[
             Table(
                 pa.table({"with": [one for one, _ in rows], "line": [one for _, one in rows]}),
-                caption="One row a way in.",
+                caption="One row per interface.",
             )
         ],
     )

@@ -122,6 +122,10 @@ class _Nothing:
     abort = close
 
 
+_NETWORK = ("ftp", "ftps", "sftp", "ssh", "hf", "hdfs", "webhdfs", "smb", "oss", "memory")
+"""Other schemes that may be fetched; some of fsspec's (``local``, ``git``) read files of this machine."""
+
+
 class FsspecSource:
     """One file of any other scheme that fsspec knows, in ranges where its file system has them."""
 
@@ -171,15 +175,17 @@ class FsspecSource:
 
         with self._lock:
             if self._opened is None:
+                scheme = urlsplit(self._url).scheme.lower()
                 try:
-                    self._opened = url_to_fs(self._url)
+                    known = scheme in _NETWORK
+                    self._opened = url_to_fs(self._url if known else f"unknown-{scheme}://")
                 except (ImportError, ValueError) as error:
                     raise InputError(
                         f"unsupported URL scheme {urlsplit(self._url).scheme}://",
                         code="unsupported",
                         path=bare(self._url),
                         found=str(error),
-                        expected=f"http, https, {', '.join(OBJECT_SCHEMES)}, or a scheme of fsspec",
+                        expected=f"http, https, {', '.join(OBJECT_SCHEMES)}, {', '.join(_NETWORK)}",
                     ) from error
             return self._opened
 
