@@ -79,8 +79,8 @@ def test_a_card_stands_alone(name: str, tmp_path: Path) -> None:
     assert tags.events == []
     assert "default-src &#39;none&#39;" in html
     for question in (
-        "What is in it?", "What does each record look like?", "How do tables join?", "Which splits?",
-        "Is the description valid?", "How do I load it?", "What we could not tell",
+        "What is in it?", "What does each record look like?", "Which splits?",
+        "Is the description valid?", "What we could not tell",
     ):  # fmt: skip
         assert question in tags.text
     metadata = read_metadata(SUITE / name)

@@ -72,5 +72,5 @@ def damaged(where: str, name: str | None, found: object, expected: str) -> Input
         place=None if name is None else f"member {name!r}",
         found=str(found) or type(found).__name__,
         expected=expected,
-        remedy="fetch or make it again",
+        remedy="download or rebuild it",
     )

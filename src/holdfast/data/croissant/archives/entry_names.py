@@ -42,7 +42,7 @@ def refused(problem: str, name: str, archive: str, expected: str | None = None) 
         path=archive,
         place=f"member {name!r}",
         expected=expected or "plain files with relative names below the archive's root",
-        remedy="do not trust this archive; if you made it, make it again without that member",
+        remedy="do not trust this archive; if you made it, rebuild it without that member",
     )
 
 
@@ -54,7 +54,7 @@ def taken_twice(name: str, archive: str) -> InputError:
         path=archive,
         place=f"member {name!r}",
         expected="each name once",
-        remedy="do not trust this archive; if you made it, make it again with each file once",
+        remedy="do not trust this archive; if you made it, rebuild it with each file once",
     )
 
 

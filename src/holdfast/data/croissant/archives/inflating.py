@@ -97,10 +97,10 @@ class Inflated:
                 "damaged or truncated file",
                 code="damaged",
                 path=self._where,
-                place=f"byte {self._position:,} of what it unpacks to",
+                place=f"byte {self._position:,} of the unpacked data",
                 found=str(error),
                 expected=f"{self._compression} data to its end",
-                remedy="fetch or make it again",
+                remedy="download or rebuild it",
             ) from error
         if part:
             self._position += len(part)

@@ -70,7 +70,7 @@ class ArchivePool:
                 code="unknown-format",
                 path=where_of(location, chain),
                 expected="zip, tar, or one compressed with gzip, bzip2, xz or zstd",
-                remedy="correct its encodingFormat, or fetch it again",
+                remedy="correct its encodingFormat, or download it again",
             )
         return archive
 

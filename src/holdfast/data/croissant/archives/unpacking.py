@@ -52,7 +52,7 @@ class Scratch:
                 self._folder = draft.rename(self._parent / draft.name.removeprefix(".new-"))
             except OSError as error:
                 raise StoreError(
-                    f"{self._parent}: nothing can be unpacked here\n  found: {error.strerror}\n"
+                    f"{self._parent}: cannot unpack into this folder\n  found: {error.strerror}\n"
                     "  remedy: name a cache folder that can be written"
                 ) from error
             self._end = weakref.finalize(self, _remove, self._folder, handle, os.getpid())
@@ -85,8 +85,8 @@ class Scratch:
         except OSError as error:
             path.unlink(missing_ok=True)
             raise StoreError(
-                f"{path}: {name!r} cannot be unpacked here\n  found: {error.strerror}\n"
-                "  remedy: name a cache folder on a disk with room"
+                f"{path}: cannot unpack {name!r}\n  found: {error.strerror}\n"
+                "  remedy: name a cache folder on a disk with free space"
             ) from error
         except BaseException:
             path.unlink(missing_ok=True)

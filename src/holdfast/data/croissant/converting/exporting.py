@@ -78,7 +78,7 @@ def convert(
     folder = Path(out)
     if folder.exists():
         raise InputError(
-            "the folder exists", code="output-exists", path=folder, remedy="name a new folder"
+            "the folder exists", code="output-exists", path=folder, remedy="choose a new folder"
         )
     wanted = _chosen(dataset, record_sets)
     names = _file_names(wanted, form)

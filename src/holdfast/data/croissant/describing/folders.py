@@ -135,7 +135,7 @@ def describe(
     if record_sets:
         metadata["recordSet"] = record_sets
     about = [
-        Note("", "unknown", f"no {key}: give the {what}")
+        Note("", "unknown", f"no {key}: add the {what}")
         for key, what in _NEEDED.items()
         if not given[key]
     ]
@@ -232,7 +232,7 @@ def _undescribed(files: Files, read: Sequence[Table], media: Sequence[Media]) ->
     ]
     inside = Counter(place.archive for place in files.packed if place not in used)
     notes += [
-        Note(archive, "skipped", f"of no record set: {counted(count, 'file')} in it")
+        Note(archive, "skipped", f"{counted(count, 'file')} in it without a record set")
         for archive, count in sorted(inside.items())
     ]
     return notes

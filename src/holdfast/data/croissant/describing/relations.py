@@ -165,8 +165,8 @@ def find_references(
                 possible[column].append(Reference(target, key, values, of, asked[column]))
             elif asked[column] and found:
                 nearly[column].append(
-                    f"{values - found:,} of {values:,} values of {column!r} are not among {key!r} of "
-                    f"{target!r}: no reference"
+                    f"{values - found:,} of {values:,} values of {column!r} are not in {key!r} of "
+                    f"{target!r}: no reference written"
                 )
     return _closest(table, possible, nearly)
 
@@ -219,7 +219,7 @@ def _closest(
             found[column] = best[0]
         elif best:
             others = ", ".join(repr(each.target) for each in best)
-            remarks.append(f"{column!r} may reference any of {others}: no reference")
+            remarks.append(f"{column!r} could reference any of {others}: no reference written")
     return found, remarks
 
 

@@ -89,7 +89,7 @@ class Tables:
             Note(
                 str(place),
                 "unknown",
-                f"it cannot be read as a table, and is described as a file: {first}",
+                f"cannot be read as a table, described as a file only: {first}",
             )
         )
 

@@ -98,7 +98,7 @@ class Files(AbstractContextManager["Files"]):
         def fail(error: OSError) -> None:
             where = Path(error.filename).relative_to(self.folder).as_posix()
             self.notes.append(
-                Note(where, "skipped", f"the folder cannot be looked into: {error.strerror}")
+                Note(where, "skipped", f"the folder cannot be read: {error.strerror}")
             )
 
         for parent, folders, names in os.walk(self.folder, onerror=fail):
@@ -115,9 +115,9 @@ class Files(AbstractContextManager["Files"]):
             name.encode()
             LocalFolder(self.folder, named=True).check(path)
             if not path.is_file():
-                self.notes.append(Note(name, "skipped", "it is no file: not described"))
+                self.notes.append(Note(name, "skipped", "not a regular file: not described"))
             elif is_description(path):
-                self.notes.append(Note(name, "skipped", "it is a description itself"))
+                self.notes.append(Note(name, "skipped", "a Croissant description: not described"))
             else:
                 self.loose.append(Place("", name, path.stat().st_size))
         except UnicodeEncodeError:

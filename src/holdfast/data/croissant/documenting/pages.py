@@ -15,7 +15,6 @@ from holdfast.data.croissant.documenting.assessing import rai
 from holdfast.data.croissant.documenting.completeness import Rai
 from holdfast.data.croissant.documenting.judging import judge, texts
 from holdfast.data.croissant.documenting.relations import (
-    joins_section,
     split_names,
     splits_section,
 )
@@ -28,7 +27,6 @@ from holdfast.data.croissant.documenting.sections import (
 from holdfast.data.croissant.documenting.soundness import (
     Checked,
     checked,
-    loading_section,
     rai_section,
     sound_section,
 )
@@ -100,11 +98,9 @@ def card_page(source: DescriptionSource) -> Page:
         _about_section(metadata),
         contents_section(metadata),
         records_section(metadata),
-        joins_section(metadata),
         splits_section(metadata),
         rai_section(said),
         sound_section(found),
-        loading_section(path, metadata),
     ]
     return Page(
         title=cut(metadata.name, 200) or "A dataset without a name",

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from holdfast.data.croissant.document.model import Metadata
 from holdfast.data.croissant.document.reading import DescriptionSource
 from holdfast.data.croissant.documenting.completeness import STANDINGS, Rai
 from holdfast.data.croissant.documenting.sections import cut
@@ -211,41 +208,4 @@ def _bars(said: Rai) -> Figure:
             },
         },
         legend={standing: _COLOURS[standing] for standing in drawn},
-    )
-
-
-def loading_section(path: str | Path, metadata: Metadata) -> Section:
-    """Lines to copy."""
-    name = path.name if isinstance(path, Path) else path
-    # The record set that has most to show.
-    first = max(metadata.record_sets, key=lambda one: len(one.fields), default=None)
-    rows = [("A shell, check it", f"holdfast data croissant validate {shlex.quote(name)}")]
-    if first is not None:
-        column = first.fields[0].short if first.fields else "*"
-        chosen = column if column == "*" else '"' + column.replace('"', '""') + '"'
-        table = '"' + first.id.replace('"', '""') + '"'
-        query = f"SELECT {chosen} FROM {table} LIMIT 10"
-        start = f"croissant.Dataset({name!r}).records({first.id!r})"
-        rows += [
-            (
-                "A shell, as SQL",
-                f"holdfast data croissant sql {shlex.quote(name)} {shlex.quote(query)}",
-            ),
-            ("Python, first", "from holdfast.data import croissant"),
-            ("Python, as Arrow", f"{start}.to_arrow()"),
-            ("Python, as Polars", f"{start}.to_polars()"),
-            ("Python, record by record", f"for record in {start}: print(record)"),
-        ]
-    return Section(
-        id="loading",
-        question="How do I load it?",
-        sentence="With these lines, in the folder of the description; files are fetched when needed."
-        if first
-        else "There are no records to load; these lines check the description.",
-        tables=[
-            Table(
-                pa.table({"with": [one for one, _ in rows], "line": [one for _, one in rows]}),
-                caption="One row per interface.",
-            )
-        ],
     )

@@ -65,7 +65,7 @@ def compare_rows(
             bump="minor" if closed else "major",
             certain=closed,
             message=f"record set {new.id}: {counted(len(come), 'record')} added",
-            reason=MORE if closed else "what was there can no longer be had without them",
+            reason=MORE if closed else "existing data can no longer be read without them",
             new=come[:_SHOWN],
             **places,
         )
@@ -74,7 +74,7 @@ def compare_rows(
             kind="records-reordered",
             group=group,
             bump="patch",
-            message=f"record set {new.id}: its records stand in another order",
+            message=f"record set {new.id}: its records are in a different order",
             reason=SAME,
             **places,
         )

@@ -58,7 +58,7 @@ class Migrated:
     def text(self) -> str:
         """The report for a terminal: each kind of change once, with how often it was made."""
         lines = []
-        for title, shifts in (("Changed", self.changes), ("Not carried over", self.lost)):
+        for title, shifts in (("Changed", self.changes), ("Not migrated", self.lost)):
             kinds: dict[str, list[Shift]] = {}
             for shift in shifts:
                 kinds.setdefault(
@@ -70,7 +70,7 @@ class Migrated:
                 more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
                 lines.append(f"  {why}")
                 lines.append(f"    {found[0].at or '/'}: {found[0].what}{more}")
-        verdict = counted(len(self.changes), "change") if self.is_changed else "nothing to change"
+        verdict = counted(len(self.changes), "change") if self.is_changed else "no changes"
         return "\n".join([*lines, f"From {self.version} to {self.to}: {verdict}."]) + "\n"
 
     def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -82,7 +82,7 @@ class Migrated:
         target = Path(path)
         if target.exists() and not overwrite:
             raise HoldfastError(
-                f"{target}: the file exists\n  remedy: name another, or ask for it to be overwritten"
+                f"{target}: the file exists\n  remedy: choose another name, or use --overwrite"
             )
         write_json(self.metadata, target)
         return target
@@ -115,7 +115,7 @@ def migrate(source: DescriptionSource, to: Version = "1.1") -> Migrated:
             place=document.says(metadata.where("dct:conformsTo")),
             found=metadata.version,
             expected=f"{to} or older",
-            remedy="what 1.1 can say, 1.0 cannot: leave it as it is",
+            remedy="1.0 cannot express everything that 1.1 can: keep the description",
         )
     dataset = document.terms.dataset
     if dataset is None:

@@ -12,7 +12,7 @@ from holdfast.errors import InputError
 CHUNK = 1 << 18
 """Bytes that are read at a time."""
 
-OTHER_PART = "the server sent another part than was asked for"
+OTHER_PART = "the server sent a different range than requested"
 
 Span = tuple[int, int]
 """[start, end) in bytes."""

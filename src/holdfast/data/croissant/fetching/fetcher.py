@@ -135,7 +135,7 @@ class Fetcher:
                 path=bare(wanted.url),
                 found=str(stated),
                 expected=f"sha256 {locked}",
-                remedy="if the change is right, lock it anew with --update-lock",
+                remedy="if the change is intended, accept it with --update-lock",
             )
         return Checksum("sha256", locked)
 

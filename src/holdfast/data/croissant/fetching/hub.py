@@ -130,7 +130,7 @@ def _parsed(content: bytes) -> list[dict[str, Any]]:
     try:
         told = json.loads(content)
     except ValueError as error:
-        raise PassingFault("the listing is no JSON") from error
+        raise PassingFault("the listing is not valid JSON") from error
     if not isinstance(told, list) or not all(isinstance(entry, dict) for entry in told):
-        raise PassingFault("the listing is no list of files")
+        raise PassingFault("the listing is not a list of files")
     return told

@@ -104,7 +104,7 @@ class _Stream:
             for chunk in self._got.stream(min_chunk_size=CHUNK):
                 yield bytes(chunk)
         except (BaseError, OSError) as error:
-            raise PassingFault(f"the answer broke off ({type(error).__name__})") from error
+            raise PassingFault(f"the response broke off ({type(error).__name__})") from error
 
     def close(self) -> None:
         self._got = None

@@ -11,7 +11,7 @@ from holdfast.errors import InputError
 
 _LOGIN = (
     "open the URL in a browser: log in or accept the terms there, then write the login into ~/.netrc, or "
-    "give the file that you got by --map ID=PATH"
+    "use a downloaded copy with --map ID=PATH"
 )
 
 
@@ -54,7 +54,7 @@ def another_size(wanted: Wanted, size: int) -> InputError:
         place=_meant(wanted),
         found=f"{size:,} bytes",
         expected=f"{wanted.size:,} bytes",
-        remedy="it was changed in the meantime, or cut off: try again",
+        remedy="it changed in the meantime, or was truncated: try again",
     )
 
 
@@ -63,12 +63,14 @@ def another_file(
 ) -> WrongChecksum:
     """The bytes do not add up to what they must."""
     if locked:
-        problem = "the file was changed since it was locked"
-        remedy = f"what came is in {kept}; if the change is right, lock it anew with --update-lock"
+        problem = "the file changed since the lock file was written"
+        remedy = (
+            f"the download is in {kept}; if the change is intended, accept it with --update-lock"
+        )
     else:
         problem = "not the file that is described: the checksum differs"
         remedy = (
-            f"what came is in {kept}; if the publisher changed the file, the description needs its new "
+            f"the download is in {kept}; if the publisher changed the file, the description needs its new "
             "checksum; a copy of the right one can be given by --map ID=PATH"
         )
     return WrongChecksum(

@@ -157,7 +157,7 @@ class RemoteFile(io.RawIOBase):
             raise PassingFault(OTHER_PART)
         data = self._body(answer, length)
         if len(data) < length:
-            raise PassingFault("the answer ended early")
+            raise PassingFault("the response ended early")
         return data, size
 
     def _fetched(self, start: int, end: int) -> bytes:
@@ -190,7 +190,7 @@ class RemoteFile(io.RawIOBase):
             raise PassingFault(OTHER_PART)
         data = self._body(answer, end - start)
         if not data:
-            raise PassingFault("the answer was empty")
+            raise PassingFault("the response was empty")
         return data
 
     def _body(self, answer: Answer, most: int) -> bytes:

@@ -265,7 +265,7 @@ class Transfer:
                 self._bodies.discard(body)
             body.close()
         if piece.start < end < _NO_END:
-            raise PassingFault("the answer ended early")
+            raise PassingFault("the response ended early")
         return True
 
     def _restart(self, generation: int) -> bool:

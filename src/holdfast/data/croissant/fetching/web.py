@@ -185,7 +185,7 @@ def answered(response: requests.Response, *, decode: bool = False, asked: bool =
         found = _RANGE.fullmatch(headers.get("Content-Range", "").strip())
         if not found or not asked:
             response.close()
-            raise PassingFault("an answer that does not say which part of the file it is")
+            raise PassingFault("a partial response without a valid Content-Range")
         total = found[3]
         answer.kind, answer.start, answer.end = "part", int(found[1]), int(found[2]) + 1
         answer.version = Version(int(total) if total.isdigit() else None, etag, modified)

@@ -19,7 +19,7 @@ from holdfast.errors import InputError
 from holdfast.whole_files import read_whole, write_whole
 
 _FORMAT = 1
-_REMEDY = "if the change is right, lock it anew with --update-lock"
+_REMEDY = "if the change is intended, accept it with --update-lock"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -140,7 +140,7 @@ def read_lock(path: Path) -> Lock | None:
                 path=path,
                 found=f"format {told['format']}",
                 expected=f"format {_FORMAT}",
-                remedy="upgrade holdfast, or lock anew with --update-lock",
+                remedy="upgrade holdfast, or rewrite the lock file with --update-lock",
             )
         files = [LockedFile(**entry) for entry in told["files"]]
         return Lock(
@@ -154,7 +154,7 @@ def read_lock(path: Path) -> Lock | None:
             code="damaged",
             path=path,
             found=f"{type(error).__name__}: {error}",
-            remedy="restore it, or lock anew with --update-lock",
+            remedy="restore it, or rewrite it with --update-lock",
         ) from error
 
 

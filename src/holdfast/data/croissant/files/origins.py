@@ -166,7 +166,7 @@ class Origins:
                 code="unreadable",
                 path=path,
                 found=error.strerror,
-                remedy="put it there, or give it by --map ID=PATH",
+                remedy="restore it, or name a copy with --map ID=PATH",
             ) from error
 
     def close(self) -> None:
@@ -185,5 +185,5 @@ def wrong_checksum(where: str, part: FileObject, found: str, expected: str) -> W
         path=where,
         found=found,
         expected=expected,
-        remedy="fetch it again; if the file is right, write its checksum into the description",
+        remedy="download it again; if the file is right, update the checksum in the description",
     )
