@@ -713,7 +713,7 @@ def test_one_fetcher_serves_many_threads(server: DataServer, tmp_path: Path) -> 
 def test_a_cache_that_cannot_be_written(server: DataServer, tmp_path: Path) -> None:
     server.add("/a", DATA)
     (tmp_path / "file").write_text("")
-    with pytest.raises(Exception, match="the cache cannot be used"):
+    with pytest.raises(Exception, match="cannot use the cache"):
         Fetcher(Access(tmp_path / "file" / "cache")).fetch([Wanted(url=f"{server.url}/a")])
 
 

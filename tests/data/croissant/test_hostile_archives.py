@@ -147,8 +147,8 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "backslash.zip": (lambda: zip_with("..\\evil.txt"), "backslash", "evil.txt"),
     "nul.zip": (lambda: renamed(zip_with("a.txt_b"), b"a.txt_b", b"a.txt\0b"), "NUL", "a.txt"),
     "link.zip": (lambda: zip_mode(0o120777), "symbolic link", "odd"),
-    "device.zip": (lambda: zip_mode(0o020666), "no plain file", "odd"),
-    "pipe.zip": (lambda: zip_mode(0o010666), "no plain file", "odd"),
+    "device.zip": (lambda: zip_mode(0o020666), "not a regular file", "odd"),
+    "pipe.zip": (lambda: zip_mode(0o010666), "not a regular file", "odd"),
     "duplicate.zip": (duplicate_zip, "same name", "one.txt"),
     "duplicate_spelling.zip": (
         lambda: zip_of(("a/b", b"1"), ("a//./b", b"2")),
@@ -156,7 +156,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
         "a/b",
     ),
     "encrypted.zip": (encrypted_zip, "encrypted", "good.txt"),
-    "overlapping.zip": (overlapping_zip, "shares bytes", "00"),
+    "overlapping.zip": (overlapping_zip, "overlaps", "00"),
     "ratio.zip": (lambda: zip_of(("odd", ZEROS * 3)), "bomb", "bytes out of"),
     "many_small.zip": (
         lambda: zip_of(*((f"{number}", ZEROS) for number in range(4))),
@@ -175,12 +175,12 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     ),
     "packed_more.zip": (
         lambda: directory_field(zip_of(("odd", b"abc")), 20, "<L", 1 << 30),
-        "shares bytes",
+        "overlaps",
         "odd",
     ),
     "elsewhere.zip": (
         lambda: directory_field(zip_of(("odd", b"abc")), 42, "<L", 1 << 30),
-        "shares bytes",
+        "overlaps",
         "odd",
     ),
     "wrong_crc_bzip2.zip": (
@@ -217,7 +217,7 @@ HOSTILE: dict[str, tuple[Callable[[], bytes], str, str]] = {
     "device.tar": (lambda: tar_with(tarfile.BLKTYPE), "device", "odd"),
     "character.tar": (lambda: tar_with(tarfile.CHRTYPE), "device", "odd"),
     "pipe.tar": (lambda: tar_with(tarfile.FIFOTYPE), "pipe", "odd"),
-    "volume.tar": (lambda: tar_with(b"V"), "no file", "odd"),
+    "volume.tar": (lambda: tar_with(b"V"), "special file", "odd"),
     "folder_climbs.tar": (lambda: tar_with(tarfile.DIRTYPE, "../x"), "leads out", "../x"),
     "sparse.tar": (sparse_tar, "sparse", "odd"),
     "duplicate.tar": (lambda: tar_of(("a", b"1"), ("./a", b"2")), "two members", "a"),
