@@ -93,7 +93,7 @@ def test_a_description_goes_beside_its_data(tmp_path: Path) -> None:
         made.write(tmp_path / "elsewhere" / "x.json")
     again = describe(tmp_path)
     assert again.metadata == made.metadata
-    assert "it is a description itself" in notes(again, "other.json")
+    assert "a Croissant description" in notes(again, "other.json")
 
 
 def test_what_is_no_data_is_left_out(tmp_path: Path) -> None:

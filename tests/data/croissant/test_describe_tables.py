@@ -123,7 +123,7 @@ def test_a_late_row_changes_the_type(tmp_path: Path) -> None:
     check_csv(made, "t", (tmp_path / "t.csv").read_bytes())
     sampled = describe(tmp_path, sample_rows=100)
     assert types(sampled, "t")["v"] == "sc:Integer"
-    assert "may not hold for the others" in notes(sampled, "t")
+    assert "may not hold for the rest" in notes(sampled, "t")
 
 
 # A header is a name, not a number: a row of numbers is no header.
@@ -471,7 +471,7 @@ def test_json_that_is_no_table_is_a_file(tmp_path: Path) -> None:
         "empty.jsonl",
     }
     for name in ("settings.json", "broken.json"):
-        assert "is described as a file" in notes(made, name)
+        assert "described as a file" in notes(made, name)
 
 
 def test_arff(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def test_the_hub_refuses(hub: DataServer, tmp_path: Path) -> None:
     with refused("offline"):
         list_repository(repository(URL), fetcher(tmp_path, offline=True))
     listing = hub.add("/api/datasets/org/odd/tree/main", b"<html>")
-    with pytest.raises(InputError, match="no JSON; tried 7 times"):
+    with pytest.raises(InputError, match="not valid JSON; tried 7 times"):
         list_repository(repository("https://huggingface.co/datasets/org/odd"), fetcher(tmp_path))
     listing.data = b"[]"
     for link in (
