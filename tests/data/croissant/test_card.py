@@ -99,7 +99,7 @@ def test_what_the_findings_say(tmp_path: Path) -> None:
         "License: https://spdx.org/licenses/CC-BY-4.0.html.",
         "2 splits: train, test.",
         "Responsible-AI statements: 1 of 20 are made, 1 says too little; 19 questions open.",
-        "Sound: no errors and no warnings by the rules of the standard.",
+        "Valid: 0 errors, 0 warnings, 0 notes by the rules of the standard.",
     ]  # fmt: skip
     tiles = {tile.label: (tile.value, tile.unit) for tile in page.tiles}
     assert tiles == {

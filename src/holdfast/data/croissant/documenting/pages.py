@@ -245,15 +245,6 @@ def _unknowns(metadata: Metadata, said: Rai, found: Checked) -> list[Unknown]:
                 "A sha256 of 64 hexadecimal digits lets every reader check.",
             )
         )
-    sizeless = [part.id for part in outer if parse_size(part.content_size) is None]
-    if sizeless:
-        made.append(
-            Unknown(
-                f"How large {counted(len(sizeless), 'file')} {'is' if len(sizeless) == 1 else 'are'}: "
-                f"{cut(', '.join(sizeless), 200)}.",
-                "contentSize says so.",
-            )
-        )
     if metadata.is_live:
         made.append(
             Unknown(

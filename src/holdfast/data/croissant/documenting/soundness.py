@@ -41,18 +41,13 @@ class Checked:
     @property
     def lead(self) -> str:
         """The verdict in two words."""
-        return "Not sound:" if self.count(Severity.ERROR) else "Sound:"
+        return "Invalid:" if self.count(Severity.ERROR) else "Valid:"
 
     @property
     def sentence(self) -> str:
         """The verdict's numbers."""
-        errors, warnings, notes = (self.count(one) for one in Severity)
-        parts = [
-            counted(errors, "error") if errors else "no errors",
-            counted(warnings, "warning") if warnings else "no warnings",
-            *([counted(notes, "note")] if notes else []),
-        ]
-        return f"{', '.join(parts[:-1])} and {parts[-1]} by the rules of the standard."
+        counts = ", ".join(counted(self.count(one), one.value) for one in Severity)
+        return f"{counts} by the rules of the standard."
 
 
 def checked(source: DescriptionSource) -> Checked:
@@ -199,12 +194,6 @@ def _bars(said: Rai) -> Figure:
                     "scale": {"domain": drawn, "range": [colour(_COLOURS[one]) for one in drawn]},
                 },
                 "order": {"field": "order", "type": "quantitative"},
-                "tooltip": [
-                    {"field": "use case", "type": "nominal"},
-                    {"field": "standing", "type": "nominal"},
-                    {"field": "properties", "type": "quantitative"},
-                    {"field": "of", "type": "quantitative"},
-                ],
             },
         },
         legend={standing: _COLOURS[standing] for standing in drawn},

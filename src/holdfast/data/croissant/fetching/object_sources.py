@@ -177,8 +177,7 @@ class FsspecSource:
             if self._opened is None:
                 scheme = urlsplit(self._url).scheme.lower()
                 try:
-                    known = scheme in _NETWORK
-                    self._opened = url_to_fs(self._url if known else f"unknown-{scheme}://")
+                    self._opened = url_to_fs(self._url if scheme in _NETWORK else "refused://")
                 except (ImportError, ValueError) as error:
                     raise InputError(
                         f"unsupported URL scheme {urlsplit(self._url).scheme}://",
