@@ -65,7 +65,7 @@ class Dataset:
     ) -> None:
         access = Access(cache, offline, timeout, public_only)
         self.document = document = read_document(source, access)
-        self.path = document.path
+        self.path: Any = document.path  # a Path, or text where there is none; readers only show it
         self._arguments: dict[str, Any] = {
             "mapping": mapping,
             "cache": cache,
