@@ -26,8 +26,9 @@ class Served:
 
     Attributes:
         faults: what the next requests meet, one each: "drop" (half of the body, then the connection
-            closes), "short" (half of the range, honestly declared), "shift" (another range), "more" (a body
-            longer than was asked for), a number (that status), or None (no fault).
+            closes), "stall" (half of the body, then silence until `release`), "short" (half of the range,
+            honestly declared), "shift" (another range), "more" (a body longer than was asked for), a number
+            (that status), or None (no fault).
         ranges: whether Range is honoured.
         judges: whether If-Range is honoured; a server that does not sends parts of whatever it has.
         packed: send it with Content-Encoding gzip, asked or not.
@@ -197,9 +198,12 @@ def _handler(server: DataServer) -> type[BaseHTTPRequestHandler]:
             else:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                body = body[: len(body) // 2] if fault == "drop" else body
+                body = body[: len(body) // 2] if fault in ("drop", "stall") else body
                 self._count(file, len(body))
                 self.wfile.write(body)
+                if fault == "stall":
+                    self.wfile.flush()
+                    file.release.wait(60)
             self.close_connection = self.close_connection or fault == "drop"
 
         def _say(self, status: int, headers: dict[str, str] | None = None) -> None:

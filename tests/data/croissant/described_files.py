@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+from _pytest.raises import RaisesExc
+
 from holdfast.data.croissant.document.model import (
     Container,
     FileObject,
@@ -14,7 +17,9 @@ from holdfast.data.croissant.document.model import (
     Metadata,
     Transform,
 )
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.resources import Resources
+from holdfast.errors import InputError
 
 
 def container(target: str, **transform: Any) -> Container:
@@ -74,7 +79,8 @@ def resources(folder: Path, *parts: FileObject | FileSet, **options: Any) -> Res
         file_objects=tuple(part for part in parts if isinstance(part, FileObject)),
         file_sets=tuple(part for part in parts if isinstance(part, FileSet)),
     )
-    return Resources(metadata, folder, **options)
+    reach = {name: options.pop(name) for name in ("cache", "offline") if name in options}
+    return Resources(metadata, folder, access=Access(**reach), **options)
 
 
 def sha256(data: bytes) -> str:
@@ -91,3 +97,8 @@ def tree(folder: Path) -> dict[str, str]:
         else:
             found[name] = sha256(path.read_bytes()) if path.is_file() else "folder"
     return found
+
+
+def refused(*codes: str) -> RaisesExc[InputError]:
+    """Expects an error of one of these kinds."""
+    return pytest.raises(InputError, check=lambda error: error.code in codes)

@@ -253,7 +253,7 @@ CASES = [
     ),
     # dataset
     Case("CR101", "/@type", {"/@type": "sc:Datasets"}, {"/@type": ["https://schema.org/Dataset"]}),
-    Case("CR102", "", {"/url": DROP}, {"/url": "http://example.org"}),
+    Case("CR103", "", {"/url": DROP}, {"/url": "http://example.org"}),
     Case("CR103", "", {"/creator": DROP}, {"/creator": [{"@type": "sc:Person", "name": "B"}]}),
     Case("CR103", "/creator", {"/creator": []}, {"/creator": [{"@id": "https://example.org/me"}]}),
     Case("CR103", "/license", {"/license": []}, {"/license": ["MIT"]}),

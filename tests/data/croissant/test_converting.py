@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from described_files import refused
 from made_datasets import column, described, field, file_object, record_set
 
 from holdfast.data.croissant.converting.exporting import convert
@@ -120,7 +121,7 @@ def test_filters_choose_records_where_there_is_such_a_field(
 
 def test_nothing_is_left_of_a_conversion_that_failed(numbers: Dataset, tmp_path: Path) -> None:
     before = sorted(path.name for path in tmp_path.iterdir())
-    with pytest.raises(InputError, match="csv cannot hold"):
+    with refused("unsupported"):
         convert(numbers, tmp_path / "new", form="csv")  # it has lists
     with pytest.raises(InputError, match="something already"):
         convert(numbers, tmp_path)

@@ -69,7 +69,7 @@ def test_keys(tmp_path: Path, case: str) -> None:
         if key := records.get("key"):
             ids = key if isinstance(key, list) else [key]
             found[name] = [each["@id"].removeprefix(f"{name}/") for each in ids]
-            assert "by the data alone" in notes(made, name)
+            assert "unique in every row" in notes(made, name)
     assert found == expected
 
 
@@ -160,7 +160,7 @@ def test_references(tmp_path: Path, case: str) -> None:
 
 def test_what_is_nearly_a_reference_is_noted(tmp_path: Path) -> None:
     write(tmp_path, REFERENCES["one value that is not there"][0])
-    assert "1 of 3 values of 'user_id' are not among 'id' of 'users'" in notes(described(tmp_path))
+    assert "1 of 3 values of 'user_id' are not in 'id' of 'users'" in notes(described(tmp_path))
 
 
 def test_a_small_table_that_names_its_keys_is_an_enumeration(tmp_path: Path) -> None:

@@ -333,7 +333,7 @@ def test_tables_in_archives(tmp_path: Path) -> None:
     assert loaded(made, "users") == [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]
     assert loaded(made, "t") == [{"a": 1, "b": 2}]
     assert fields(made, "orders")["user_id"]["references"] == {"field": {"@id": "users/id"}}
-    assert "of no record set: 1 file in it" in notes(made, "all.zip")
+    assert "1 file in it without a record set" in notes(made, "all.zip")
     objects = {each["@id"]: each for each in made.metadata["distribution"]}
     assert objects["all.zip/d/users.csv"]["containedIn"] == {"@id": "all.zip"}
     assert "sha256" not in objects["all.zip/d/users.csv"]

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from described_files import container, file, files, resources, sha256, tree
+from described_files import container, file, files, refused, resources, sha256, tree
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -361,11 +361,11 @@ def test_file_objects(folder: Path) -> None:
         for identity, said in {
             "missing": "did you mean 'x/y.csv'?",
             "no": "did you mean 'train.csv'?",
-            "folder": "names a folder",
-            "plain": "there is no such file in it",
+            "folder": "is a folder",
+            "plain": "not found in it",
             "unsaid": "no contentUrl",
             "loop": "'loop' in 'pool' in 'loop'",
-            "nowhere": "containedIn names nothing",
+            "nowhere": "unknown id",
             "unknown": "expected: one of 'spaced'",
         }.items():
             with pytest.raises(InputError, match=r"(?s)^.+$") as caught:
@@ -391,12 +391,12 @@ def test_nothing_leads_out_of_the_folder(url: str, folder: Path) -> None:
     (folder / "linked").symlink_to("..")
     with (
         resources(folder, file("x", url), files("texts", "*.txt")) as opened,
-        pytest.raises(InputError, match="leads out of the folder"),
+        refused("unsafe-path"),
     ):
         opened.members("x")
     with (
         resources(folder, files("texts", "link*", url)) as opened,
-        pytest.raises(InputError, match="leads out of the folder"),
+        refused("unsafe-path"),
     ):
         opened.members("texts")
 
@@ -416,7 +416,7 @@ def test_a_link_made_after_listing_is_refused(folder: Path) -> None:
         members = opened.members("x")
         (folder / "train.csv").unlink()
         (folder / "train.csv").symlink_to("/etc/passwd")
-        with pytest.raises(InputError, match="leads out of the folder"):
+        with refused("unsafe-path"):
             list(opened.read(members))
 
 
@@ -448,16 +448,16 @@ def test_mapping(folder: Path, tmp_path: Path) -> None:
         assert read(opened, "0") == {"default/train/0.parquet": b"parquet"}
         assert read(opened, "in-zip") == read(opened, "y") == {"x/y.csv": b"by hand"}
         assert read(opened, "table") == {"table.csv": b"elsewhere"}
-        with pytest.raises(InputError, match="leads out of the folder"):
+        with refused("unsafe-path"):
             opened.members("escaping")
-        with pytest.raises(InputError, match="is a folder, which has no bytes"):
+        with refused("invalid-value"):
             opened.members("repo")
         other.write_bytes(b"changed")
-        with pytest.raises(InputError, match="not the file that FileObject 'table' describes"):
+        with refused("checksum"):
             opened.path(opened.members("table")[0])
-    with pytest.raises(InputError, match="names no FileObject"):
+    with refused("unknown-name"):
         resources(folder, *parts, mapping={"parquet": other})
-    with pytest.raises(InputError, match="where nothing is"):
+    with refused("not-found"):
         resources(folder, *parts, mapping={"zip": tmp_path / "none"})
 
 
@@ -494,9 +494,9 @@ def test_local_manifests(folder: Path) -> None:
             assert far.location == "https://example.org/a/far%20away.csv?x=1"
             assert list(opened.read([near])) == [b"near"]
         assert read(opened, "of-zip") == {"train.csv": b"train"}
-        with pytest.raises(InputError, match="files cannot be chosen by this transform"):
+        with refused("unsupported"):
             opened.members("of-regex")
-        with pytest.raises(InputError, match=r"line 2 of .*leads out of the folder"):
+        with refused("unsafe-path"):
             opened.members("of-bad")
 
 
@@ -563,7 +563,7 @@ def test_checksums_of_local_files(
                 if accepted:
                     use(opened, members)
                     continue
-                with pytest.raises(WrongChecksum, match="not the file") as caught:
+                with refused("checksum") as caught:
                     use(opened, members)
                 assert "train.csv" in str(caught.value)
 
@@ -584,7 +584,7 @@ def test_a_packed_table_is_unpacked_for_its_reader(
     (folder / f"t.csv.{suffix}").write_bytes(pack(data)[:-10])
     with (
         resources(folder, file("t", f"t.csv.{suffix}")) as opened,
-        pytest.raises(InputError, match="damaged or cut short"),
+        refused("damaged"),
     ):
         opened.inflated(opened.path(member), member.fullpath)
 
@@ -714,7 +714,7 @@ def test_what_cannot_be_unpacked_to_the_end_leaves_nothing(folder: Path, tmp_pat
     with resources(
         folder, file("zip", "bad.zip", "application/zip"), files("all", inside=["zip"])
     ) as opened:
-        with pytest.raises(InputError, match="damaged"):
+        with refused("damaged"):
             opened.paths(opened.members("all"))
         assert not [path for path in (tmp_path / "cache").rglob("*-x*") if path.is_file()]
 

@@ -15,7 +15,7 @@ def test_a_log_is_sarif(tmp_path: Path) -> None:
     path = tmp_path / "a folder" / "metadata.json"
     path.parent.mkdir()
     edits = {
-        "/url": DROP,
+        "/description": DROP,
         "/version": DROP,
         "/license": "Do what you like.",
         "/distribution/0/sha256": DROP,
@@ -53,7 +53,7 @@ def test_a_log_is_sarif(tmp_path: Path) -> None:
 
 
 def test_a_relative_path_stays_relative(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "mö.json").write_text(written(edited({"/url": DROP})), encoding="utf-8")
+    (tmp_path / "mö.json").write_text(written(edited({"/description": DROP})), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (run,) = validate("mö.json").sarif()["runs"]
     location = run["results"][0]["locations"][0]["physicalLocation"]

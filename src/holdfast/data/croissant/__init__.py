@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.data.croissant.converting.exporting import Converted, convert
     from holdfast.data.croissant.describing.description import Description
     from holdfast.data.croissant.describing.folders import describe
-    from holdfast.data.croissant.document.reading import read_metadata
+    from holdfast.data.croissant.document.reading import open_description, read_metadata
     from holdfast.data.croissant.documenting.assessing import rai
     from holdfast.data.croissant.documenting.completeness import Rai
     from holdfast.data.croissant.documenting.pages import Card, card
@@ -55,6 +55,7 @@ _HOMES = {
     "diff": "evolving.comparing",
     "download": "files.downloading",
     "migrate": "evolving.migrating",
+    "open_description": "document.reading",
     "rai": "documenting.assessing",
     "read_metadata": "document.reading",
     "validate": "rules.checking",
@@ -79,6 +80,7 @@ __all__ = [
     "diff",
     "download",
     "migrate",
+    "open_description",
     "rai",
     "read_metadata",
     "validate",

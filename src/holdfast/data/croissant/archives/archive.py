@@ -66,10 +66,11 @@ class Archive(ABC):
 def damaged(where: str, name: str | None, found: object, expected: str) -> InputError:
     """The error of an archive that is not whole."""
     return InputError(
-        "this archive is damaged or cut short",
+        "damaged or truncated archive",
+        code="damaged",
         path=where,
         place=None if name is None else f"member {name!r}",
         found=str(found) or type(found).__name__,
         expected=expected,
-        remedy="fetch or make it again",
+        remedy="download or rebuild it",
     )

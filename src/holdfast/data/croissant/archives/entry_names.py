@@ -38,21 +38,23 @@ def refused(problem: str, name: str, archive: str, expected: str | None = None) 
     """The error of a member that no honest archive has."""
     return InputError(
         problem,
+        code="unsafe-archive",
         path=archive,
         place=f"member {name!r}",
         expected=expected or "plain files with relative names below the archive's root",
-        remedy="do not trust this archive; if you made it, make it again without that member",
+        remedy="do not trust this archive; if you made it, rebuild it without that member",
     )
 
 
 def taken_twice(name: str, archive: str) -> InputError:
     """The error of two members of one name."""
     return InputError(
-        "this archive has two members of one name, of which programs read either",
+        "two members of this archive have the same name",
+        code="unsafe-archive",
         path=archive,
         place=f"member {name!r}",
         expected="each name once",
-        remedy="do not trust this archive; if you made it, make it again with each file once",
+        remedy="do not trust this archive; if you made it, rebuild it with each file once",
     )
 
 

@@ -94,12 +94,13 @@ class Inflated:
             part: bytes = self._stream.read(size)
         except DAMAGE as error:
             raise InputError(
-                "this file is damaged or cut short",
+                "damaged or truncated file",
+                code="damaged",
                 path=self._where,
-                place=f"byte {self._position:,} of what it unpacks to",
+                place=f"byte {self._position:,} of the unpacked data",
                 found=str(error),
                 expected=f"{self._compression} data to its end",
-                remedy="fetch or make it again",
+                remedy="download or rebuild it",
             ) from error
         if part:
             self._position += len(part)

@@ -15,8 +15,9 @@ class Limits:
         members: entries of one archive.
         depth: archives inside one another: 1 is an archive in none.
         total: bytes that one archive unpacks to.
-        ratio: unpacked bytes for each packed one, beyond `free` bytes. Deflate cannot pass 1,032.
-        free: bytes that may be unpacked whatever the ratio.
+        ratio: unpacked bytes for each packed one, beyond `free` bytes. Tables and logs reach 20 to 50,
+            repetitive JSON 100; zeros in deflate 1,032.
+        free: bytes that may be unpacked whatever the ratio: any disk has them to spare.
         directory: bytes of a zip's directory.
         header: bytes of one header of a tar, long names and attributes included.
     """
@@ -24,8 +25,8 @@ class Limits:
     members: int = 10_000_000
     depth: int = 3
     total: int = 1 << 40
-    ratio: float = 1000
-    free: int = 1 << 26
+    ratio: float = 200
+    free: int = 1 << 28
     directory: int = 1 << 30
     header: int = 1 << 20
 
@@ -49,7 +50,8 @@ def too_much(
 ) -> InputError:
     """The error of an archive that passes one of the `Limits`."""
     return InputError(
-        "this archive may be a bomb: it unpacks to far more than it should",
+        "possible archive bomb: it exceeds a limit on what archives may hold",
+        code="unsafe-archive",
         path=where,
         place=None if member is None else f"member {member!r}",
         found=found,

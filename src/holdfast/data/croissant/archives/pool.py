@@ -66,10 +66,11 @@ class ArchivePool:
         archive = self.find(location, chain, owner)
         if archive is None:
             raise InputError(
-                "this file is no archive",
+                "not an archive",
+                code="unknown-format",
                 path=where_of(location, chain),
                 expected="zip, tar, or one compressed with gzip, bzip2, xz or zstd",
-                remedy="correct its encodingFormat, or fetch it again",
+                remedy="correct its encodingFormat, or download it again",
             )
         return archive
 
@@ -116,7 +117,7 @@ class ArchivePool:
         """A zip of which only the directory travels; None where the whole file must."""
         part = self._origins.objects.get(owner)
         formats = part.encoding_formats if part else ()
-        if self._origins.offline or not says_zip(formats, file_name(url)):
+        if self._origins.access.offline or not says_zip(formats, file_name(url)):
             return None
         from holdfast.data.croissant.fetching.answers import RangesRefused
         from holdfast.data.croissant.fetching.remote import open_remote

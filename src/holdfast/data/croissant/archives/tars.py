@@ -111,7 +111,9 @@ class Tar(Archive):
             problem = f"a member of this archive is {kind} to {entry.linkname!r}"
             raise refused(problem, entry.name, self.where)
         if not entry.isreg() or entry.issparse():
-            kind = "a sparse file" if entry.issparse() else "a device, a pipe or otherwise no file"
+            kind = (
+                "a sparse file" if entry.issparse() else "a device, a pipe or another special file"
+            )
             raise refused(f"a member of this archive is {kind}", entry.name, self.where)
         name = clean(entry.name, self.where)
         if not name:
@@ -135,7 +137,7 @@ class Tar(Archive):
                 part = self._at(offset).read(min(STEP, end - offset))
             if not part:
                 raise damaged(
-                    self.where, name, "the end of the file", f"{end - offset:,} bytes more"
+                    self.where, name, "the end of the file", f"{end - offset:,} more bytes"
                 )
             offset += len(part)
             yield part
@@ -224,7 +226,7 @@ class _Headers:
                 "two blocks of 512 zeros at its end",
             )
         if self._last.strip(b"\0"):
-            found = f"no header at byte {self.tell() - len(self._last):,}"
+            found = f"invalid header at byte {self.tell() - len(self._last):,}"
             raise damaged(self._where, None, found, "a header, or zeros at its end")
 
 

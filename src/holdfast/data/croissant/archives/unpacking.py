@@ -13,10 +13,13 @@ from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
+from holdfast.data.croissant.fetching.room import require_room
 from holdfast.errors import StoreError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LOCK = ".lock"
+_ROOM_EVERY = 64 << 20
+"""Bytes of a file between looks at how much room the disk has."""
 
 
 class Scratch:
@@ -49,7 +52,7 @@ class Scratch:
                 self._folder = draft.rename(self._parent / draft.name.removeprefix(".new-"))
             except OSError as error:
                 raise StoreError(
-                    f"{self._parent}: nothing can be unpacked here\n  found: {error.strerror}\n"
+                    f"{self._parent}: cannot unpack into this folder\n  found: {error.strerror}\n"
                     "  remedy: name a cache folder that can be written"
                 ) from error
             self._end = weakref.finalize(self, _remove, self._folder, handle, os.getpid())
@@ -65,26 +68,34 @@ class Scratch:
 
         Raises:
             StoreError: if it cannot be written.
+            LimitError: if the disk becomes full.
         """
         self._count += 1
         mark = f"{os.getpid()}-{self._count:06d}"  # forks write into the same folder
         path = self.folder() / f"{mark}-{_UNSAFE.sub('_', name)[-100:]}"
-        draft = path.with_name(f"{path.name}.part")
-        try:
-            with draft.open("wb") as file:
+        written = 0
+        try:  # nobody knows the name until it is whole
+            with path.open("wb") as file:
                 for part in parts:
                     if check is not None:
                         check.update(part)
-                    file.write(part)
-            draft.rename(path)
+                    if (written + len(part)) // _ROOM_EVERY > written // _ROOM_EVERY:
+                        require_room(path.parent, _ROOM_EVERY, name)
+                    written += file.write(part)
         except OSError as error:
+            path.unlink(missing_ok=True)
             raise StoreError(
-                f"{path}: {name!r} cannot be unpacked here\n  found: {error.strerror}\n"
-                "  remedy: name a cache folder on a disk with room"
+                f"{path}: cannot unpack {name!r}\n  found: {error.strerror}\n"
+                "  remedy: name a cache folder on a disk with free space"
             ) from error
-        finally:
-            draft.unlink(missing_ok=True)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
         return path
+
+    def require_room(self, size: int, name: str) -> None:
+        """Check that so many bytes can be unpacked here; raises `LimitError`."""
+        require_room(self.folder(), size, name)
 
     def _sweep(self) -> None:
         """Remove what processes left that were killed."""

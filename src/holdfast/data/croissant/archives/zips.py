@@ -91,10 +91,10 @@ class Zip(Archive):
             least = _LOCAL_HEADER + len(entry.orig_filename) + entry.compress_size
             if start < 0 or start + least > end:
                 raise refused(
-                    "this member shares bytes with another one, or with the directory",
+                    "this member overlaps another one, or the directory",
                     entry.orig_filename,
                     self.where,
-                    "members one behind the other",
+                    "members that do not overlap",
                 )
 
     def _named(self, entries: list[zipfile.ZipInfo]) -> dict[str, zipfile.ZipInfo]:
@@ -105,13 +105,14 @@ class Zip(Archive):
             name = clean(raw[len(climb) :], self.where)
             mode = entry.external_attr >> 16 if entry.create_system in _UNIX_SYSTEMS else 0
             if stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                kind = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
+                kind = "a symbolic link" if stat.S_ISLNK(mode) else "not a regular file"
                 raise refused(f"a member of this archive is {kind}", raw, self.where)
             if raw.endswith("/"):
                 continue
             if entry.flag_bits & _ENCRYPTED:
                 raise InputError(
                     "a member of this archive is encrypted",
+                    code="unsupported",
                     path=self.where,
                     place=f"member {raw!r}",
                     remedy="decrypt the archive with its password, and give the folder "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -11,11 +12,12 @@ import typer
 
 from holdfast.console import JsonOption, QuietOption, emit, remark
 from holdfast.data.croissant.commands.options import (
-    CacheOption,
     DescriptionArgument,
     MapOption,
     pairs,
+    with_access,
 )
+from holdfast.data.croissant.fetching.access import Access
 
 
 class How(Enum):
@@ -25,31 +27,38 @@ class How(Enum):
     full = "full"
 
 
+@with_access
 def validate(
     description: DescriptionArgument,
     data: Annotated[
         How | None,
         typer.Option(
             "--data",
-            help="Check the data too: what is here, its first records (sample); or all of it (full).",
+            help="Check the data as well: the first records of local files (sample), or fetch and "
+            "check everything (full).",
         ),
     ] = None,
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="What the standard demands but tools forgive is an error."),
+        typer.Option(
+            "--strict", help="Report violations of the standard that tools tolerate as errors."
+        ),
     ] = False,
     sarif: Annotated[
         Path | None,
         typer.Option(
-            "--sarif", metavar="FILE", help="Write the findings as SARIF, for code hosts."
+            "--sarif", metavar="FILE", help="Write the findings to a SARIF file, for code hosts."
         ),
     ] = None,
     mapping: MapOption = None,
-    cache: CacheOption = None,
+    access: Access = Access(),  # noqa: B008  # replaced by options
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """What is wrong with a description: rule, line and column, and what to do; exit 1 if it has errors."""
+    """Check a description against the standard; exit 1 on errors.
+
+    Each finding has a rule, a line and column, and a hint. --data checks the files as well.
+    """
     from holdfast import whole_files
     from holdfast.data.croissant.rules import checking
 
@@ -58,7 +67,7 @@ def validate(
         strict=strict,
         data=None if data is None else data.value,
         mapping=pairs(mapping, "--map"),
-        cache=cache,
+        **asdict(access),
     )
     emit(found, as_json, lambda result: result.text().rstrip())
     if sarif is not None:
@@ -68,25 +77,40 @@ def validate(
         raise typer.Exit(1)
 
 
+@with_access
 def diff(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="The earlier description.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="The later description.")],
+    old: Annotated[
+        str, typer.Argument(metavar="OLD", help="Older description: a file, folder, URL or -.")
+    ],
+    new: Annotated[
+        str, typer.Argument(metavar="NEW", help="Newer description: a file, folder, URL or -.")
+    ],
+    access: Access = Access(),  # noqa: B008
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """What a new version changed, and the version number it needs; exit 1 if it has a smaller one."""
+    """Compare two descriptions: changes, and the version number they call for; exit 1 if it is too low."""
     from holdfast.data.croissant.evolving import comparing
 
-    found = comparing.diff(old, new)
+    found = comparing.diff(old, new, access)
     emit(found, as_json, lambda result: result.text().rstrip())
     if not found.suffices:
         raise typer.Exit(1)
 
 
+@with_access
 def rai(
-    description: DescriptionArgument, as_json: JsonOption = False, quiet: QuietOption = False
+    description: DescriptionArgument,
+    access: Access = Access(),  # noqa: B008
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
 ) -> None:
-    """Which responsible-AI statements a description makes, and the questions it leaves open."""
+    """List the responsible-AI statements of a description and the questions it leaves open."""
+    from holdfast.data.croissant.document.reading import read_document
     from holdfast.data.croissant.documenting import assessing
 
-    emit(assessing.rai(description), as_json, lambda found: found.text().rstrip())
+    emit(
+        assessing.rai(read_document(description, access)),
+        as_json,
+        lambda found: found.text().rstrip(),
+    )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,9 +19,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 DescriptionArgument = Annotated[
-    Path,
+    str,
     typer.Argument(
-        metavar="DESCRIPTION", help="A Croissant file, or the folder that holds metadata.json."
+        metavar="DESCRIPTION",
+        help="Croissant description: a JSON-LD file, a folder with one, a URL, or - for stdin.",
     ),
 ]
 MapOption = Annotated[
@@ -26,23 +30,43 @@ MapOption = Annotated[
     typer.Option(
         "--map",
         metavar="ID=PATH",
-        help="Take the FileObject ID from this file or folder instead of its URL; repeatable.",
+        help="Use this file or folder for the FileObject ID instead of its URL; repeatable.",
     ),
 ]
 CacheOption = Annotated[
     Path | None,
-    typer.Option("--cache", metavar="DIR", help="Where fetched files are kept."),
+    typer.Option(
+        "--cache",
+        metavar="DIR",
+        help="Folder for fetched files (default: ~/.cache/holdfast/croissant).",
+    ),
 ]
 OfflineOption = Annotated[
-    bool, typer.Option("--offline", help="Fetch nothing; take what the cache has.")
+    bool, typer.Option("--offline", help="Use cached files only; fetch nothing.")
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        metavar="SECONDS",
+        help="Time to wait for a server to connect or to send more bytes.",
+    ),
+]
+PublicOption = Annotated[
+    bool,
+    typer.Option(
+        "--public-only",
+        help="Refuse loopback, private and link-local addresses, also after redirects; "
+        "for descriptions by strangers.",
+    ),
 ]
 FilterOption = Annotated[
     list[str] | None,
     typer.Option(
         "--filter",
         metavar="FIELD=VALUE",
-        help="Only records with this value, such as split=train; repeatable; values of one field are "
-        "alternatives.",
+        help="Only records with this value, such as split=train; repeatable. Several values of one "
+        "field are alternatives.",
     ),
 ]
 ColumnsOption = Annotated[
@@ -54,11 +78,40 @@ MemoryOption = Annotated[
     typer.Option(
         "--memory",
         metavar="SIZE",
-        help="What the engine may use, such as 1GiB; more spills to disk.",
+        help="Memory limit of the query engine, such as 1GiB; what exceeds it spills to disk.",
     ),
 ]
-HtmlOption = Annotated[Path, typer.Option("--html", metavar="FILE", help="The page to write.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+HtmlOption = Annotated[Path, typer.Option("--html", metavar="FILE", help="Path of the HTML page.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
+
+
+def with_access(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose parameter `access` is filled from --cache, --offline, --timeout, --public-only."""
+    options = {
+        "cache": (CacheOption, None),
+        "offline": (OfflineOption, False),
+        "timeout": (TimeoutOption, TIMEOUT_S),
+        "public_only": (PublicOption, False),
+    }
+    parameters: list[inspect.Parameter] = []
+    signature = inspect.signature(command, eval_str=True)
+    for one in signature.parameters.values():
+        if one.name != "access":
+            parameters.append(one)
+            continue
+        for name, (annotation, default) in options.items():
+            parameters.append(
+                inspect.Parameter(name, one.kind, default=default, annotation=annotation)
+            )
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        access = Access(**{name: given.pop(name) for name in options})
+        command(**given, access=access)
+
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run
 
 
 def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
@@ -81,7 +134,8 @@ def grouped(given: Sequence[str] | None, option: str) -> dict[str, list[str]]:
         name, equals, value = part.partition("=")
         if not equals or not name:
             raise InputError(
-                "this is no pair",
+                "not a NAME=VALUE pair",
+                code="invalid-value",
                 place=option,
                 found=part,
                 expected="NAME=VALUE, as in split=train",
@@ -98,7 +152,7 @@ def names_of(columns: str | None) -> list[str] | None:
 
 
 def rows_table(rows: pa.Table, width: int = 40) -> Table:
-    """Arrow rows for the terminal; numbers stand right, bytes as their size."""
+    """Arrow rows for the terminal: numbers right-aligned, bytes as their size."""
     import pyarrow as pa
 
     from holdfast.console import table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,19 +13,19 @@ import typer
 
 from holdfast.console import JsonOption, QuietOption, emit, remark
 from holdfast.data.croissant.commands.options import (
-    CacheOption,
     ColumnsOption,
     DescriptionArgument,
     FilterOption,
     MapOption,
     MemoryOption,
-    OfflineOption,
     grouped,
     names_of,
     pairs,
     rows_table,
+    with_access,
 )
 from holdfast.data.croissant.converting.json_lines import json_line
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.errors import InputError
 from holdfast.numbers import counted, size
 from holdfast.progress import track
@@ -71,7 +72,7 @@ LimitOption = Annotated[
         "--limit",
         metavar="N",
         min=0,
-        help=f"How many records to print; by default {_SHOWN}, and all as JSON.",
+        help=f"Maximum number of records to print (default: {_SHOWN}; all as JSON).",
         show_default=False,
     ),
 ]
@@ -81,17 +82,18 @@ OutOption = Annotated[
         "--out",
         "-o",
         metavar="FILE",
-        help="Write all records instead: .parquet, .arrow, .jsonl or .csv.",
+        help="Write all records to a file instead: .parquet, .arrow, .jsonl or .csv.",
     ),
 ]
 
 
+@with_access
 def load(
     description: DescriptionArgument,
     record_set: Annotated[
         str | None,
         typer.Option(
-            "--record-set", metavar="ID", help="Its id or name; without it, they are listed."
+            "--record-set", metavar="ID", help="Id or name of the record set (default: list all)."
         ),
     ] = None,
     columns: ColumnsOption = None,
@@ -101,7 +103,7 @@ def load(
         typer.Option(
             "--where",
             metavar="SQL",
-            help="Only records for which this is true, such as \"split = 'train' AND label > 3\".",
+            help="SQL condition on the records, such as \"split = 'train' AND label > 3\".",
         ),
     ] = None,
     on_misfit: Annotated[
@@ -113,22 +115,24 @@ def load(
         Printed,
         typer.Option(
             "--format",
-            help="What to print: a table for people, or JSON Lines, bytes in base64 (as --json does).",
+            help="Output format: a table, or JSON Lines with bytes in base64 (as --json).",
         ),
     ] = Printed.table,
     out: OutOption = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Print the query and the files it reads instead.")
+        bool,
+        typer.Option(
+            "--explain", help="Print the query plan and the files it reads instead of records."
+        ),
     ] = False,
     mapping: MapOption = None,
-    cache: CacheOption = None,
+    access: Access = Access(),  # noqa: B008
     memory: MemoryOption = None,
-    offline: OfflineOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The records of a record set: the first of them, all as JSON Lines, or all into a file."""
-    dataset = _open(description, mapping, cache, memory, offline)
+    """Print or export the records of a record set; without --record-set, list the record sets."""
+    dataset = _open(description, mapping, access, memory)
     if record_set is None:
         from holdfast.data.croissant.loading.contents import Contents
 
@@ -152,25 +156,26 @@ def load(
             remark(said, quiet)
 
 
+@with_access
 def sql(
     description: DescriptionArgument,
     query: Annotated[
         str,
         typer.Argument(
-            metavar="QUERY", help="SQL; record sets are tables, their fields' short names columns."
+            metavar="QUERY",
+            help="SQL query; record sets are tables, short field names are columns.",
         ),
     ],
     limit: LimitOption = None,
     out: OutOption = None,
     mapping: MapOption = None,
-    cache: CacheOption = None,
+    access: Access = Access(),  # noqa: B008
     memory: MemoryOption = None,
-    offline: OfflineOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """What a query over the record sets finds."""
-    dataset = _open(description, mapping, cache, memory, offline)
+    """Run a SQL query over the record sets."""
+    dataset = _open(description, mapping, access, memory)
     found = dataset.sql(query)
     if out is not None:
         _write(found, out, quiet)
@@ -178,34 +183,37 @@ def sql(
         _print(found, limit, as_json)
 
 
+@with_access
 def download(
     description: DescriptionArgument,
     record_sets: Annotated[
         list[str] | None,
         typer.Option(
-            "--record-set", metavar="ID", help="Only the files behind this record set; repeatable."
+            "--record-set",
+            metavar="ID",
+            help="Fetch only the files of this record set; repeatable.",
         ),
     ] = None,
     filters: FilterOption = None,
     lock: Annotated[
         bool,
         typer.Option(
-            "--lock", help="Write croissant.lock.json: what was fetched, by address and checksum."
+            "--lock", help="Write croissant.lock.json with the URL and checksum of each file."
         ),
     ] = False,
     update_lock: Annotated[
         bool,
-        typer.Option("--update-lock", help="Accept what has changed since the lock was written."),
+        typer.Option("--update-lock", help="Accept changes since the lock file was written."),
     ] = False,
     mapping: MapOption = None,
-    cache: CacheOption = None,
+    access: Access = Access(),  # noqa: B008
     parallel: Annotated[
-        int, typer.Option("--parallel", metavar="N", min=1, help="Files fetched at a time.")
+        int, typer.Option("--parallel", metavar="N", min=1, help="Number of parallel downloads.")
     ] = 8,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Fetch a dataset's files into the cache: in parallel, resumable, proved by their checksums."""
+    """Download the files of a dataset into the cache: parallel, resumable, verified by checksum."""
     from holdfast.data.croissant.files import downloading
 
     found = downloading.download(
@@ -213,38 +221,38 @@ def download(
         record_sets=record_sets,
         filters=_filters(filters),
         mapping=pairs(mapping, "--map"),
-        cache=cache,
         lock=lock,
         update_lock=update_lock,
         parallel=parallel,
+        **asdict(access),
     )
     emit(found, as_json, _downloaded)
 
 
+@with_access
 def convert(
     description: DescriptionArgument,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIR", help="The new dataset's folder.")
+        Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for the new dataset.")
     ],
     record_sets: Annotated[
         list[str] | None,
-        typer.Option("--record-set", metavar="ID", help="Only this record set; repeatable."),
+        typer.Option(
+            "--record-set", metavar="ID", help="Convert only this record set; repeatable."
+        ),
     ] = None,
-    form: Annotated[
-        Form, typer.Option("--to", help="What the records are written as.")
-    ] = Form.parquet,
+    form: Annotated[Form, typer.Option("--to", help="File format of the records.")] = Form.parquet,
     filters: FilterOption = None,
     mapping: MapOption = None,
-    cache: CacheOption = None,
+    access: Access = Access(),  # noqa: B008
     memory: MemoryOption = None,
-    offline: OfflineOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write record sets into files of one kind, with a description of them that loads the same records."""
+    """Convert record sets to Parquet, Arrow, JSON Lines or CSV files with a new description."""
     from holdfast.data.croissant.converting import exporting
 
-    dataset = _open(description, mapping, cache, memory, offline)
+    dataset = _open(description, mapping, access, memory)
     found = exporting.convert(
         dataset, out, record_sets=record_sets, form=form.value, filters=_filters(filters)
     )
@@ -253,20 +261,15 @@ def convert(
 
 
 def _open(
-    description: Path,
-    mapping: list[str] | None,
-    cache: Path | None,
-    memory: str | None,
-    offline: bool,
+    description: str, mapping: list[str] | None, access: Access, memory: str | None
 ) -> Dataset:
     from holdfast.data.croissant.loading.dataset import Dataset
 
     return Dataset(
         description,
         mapping=pairs(mapping, "--map"),
-        cache=cache,
         memory_limit=memory,
-        offline=offline,
+        **asdict(access),
     )
 
 
@@ -279,7 +282,8 @@ def _conditions(given: list[str] | None, where: str | None) -> dict[str, list[st
     """``--filter`` or ``--where`` as `Dataset.records` takes it."""
     if given and where is not None:
         raise InputError(
-            "--filter and --where are both given",
+            "--filter and --where exclude each other",
+            code="conflict",
             expected="one of them",
             remedy="write all conditions in --where, joined by AND",
         )
@@ -340,13 +344,13 @@ def _downloaded(found: Downloaded) -> RenderableType:
     from holdfast.console import table
 
     return table(
-        {"file": "left", "size": "right", "fetched": "right", "where": "left"},
+        {"file": "left", "size": "right", "fetched": "right", "path": "left"},
         [
             (one.resource, size(one.size), "–" if one.cached else size(one.received), one.path)
             for one in found.files
         ],
         caption=(
-            f"{size(found.bytes_fetched)} fetched, {size(found.bytes_cached)} were here already"
+            f"{size(found.bytes_fetched)} fetched, {size(found.bytes_cached)} already cached"
             + (f"; locked in {found.lock}" if found.lock else "")
         ),
     )

@@ -13,7 +13,9 @@ from holdfast.data.croissant.commands.options import (
     DescriptionArgument,
     HtmlOption,
     OverwriteOption,
+    with_access,
 )
+from holdfast.data.croissant.fetching.access import Access
 
 if TYPE_CHECKING:
     from holdfast.data.croissant.describing.description import Description
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Target(Enum):
-    """A version of the format that descriptions can be brought to."""
+    """A version of the format that descriptions can be converted to."""
 
     v10 = "1.0"
     v11 = "1.1"
@@ -29,41 +31,47 @@ class Target(Enum):
 
 OutOption = Annotated[
     Path | None,
-    typer.Option("--out", "-o", metavar="FILE", help="Where the description is written."),
+    typer.Option("--out", "-o", metavar="FILE", help="Path of the new description."),
 ]
 
 
 def describe(
     folder: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="A folder of data, one file of it, or an archive."),
+        typer.Argument(metavar="FOLDER", help="Folder of data, a single file, or an archive."),
     ],
     out: OutOption = None,
     name: Annotated[
-        str | None, typer.Option("--name", metavar="NAME", help="The dataset's name.")
+        str | None, typer.Option("--name", metavar="NAME", help="Name of the dataset.")
     ] = None,
     about: Annotated[
-        str | None, typer.Option("--description", metavar="TEXT", help="What it is.")
+        str | None,
+        typer.Option("--description", metavar="TEXT", help="Description of the dataset."),
     ] = None,
     licence: Annotated[
         list[str] | None,
         typer.Option(
-            "--license", metavar="SPDX", help="Its licence, by SPDX id or URL; repeatable."
+            "--license",
+            metavar="SPDX",
+            help="License of the dataset, as SPDX id or URL; repeatable.",
         ),
     ] = None,
-    url: Annotated[str | None, typer.Option("--url", metavar="URL", help="Its page.")] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", metavar="URL", help="Web page of the dataset.")
+    ] = None,
     creators: Annotated[
         list[str] | None,
-        typer.Option("--creator", metavar="NAME", help="Who made it; repeatable."),
+        typer.Option("--creator", metavar="NAME", help="Creator of the dataset; repeatable."),
     ] = None,
     published: Annotated[
-        str | None, typer.Option("--published", metavar="DATE", help="When, as 2026-01-31.")
+        str | None,
+        typer.Option("--published", metavar="DATE", help="Publication date, such as 2026-01-31."),
     ] = None,
     version: Annotated[
-        str, typer.Option("--version", metavar="X.Y.Z", help="The version of the data.")
+        str, typer.Option("--version", metavar="X.Y.Z", help="Version of the data.")
     ] = "1.0.0",
     checksums: Annotated[
-        bool, typer.Option("--checksums/--no-checksums", help="State each file's SHA-256.")
+        bool, typer.Option("--checksums/--no-checksums", help="Include the SHA-256 of each file.")
     ] = True,
     sample_rows: Annotated[
         int | None,
@@ -71,14 +79,15 @@ def describe(
             "--sample-rows",
             metavar="N",
             min=1,
-            help="Look at so many rows of each table only; keys and references are then not looked for.",
+            help="Maximum number of rows read per table (default: all); with it, keys and references "
+            "are not inferred.",
         ),
     ] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Describe a folder of data: files, columns, types, keys, references, splits, labels."""
+    """Write a description of a folder of data: files, columns, types, keys, references, splits, labels."""
     from holdfast.data.croissant.describing import folders
 
     made = folders.describe(
@@ -98,18 +107,23 @@ def describe(
     remark(f"description: {path}", quiet)
 
 
+@with_access
 def migrate(
     description: DescriptionArgument,
     out: OutOption = None,
-    to: Annotated[Target, typer.Option("--to", help="The version of the format.")] = Target.v11,
+    to: Annotated[
+        Target, typer.Option("--to", help="Version of the Croissant format.")
+    ] = Target.v11,
     overwrite: OverwriteOption = False,
+    access: Access = Access(),  # noqa: B008
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bring a description to a newer version of the format; without --out, say what would change."""
+    """Convert a description to a newer version of the format; without --out, list the changes only."""
+    from holdfast.data.croissant.document.reading import read_document
     from holdfast.data.croissant.evolving import migrating
 
-    made = migrating.migrate(description, to.value)
+    made = migrating.migrate(read_document(description, access), to.value)
     if out is not None:
         made.write(out, overwrite=overwrite)
     emit(made, as_json, lambda result: result.text().rstrip())
@@ -117,16 +131,19 @@ def migrate(
         remark(f"description: {out}", quiet)
 
 
+@with_access
 def card(
     description: DescriptionArgument,
     html: HtmlOption,
+    access: Access = Access(),  # noqa: B008
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Draw a description as one HTML page: files, fields, joins, splits, statements, findings."""
+    """Write an HTML page about a dataset: files, fields, joins, splits, statements, findings."""
+    from holdfast.data.croissant.document.reading import read_document
     from holdfast.data.croissant.documenting import pages
 
-    made = pages.card(description, html)
+    made = pages.card(read_document(description, access), html)
     emit(made, as_json, _found)
     remark(f"card: {html}", quiet)
 

@@ -77,7 +77,9 @@ def convert(
     """
     folder = Path(out)
     if folder.exists():
-        raise InputError("there is something already", path=folder, remedy="name a new folder")
+        raise InputError(
+            "the folder exists", code="output-exists", path=folder, remedy="choose a new folder"
+        )
     wanted = _chosen(dataset, record_sets)
     names = _file_names(wanted, form)
     for records in wanted:
@@ -160,7 +162,7 @@ def _describe(
     dataset: Dataset, record_sets: Sequence[RecordSet], files: Mapping[str, str], folder: Path
 ) -> dict[str, Any]:
     """The original's description, in 1.1, of the files that now hold the records."""
-    described = dict(migrate(dataset.path, to="1.1").metadata)
+    described = dict(migrate(dataset.document, to="1.1").metadata)
     ids = {records.id: records for records in record_sets}
     described["distribution"] = [
         _file_object(folder / files[name]) for name, records in ids.items() if records.data is None

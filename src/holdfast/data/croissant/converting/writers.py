@@ -51,13 +51,15 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
     except OSError as error:  # of a file that is read, it is an InputError by now
         raise InputError(
             "the file cannot be written",
+            code="unwritable",
             path=path,
             found=error.strerror or str(error),
             remedy="choose a folder that is there, may be written to and has room",
         ) from error
     except pa.ArrowNotImplementedError as error:  # a type that Arrow knows and the format does not
         raise InputError(
-            f"{form} cannot hold the values of a column",
+            f"{form} cannot store the values of a column",
+            code="unsupported",
             path=path,
             found=str(error),
             remedy="write another format, or leave the column out",
@@ -82,7 +84,8 @@ def check(schema: pa.Schema, path: Path) -> str:
     form = path.suffix[1:]
     if form not in FORMATS:
         raise InputError(
-            "this suffix names no format that records can be written in",
+            "unsupported output format",
+            code="unsupported",
             path=path,
             found=path.suffix or "no suffix",
             expected=", ".join(f".{name}" for name in FORMATS),
@@ -92,7 +95,8 @@ def check(schema: pa.Schema, path: Path) -> str:
         nested = pa.types.is_nested(field.type)
         if (form in ("csv", "jsonl") and bytes_inside) or (form == "csv" and nested):
             raise InputError(
-                f"{form} cannot hold the values of a column",
+                f"{form} cannot store the values of a column",
+                code="unsupported",
                 path=path,
                 place=f"column {field.name}",
                 found=str(field.type),

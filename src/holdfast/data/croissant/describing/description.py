@@ -70,14 +70,16 @@ class Description:
         target = self.path if path is None else Path(path)
         if target.resolve().parent != self.folder.resolve():
             raise InputError(
-                "a description stands in the folder that its paths start from",
+                "the description must be in the folder of its data",
+                code="invalid-value",
                 path=target,
                 expected=f"a file in {self.folder}",
                 remedy="write it there, and move it together with the data",
             )
         if target.exists() and not overwrite:
             raise InputError(
-                "a file is there already",
+                "the file exists",
+                code="output-exists",
                 path=target,
                 remedy="name another file, or allow it to be overwritten",
             )

@@ -24,7 +24,6 @@ from holdfast.data.croissant.describing.places import MEDIA, Kind, Place
 from holdfast.data.croissant.describing.record_sets import RecordSets
 from holdfast.data.croissant.describing.relations import find_key, find_references
 from holdfast.data.croissant.describing.shapes import Table
-from holdfast.data.croissant.describing.surroundings import Said, as_url, look_around
 from holdfast.data.croissant.describing.table_records import (
     add_fields,
     add_files,
@@ -41,13 +40,22 @@ from holdfast.progress import track
 # The standard's own, but for https: there are readers that know schema.org by that address alone.
 _CONTEXT = {**RECOMMENDED_CONTEXT, "@vocab": "https://schema.org/", "sc": "https://schema.org/"}
 _CONFORMS_TO = "http://mlcommons.org/croissant/1.1"
-_ABOUT = ("license", "url", "creator", "datePublished", "keywords", "inLanguage", "citeAs")
-_STANDING = {"url": "./"}
-_TOLD = {
-    "license": "its licence",
-    "url": "its page (url names the folder itself)",
-    "creator": "its creators",
-    "datePublished": "when it was published",
+# What the standard demands and no data file says.
+_NEEDED = {
+    "license": "license",
+    "url": "web page of the dataset",
+    "creator": "creators",
+    "datePublished": "publication date",
+}
+_LICENSES = {
+    name.lower(): name
+    for name in (
+        *("CC-BY-4.0", "CC-BY-SA-4.0", "CC-BY-NC-4.0", "CC-BY-ND-4.0", "CC-BY-NC-SA-4.0"),
+        *("CC-BY-NC-ND-4.0", "CC-BY-3.0", "CC-BY-SA-3.0", "CC0-1.0", "PDDL-1.0", "ODC-By-1.0"),
+        *("ODbL-1.0", "CDLA-Permissive-1.0", "CDLA-Permissive-2.0", "CDLA-Sharing-1.0"),
+        *("Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "MPL-2.0", "Unlicense"),
+        *("GPL-2.0-only", "GPL-3.0-only", "GPL-3.0-or-later", "AGPL-3.0-only", "LGPL-3.0-only"),
+    )
 }
 
 
@@ -91,7 +99,10 @@ def describe(
     """
     if sample_rows is not None and sample_rows < 1:
         raise InputError(
-            "no rows to look at", found=f"sample_rows={sample_rows}", expected="1 or more"
+            "invalid sample_rows",
+            code="out-of-range",
+            found=f"sample_rows={sample_rows}",
+            expected="1 or more",
         )
     target = Path(folder)
     with Files(target) as files:
@@ -102,38 +113,32 @@ def describe(
             distribution.file(place)
         if checksums:
             distribution.hash_files()
-    said = Said()
     given = {
-        "name": name,
-        "description": description,
-        "license": _licences(license),
+        "license": _licenses(license),
         "url": url,
         "creator": [_creator(each) for each in creators],
         "datePublished": str(date_published) if date_published else None,
-        "citeAs": cite_as,
         "keywords": list(keywords),
+        "citeAs": cite_as,
     }
-    for key, value in given.items():
-        said.say(key, value, "")
-    if target.is_dir():
-        look_around(said, files.folder, [place.path for place in files.loose])
     named = target.resolve().name or "dataset"
     metadata: Json = {
         "@context": dict(_CONTEXT),
         "@type": "sc:Dataset",
-        "name": said.values.get("name") or named,
-        "description": said.values.get("description") or _summary(files, record_sets),
+        "name": name or named,
+        "description": description or _summary(files, record_sets),
         "conformsTo": _CONFORMS_TO,
-        **{key: value for key in _ABOUT if (value := said.values.get(key, _STANDING.get(key)))},
+        **{key: value for key, value in given.items() if value},
         "version": version,
         "distribution": distribution.to_list(),
     }
     if record_sets:
         metadata["recordSet"] = record_sets
-    unsaid = [
-        f"nothing says {what}: give {key}" for key, what in _TOLD.items() if key not in said.values
+    about = [
+        Note("", "unknown", f"no {key}: add the {what}")
+        for key, what in _NEEDED.items()
+        if not given[key]
     ]
-    about = [*said.notes(), *(Note("", "unknown", text) for text in unsaid)]
     standing = "croissant.json" if target.is_dir() else f"{target.name}.croissant.json"
     return Description(
         files.folder,
@@ -227,7 +232,7 @@ def _undescribed(files: Files, read: Sequence[Table], media: Sequence[Media]) ->
     ]
     inside = Counter(place.archive for place in files.packed if place not in used)
     notes += [
-        Note(archive, "skipped", f"of no record set: {counted(count, 'file')} in it")
+        Note(archive, "skipped", f"{counted(count, 'file')} in it without a record set")
         for archive, count in sorted(inside.items())
     ]
     return notes
@@ -246,10 +251,12 @@ def _summary(files: Files, record_sets: Sequence[Json]) -> str:
     return f"{', '.join(counted) or 'Files'}.{records}"
 
 
-def _licences(given: str | Sequence[str] | None) -> Any:
+def _licenses(given: str | Sequence[str] | None) -> Any:
+    """Common SPDX ids, in any case, as their URLs; other text as it is."""
     if given is None or isinstance(given, str):
-        return as_url(given) if given else None
-    return [as_url(each) for each in given]
+        name = _LICENSES.get((given or "").strip().lower())
+        return f"https://spdx.org/licenses/{name}.html" if name else given
+    return [_licenses(each) for each in given]
 
 
 def _creator(given: str | Mapping[str, Any]) -> Json:

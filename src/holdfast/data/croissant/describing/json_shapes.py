@@ -54,7 +54,7 @@ def json_structure(encoding: str, paths: Sequence[Path]) -> Any:
     """The structure that all values of JSON files have together; lines and arrays are lists of values."""
     forms = {_form(encoding, path) for path in paths}
     if len(forms) > 1:
-        raise InputError("some of these files hold an array, others an object")
+        raise InputError("some of these files hold an array, others an object", code="conflict")
     (form,) = forms
     ((found,),) = _ask(f"SELECT json_group_structure(json) FROM {_objects(form, paths)}")
     return _structure(form, found)
@@ -100,7 +100,7 @@ def _ask(query: str) -> list[tuple[Any, ...]]:
         try:
             return probe.execute(query).fetchall()
         except (duckdb.FatalException, duckdb.InternalException):
-            raise InputError("its values are nested too deep") from None
+            raise InputError("too deeply nested", code="unsupported") from None
 
 
 def _structure(form: str, found: str | None) -> Any:

@@ -55,7 +55,7 @@ def find_listed(
                 if 2 * inside > counted.distinct:
                     remarks[name] = (
                         f"{counted.distinct - inside:,} of {counted.distinct:,} values of {name!r} name "
-                        "no file: no reference"
+                        "no file: no reference written"
                     )
     columns_in_order = [name for name in table.comparable if name in found or name in remarks]
     once = _once(

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import duckdb
 
 _TOGETHER = 1_000  # columns of one query: of each, 2,048 values are in memory at once
+_ROUGHLY, _FEW = 0.3, 5  # many times what approx_count_distinct is off by
 _Item = TypeVar("_Item")
 
 
@@ -59,6 +60,34 @@ def stacked(relation: str, *lists: Sequence[str]) -> str:
     values = (f"unnest([{', '.join(each)}]) AS v{place}" for place, each in enumerate(lists))
     longest = max(map(len, lists))
     return f"(SELECT {', '.join(values)}, unnest(range({longest})) AS place FROM {relation})"
+
+
+def about_distinct(
+    connection: duckdb.DuckDBPyConnection, relation: str, columns: Mapping[str, str]
+) -> dict[str, int]:
+    """About how many different values each column has, in one pass of little memory.
+
+    Args:
+        connection: that can read the relation.
+        relation: what stands after FROM.
+        columns: name -> SQL expression over it.
+    """
+    counted = dict.fromkeys(columns, 0)
+    for names in in_turn(columns):
+        # Hashes, so that columns of any types can be stacked; that of NULL would count as a value.
+        hashes = [
+            f"CASE WHEN {columns[name]} IS NOT NULL THEN hash({columns[name]}) END"
+            for name in names
+        ]
+        query = f"SELECT place, approx_count_distinct(v0) FROM {stacked(relation, hashes)} GROUP BY place"
+        for place, distinct in connection.execute(query).fetchall():
+            counted[names[place]] = distinct
+    return counted
+
+
+def may_be(about: int, exactly: int) -> bool:
+    """Whether a number of distinct values that is known roughly may be this one."""
+    return abs(about - exactly) <= _ROUGHLY * exactly + _FEW
 
 
 def count_values(

@@ -15,7 +15,7 @@ from itertools import combinations
 import duckdb
 
 from holdfast.data.croissant.describing.naming import root, words
-from holdfast.data.croissant.describing.querying import count_values
+from holdfast.data.croissant.describing.querying import about_distinct, count_values, may_be
 from holdfast.data.croissant.describing.shapes import Table
 
 IDS = frozenset({"id", "key", "uuid", "guid"})
@@ -66,33 +66,37 @@ def find_key(connection: duckdb.DuckDBPyConnection, table: Table) -> tuple[str, 
     likely = list(dict.fromkeys(_likely(table)))
     for names in (likely[:1], likely[1:]):  # the likeliest alone: mostly there it ends
         if unique := _unique(connection, table, _as_text(table, names)):
-            return (unique[0],)
+            return (unique,)
     ids = [name for name in table.comparable if _last(name) in IDS | {"code"}]
     if table.rows < 4 or len(ids) > _MOST_PAIRED:
         return ()
-    pairs = combinations(ids, 2)
-    return next((pair for pair in pairs if _unique(connection, table, _together(table, pair))), ())
+    pairs = {" and ".join(pair): pair for pair in combinations(ids, 2)}
+    columns = {name: _together(table, pair) for name, pair in pairs.items()}
+    return pairs.get(_unique(connection, table, columns), ())
 
 
-def _unique(
-    connection: duckdb.DuckDBPyConnection, table: Table, columns: Mapping[str, str]
-) -> list[str]:
-    """The columns that have a value in every row, and no two rows the same."""
-    counted = count_values(connection, table.relation, columns)
-    return [
-        name for name, values in counted.items() if values.rows == values.distinct == table.rows
-    ]
+def _unique(connection: duckdb.DuckDBPyConnection, table: Table, columns: Mapping[str, str]) -> str:
+    """The first column that has a value in every row, and no two rows the same; "" if none has.
+
+    Values are counted one by one only of columns that may have so many: counting takes memory.
+    """
+    about = about_distinct(connection, table.relation, columns) if len(columns) > 1 else {}
+    for name, sql in columns.items():
+        if may_be(about.get(name, table.rows), table.rows):
+            values = count_values(connection, table.relation, {name: sql})[name]
+            if values.rows == values.distinct == table.rows:
+                return name
+    return ""
 
 
 def _as_text(table: Table, names: Iterable[str]) -> dict[str, str]:
     return {name: f"CAST({table.sql[name]} AS VARCHAR)" for name in names}
 
 
-def _together(table: Table, pair: Sequence[str]) -> dict[str, str]:
+def _together(table: Table, pair: Sequence[str]) -> str:
     """Two columns as one of lists, which has a value where both do."""
     one, other = _as_text(table, pair).values()
-    full = f"{one} IS NOT NULL AND {other} IS NOT NULL"
-    return {" and ".join(pair): f"CASE WHEN {full} THEN [{one}, {other}] END"}
+    return f"CASE WHEN {one} IS NOT NULL AND {other} IS NOT NULL THEN [{one}, {other}] END"
 
 
 def _likely(table: Table) -> Iterator[str]:
@@ -141,8 +145,14 @@ def find_references(
     possible: dict[str, list[Reference]] = defaultdict(list)
     nearly: dict[str, list[str]] = defaultdict(list)
     targets = [(other, key[0]) for other, key in keys.items() if other != name and len(key) == 1]
+    about = None
     for target, key in targets if table.complete else ():
-        asked = _candidates(connection, table, own, target, key, tables[target])
+        if about is None and _is_lookup(tables[target], key, table):
+            texts = {
+                one: table.sql[one] for one, kind in table.comparable.items() if kind == "text"
+            }
+            about = about_distinct(connection, table.relation, texts)
+        asked = _candidates(table, own, target, key, tables[target], about or {})
         columns = {column: table.sql[column] for column in asked}
         among = (tables[target].relation, tables[target].sql[key])
         for column, counted in count_values(connection, table.relation, columns, among).items():
@@ -155,21 +165,30 @@ def find_references(
                 possible[column].append(Reference(target, key, values, of, asked[column]))
             elif asked[column] and found:
                 nearly[column].append(
-                    f"{values - found:,} of {values:,} values of {column!r} are not among {key!r} of "
-                    f"{target!r}: no reference"
+                    f"{values - found:,} of {values:,} values of {column!r} are not in {key!r} of "
+                    f"{target!r}: no reference written"
                 )
     return _closest(table, possible, nearly)
 
 
+def _is_lookup(target: Table, key: str, table: Table) -> bool:
+    """Whether a table is small enough to explain the texts of a column of another."""
+    small = 2 <= target.rows <= min(_LARGEST_LOOKUP, table.rows - 1)
+    return small and target.comparable[key] == "text"
+
+
 def _candidates(
-    connection: duckdb.DuckDBPyConnection,
     table: Table,
     own: tuple[str, ...] | None,
     target: str,
     key: str,
     other: Table,
+    about: Mapping[str, int],
 ) -> dict[str, int]:
-    """The columns that may reference a table's key, each with its closeness."""
+    """The columns that may reference a table's key, each with its closeness.
+
+    `about` has the number of distinct values of each column of text, roughly.
+    """
     kind = other.comparable[key]
     alike = [column for column, each in table.comparable.items() if each == kind]
     names = {target, other.name}  # `images` is called so in its file, though its id may be longer
@@ -177,13 +196,12 @@ def _candidates(
         column: max(_closeness(column, each, key, own == (column,)) for each in names)
         for column in alike
     }
-    if kind == "text" and 2 <= other.rows <= min(_LARGEST_LOOKUP, table.rows - 1):
-        others = {name: table.sql[name] for name in alike if not close[name] and own != (name,)}
-        counted = count_values(connection, table.relation, others)
-        explained = {name for name in others if counted[name].distinct == other.rows}
-    else:
-        explained = set()
-    return {name: close[name] for name in alike if close[name] or name in explained}
+    lookup = _is_lookup(other, key, table)
+    return {
+        name: close[name]
+        for name in alike
+        if close[name] or (lookup and own != (name,) and may_be(about[name], other.rows))
+    }
 
 
 def _closest(
@@ -201,7 +219,7 @@ def _closest(
             found[column] = best[0]
         elif best:
             others = ", ".join(repr(each.target) for each in best)
-            remarks.append(f"{column!r} may reference any of {others}: no reference")
+            remarks.append(f"{column!r} could reference any of {others}: no reference written")
     return found, remarks
 
 

@@ -84,7 +84,7 @@ def add_key(records: RecordSets, made: Json, key: Sequence[str]) -> None:
     if ids:
         made["key"] = ids[0] if len(ids) == 1 else ids
         columns = " and ".join(map(repr, key))
-        text = f"key {columns}: no two rows have the same, by the data alone"
+        text = f"key {columns}: unique in every row"
         records.notes.append(Note(name, "inferred", text))
 
 
@@ -103,9 +103,8 @@ def add_references(
         key = records.fields[reference.target, reference.key]
         field["references"] = reference_to_field(key["@id"])
         evidence = (
-            f"all of its {reference.values:,} values are among the {reference.of:,} of "
-            f"{reference.key!r} there"
-            + ("" if reference.closeness else "; nothing in its name says so")
+            f"all {reference.values:,} values are among the {reference.of:,} of {reference.key!r}"
+            + ("" if reference.closeness else "; its name does not say so")
         )
         text = f"{column!r} references {reference.target!r}: {evidence}"
         records.notes.append(Note(name, "inferred", text))
@@ -164,7 +163,7 @@ def add_files(
 
 
 def _notes(name: str, table: Table) -> list[Note]:
-    looked = "" if table.complete else " looked at: types may not hold for the others"
+    looked = "" if table.complete else " read: types may not hold for the rest"
     notes = [Note(name, "inferred", f"{counted(table.rows, 'row')}{looked}")]
     notes += [Note(name, "unknown", remark) for remark in table.remarks]
     for shape in _below(table.shapes):

@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from holdfast.data.croissant.scanning.columns import Column, extract_key
 from holdfast.data.croissant.scanning.scans import column_names, open_scan
 from holdfast.errors import InputError
 
+_KEPT = 256 << 20  # bytes of text files whose tables are kept in memory
 _TYPED = (PARQUET, ARROW)
 _SEPARATED = ("text/csv", "text/tab-separated-values")
 _NUMBER = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
@@ -65,6 +67,7 @@ class Tables:
         sample_rows: int | None = None,
     ) -> None:
         self._connection, self._files, self._sample = connection, files, sample_rows
+        self._room, self._kept = _KEPT, count()
         self.notes: list[Note] = []
         self._encodings: dict[Place, str] = {}
         self._structures: dict[Place, Any] = {}
@@ -86,7 +89,7 @@ class Tables:
             Note(
                 str(place),
                 "unknown",
-                f"it cannot be read as a table, and is described as a file: {first}",
+                f"cannot be read as a table, described as a file only: {first}",
             )
         )
 
@@ -128,13 +131,16 @@ class Tables:
             )
         names = self._names(place)
         if not names:
-            raise InputError("it has no line with the names of columns")
+            raise InputError("no header line", code="no-data")
         if any("\0" in name for name in names):
-            raise InputError("it is no text: its first row has zero bytes in it")
+            raise InputError("not text: the first row has zero bytes", code="unreadable")
         if _are_values(names):
-            raise InputError("its first row holds values, no names of columns")
+            raise InputError("no header: the first row holds values", code="no-data")
         if names[0].lower().startswith("sep="):
-            raise InputError("its first line tells a spreadsheet the separator: names come first")
+            raise InputError(
+                "the first line is a separator directive for spreadsheets, not the header",
+                code="unsupported",
+            )
         return names
 
     def encoding(self, place: Place) -> str:
@@ -169,7 +175,7 @@ class Tables:
         elif encoding in (JSON, LINES):
             lists = find_records(json_structure(encoding, paths), several=len(paths) > 1)
             if not lists:
-                raise InputError("it holds no list of objects")
+                raise InputError("no list of objects found", code="no-data")
             for records in lists:
                 yield self._table(group, records.name or group.name, json_shapes(records))
         else:
@@ -197,6 +203,13 @@ class Tables:
         relation = scan.relation
         if self._sample is not None:
             relation = f"(SELECT * FROM {relation} LIMIT {self._sample})"
+        size = sum(place.size for place in group.places)
+        if encoding not in _TYPED and size <= self._room:
+            # Every question would parse the text again.
+            self._room -= size
+            kept = f"kept_{next(self._kept)}"
+            self._connection.execute(f"CREATE TEMP TABLE {kept} AS SELECT * FROM {relation}")
+            relation = kept
         rows = one_row(self._connection, f"SELECT count(*) FROM {relation}")[0]
         columns = {
             shape.name: scan.columns[extract_key(extract)]

@@ -12,6 +12,7 @@ from typing import IO
 from holdfast.data.croissant.describing.description import Note
 from holdfast.data.croissant.describing.places import Kind, Place
 from holdfast.data.croissant.document.model import Container, FileObject, FileSet, Metadata
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.local_files import LocalFolder, is_description
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
@@ -41,7 +42,9 @@ class Files(AbstractContextManager["Files"]):
         """
         path = Path(target)
         if not path.exists():
-            raise InputError("nothing is there to be described", path=path, expected=_REMEDY)
+            raise InputError(
+                "folder or file not found", code="not-found", path=path, expected=_REMEDY
+            )
         self.folder = path if path.is_dir() else path.parent
         self.notes: list[Note] = []
         self.loose: list[Place] = []
@@ -51,8 +54,8 @@ class Files(AbstractContextManager["Files"]):
         for name in self.seen:
             self._take(name)
         if not self.loose:
-            raise InputError("no file here is data", path=path, expected=_REMEDY)
-        self._resources = Resources(self._archives(), self.folder, offline=True)
+            raise InputError("no data files found", code="no-data", path=path, expected=_REMEDY)
+        self._resources = Resources(self._archives(), self.folder, access=Access(offline=True))
         for place in self.loose:
             if place.kind is Kind.ARCHIVE:
                 self.packed += self._in(place)
@@ -95,7 +98,7 @@ class Files(AbstractContextManager["Files"]):
         def fail(error: OSError) -> None:
             where = Path(error.filename).relative_to(self.folder).as_posix()
             self.notes.append(
-                Note(where, "skipped", f"the folder cannot be looked into: {error.strerror}")
+                Note(where, "skipped", f"the folder cannot be read: {error.strerror}")
             )
 
         for parent, folders, names in os.walk(self.folder, onerror=fail):
@@ -112,9 +115,9 @@ class Files(AbstractContextManager["Files"]):
             name.encode()
             LocalFolder(self.folder, named=True).check(path)
             if not path.is_file():
-                self.notes.append(Note(name, "skipped", "it is no file: not described"))
+                self.notes.append(Note(name, "skipped", "not a regular file: not described"))
             elif is_description(path):
-                self.notes.append(Note(name, "skipped", "it is a description itself"))
+                self.notes.append(Note(name, "skipped", "a Croissant description: not described"))
             else:
                 self.loose.append(Place("", name, path.stat().st_size))
         except UnicodeEncodeError:

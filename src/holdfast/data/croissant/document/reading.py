@@ -1,14 +1,17 @@
-"""Descriptions read from files: JSON, or a web page that carries it."""
+"""Descriptions opened from files, folders, URLs, stdin or dicts: JSON, or a web page that carries it."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from re import IGNORECASE
 from re import compile as pattern
-from typing import Any
+from typing import Any, TypeAlias, Union
+from urllib.parse import quote, urljoin
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.json_text import Parsed, parse
@@ -16,11 +19,18 @@ from holdfast.data.croissant.document.model import Metadata
 from holdfast.data.croissant.document.resolving import resolve
 from holdfast.data.croissant.document.slips import Lines, Slip
 from holdfast.data.croissant.document.terms import Terms
+from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
+from holdfast.data.croissant.fetching.urls import bare, is_remote
 from holdfast.errors import InputError
 from holdfast.whole_files import read_whole
 
 MAX_SCRIPTS = 20  # of a web page, that are looked into
 NAMES = ("croissant.json", "metadata.json")  # of a description in a folder
+MAX_BYTES = 256 << 20
+"""Largest description that is fetched from a URL."""
+
+DescriptionSource: TypeAlias = Union[str, Path, Mapping[str, Any], "Document"]
+"""A file, a folder with one, a URL, ``"-"`` (stdin), the JSON as a dict, or an opened description."""
 
 _BAD_BYTES = pattern(r"[\udc80-\udcff]+")
 _SCRIPT = pattern(r"<!--|<script\b([^<>]*)>", IGNORECASE)
@@ -33,16 +43,18 @@ class Document:
     """A description as it is written: its text, its values, and where each stands.
 
     Attributes:
-        path: the file; positions refer to it.
-        text: its characters, without a byte order mark.
+        path: the file; as text, the URL, ``stdin`` or ``dict``. Positions refer to it.
+        text: its characters, without a byte order mark; of a dict, its indented JSON.
         encoding_slips: what is wrong with its bytes.
+        base: the folder or the URL in which relative paths start.
     """
 
-    path: Path
+    path: Path | str
     text: str
     parsed: Parsed
     lines: Lines
     encoding_slips: tuple[Slip, ...] = ()
+    base: Path | str = Path()
 
     @property
     def value(self) -> Any:
@@ -75,18 +87,35 @@ class Document:
         return f"line {line}, column {column}" + (f" ({pointer})" if pointer else "")
 
 
-def read_document(path: str | Path) -> Document:
-    """The description in a file, or the one in a folder.
+def open_description(
+    source: DescriptionSource,
+    *,
+    cache: str | Path | None = None,
+    offline: bool = False,
+    timeout: float = TIMEOUT_S,
+    public_only: bool = False,
+) -> Document:
+    """Open a description; every function of this package takes the result instead of its source.
 
     Args:
-        path: a JSON file, a web page that carries JSON-LD, or a folder that holds ``croissant.json`` or
-            ``metadata.json`` (or one other JSON file that declares a ``@context``).
+        source: a JSON file, a web page that carries JSON-LD, a folder that holds ``croissant.json`` or
+            ``metadata.json`` (or one other JSON file that declares a ``@context``), the URL of such a file,
+            ``"-"`` for stdin, or the JSON as a dict.
+        cache: folder for fetched files; None for the user's cache folder.
+        offline: of a URL, take the copy that the cache has.
+        timeout: seconds to wait for a server.
+        public_only: refuse servers whose address is not public.
 
     Raises:
-        InputError: there is no such file, no or more than one description in a folder, or the file holds no
-            JSON object. Every lesser mistake is in `Document.syntax`.
+        InputError: not found, not fetched, no or more than one description in a folder, or no JSON object.
+            Every lesser mistake is in `Document.syntax`.
     """
-    document = read_anything(path)
+    return read_document(source, Access(cache, offline, timeout, public_only))
+
+
+def read_document(source: DescriptionSource, access: Access | None = None) -> Document:
+    """The same, with the use of the network as one value."""
+    document = read_anything(source, access)
     value = document.value
     if isinstance(value, dict) or (
         isinstance(value, list) and any(isinstance(item, dict) for item in value)
@@ -96,6 +125,7 @@ def read_document(path: str | Path) -> Document:
     line, column = document.lines.place(slip.offset if slip else 0)
     raise InputError(
         "the file holds no description",
+        code="no-data",
         path=document.path,
         place=f"line {line}, column {column}",
         found=slip.message if slip else f"{json.dumps(value)[:60]}",
@@ -104,35 +134,105 @@ def read_document(path: str | Path) -> Document:
     )
 
 
-def read_anything(path: str | Path) -> Document:
+def read_anything(source: DescriptionSource, access: Access | None = None) -> Document:
     """The same, also where a file holds no JSON object, or nothing at all.
 
     Raises:
-        InputError: there is no such file, or no or more than one description in a folder.
+        InputError: not found, not fetched, or no or more than one description in a folder.
     """
-    file = _file(Path(path))
+    if isinstance(source, Document):
+        return source
+    if isinstance(source, Mapping):
+        return parse_document(_dumped(source), "dict", Path.cwd())
+    if isinstance(source, str) and is_remote(source):
+        return _fetched(source, access or Access())
+    if str(source) == "-":
+        return parse_document(sys.stdin.buffer.read(), "stdin", Path.cwd())
+    file = _file(Path(source))
     return parse_document(read_whole(file, "a Croissant description"), file)
 
 
-def parse_document(data: bytes, path: str | Path) -> Document:
-    """A description from bytes; `path` is what errors name."""
+def parse_document(data: bytes, path: str | Path, base: str | Path | None = None) -> Document:
+    """A description from bytes.
+
+    Args:
+        data: the bytes.
+        path: what errors name: a path, or text that is none.
+        base: where relative paths start; None for the folder of `path`.
+    """
     text, slips = _decoded(data)
     lines = Lines(text)
     page = text.lstrip()[:1] == "<"
     parsed = _embedded(text, lines) if page else parse(text, lines)
-    return Document(Path(path), text, parsed, lines, slips)
+    if base is None:
+        path = Path(path)
+        base = path.parent
+    return Document(path, text, parsed, lines, slips, base)
 
 
-def read_metadata(path: str | Path) -> Metadata:
+def read_metadata(source: DescriptionSource) -> Metadata:
     """What a description says.
 
     Args:
-        path: as `read_document` takes it.
+        source: as `open_description` takes it.
 
     Raises:
-        InputError: as `read_document`.
+        InputError: as `open_description`.
     """
-    return build(read_document(path))
+    return build(read_document(source))
+
+
+def located(metadata: Metadata, base: Path | str) -> Metadata:
+    """The metadata of a description whose files are to be read: relative paths beside a URL are URLs.
+
+    Args:
+        metadata: of the description.
+        base: `Document.base`.
+    """
+    if isinstance(base, Path):
+        return metadata
+    return replace(
+        metadata,
+        file_objects=tuple(
+            part
+            if part.contained_in
+            else replace(part, content_url=_beside(base, part.content_url))
+            for part in metadata.file_objects
+        ),
+    )
+
+
+def _beside(base: str, url: str | None) -> str | None:
+    """A contentUrl as a URL; one with a scheme of its own stays as it is."""
+    if not url or is_remote(url) or url.startswith("file:"):
+        return url
+    # "%" stays: published paths are percent-encoded already. "#" and "?" are part of a file's name.
+    return urljoin(base, quote(url, safe="/%:@!$&'()*+,;=~"))
+
+
+def _dumped(value: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False).encode(errors="surrogatepass")
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            "the description cannot be written as JSON",
+            code="invalid-value",
+            path="dict",
+            found=str(error),
+            expected="a dict of what JSON can say: dicts, lists, text, numbers, booleans, None",
+        ) from error
+
+
+def _fetched(url: str, access: Access) -> Document:
+    """The description at a URL, by way of the cache: resumed, asked for again only if it changed."""
+    from holdfast.data.croissant.fetching.fetcher import Fetcher
+    from holdfast.data.croissant.fetching.wanted import Wanted
+
+    wanted = Wanted(url=url, most=MAX_BYTES, formats=("application/ld+json", "text/html"))
+    with Fetcher(access=access) as fetcher:
+        [file] = fetcher.fetch_all([wanted])
+    data = read_whole(file.path, "a Croissant description")
+    return parse_document(data, bare(url), file.final_url or bare(url))
 
 
 def _file(path: Path) -> Path:
@@ -150,12 +250,14 @@ def _file(path: Path) -> Path:
     if not found:
         raise InputError(
             "the folder holds no description",
+            code="no-data",
             path=path,
             expected=" or ".join(NAMES),
             remedy="name the file, or write a description with `holdfast data croissant describe`",
         )
     raise InputError(
         "the folder holds more than one description",
+        code="conflict",
         path=path,
         found=", ".join(file.name for file in found[:10]),
         expected="one",

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from holdfast.data.croissant.document.building import build
-from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.document.reading import DescriptionSource, read_document
 from holdfast.data.croissant.document.vocabulary import canonical
 from holdfast.data.croissant.documenting.canonical import Said, plain, said_everywhere
 from holdfast.data.croissant.documenting.completeness import Rai, Statement
 from holdfast.data.croissant.documenting.judging import State, judge, texts
-from holdfast.data.croissant.documenting.provenance import provenance_sentences
 from holdfast.data.croissant.documenting.statements import (
     ALSO_CALLED,
     BY_NAME,
@@ -22,18 +20,18 @@ from holdfast.data.croissant.documenting.statements import (
     TERMS,
     Term,
 )
-from holdfast.data.croissant.documenting.use_conditions import listed, use_sentences
+from holdfast.data.croissant.documenting.use_conditions import listed, provenance_lines, use_lines
 
 _ORDER: dict[State, int] = {"stated": 3, "short": 2, "placeholder": 1, "empty": 0}
 
 
-def rai(path: str | Path) -> Rai:
+def rai(source: DescriptionSource) -> Rai:
     """The responsible-AI statements of a description, and what is missing from them.
 
     Raises:
         InputError: if the file cannot be read as a JSON object.
     """
-    document = read_document(path)
+    document = read_document(source)
     metadata = build(document)
     said = list(said_everywhere(document))
     found = {term.name: [one for one in said if meant(one.term) == term.name] for term in TERMS}
@@ -44,7 +42,7 @@ def rai(path: str | Path) -> Rai:
     ]
     root = plain(document)
     return Rai(
-        path=Path(path),
+        path=document.path,
         conforms=any("/croissant/RAI" in one for one in metadata.conforms_to),
         statements=tuple(_statement(term, found[term.name]) for term in TERMS),
         unknown=tuple(unknown),
@@ -85,7 +83,7 @@ def _statement(term: Term, found: Sequence[Said]) -> Statement:
         text.strip() for text, state in said if state in ("stated", "short", "placeholder")
     )
     if term.kind == "time" and best == "stated" and not any(map(_is_time, words)):
-        remarks.append(f"{written[0]} is no ISO 8601 date or interval.")
+        remarks.append(f"{written[0]} is not an ISO 8601 date or interval.")
     return Statement(
         term.name,
         "misspelt" if misspelt and best == "stated" else best,
@@ -125,32 +123,18 @@ def _says(value: Any) -> bool:
 
 
 def _conditions(root: Mapping[str, Any]) -> Iterator[str]:
-    yield from use_sentences(root.get("sc:usageInfo"))
+    yield from use_lines(root.get("sc:usageInfo"))
     for what, thing in _parts(root):
-        for sentence in use_sentences(thing.get("sc:usageInfo")):
-            yield f"{what}: {sentence}"
+        for line in use_lines(thing.get("sc:usageInfo")):
+            yield f"{what}: {line}"
 
 
 def _provenance(root: dict[str, Any]) -> Iterator[str]:
-    yield from provenance_sentences("The dataset", root)
+    yield from provenance_lines("Dataset", root)
     for what, thing in _parts(root):
-        yield from provenance_sentences(what, thing)
-        means = [
-            name for name in listed(thing.get("cr:equivalentProperty")) if isinstance(name, str)
-        ]
-        for name in means:
-            if name.startswith(("prov:", "http://www.w3.org/ns/prov#")):
-                held = _WORDS.get(re.split("[:#]", name)[-1], name)
-                yield f"{what} holds, record by record, {held}."
+        yield from provenance_lines(what, thing)
 
 
-_WORDS = {
-    "wasAttributedTo": "to whom a value is attributed",
-    "wasDerivedFrom": "what a value was derived from",
-    "wasGeneratedBy": "what made a value",
-    "hadPrimarySource": "the primary source of a value",
-    "atLocation": "where a value comes from",
-}
 _KINDS = {
     "sc:distribution": "File",
     "cr:recordSet": "Record set",

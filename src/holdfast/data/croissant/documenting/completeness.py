@@ -98,11 +98,11 @@ class Rai:
         statements: all twenty properties, in the vocabulary's order of use cases.
         unknown: names in the vocabulary's namespace that it does not have, with their pointers.
         use_conditions: sentences on who may do what.
-        provenance: sentences on where the data come from.
+        provenance: lines on where the data come from.
         dataset: which properties of the dataset itself are stated, of those that use cases name.
     """
 
-    path: Path
+    path: Path | str
     conforms: bool
     statements: tuple[Statement, ...]
     unknown: tuple[tuple[str, str], ...] = ()
@@ -162,7 +162,7 @@ class Rai:
     def text(self) -> str:
         """The report for a terminal."""
         lines = [
-            f"{self.stated} of {len(self.statements)} statements of the RAI vocabulary are made."
+            f"{self.stated} of {len(self.statements)} statements of the RAI vocabulary present."
         ]
         for group in self.score:
             parts = [
@@ -175,7 +175,7 @@ class Rai:
                 stated = sum(group.dataset.values())
                 extra.append(f"{stated} of {len(group.dataset)} of the dataset's properties")
             if group.group.cites:
-                extra.append(f"{counted(group.cited, 'sentence')} on {group.group.cites}")
+                extra.append(f"{counted(group.cited, 'statement')} on {group.group.cites}")
             head = (
                 f"{group.counts.get('stated', 0)} of {group.of} stated"
                 if group.of
@@ -189,8 +189,8 @@ class Rai:
         ):
             lines += ["", title, *(f"  {sentence}" for sentence in sentences)] if sentences else []
         if self.questions:
-            lines += ["", "To be answered"]
+            lines += ["", "Open questions"]
             lines += [f"  rai:{term}: {question}" for term, question in self.questions]
         lines += [f"  {one.remark}" for one in self.statements if one.remark]
-        lines += [f"  {at}: the vocabulary has no {term}" for term, at in self.unknown]
+        lines += [f"  {at}: unknown term {term}" for term, at in self.unknown]
         return "\n".join(lines) + "\n"

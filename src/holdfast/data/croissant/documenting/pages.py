@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Metadata
-from holdfast.data.croissant.document.reading import read_metadata
+from holdfast.data.croissant.document.reading import DescriptionSource, read_document
 from holdfast.data.croissant.documenting.assessing import rai
 from holdfast.data.croissant.documenting.completeness import Rai
 from holdfast.data.croissant.documenting.judging import judge, texts
 from holdfast.data.croissant.documenting.relations import (
-    joins_section,
     split_names,
     splits_section,
 )
@@ -27,7 +27,6 @@ from holdfast.data.croissant.documenting.sections import (
 from holdfast.data.croissant.documenting.soundness import (
     Checked,
     checked,
-    loading_section,
     rai_section,
     sound_section,
 )
@@ -51,7 +50,7 @@ class Card:
         page: what stands on it.
     """
 
-    path: Path
+    path: Path | str
     out: Path
     bytes: int
     page: Page
@@ -68,40 +67,40 @@ class Card:
         }
 
 
-def card(path: str | Path, out: str | Path) -> Card:
+def card(source: DescriptionSource, out: str | Path) -> Card:
     """Write the card of a description as one HTML page that needs no network.
 
     Args:
-        path: the description; nothing else is read.
+        source: the description, as `open_description` takes it; no file of the dataset is read.
         out: the HTML file to write, whole or not at all.
 
     Raises:
         InputError: if the description cannot be read as a JSON object.
         HoldfastError: if the page cannot be written.
     """
-    page = card_page(path)
+    document = read_document(source)
+    page = card_page(document)
     written = write(page, out)
-    return Card(Path(path), written, written.stat().st_size, page)
+    return Card(document.path, written, written.stat().st_size, page)
 
 
-def card_page(path: str | Path) -> Page:
+def card_page(source: DescriptionSource) -> Page:
     """The page, before it is written.
 
     Raises:
         InputError: if the description cannot be read as a JSON object.
     """
-    metadata = read_metadata(path)
-    said = rai(path)
-    found = checked(path)
+    document = read_document(source)
+    path, metadata = document.path, build(document)
+    said = rai(document)
+    found = checked(document)
     sections = [
         _about_section(metadata),
         contents_section(metadata),
         records_section(metadata),
-        joins_section(metadata),
         splits_section(metadata),
         rai_section(said),
         sound_section(found),
-        loading_section(path, metadata),
     ]
     return Page(
         title=cut(metadata.name, 200) or "A dataset without a name",
@@ -117,7 +116,7 @@ def card_page(path: str | Path) -> Page:
 
 def _about_section(metadata: Metadata) -> Section:
     text = cut(metadata.description, _DESCRIPTION)
-    return Section(id="about", question="What is it?", sentence=text or "Its author does not say.")
+    return Section(id="about", question="What is it?", sentence=text or "No description.")
 
 
 def _inputs(path: str | Path, metadata: Metadata) -> list[tuple[str, str]]:
@@ -128,7 +127,7 @@ def _inputs(path: str | Path, metadata: Metadata) -> list[tuple[str, str]]:
             "Version",
             f"{version or ''}{' (live: its files change)' if metadata.is_live else ''}".strip(),
         ),
-        ("Licence", named(metadata.licenses)),
+        ("License", named(metadata.licenses)),
         ("Creators", named(metadata.creators)),
         ("Publishers", named(metadata.publishers)),
         ("Published", metadata.date_published or ""),
@@ -183,13 +182,10 @@ def _findings(metadata: Metadata, said: Rai, found: Checked) -> list[Finding]:
     licence = cut(named(metadata.licenses), 120)
     made.append(
         Finding(
-            f"{licence}." if licence else "none is stated: ask its creators before you use it.",
-            lead="Licence:",
+            f"{licence}." if licence else "none stated: ask the creators before use.",
+            lead="License:",
         )
     )
-    made += [
-        Finding(cut(sentence, 300), "said", lead="Use:") for sentence in said.use_conditions[:1]
-    ]
     names = split_names(metadata)
     if names:
         made.append(
@@ -247,15 +243,6 @@ def _unknowns(metadata: Metadata, said: Rai, found: Checked) -> list[Unknown]:
                 f"Whether {counted(len(unsure), 'file')} will be what the author had: no usable checksum "
                 f"is stated for {cut(', '.join(unsure), 200)}.",
                 "A sha256 of 64 hexadecimal digits lets every reader check.",
-            )
-        )
-    sizeless = [part.id for part in outer if parse_size(part.content_size) is None]
-    if sizeless:
-        made.append(
-            Unknown(
-                f"How large {counted(len(sizeless), 'file')} {'is' if len(sizeless) == 1 else 'are'}: "
-                f"{cut(', '.join(sizeless), 200)}.",
-                "contentSize says so.",
             )
         )
     if metadata.is_live:

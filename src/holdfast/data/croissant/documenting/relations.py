@@ -1,46 +1,13 @@
-"""The sections of a card that relate records: joins and splits."""
+"""The section of a card on splits."""
 
 from __future__ import annotations
 
 from holdfast.data.croissant.document.model import Metadata, RecordSet
 from holdfast.data.croissant.documenting.sections import constant_text, source_text, text_table
 from holdfast.numbers import counted
-from holdfast.report import ColumnFormat, Section, Table
+from holdfast.report import Section, Table
 
 SPLIT = "cr:Split"
-
-
-def joins_section(metadata: Metadata) -> Section:
-    """Which field points at which."""
-    rows = []
-    for records, part in metadata.fields():
-        linked = [("references", one.target) for one in part.references]
-        if part.source is not None and part.source.kind in ("field", "record_set"):
-            linked.append(("takes its values from", part.source.target))
-        if part.parent_field is not None and (other := part.parent_field.references):
-            linked.append(("is grouped by", other.target))
-        rows += [
-            {"field": part.id, "how": how, "other": other, "record_set": records.id}
-            for how, other in linked
-        ]
-    joined = len({(row["record_set"], row["other"].rsplit("/", 1)[0]) for row in rows})
-    sentence = (
-        f"{counted(joined, 'pair')} of record sets {'is' if joined == 1 else 'are'} joined; "
-        "records without a partner keep nulls."
-        if rows
-        else "They do not: no field references another."
-    )
-    table = Table(
-        text_table(rows),
-        {"field": ColumnFormat(), "how": ColumnFormat(), "other": ColumnFormat("of")},
-        caption="One row a link between fields.",
-    )
-    return Section(
-        id="joins",
-        question="How do tables join?",
-        sentence=sentence,
-        tables=[table] if rows else [],
-    )
 
 
 def split_sets(metadata: Metadata) -> list[RecordSet]:
@@ -92,7 +59,7 @@ def splits_section(metadata: Metadata) -> Section:
             f"{known}; {counted(len(rows), 'field says', 'fields say')} which one a record is in."
         )
     table = (
-        Table(text_table(rows), caption="One row a field that tells the split.") if rows else None
+        Table(text_table(rows), caption="One row per field that tells the split.") if rows else None
     )
     return Section(
         id="splits", question="Which splits?", sentence=sentence, tables=[table] if table else []

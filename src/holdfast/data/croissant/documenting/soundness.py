@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from holdfast.data.croissant.document.model import Metadata
+from holdfast.data.croissant.document.reading import DescriptionSource
 from holdfast.data.croissant.documenting.completeness import STANDINGS, Rai
 from holdfast.data.croissant.documenting.sections import cut
 from holdfast.data.croissant.documenting.statements import GROUPS
 from holdfast.data.croissant.rules.findings import Finding as Fault
 from holdfast.data.croissant.rules.findings import Severity
 from holdfast.numbers import counted
-from holdfast.report import ColumnFormat, Figure, How, Section, Table
+from holdfast.report import ColumnFormat, Figure, Section, Table
 from holdfast.report.theme import colour
 
 _MOST = 2000
@@ -43,25 +41,20 @@ class Checked:
     @property
     def lead(self) -> str:
         """The verdict in two words."""
-        return "Not sound:" if self.count(Severity.ERROR) else "Sound:"
+        return "Invalid:" if self.count(Severity.ERROR) else "Valid:"
 
     @property
     def sentence(self) -> str:
         """The verdict's numbers."""
-        errors, warnings, notes = (self.count(one) for one in Severity)
-        parts = [
-            counted(errors, "error") if errors else "no errors",
-            counted(warnings, "warning") if warnings else "no warnings",
-            *([counted(notes, "note")] if notes else []),
-        ]
-        return f"{', '.join(parts[:-1])} and {parts[-1]} by the rules of the standard."
+        counts = ", ".join(counted(self.count(one), one.value) for one in Severity)
+        return f"{counts} by the rules of the standard."
 
 
-def checked(path: str | Path) -> Checked:
+def checked(source: DescriptionSource) -> Checked:
     """Hold a description against the rules; no data are read."""
     from holdfast.data.croissant.rules.checking import validate
 
-    return Checked(tuple(validate(path).findings))
+    return Checked(tuple(validate(source).findings))
 
 
 def sound_section(found: Checked) -> Section:
@@ -88,12 +81,12 @@ def sound_section(found: Checked) -> Section:
             "message": ColumnFormat("what is wrong"),
             "hint": ColumnFormat("what to do"),
         },
-        caption="One row a finding, errors first.",
+        caption="One row per finding, errors first.",
     )
     sentence = found.sentence
     return Section(
         id="sound",
-        question="Is it sound?",
+        question="Is the description valid?",
         sentence=f"{sentence[0].upper()}{sentence[1:]}",
         tables=[table] if faults else [],
     )
@@ -121,7 +114,7 @@ def rai_section(said: Rai) -> Section:
                     "says": ColumnFormat(),
                     **({"standing": ColumnFormat()} if said.stated < len(stated) else {}),
                 },
-                caption="One row a statement, in the order of the vocabulary.",
+                caption="One row per statement, in the order of the vocabulary.",
             )
         )
     sentences = [("conditions of use", one) for one in said.use_conditions]
@@ -135,7 +128,7 @@ def rai_section(said: Rai) -> Section:
                         "says": [cut(one, 1000) for _, one in sentences],
                     }
                 ),
-                caption="Conditions of use and provenance, as sentences.",
+                caption="Conditions of use and provenance.",
             )
         )
     if said.questions:
@@ -147,35 +140,15 @@ def rai_section(said: Rai) -> Section:
                         "term": [f"rai:{term}" for term, _ in said.questions],
                     }
                 ),
-                caption="One row a question that the author has not answered.",
+                caption="Open questions.",
             )
         )
     return Section(
         id="said",
-        question="What has the author said about collection, annotation, bias, use?",
-        sentence=f"{said.stated} of {len(said.statements)} statements of the RAI vocabulary are made"
-        + "".join(
-            f"; {counted(len(found), word)} {rest}"
-            for found, word, rest in (
-                (said.use_conditions, "condition", "of use"),
-                (said.provenance, "sentence", "on provenance"),
-            )
-            if found
-        )
-        + ".",
+        question="Responsible AI: collection, annotation, bias, use",
+        sentence=f"{said.stated} of {len(said.statements)} statements of the RAI vocabulary present.",
         figures=[_bars(said)],
         tables=tables,
-        how=How(
-            formula="bar = the properties that belong to a use case, by what the description says of each",
-            parameters={
-                "stated": "says something under the vocabulary's name",
-                "misspelt": "says something under a name that programs do not know",
-                "short": "fewer than four words where a sentence is due",
-                "placeholder": "None, TBD, N/A and the like",
-            },
-            source="Croissant RAI vocabulary 1.0, http://mlcommons.org/croissant/RAI/1.0",
-            notes="A property that serves several use cases is counted in each, but once in the total.",
-        ),
     )
 
 
@@ -221,50 +194,7 @@ def _bars(said: Rai) -> Figure:
                     "scale": {"domain": drawn, "range": [colour(_COLOURS[one]) for one in drawn]},
                 },
                 "order": {"field": "order", "type": "quantitative"},
-                "tooltip": [
-                    {"field": "use case", "type": "nominal"},
-                    {"field": "standing", "type": "nominal"},
-                    {"field": "properties", "type": "quantitative"},
-                    {"field": "of", "type": "quantitative"},
-                ],
             },
         },
         legend={standing: _COLOURS[standing] for standing in drawn},
-    )
-
-
-def loading_section(path: str | Path, metadata: Metadata) -> Section:
-    """Lines to copy."""
-    name = Path(path).name
-    # The record set that has most to show.
-    first = max(metadata.record_sets, key=lambda one: len(one.fields), default=None)
-    rows = [("A shell, check it", f"holdfast data croissant validate {shlex.quote(name)}")]
-    if first is not None:
-        column = first.fields[0].short if first.fields else "*"
-        chosen = column if column == "*" else '"' + column.replace('"', '""') + '"'
-        table = '"' + first.id.replace('"', '""') + '"'
-        query = f"SELECT {chosen} FROM {table} LIMIT 10"
-        start = f"croissant.Dataset({name!r}).records({first.id!r})"
-        rows += [
-            (
-                "A shell, as SQL",
-                f"holdfast data croissant sql {shlex.quote(name)} {shlex.quote(query)}",
-            ),
-            ("Python, first", "from holdfast.data import croissant"),
-            ("Python, as Arrow", f"{start}.to_arrow()"),
-            ("Python, as Polars", f"{start}.to_polars()"),
-            ("Python, record by record", f"for record in {start}: print(record)"),
-        ]
-    return Section(
-        id="loading",
-        question="How do I load it?",
-        sentence="With these lines, in the folder of the description; files are fetched when needed."
-        if first
-        else "There are no records to load; these lines check the description.",
-        tables=[
-            Table(
-                pa.table({"with": [one for one, _ in rows], "line": [one for _, one in rows]}),
-                caption="One row a way in.",
-            )
-        ],
     )

@@ -80,8 +80,8 @@ class Difference:
         description_version_changed: whether ``sdVersion`` differs, the version of the description itself.
     """
 
-    old: Path
-    new: Path
+    old: Path | str
+    new: Path | str
     changes: tuple[Change, ...]
     old_version: str | None
     new_version: str | None
@@ -164,28 +164,28 @@ class Difference:
     def verdict(self) -> str:
         """One sentence: what changed, what that calls for, and whether the versions say so."""
         if not self.changes:
-            return f"The descriptions say the same. {self._versions()}"
+            return f"No changes. {self._versions()}"
         count = counted(len(self.changes), "change")
         if self.needed == "none":
-            return f"{count}, and the data's version may stay. {self._versions()}"
-        doubt = "" if self.needed == self.proven else ", unless the data prove to be the same"
-        wanted = f"{count}; {self.needed.upper()} has to go up{doubt}. {self._versions()}"
+            return f"{count}; no new version of the data is needed. {self._versions()}"
+        doubt = "" if self.needed == self.proven else ", unless the data are unchanged"
+        wanted = f"{count}; a {self.needed.upper()} version increase is needed{doubt}. {self._versions()}"
         if self.suffices or self.suggested is None:
             return wanted
-        return f"{wanted} The next version would be {self.suggested}."
+        return f"{wanted} Next version: {self.suggested}."
 
     def _versions(self) -> str:
         old, new = self.old_version, self.new_version
         if old is None and new is None:
-            return "Neither states a version."
+            return "Neither description has a version."
         if old is None or new is None:
             which, stated = ("older", new) if old is None else ("newer", old)
-            return f"The {which} one states no version (the other: {stated})."
+            return f"The {which} description has no version (the other: {stated})."
         if old == new:
-            return f"Both say version {old}" + ("." if self.suffices else ", which is not enough.")
-        verdicts = {"back": "which goes back", "unreadable": "which is not MAJOR.MINOR.PATCH"}
+            return f"Both have version {old}" + ("." if self.suffices else ", which is too low.")
+        verdicts = {"back": "a decrease", "unreadable": "not of the form MAJOR.MINOR.PATCH"}
         verdict = verdicts.get(
-            self.said, "which is enough" if self.suffices else "which is not enough"
+            self.said, "which is sufficient" if self.suffices else "which is too low"
         )
         return f"The version went from {old} to {new}, {verdict}."
 
@@ -197,10 +197,10 @@ def _places(change: Change) -> str:
     return f"old {old}, new {new}"
 
 
-SAME = "the data remain the same"
-MORE = "what was there can still be had as it was"
-GONE = "what was there can no longer be had as it was"
-DOUBT = "records may differ: only the data could tell"
+SAME = "the data are unchanged"
+MORE = "existing data remain available unchanged"
+GONE = "existing data are no longer available unchanged"
+DOUBT = "records may differ; only the data can show it"
 LIVE = "the files of a live dataset are expected to grow"
 
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Metadata
-from holdfast.data.croissant.document.reading import Document, read_document
+from holdfast.data.croissant.document.reading import DescriptionSource, Document, read_document
 from holdfast.data.croissant.documenting.canonical import plain
 from holdfast.data.croissant.evolving.changes import GROUPS, SAME, Change, Difference, short
 from holdfast.data.croissant.evolving.comparing_records import compare_record_sets
 from holdfast.data.croissant.evolving.comparing_resources import compare_resources
 from holdfast.data.croissant.evolving.matching import Matches, match
 from holdfast.data.croissant.evolving.versions import Bump
+from holdfast.data.croissant.fetching.access import Access
+from holdfast.errors import InputError
 
 # Compared as parts of the model, or only ways of writing.
 _ELSEWHERE = frozenset({"@context", "@type", "@id", "sc:distribution", "cr:recordSet"})
@@ -27,20 +28,29 @@ _WITHOUT_BUMP = {
 }
 
 
-def diff(old: str | Path, new: str | Path) -> Difference:
+def diff(
+    old: DescriptionSource, new: DescriptionSource, access: Access | None = None
+) -> Difference:
     """Everything that one description says otherwise than another, and what that means for its version.
 
     How something is written does not count: prefixes and aliases of terms, http or https for schema.org,
     the order of keys, of resources, record sets and fields, or a list of one.
 
     Args:
-        old: the older description.
+        old: the older description, as `open_description` takes it.
         new: the newer one.
+        access: how the network may be used, where one is a URL.
 
     Raises:
-        InputError: if one of them cannot be read as a JSON object.
+        InputError: if one of them cannot be read as a JSON object, or both are stdin.
     """
-    documents = read_document(old), read_document(new)
+    if str(old) == str(new) == "-":
+        raise InputError(
+            "stdin holds one description, and two are compared",
+            code="conflict",
+            remedy="name a file or a URL for one of them",
+        )
+    documents = read_document(old, access), read_document(new, access)
     before, after = (build(document) for document in documents)
     roots = [_said(document) for document in documents]
     matches = match(before, after)
@@ -50,8 +60,8 @@ def diff(old: str | Path, new: str | Path) -> Difference:
         *compare_record_sets(before, after, matches, _repacked(matches)),
     ]
     return Difference(
-        old=Path(old),
-        new=Path(new),
+        old=documents[0].path,
+        new=documents[1].path,
         changes=tuple(sorted(changes, key=lambda change: GROUPS.index(change.group))),
         old_version=before.dataset_version,
         new_version=after.dataset_version,

@@ -18,7 +18,7 @@ _SHOWN = 5
 def compare_rows(
     old: RecordSet, new: RecordSet, names: Names, group: GroupName
 ) -> Iterator[Change]:
-    """Records added, removed, edited and reordered; by key where there is one."""
+    """Records added, removed and reordered; an edited one is removed and added."""
     if old.data is None and new.data is None:
         return
     places: dict[str, Any] = {
@@ -46,29 +46,7 @@ def compare_rows(
     left, right = (
         [{k: v for k, v in row.items() if k in wanted} for row in rows] for rows in (before, after)
     )
-    keys = [part for part in new.key if part in wanted]
-    if not keys or len(keys) != len(new.key) or not (_unique(left, keys) and _unique(right, keys)):
-        keys = []
     gone, come = _less(left, right), _less(right, left)
-    edited: list[dict[str, Any]] = []
-    if keys:
-        names_of = {_text([row.get(key) for key in keys]) for row in come}
-        edited = [row for row in gone if _text([row.get(key) for key in keys]) in names_of]
-        kept = {_text([row.get(key) for key in keys]) for row in edited}
-        gone = [row for row in gone if row not in edited]
-        changed = [row for row in come if _text([row.get(key) for key in keys]) in kept]
-        come = [row for row in come if row not in changed]
-        if edited:
-            yield Change(
-                kind="records-edited",
-                group=group,
-                bump="major",
-                message=f"record set {new.id}: {counted(len(edited), 'record')} edited",
-                reason=GONE,
-                old=edited[:_SHOWN],
-                new=changed[:_SHOWN],
-                **places,
-            )
     if gone:
         yield Change(
             kind="records-removed",
@@ -87,16 +65,16 @@ def compare_rows(
             bump="minor" if closed else "major",
             certain=closed,
             message=f"record set {new.id}: {counted(len(come), 'record')} added",
-            reason=MORE if closed else "what was there can no longer be had without them",
+            reason=MORE if closed else "existing data can no longer be read without them",
             new=come[:_SHOWN],
             **places,
         )
-    if not (gone or come or edited) and left != right:
+    if not (gone or come) and left != right:
         yield Change(
             kind="records-reordered",
             group=group,
             bump="patch",
-            message=f"record set {new.id}: its records stand in another order",
+            message=f"record set {new.id}: its records are in a different order",
             reason=SAME,
             **places,
         )
@@ -158,11 +136,6 @@ def _nested(value: Any, part: Field | None, names: Names) -> Any:
 
 def _text(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-def _unique(rows: Sequence[dict[str, Any]], keys: Sequence[str]) -> bool:
-    seen = {_text([row.get(key) for key in keys]) for row in rows}
-    return len(seen) == len(rows)
 
 
 def _less(rows: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

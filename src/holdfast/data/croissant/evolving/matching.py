@@ -55,18 +55,11 @@ class Matches:
 
 
 def match(old: Metadata, new: Metadata) -> Matches:
-    """Pair resources by id, checksum and address; record sets by id, then by what they hold."""
+    """Pair files by id, checksum and address; sets of files and record sets by id."""
     files = pair(old.file_objects, new.file_objects, [_checksum, _address])
     names = files.names
-    file_sets = pair(old.file_sets, new.file_sets, [_patterns], names)
-    names |= file_sets.names
-    record_sets = pair(old.record_sets, new.record_sets, [_contents, _sources], names)
-    for before, after in record_sets.both:
-        if before.id != after.id:
-            names[before.id] = after.id
-            # Its fields' ids changed with it: that is one change, not many.
-            for part in (*before.fields, *before.annotations):
-                names |= _moved(part, before.id, after.id)
+    file_sets = pair(old.file_sets, new.file_sets)
+    record_sets = pair(old.record_sets, new.record_sets)
     for before, after in record_sets.both:
         names |= _field_names(before.fields, after.fields, names)
         names |= _field_names(before.annotations, after.annotations, names)
@@ -107,8 +100,8 @@ def pair(
 
 
 def pair_fields(old: Sequence[Field], new: Sequence[Field], names: Names) -> Pairing[Field]:
-    """Pair fields by id, by short name, and the rest by where their values come from."""
-    return pair(old, new, [lambda part, _: part.short, _values], names)
+    """Pair fields by id, and the rest by short name."""
+    return pair(old, new, [lambda part, _: part.short], names)
 
 
 def source_value(source: Source | None, names: Names) -> dict[str, Any] | None:
@@ -162,37 +155,6 @@ def _checksum(part: FileObject, names: Names) -> Hashable:
 
 def _address(part: FileObject, names: Names) -> Hashable:
     return part.content_url and (part.content_url, tuple(containers(part, names)))
-
-
-def _patterns(part: FileSet, names: Names) -> Hashable:
-    parts = (part.includes, part.excludes, containers(part, names))
-    return part.includes and tuple(tuple(sorted(one)) for one in parts)
-
-
-def _contents(part: RecordSet, names: Names) -> Hashable:
-    """The names of its fields with their sources: also of inline records."""
-    return frozenset((one.short, _values(one, names)) for one in part.fields)
-
-
-def _sources(part: RecordSet, names: Names) -> Hashable:
-    return frozenset(_values(one, names) for one in part.fields) - {None}
-
-
-def _values(part: Field, names: Names) -> Hashable:
-    if part.sub_fields:
-        inner = [_values(one, names) for one in part.sub_fields]
-        return ("nested", frozenset(inner)) if all(inner) else None
-    return repr(value) if (value := source_value(part.source, names)) else None
-
-
-def _moved(part: Field, old: str, new: str) -> dict[str, str]:
-    """The ids of a field and its sub-fields, where they begin with the id of the record set."""
-    names = {}
-    if part.id.startswith(f"{old}/"):
-        names[part.id] = f"{new}/{part.id.removeprefix(f'{old}/')}"
-    for one in (*part.sub_fields, *part.annotations):
-        names |= _moved(one, old, new)
-    return names
 
 
 def _field_names(old: Sequence[Field], new: Sequence[Field], names: Names) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Version
-from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.document.reading import DescriptionSource, read_document
 from holdfast.data.croissant.document.writing import write_json
 from holdfast.data.croissant.evolving.rewriting import Rewriter
 from holdfast.data.croissant.evolving.shifts import Shift
@@ -32,7 +32,7 @@ class Migrated:
         lost: what could not be carried over, with the reason.
     """
 
-    path: Path
+    path: Path | str
     version: Version
     to: Version
     metadata: dict[str, Any]
@@ -58,7 +58,7 @@ class Migrated:
     def text(self) -> str:
         """The report for a terminal: each kind of change once, with how often it was made."""
         lines = []
-        for title, shifts in (("Changed", self.changes), ("Not carried over", self.lost)):
+        for title, shifts in (("Changed", self.changes), ("Not migrated", self.lost)):
             kinds: dict[str, list[Shift]] = {}
             for shift in shifts:
                 kinds.setdefault(
@@ -70,7 +70,7 @@ class Migrated:
                 more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
                 lines.append(f"  {why}")
                 lines.append(f"    {found[0].at or '/'}: {found[0].what}{more}")
-        verdict = counted(len(self.changes), "change") if self.is_changed else "nothing to change"
+        verdict = counted(len(self.changes), "change") if self.is_changed else "no changes"
         return "\n".join([*lines, f"From {self.version} to {self.to}: {verdict}."]) + "\n"
 
     def write(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -82,13 +82,13 @@ class Migrated:
         target = Path(path)
         if target.exists() and not overwrite:
             raise HoldfastError(
-                f"{target}: the file exists\n  remedy: name another, or ask for it to be overwritten"
+                f"{target}: the file exists\n  remedy: choose another name, or use --overwrite"
             )
         write_json(self.metadata, target)
         return target
 
 
-def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
+def migrate(source: DescriptionSource, to: Version = "1.1") -> Migrated:
     """Bring a description to version 1.0 or 1.1 of the format.
 
     Nothing that it says is lost: what neither version knows is kept as it stands, with the definitions of
@@ -96,7 +96,7 @@ def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
     way, and says the same.
 
     Args:
-        path: the description, of version 0.8, 1.0 or 1.1, in any spelling.
+        source: the description, as `open_description` takes it, of version 0.8, 1.0 or 1.1.
         to: "1.0" or "1.1".
 
     Raises:
@@ -105,21 +105,25 @@ def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
     """
     if to not in ("1.0", "1.1"):
         raise ValueError(f"migrate to '1.0' or '1.1', not {to!r}")
-    document = read_document(path)
-    metadata = build(document)
+    document = read_document(source)
+    path, metadata = document.path, build(document)
     if _ORDER.index(metadata.version) > _ORDER.index(to):
         raise InputError(
             "the description is of a newer version",
+            code="unsupported",
             path=path,
             place=document.says(metadata.where("dct:conformsTo")),
             found=metadata.version,
             expected=f"{to} or older",
-            remedy="what 1.1 can say, 1.0 cannot: leave it as it is",
+            remedy="1.0 cannot express everything that 1.1 can: keep the description",
         )
     dataset = document.terms.dataset
     if dataset is None:
         raise InputError(
-            "the file describes no dataset", path=path, expected='"@type": "sc:Dataset"'
+            "no dataset found in the description",
+            code="no-data",
+            path=path,
+            expected='"@type": "sc:Dataset"',
         )
     top = dataset.raw if "@context" in dataset.raw else document.value
     given = top.get("@context") if isinstance(top, dict) else None
@@ -127,7 +131,7 @@ def migrate(path: str | Path, to: Version = "1.1") -> Migrated:
     rewriter = Rewriter(document, metadata, spelling, to)
     written = rewriter.dataset(dataset)
     return Migrated(
-        path=Path(path),
+        path=path,
         version=metadata.version,
         to=to,
         metadata=written,

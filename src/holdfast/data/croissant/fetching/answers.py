@@ -12,7 +12,7 @@ from holdfast.errors import InputError
 CHUNK = 1 << 18
 """Bytes that are read at a time."""
 
-OTHER_PART = "the server sent another part than was asked for"
+OTHER_PART = "the server sent a different range than requested"
 
 Span = tuple[int, int]
 """[start, end) in bytes."""
@@ -23,11 +23,12 @@ class PassingFault(Exception):
 
     Attributes:
         wait_s: how long the server asked to be left alone; None where it did not say.
+        stalled: whether the server was silent for the whole timeout.
     """
 
-    def __init__(self, reason: str, wait_s: float | None = None) -> None:
+    def __init__(self, reason: str, wait_s: float | None = None, *, stalled: bool = False) -> None:
         super().__init__(reason)
-        self.wait_s = wait_s
+        self.wait_s, self.stalled = wait_s, stalled
 
 
 class BodyStream(Protocol):

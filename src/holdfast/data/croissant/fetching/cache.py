@@ -181,7 +181,7 @@ class Cache:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"{self.folder}: the cache cannot be used\n  found: {error.strerror}\n"
-                "  remedy: name a folder that can be written (HOLDFAST_CACHE)"
+                f"{self.folder}: cannot use the cache\n  found: {error.strerror}\n"
+                "  remedy: name a writable folder (--cache, HOLDFAST_CACHE)"
             ) from error
         return folder

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +9,22 @@ from pathlib import Path
 from holdfast.data.croissant.fetching.answers import looks_like_html
 from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.parts import Part, Spans, Version
-from holdfast.data.croissant.fetching.refusals import a_page, another_file, another_size
+from holdfast.data.croissant.fetching.refusals import (
+    a_page,
+    another_file,
+    another_size,
+    too_large,
+)
+from holdfast.data.croissant.fetching.room import require_room
 from holdfast.data.croissant.fetching.urls import bare
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import Algorithm, Checksum, RunningHash
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import InputError
+
+MOST_UNSIZED = 64 << 30
+"""Bytes of a file whose size neither its description nor its server states."""
+_ROOM_EVERY = 64 << 20
+"""Bytes of such a file between looks at how much room the disk has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +120,18 @@ class Draft:
         self.resumed = False
         if version.size is not None:
             self._check_size(version.size)
-            free = shutil.disk_usage(self._part.path.parent).free
-            if version.size > free:
-                raise HoldfastError(
-                    f"{self.wanted.called}: there is no room for it in {self._cache.folder}\n"
-                    f"  needed: {version.size:,} bytes\n  found: {free:,} bytes free\n"
-                    "  remedy: make room, or name another folder as the cache (HOLDFAST_CACHE)"
-                )
+            self._check_limit(version.size, "Content-Length or Content-Range")
+            require_room(self._part.path.parent, version.size, self.wanted.called)
 
     def write(self, offset: int, data: bytes, content_type: str) -> Callable[[], None]:
         """Write bytes; gives what is left to do, for which nobody needs to be kept from writing."""
         if offset == 0:
             self._check_page(data, content_type)
+        end = offset + len(data)
+        if self.version.size is None:  # else it was checked before anything came
+            self._check_limit(end, "received")
+            if end // _ROOM_EVERY > offset // _ROOM_EVERY:
+                require_room(self._part.path.parent, _ROOM_EVERY, self.wanted.called)
         self._part.write(offset, data)
         running = self._hash
 
@@ -191,6 +201,18 @@ class Draft:
         if self._expected is None and self.wanted.size not in (None, size):
             self._part.begin(Version())
             raise another_size(self.wanted, size)
+
+    def _check_limit(self, size: int, where: str) -> None:
+        """Refuse a file that is far larger than what is described.
+
+        Raises:
+            InputError: and what came is forgotten: it is not the file.
+        """
+        limit = self.wanted.limit
+        most = MOST_UNSIZED if limit is None else limit
+        if size > most and (limit is not None or self.version.size is None):
+            self._part.begin(Version())
+            raise too_large(self.wanted, size, most, where)
 
     def _check_page(self, first: bytes, content_type: str) -> None:
         """Refuse HTML where data is meant; where there is a checksum, that decides in the end."""

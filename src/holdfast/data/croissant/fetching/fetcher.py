@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast import progress
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.answers import Source
 from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.crew import Crew
@@ -15,7 +16,7 @@ from holdfast.data.croissant.fetching.patience import Wait
 from holdfast.data.croissant.fetching.transfers import PIECE
 from holdfast.data.croissant.fetching.urls import bare, is_remote, is_web
 from holdfast.data.croissant.fetching.wanted import Fetched, Wanted, key_of
-from holdfast.data.croissant.fetching.web import Web, WebSource
+from holdfast.data.croissant.fetching.web import Web, WebSource, not_public
 from holdfast.data.croissant.files.hashing import Checksum
 from holdfast.errors import InputError
 from holdfast.numbers import counted
@@ -25,8 +26,7 @@ class Fetcher:
     """Brings files into the cache and knows which are there; may be used by several threads.
 
     Args:
-        cache: its folder; None for the user's (`cache.default_folder`).
-        offline: make no request; what is in the cache is taken as it is.
+        access: the cache, and how the network may be used.
         parallel: requests at a time, over all files and within large ones.
         locked: URL -> the SHA-256 (hex) that it must have, as a lock file says; it goes before what a
             description says.
@@ -37,22 +37,22 @@ class Fetcher:
 
     def __init__(
         self,
-        cache: str | Path | None = None,
+        access: Access | None = None,
         *,
-        offline: bool = False,
         parallel: int = 8,
         locked: Mapping[str, str] | None = None,
         piece: int = PIECE,
         save_every: int = PIECE,
         wait: Wait | None = None,
     ) -> None:
-        self.cache = Cache(cache, save_every)
-        self.offline = offline
+        self.access = access or Access()
+        self.cache = Cache(self.access.cache, save_every)
+        self.offline = self.access.offline
         self.parallel = parallel
         self.locked = dict(locked or {})
         self.piece = piece
         self.wait = wait
-        self.web = Web()
+        self.web = Web(self.access)
         self.history: list[Fetched] = []
         """Every file that was given, in the order in which each was first asked for."""
         self.commits: dict[str, str] = {}
@@ -130,23 +130,26 @@ class Fetcher:
             return stated
         if stated and stated.algorithm == "sha256" and stated.hex != locked:
             raise InputError(
-                "the description states another checksum than the lock file",
+                "the checksum in the description differs from the lock file",
+                code="conflict",
                 path=bare(wanted.url),
                 found=str(stated),
                 expected=f"sha256 {locked}",
-                remedy="if the change is right, lock it anew with --update-lock",
+                remedy="if the change is intended, accept it with --update-lock",
             )
         return Checksum("sha256", locked)
 
     def source(self, url: str) -> Source:
         """What gives the parts of the file at a URL."""
         if not is_remote(url):
-            raise InputError("this is no URL of another machine", found=url)
+            raise InputError("not a URL", code="invalid-value", found=url)
         if is_web(url):
             return WebSource(self.web, url)
         from holdfast.data.croissant.fetching import object_sources
 
         scheme = url.partition("://")[0].lower()
+        if self.access.public_only:  # these libraries connect by themselves: nobody sees where to
+            raise not_public(url, f"{scheme}://")
         if scheme in object_sources.OBJECT_SCHEMES:
             return object_sources.ObjectSource(url)
         return object_sources.FsspecSource(url)
@@ -185,7 +188,8 @@ class Fetcher:
 
 def _not_here(wanted: Wanted, cache: Cache) -> InputError:
     return InputError(
-        "the file is not in the cache, and nothing may be fetched offline",
+        "file not in the cache, and offline",
+        code="offline",
         path=bare(wanted.url),
         place=f"file {wanted.resource or wanted.called!r}",
         expected=f"a copy in {cache.folder}",

@@ -15,7 +15,7 @@ from holdfast.data.croissant.fetching.fetcher import Fetcher
 from holdfast.data.croissant.fetching.patience import Patience
 from holdfast.data.croissant.fetching.repository_files import RepositoryFile
 from holdfast.data.croissant.fetching.urls import bare
-from holdfast.data.croissant.fetching.web import hub_endpoint, next_page
+from holdfast.data.croissant.fetching.web import answered, hub_endpoint, next_page
 from holdfast.errors import InputError
 from holdfast.whole_files import write_whole
 
@@ -71,7 +71,8 @@ def list_dataset(dataset: HubDataset, fetcher: Fetcher) -> list[RepositoryFile]:
     if fetcher.offline:
         if not kept.is_file():
             raise InputError(
-                "the repository's files are not known, and nothing may be fetched offline",
+                "repository not in the cache, and offline",
+                code="offline",
                 path=url,
                 remedy="download it while online, or give a copy by --map ID=FOLDER",
             )
@@ -101,7 +102,12 @@ def _entries(url: str, fetcher: Fetcher) -> list[dict[str, Any]]:
     seen = set()
     while page:
         if page in seen or urlsplit(page).netloc != urlsplit(url).netloc:
-            raise InputError("the listing's pages lead astray", path=url, found=bare(page))
+            raise InputError(
+                "invalid next page of the repository's listing",
+                code="network",
+                path=url,
+                found=bare(page),
+            )
         seen.add(page)
         told, page = _page(page, fetcher)
         entries += [entry for entry in told if entry.get("type") == "file"]
@@ -113,12 +119,10 @@ def _page(url: str, fetcher: Fetcher) -> tuple[list[dict[str, Any]], str | None]
     while True:
         try:
             with fetcher.web.get(url, {"Accept": "application/json"}) as response:
-                told = _parsed(response.content)
-                return told, next_page(response)
-        except (PassingFault, OSError) as error:
-            fault = (
-                error if isinstance(error, PassingFault) else PassingFault("the answer broke off")
-            )
+                body = answered(response, decode=True).body
+                entries = _parsed(b"".join(body.chunks() if body else ()))
+                return entries, next_page(response)
+        except PassingFault as fault:
             patience.after(fault)
 
 
@@ -126,7 +130,7 @@ def _parsed(content: bytes) -> list[dict[str, Any]]:
     try:
         told = json.loads(content)
     except ValueError as error:
-        raise PassingFault("the listing is no JSON") from error
+        raise PassingFault("the listing is not valid JSON") from error
     if not isinstance(told, list) or not all(isinstance(entry, dict) for entry in told):
-        raise PassingFault("the listing is no list of files")
+        raise PassingFault("the listing is not a list of files")
     return told

@@ -57,13 +57,14 @@ class ObjectSource:
                 options["if_match"] = version.etag
             got = obstore.get(client, self._name, options=options)
         except FileNotFoundError as error:
-            raise InputError("there is no such object", path=self._url) from error
+            raise InputError("object not found", code="not-found", path=self._url) from error
         except PreconditionError as error:
             raise PassingFault("the object was replaced") from error
         except (BaseError, OSError, ValueError) as error:
             found = str(error).partition("\n\nDebug source:")[0]
             raise InputError(
-                "the store does not give this object",
+                "the store does not return this object",
+                code="network",
                 path=self._url,
                 found=found,
                 remedy=_CREDENTIALS,
@@ -103,7 +104,7 @@ class _Stream:
             for chunk in self._got.stream(min_chunk_size=CHUNK):
                 yield bytes(chunk)
         except (BaseError, OSError) as error:
-            raise PassingFault(f"the answer broke off ({type(error).__name__})") from error
+            raise PassingFault(f"the response broke off ({type(error).__name__})") from error
 
     def close(self) -> None:
         self._got = None
@@ -119,6 +120,10 @@ class _Nothing:
         pass
 
     abort = close
+
+
+_NETWORK = ("ftp", "ftps", "sftp", "ssh", "hf", "hdfs", "webhdfs", "smb", "oss", "memory")
+"""Other schemes that may be fetched; some of fsspec's (``local``, ``git``) read files of this machine."""
 
 
 class FsspecSource:
@@ -142,12 +147,13 @@ class FsspecSource:
             files, path = self._files()
             said = files.info(path)
         except FileNotFoundError as error:
-            raise InputError("there is no such file", path=bare(self._url)) from error
+            raise InputError("file not found", code="not-found", path=bare(self._url)) from error
         except InputError:
             raise
         except Exception as error:  # each file system has errors of its own
             raise InputError(
                 "the file cannot be fetched",
+                code="network",
                 path=bare(self._url),
                 found=f"{type(error).__name__}: {error}",
             ) from error
@@ -169,14 +175,16 @@ class FsspecSource:
 
         with self._lock:
             if self._opened is None:
+                scheme = urlsplit(self._url).scheme.lower()
                 try:
-                    self._opened = url_to_fs(self._url)
+                    self._opened = url_to_fs(self._url if scheme in _NETWORK else "refused://")
                 except (ImportError, ValueError) as error:
                     raise InputError(
-                        f"files of {urlsplit(self._url).scheme}:// cannot be fetched here",
+                        f"unsupported URL scheme {urlsplit(self._url).scheme}://",
+                        code="unsupported",
                         path=bare(self._url),
                         found=str(error),
-                        expected=f"http, https, {', '.join(OBJECT_SCHEMES)}, or a scheme of fsspec",
+                        expected=f"http, https, {', '.join(OBJECT_SCHEMES)}, {', '.join(_NETWORK)}",
                     ) from error
             return self._opened
 

@@ -147,7 +147,7 @@ class Part:
                 view = view[os.pwrite(self.handle, view, offset + len(data) - len(view)) :]
         except OSError as error:
             raise HoldfastError(
-                f"{self.path}: the cache cannot be written\n  found: {error.strerror}\n"
+                f"{self.path}: cannot write to the cache\n  found: {error.strerror}\n"
                 "  remedy: make room, or name another folder as the cache (HOLDFAST_CACHE)"
             ) from error
         with self._lock:

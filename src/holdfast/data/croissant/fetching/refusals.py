@@ -11,7 +11,7 @@ from holdfast.errors import InputError
 
 _LOGIN = (
     "open the URL in a browser: log in or accept the terms there, then write the login into ~/.netrc, or "
-    "give the file that you got by --map ID=PATH"
+    "use a downloaded copy with --map ID=PATH"
 )
 
 
@@ -22,7 +22,8 @@ def _meant(wanted: Wanted) -> str | None:
 def a_page(wanted: Wanted, content_type: str) -> InputError:
     """The server sent HTML."""
     return InputError(
-        "the server sent a web page, such as one to log in, instead of the file",
+        "the server sent a web page, such as a login page, instead of the file",
+        code="not-data",
         path=bare(wanted.url),
         place=_meant(wanted),
         found=content_type or "HTML",
@@ -31,15 +32,29 @@ def a_page(wanted: Wanted, content_type: str) -> InputError:
     )
 
 
+def too_large(wanted: Wanted, size: int, most: int, where: str) -> InputError:
+    """The server sends, or announces, far more than is described."""
+    return InputError(
+        "the file is far larger than it should be: the download was stopped",
+        code="too-large",
+        path=bare(wanted.url),
+        place=_meant(wanted),
+        found=f"{size:,} bytes ({where})",
+        expected=f"at most {most:,} bytes",
+        remedy="if the file is right, state its size as contentSize; or give a copy by --map ID=PATH",
+    )
+
+
 def another_size(wanted: Wanted, size: int) -> InputError:
     """The file has not the size that was stated for certain."""
     return InputError(
-        "the file has another size than its listing says",
+        "the size of the file differs from its listing",
+        code="conflict",
         path=bare(wanted.url),
         place=_meant(wanted),
         found=f"{size:,} bytes",
         expected=f"{wanted.size:,} bytes",
-        remedy="it was changed in the meantime, or cut off: try again",
+        remedy="it changed in the meantime, or was truncated: try again",
     )
 
 
@@ -48,16 +63,19 @@ def another_file(
 ) -> WrongChecksum:
     """The bytes do not add up to what they must."""
     if locked:
-        problem = "the file was changed since it was locked"
-        remedy = f"what came is in {kept}; if the change is right, lock it anew with --update-lock"
-    else:
-        problem = "the file is not the one that is described: its checksum differs"
+        problem = "the file changed since the lock file was written"
         remedy = (
-            f"what came is in {kept}; if the publisher changed the file, the description needs its new "
+            f"the download is in {kept}; if the change is intended, accept it with --update-lock"
+        )
+    else:
+        problem = "not the file that is described: the checksum differs"
+        remedy = (
+            f"the download is in {kept}; if the publisher changed the file, the description needs its new "
             "checksum; a copy of the right one can be given by --map ID=PATH"
         )
     return WrongChecksum(
         problem,
+        code="checksum",
         path=bare(wanted.url),
         place=_meant(wanted),
         found=f"{found}, {size:,} bytes",

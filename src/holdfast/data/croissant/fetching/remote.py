@@ -145,7 +145,8 @@ class RemoteFile(io.RawIOBase):
         if size is None or answer.encoding or not (answer.kind == "part" or whole):
             answer.close()
             raise RangesRefused(
-                "the server does not send parts of this file",
+                "the server does not support range requests for this file",
+                code="unsupported",
                 path=bare(self._url),
                 remedy="fetch the whole file",
             )
@@ -156,7 +157,7 @@ class RemoteFile(io.RawIOBase):
             raise PassingFault(OTHER_PART)
         data = self._body(answer, length)
         if len(data) < length:
-            raise PassingFault("the answer ended early")
+            raise PassingFault("the response ended early")
         return data, size
 
     def _fetched(self, start: int, end: int) -> bytes:
@@ -179,7 +180,8 @@ class RemoteFile(io.RawIOBase):
         if not (answer.kind == "part" or all_of_it) or not self._version.agrees(answer.version):
             answer.close()
             raise InputError(
-                "the file was changed while it was read",
+                "the file changed on the server while it was read",
+                code="changed",
                 path=bare(self._url),
                 remedy="read it again",
             )
@@ -188,7 +190,7 @@ class RemoteFile(io.RawIOBase):
             raise PassingFault(OTHER_PART)
         data = self._body(answer, end - start)
         if not data:
-            raise PassingFault("the answer was empty")
+            raise PassingFault("the response was empty")
         return data
 
     def _body(self, answer: Answer, most: int) -> bytes:

@@ -18,6 +18,7 @@ from holdfast.data.croissant.fetching.fetcher import Fetcher
 from holdfast.data.croissant.fetching.hub import hub_dataset, list_dataset
 from holdfast.data.croissant.fetching.repository_files import RepositoryFile
 from holdfast.data.croissant.fetching.urls import bare
+from holdfast.data.croissant.fetching.web import not_public
 from holdfast.errors import InputError
 from holdfast.whole_files import write_whole
 
@@ -41,6 +42,8 @@ _SAFE = (
     "protocol.ext.allow=never",
     "protocol.file.allow=always",
     "advice.detachedHead=false",
+    "http.lowSpeedLimit=1",  # bytes per second; a server that is silent for as long as below is given up
+    "http.lowSpeedTime=30",
 )
 
 
@@ -59,12 +62,15 @@ def list_repository(file: FileObject, fetcher: Fetcher) -> list[RepositoryFile]:
         return list_dataset(dataset, fetcher)
     if urlsplit(url).scheme not in _SCHEMES:
         raise InputError(
-            "this is no URL of a git repository",
+            "not a URL of a git repository",
+            code="invalid-value",
             found=url,
             expected=f"a URL of {', '.join(_SCHEMES)}",
             remedy="give a copy of it by --map ID=FOLDER",
         )
     found = _TREE.fullmatch(url)
+    if fetcher.access.public_only:  # git connects by itself: nobody sees where to
+        raise not_public(url, "a git repository that must be cloned")
     url, revision = (found["url"], unquote(found["revision"])) if found else (url, "HEAD")
     folder = _cloned(url, revision, fetcher)
     fetcher.commits[bare(url)] = folder.name
@@ -95,7 +101,8 @@ def _cloned(url: str, revision: str, fetcher: Fetcher) -> Path:
     if fetcher.offline:
         if not latest.is_file():
             raise InputError(
-                "the repository is not in the cache, and nothing may be fetched offline",
+                "repository not in the cache, and offline",
+                code="offline",
                 path=bare(url),
                 remedy="download it while online, or give a copy by --map ID=FOLDER",
             )
@@ -172,7 +179,8 @@ def _git(arguments: list[str], url: str, folder: Path | None = None) -> str:
         )
     except FileNotFoundError as error:
         raise InputError(
-            "a git repository is needed, and git is not installed",
+            "git is not installed, and is needed to fetch this repository",
+            code="unsupported",
             path=bare(url),
             remedy="install git, or give a copy of the repository by --map ID=FOLDER",
         ) from error
@@ -180,6 +188,7 @@ def _git(arguments: list[str], url: str, folder: Path | None = None) -> str:
         said = [line for line in done.stderr.replace(url, bare(url)).splitlines() if line.strip()]
         raise InputError(
             "the repository cannot be fetched",
+            code="network",
             path=bare(url),
             found=said[-1].strip() if said else f"git ended with {done.returncode}",
             remedy="check contentUrl; log in by git's credential helper or ~/.netrc; or give a copy by "

@@ -265,7 +265,7 @@ class Transfer:
                 self._bodies.discard(body)
             body.close()
         if piece.start < end < _NO_END:
-            raise PassingFault("the answer ended early")
+            raise PassingFault("the response ended early")
         return True
 
     def _restart(self, generation: int) -> bool:
@@ -276,7 +276,8 @@ class Transfer:
             self._generation += 1
             if self._generation > _MOST_RESTARTS:
                 raise InputError(
-                    "the file keeps changing while it is fetched",
+                    "the file keeps changing on the server while it is fetched",
+                    code="changed",
                     path=bare(self._draft.wanted.url),
                     remedy="try again later",
                 )

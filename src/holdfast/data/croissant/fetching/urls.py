@@ -28,7 +28,9 @@ def bare(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise InputError("this is no URL", found=url, expected="scheme://host/path") from error
+        raise InputError(
+            "not a URL", code="invalid-value", found=url, expected="scheme://host/path"
+        ) from error
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
 

@@ -13,6 +13,8 @@ from holdfast.data.croissant.files.hashing import Checksum, checksum_of, parse_s
 if TYPE_CHECKING:
     from holdfast.data.croissant.document.model import FileObject
 
+_MORE = 4
+_ALWAYS = 64 << 20
 _PAGES = ("text/html", "application/xhtml+xml")
 
 
@@ -26,7 +28,8 @@ class Wanted:
         sha256: as a description writes it: hex, base64, or an MD5 in disguise; what is none is ignored.
         md5: as a description writes it.
         size: exact bytes, checked where there is no checksum.
-        about: bytes more or less, for progress alone.
+        about: bytes more or less, for progress; far more of them are refused (`limit`).
+        most: bytes that are refused if there are more of them; None for `limit` to decide.
         formats: its encodingFormats: they tell whether a web page can be meant.
         resource: the id of the FileObject or FileSet that wants it.
     """
@@ -37,6 +40,7 @@ class Wanted:
     md5: str | None = None
     size: int | None = None
     about: int | None = None
+    most: int | None = None
     formats: tuple[str, ...] = ()
     resource: str = ""
 
@@ -58,6 +62,17 @@ class Wanted:
     def checksum(self) -> Checksum | None:
         """The strongest that is stated."""
         return checksum_of(self.sha256, self.md5)
+
+    @property
+    def limit(self) -> int | None:
+        """Bytes beyond which a download is stopped; None where the description states no size.
+
+        Stated sizes are rounded, or of another version of the file: four times as much is still believed.
+        """
+        stated = self.about if self.size is None else self.size
+        if self.most is not None or stated is None:
+            return self.most
+        return max(_MORE * stated, _ALWAYS)
 
     @property
     def called(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,6 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
+from holdfast.data.croissant.fetching.access import Access, is_public
 from holdfast.data.croissant.fetching.answers import CHUNK, Answer, PassingFault, Span
 from holdfast.data.croissant.fetching.parts import Version
 from holdfast.data.croissant.fetching.urls import bare, without_query
@@ -19,9 +21,10 @@ from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     import requests
+    from urllib3.connectionpool import HTTPConnectionPool
 
-TIMEOUT_S = (10.0, 60.0)
-"""Longest waits for a connection, and between two pieces of an answer."""
+_CONNECT_S = 10.0
+"""Longest wait for a connection, unless the timeout is shorter."""
 _CONNECTIONS = 64  # that are kept
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
@@ -37,10 +40,11 @@ class Web:
     """Requests from many threads, each over a connection that is kept for the next.
 
     Names and passwords are taken from .netrc; ``$HF_TOKEN`` is sent to the hub alone, and to nobody to whom
-    it redirects.
+    it redirects. With `Access.public_only` there is neither .netrc nor a proxy.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, access: Access | None = None) -> None:
+        self.access = access or Access()
         self._lock = threading.Lock()
         self._session: requests.Session | None = None
 
@@ -60,7 +64,12 @@ class Web:
 
                 self._session = requests.Session()
                 for scheme in ("http://", "https://"):
-                    self._session.mount(scheme, HTTPAdapter(pool_maxsize=_CONNECTIONS))
+                    adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS)
+                    if self.access.public_only:
+                        adapter.poolmanager.pool_classes_by_scheme = _public_pools()
+                    self._session.mount(scheme, adapter)
+                # A proxy would connect in our place, and a stranger's description shall use no password.
+                self._session.trust_env = not self.access.public_only
             return self._session
 
     def get(self, url: str, headers: dict[str, str] | None = None) -> requests.Response:
@@ -73,6 +82,7 @@ class Web:
         import requests
 
         token = os.environ.get("HF_TOKEN")
+        timeout = self.access.timeout
         signed = bool(token) and urlsplit(url).netloc == urlsplit(hub_endpoint()).netloc
 
         def sign(request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -84,19 +94,23 @@ class Web:
                 url,
                 headers=headers,
                 stream=True,
-                timeout=TIMEOUT_S,
+                timeout=(min(_CONNECT_S, timeout), timeout),
                 # A function: a password in .netrc would otherwise take the token's place.
                 auth=sign if signed else None,
             )
         except requests.Timeout as error:
-            raise PassingFault(f"no answer within {TIMEOUT_S[1]:g} s") from error
+            raise PassingFault(f"no response within {timeout:g} s", stalled=True) from error
         except requests.TooManyRedirects as error:
             raise InputError(
-                "the server redirects without end", path=bare(url), remedy=_OTHER_PLACE
+                "the server redirects without end",
+                code="network",
+                path=bare(url),
+                remedy=_OTHER_PLACE,
             ) from error
         except requests.exceptions.InvalidSchema as error:
             raise InputError(
                 "the server redirects to an address that is not fetched",
+                code="unsupported",
                 path=bare(url),
                 found=str(error).rpartition(" for ")[2],
                 expected="one that begins with http:// or https://",
@@ -106,7 +120,7 @@ class Web:
             raise PassingFault(f"the connection failed ({_cause(error)})") from error
         except (requests.RequestException, ValueError) as error:
             raise InputError(
-                "this URL cannot be fetched", path=bare(url), found=type(error).__name__
+                "invalid URL", code="invalid-value", path=bare(url), found=type(error).__name__
             ) from error
         if response.status_code in (200, 206, 304, 416):
             return response
@@ -171,7 +185,7 @@ def answered(response: requests.Response, *, decode: bool = False, asked: bool =
         found = _RANGE.fullmatch(headers.get("Content-Range", "").strip())
         if not found or not asked:
             response.close()
-            raise PassingFault("an answer that does not say which part of the file it is")
+            raise PassingFault("a partial response without a valid Content-Range")
         total = found[3]
         answer.kind, answer.start, answer.end = "part", int(found[1]), int(found[2]) + 1
         answer.version = Version(int(total) if total.isdigit() else None, etag, modified)
@@ -183,12 +197,14 @@ class _Body:
         self._response, self._decode = response, decode
 
     def chunks(self) -> Iterator[bytes]:
-        from urllib3.exceptions import HTTPError
+        from urllib3.exceptions import HTTPError, ReadTimeoutError
 
         try:
             yield from self._response.raw.stream(CHUNK, decode_content=self._decode)
+        except ReadTimeoutError as error:
+            raise PassingFault("the server stopped sending", stalled=True) from error
         except (HTTPError, OSError) as error:
-            raise PassingFault(f"the answer broke off ({_cause(error)})") from error
+            raise PassingFault(f"the response broke off ({_cause(error)})") from error
 
     def close(self) -> None:
         self._response.close()
@@ -201,6 +217,51 @@ class _Body:
 _OTHER_PLACE = "open the URL in a browser; give a copy that you have by --map ID=PATH"
 
 
+def not_public(url: str, found: str) -> InputError:
+    """The error of a place that `Access.public_only` keeps from being asked."""
+    return InputError(
+        "this address is not public, and only public ones may be fetched",
+        code="private-address",
+        path=bare(url),
+        found=found,
+        expected="http or https on a public address",
+        remedy="leave out --public-only (public_only) if you trust the description",
+    )
+
+
+def _public_pools() -> dict[str, type[HTTPConnectionPool]]:
+    """Pools whose connections are closed, before anything is sent, unless they lead to a public address.
+
+    The address is that of the connected peer: no name, redirect or second look-up can pass another one.
+    """
+    from urllib3.connection import HTTPConnection, HTTPSConnection
+    from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+    class PublicHTTP(HTTPConnection):
+        def _new_conn(self) -> socket.socket:
+            return _checked(super()._new_conn(), f"http://{self.host}:{self.port}")
+
+    class PublicHTTPS(HTTPSConnection):
+        def _new_conn(self) -> socket.socket:
+            return _checked(super()._new_conn(), f"https://{self.host}:{self.port}")
+
+    class HTTPPool(HTTPConnectionPool):
+        ConnectionCls = PublicHTTP
+
+    class HTTPSPool(HTTPSConnectionPool):
+        ConnectionCls = PublicHTTPS
+
+    return {"http": HTTPPool, "https": HTTPSPool}
+
+
+def _checked(connection: socket.socket, url: str) -> socket.socket:
+    address = connection.getpeername()[0]
+    if not is_public(address):
+        connection.close()
+        raise not_public(url, address)
+    return connection
+
+
 def refused(url: str, status: int, reason: str, *, signed: bool = False) -> InputError:
     """The error of a server's refusal, with what can be done about it."""
     parts = urlsplit(url)
@@ -209,21 +270,28 @@ def refused(url: str, status: int, reason: str, *, signed: bool = False) -> Inpu
         "set HF_TOKEN to a token of your account" if not signed else "check that HF_TOKEN is valid"
     )
     login = f"write 'machine {parts.hostname} login NAME password SECRET' into ~/.netrc"
-    told = {
-        401: ("the server wants to know who asks", key if hub else login),
+    known = {
+        401: ("the server asks for a login", "permission", key if hub else login),
         403: (
-            "the server does not give this file to you",
+            "the server refuses access to this file",
+            "permission",
             f"{key}, and accept the dataset's terms on its page"
             if hub
             else f"{login}; {_OTHER_PLACE}",
         ),
-        404: ("there is no such file on the server", f"check contentUrl; {_OTHER_PLACE}"),
-        407: ("the proxy wants to know who asks", "put the name and password into HTTPS_PROXY"),
-        410: ("the file was removed from the server", _OTHER_PLACE),
+        404: ("file not found on the server", "not-found", f"check the URL; {_OTHER_PLACE}"),
+        407: ("the proxy asks for a login", "permission", "put it into HTTPS_PROXY"),
+        410: ("the file was removed from the server", "not-found", _OTHER_PLACE),
     }
-    problem, remedy = told.get(status, ("the server refuses the request", _OTHER_PLACE))
+    problem, code, remedy = known.get(
+        status, ("the server refuses the request", "network", _OTHER_PLACE)
+    )
     return InputError(
-        problem, path=bare(url), found=f"status {status} {reason or ''}".rstrip(), remedy=remedy
+        problem,
+        code=code,
+        path=bare(url),
+        found=f"status {status} {reason or ''}".rstrip(),
+        remedy=remedy,
     )
 
 

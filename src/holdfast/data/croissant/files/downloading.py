@@ -11,7 +11,8 @@ from typing import Any
 from holdfast.data.croissant.archives.opening import says_archive
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import FileObject, FileSet, Metadata
-from holdfast.data.croissant.document.reading import read_document
+from holdfast.data.croissant.document.reading import DescriptionSource, located, read_document
+from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
 from holdfast.data.croissant.fetching.urls import file_name, is_remote
 from holdfast.data.croissant.files.lock import (
     Lock,
@@ -79,7 +80,7 @@ class Downloaded:
 
 
 def download(
-    path: str | Path,
+    source: DescriptionSource,
     *,
     resources: Sequence[str] | None = None,
     record_sets: Sequence[str] | None = None,
@@ -89,13 +90,16 @@ def download(
     lock: bool | None = None,
     update_lock: bool = False,
     parallel: int = 8,
+    offline: bool = False,
+    timeout: float = TIMEOUT_S,
+    public_only: bool = False,
 ) -> Downloaded:
     """Fetch files into the cache: in parallel, resumable, proved by their checksums.
 
     Where a lock file stands beside the description, everything must be as it says.
 
     Args:
-        path: the description.
+        source: the description, as `open_description` takes it.
         resources: ids of FileObjects and FileSets; None for all.
         record_sets: only the files behind these; all columns.
         filters: as `Dataset.records` takes them: only the files in which such records can be. Without
@@ -105,6 +109,9 @@ def download(
         lock: write a lock file, or add to the one that is there.
         update_lock: accept what has changed since it was written, and write it anew.
         parallel: requests at a time.
+        offline: fetch nothing: only say what is in the cache.
+        timeout: seconds to wait for a connection, and for more bytes of a response.
+        public_only: refuse servers whose address is not public, also after redirects.
 
     Raises:
         InputError: a file that is missing, refused, or not what it should be; something that is not as it
@@ -114,23 +121,37 @@ def download(
     if resources is not None and (record_sets is not None or filters is not None):
         raise InputError(
             "files are chosen by their resources or by the records that they hold, not by both",
+            code="conflict",
             remedy="leave out resources, or record_sets and filters",
         )
-    document = read_document(path)
-    locked = None if update_lock else read_lock(lock_path(document.path))
-    if locked:
-        locked.check_description(document.path)
-    metadata = build(document)
+    access = Access(cache, offline, timeout, public_only)
+    document = read_document(source, access)
+    write = lock or update_lock
+    description = document.path if isinstance(document.path, Path) else None
+    if description is None and write:
+        raise InputError(
+            "a lock file is written beside a description, and this one has no place on this machine",
+            code="unsupported",
+            path=document.path,
+            remedy="save the description into a file, and name that",
+        )
+    locked = None
+    if description is not None and not update_lock:
+        locked = read_lock(lock_path(description))
+        if locked:
+            locked.check_description(description)
+    target = description if write else None
+    metadata = located(build(document), document.base)
     if record_sets is None and filters is None:
-        with Resources(metadata, document.path.parent, mapping=mapping, cache=cache) as files:
+        with Resources(metadata, document.base, mapping=mapping, access=access) as files:
             chosen = list(resources) if resources is not None else _to_list(metadata)
             _prepare(files, locked, parallel)
             members = [member for identity in chosen for member in files.members(identity)]
             found = _fetched(files, members, locked)
-            return _ended(begun, document.path, files, found, locked, lock or update_lock)
+            return _ended(begun, files, found, locked, target)
     from holdfast.data.croissant.loading.dataset import Dataset
 
-    with Dataset(document, mapping=mapping, cache=cache) as dataset:
+    with Dataset(document, mapping=mapping, **asdict(access)) as dataset:
         files = dataset.resources
         _prepare(files, locked, parallel)
         members = [
@@ -139,7 +160,7 @@ def download(
             for member in dataset.records(name, filters=filters).members()
         ]
         found = _fetched(files, members, locked)
-        return _ended(begun, document.path, files, found, locked, lock or update_lock)
+        return _ended(begun, files, found, locked, target)
 
 
 def _prepare(files: Resources, locked: Lock | None, parallel: int) -> None:
@@ -206,14 +227,15 @@ def _fetched(
 
 def _ended(
     begun: float,
-    description: Path,
     files: Resources,
     found: list[DownloadedFile],
     locked: Lock | None,
-    write: bool,
+    description: Path | None,
 ) -> Downloaded:
-    target = lock_path(description)
-    if write:
+    """The result, once the lock beside the description is written, if there is to be one."""
+    target = None
+    if description is not None:
+        target = lock_path(description)
         base = locked or Lock(description_sha256(description))
         owners = {file.url: file.resource for file in found}
         history = [
@@ -224,5 +246,5 @@ def _ended(
     return Downloaded(
         files=tuple(found),
         seconds=time.perf_counter() - begun,
-        lock=target if write else None,
+        lock=target,
     )

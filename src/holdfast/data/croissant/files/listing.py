@@ -55,8 +55,9 @@ class Listing:
                 ids = [part.id for part in self._metadata.file_objects]
                 ids += [part.id for part in self._metadata.file_sets]
                 raise InputError(
-                    "there is no FileObject and no FileSet of this id",
-                    path=self._origins.folder.root,
+                    "no FileObject or FileSet has this id",
+                    code="unknown-name",
+                    path=self._origins.folder.shown,
                     found=repr(identity),
                     expected=f"one of {', '.join(map(repr, ids[:20]))}" if ids else "distribution",
                 ) from None
@@ -71,8 +72,9 @@ class Listing:
     def _asking(self, identity: str) -> Iterator[None]:
         if identity in self._asked:
             raise InputError(
-                "resources are contained in one another in a circle",
-                path=self._origins.folder.root,
+                "containedIn forms a cycle",
+                code="conflict",
+                path=self._origins.folder.shown,
                 found=" in ".join(map(repr, [*self._asked, identity])),
                 remedy="correct containedIn",
             )
@@ -92,7 +94,8 @@ class Listing:
             return Member(part.id, name, mapped, None, mapped.stat().st_size, part.id)
         if part.is_repository or mapped is not None:
             raise InputError(
-                f"FileObject {part.id!r} is a folder, which has no bytes of its own ({part.at})",
+                f"FileObject {part.id!r} is a folder, not a file ({part.at})",
+                code="invalid-value",
                 path=mapped or url,
                 remedy="take the files from a FileSet or FileObject that is contained in it",
             )
@@ -103,12 +106,19 @@ class Listing:
             return self._contained(part, url, what)
         if not url:
             raise InputError(
-                f"{what} has no contentUrl", path=self._origins.folder.root, remedy="state it"
+                f"{what} has no contentUrl",
+                code="missing-key",
+                path=self._origins.folder.shown,
+                remedy="state it",
             )
         path = self._origins.folder.find(url, what)
         if not path.is_file():
             raise InputError(
-                f"{what} names a folder", path=path, expected="a file", remedy="use a FileSet"
+                f"{what} is a folder",
+                code="invalid-value",
+                path=path,
+                expected="a file",
+                remedy="use a FileSet",
             )
         name = path.relative_to(self._origins.folder.root).as_posix()
         return Member(part.id, name, path, None, path.stat().st_size, part.id)
@@ -129,7 +139,7 @@ class Listing:
         if not url and len(everything) == 1 and len(everything[0].names) == 1:
             return everything[0].member(part.id, next(iter(everything[0].names)))
         names = (name for contents in everything for name in contents.names)
-        where = everything[0].where if everything else str(self._origins.folder.root)
+        where = everything[0].where if everything else self._origins.folder.shown
         raise missing_member(url, names, where, what)
 
     # -- FileSets ----------------------------------------------------------------------------------
@@ -175,8 +185,9 @@ class Listing:
             resource = self._metadata.resource(holder.target)
         except KeyError:
             raise InputError(
-                f"containedIn names nothing that there is ({holder.at})",
-                path=self._origins.folder.root,
+                f"containedIn refers to an unknown id ({holder.at})",
+                code="unknown-name",
+                path=self._origins.folder.shown,
                 found=repr(holder.target),
                 expected="the id of a FileObject or FileSet",
             ) from None
@@ -212,8 +223,9 @@ class Listing:
         for step in transforms:
             if step.regex or step.replace or step.separator or step.json_path:
                 raise InputError(
-                    f"files cannot be chosen by this transform ({step.at})",
-                    path=self._origins.folder.root,
+                    f"unsupported transform in containedIn ({step.at})",
+                    code="unsupported",
+                    path=self._origins.folder.shown,
                     expected="readLines and unArchive in containedIn",
                     remedy="choose them by includes and excludes",
                 )

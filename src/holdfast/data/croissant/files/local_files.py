@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from urllib.parse import unquote
 
+from holdfast.data.croissant.fetching.urls import is_remote
 from holdfast.errors import InputError
 
 _MOST_COMPARED = 5000
@@ -19,18 +20,24 @@ class LocalFolder:
     """A folder in which relative paths start, and out of which none leads.
 
     Args:
-        root: the folder.
+        root: the folder; of a description that has none, its URL.
         named: whether the user named it, and not only the description in it: then links of its files may
             lead to where the Hugging Face cache keeps the files of its snapshots.
     """
 
-    def __init__(self, root: Path, *, named: bool = False) -> None:
-        self.root = root
-        real = root.resolve()
+    def __init__(self, root: Path | str, *, named: bool = False) -> None:
+        self.url = root if isinstance(root, str) and is_remote(root) else None
+        self.root = Path("/nonexistent") if self.url else Path(root).absolute()
+        real = self.root.resolve()
         self._homes = [real]
         if named and real.parent.name == "snapshots":
             self._homes.append(real.parent.parent / "blobs")
         self._parent_is_inside = lru_cache(maxsize=4096)(self._is_inside)
+
+    @property
+    def shown(self) -> str:
+        """What messages call it."""
+        return self.url or str(self.root)
 
     def find(self, url: str, what: str) -> Path:
         """The file of a relative path, which may be percent-encoded.
@@ -47,7 +54,8 @@ class LocalFolder:
             if path.exists():
                 return self.check(path)
         raise InputError(
-            f"there is no such file, which {what} names",
+            f"file of {what} not found",
+            code="not-found",
             path=self.root,
             found=repr(url),
             expected=_nearest(unquote(url), self._names()) or "a path from this folder",
@@ -60,6 +68,15 @@ class LocalFolder:
         Raises:
             InputError: if it leads out of the folder as it is written.
         """
+        if self.url:
+            raise InputError(
+                f"{what} needs a folder, and the description is at a URL",
+                code="unsupported",
+                path=self.url,
+                found=repr(relative) if relative else None,
+                expected="files that are named by contentUrl, or contained in one that is",
+                remedy="copy the description and its files into a folder, and use that",
+            )
         parts = relative.replace("\\", "/").split("/")
         if relative.startswith(("/", "\\", "~", "file:")) or ".." in parts or "\0" in relative:
             raise self._escape(relative, what)
@@ -84,6 +101,7 @@ class LocalFolder:
     def _escape(self, text: str, what: str, target: str | None = None) -> InputError:
         return InputError(
             f"{what} leads out of the folder of the description",
+            code="unsafe-path",
             path=self.root,
             found=repr(text) + (f" -> {target}" if target else ""),
             expected="a relative path below this folder, or a URL",
@@ -117,7 +135,8 @@ class LocalFolder:
                 continue
             except OSError as error:
                 raise InputError(
-                    "this folder cannot be looked into",
+                    "the folder cannot be read",
+                    code="unreadable",
                     path=self.root / prefix,
                     found=error.strerror,
                     remedy="allow it to be read",
@@ -142,7 +161,8 @@ def is_description(path: Path) -> bool:
 def missing_member(name: str, names: Iterator[str], where: str, what: str) -> InputError:
     """The error of a path that is not in an archive or a folder."""
     return InputError(
-        f"there is no such file in it, which {what} names",
+        f"file of {what} not found in it",
+        code="not-found",
         path=where,
         found=repr(name),
         expected=_nearest(name, names) or "the path of a file in it",

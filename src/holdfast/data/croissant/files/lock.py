@@ -19,7 +19,7 @@ from holdfast.errors import InputError
 from holdfast.whole_files import read_whole, write_whole
 
 _FORMAT = 1
-_REMEDY = "if the change is right, lock it anew with --update-lock"
+_REMEDY = "if the change is intended, accept it with --update-lock"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,8 @@ class Lock:
         found = description_sha256(path)
         if found != self.description:
             raise InputError(
-                "the description was changed since its files were locked",
+                "the description changed since the lock file was written",
+                code="changed",
                 path=path,
                 found=f"sha256 {found}",
                 expected=f"sha256 {self.description}",
@@ -86,7 +87,8 @@ class Lock:
         for url, commit in found.items():
             if self.commits.get(url, commit) != commit:
                 raise InputError(
-                    "the repository was changed since it was locked",
+                    "the repository changed since the lock file was written",
+                    code="changed",
                     path=url,
                     found=f"commit {commit}",
                     expected=f"commit {self.commits[url]}",
@@ -133,11 +135,12 @@ def read_lock(path: Path) -> Lock | None:
         told: dict[str, Any] = json.loads(read_whole(path, "a lock"))
         if told["format"] != _FORMAT:
             raise InputError(
-                "this lock file is of another version",
+                "unsupported version of the lock file",
+                code="unsupported",
                 path=path,
                 found=f"format {told['format']}",
                 expected=f"format {_FORMAT}",
-                remedy="upgrade holdfast, or lock anew with --update-lock",
+                remedy="upgrade holdfast, or rewrite the lock file with --update-lock",
             )
         files = [LockedFile(**entry) for entry in told["files"]]
         return Lock(
@@ -147,10 +150,11 @@ def read_lock(path: Path) -> Lock | None:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
-            "this lock file is damaged",
+            "damaged lock file",
+            code="damaged",
             path=path,
             found=f"{type(error).__name__}: {error}",
-            remedy="restore it, or lock anew with --update-lock",
+            remedy="restore it, or rewrite it with --update-lock",
         ) from error
 
 

@@ -34,7 +34,8 @@ def lines_of(
     except UnicodeDecodeError as error:
         number = text.count(b"\n", 0, error.start) + 1
         raise InputError(
-            "this manifest is no text",
+            "the manifest is not UTF-8 text",
+            code="unreadable",
             path=where,
             place=f"line {number:,}",
             found=repr(text[error.start : error.start + 8]),

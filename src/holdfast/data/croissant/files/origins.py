@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.data.croissant.document.model import FileObject, Metadata
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import (
@@ -30,19 +31,17 @@ class Origins:
 
     Args:
         metadata: the description.
-        folder: of the description.
+        folder: of the description, or its URL.
         mapping: id of a FileObject -> the file or folder that stands for it.
-        cache: where fetched files are kept.
-        offline: refuse to fetch.
+        access: the cache, and how the network may be used.
     """
 
     def __init__(
         self,
         metadata: Metadata,
-        folder: Path,
+        folder: Path | str,
         mapping: Mapping[str, Path],
-        cache: str | Path | None,
-        offline: bool,
+        access: Access,
     ) -> None:
         self.folder = LocalFolder(folder)
         self.mapping = mapping
@@ -53,23 +52,18 @@ class Origins:
         }
         self.objects: dict[str, FileObject] = {part.id: part for part in metadata.file_objects}
         self._version = metadata.version
-        self._cache, self._offline = cache, offline
+        self.access = access
         self._wanted: dict[str, Wanted] = {}
         self._fetched: dict[str, Path] = {}
         self._proved: dict[tuple[str, Path], tuple[int, int]] = {}
-        self._proofs = Proofs(Cache(cache).folder)
+        self._proofs = Proofs(Cache(access.cache).folder)
 
     @cached_property
     def fetcher(self) -> Fetcher:
         """What fetches, made when it is first asked for."""
         from holdfast.data.croissant.fetching.fetcher import Fetcher
 
-        return Fetcher(self._cache, offline=self._offline)
-
-    @property
-    def offline(self) -> bool:
-        """Whether nothing may be fetched."""
-        return self._offline
+        return Fetcher(self.access)
 
     def expect(self, wanted: Wanted) -> None:
         """Note what is known of a URL that belongs to no FileObject."""
@@ -168,10 +162,11 @@ class Origins:
             return path.stat()
         except OSError as error:
             raise InputError(
-                "this file cannot be read",
+                "the file cannot be read",
+                code="unreadable",
                 path=path,
                 found=error.strerror,
-                remedy="put it there, or give it by --map ID=PATH",
+                remedy="restore it, or name a copy with --map ID=PATH",
             ) from error
 
     def close(self) -> None:
@@ -185,9 +180,10 @@ def wrong_checksum(where: str, part: FileObject, found: str, expected: str) -> W
     terms = ("sc:md5", "cr:md5") if "md5" in expected else ("sc:sha256", "cr:sha256")
     at = next((part.written[term] for term in terms if term in part.written), part.at)
     return WrongChecksum(
-        f"this is not the file that FileObject {part.id!r} describes ({at})",
+        f"not the file that FileObject {part.id!r} describes: the checksum differs ({at})",
+        code="checksum",
         path=where,
         found=found,
         expected=expected,
-        remedy="fetch it again; if the file is right, write its checksum into the description",
+        remedy="download it again; if the file is right, update the checksum in the description",
     )

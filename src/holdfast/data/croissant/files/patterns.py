@@ -100,7 +100,8 @@ def alternatives_of(pattern: str) -> list[str]:
                 todo.append(each)
         if len(found) > _MOST_ALTERNATIVES:
             raise InputError(
-                "this pattern stands for too many alternatives",
+                "too many alternatives in a pattern",
+                code="out-of-range",
                 found=repr(pattern[:200]),
                 expected=f"at most {_MOST_ALTERNATIVES:,}",
                 remedy="write several patterns, or one with * where the alternatives differ",

@@ -20,6 +20,7 @@ from holdfast.data.croissant.archives.pool import ArchivePool, Key, where_of
 from holdfast.data.croissant.archives.unpacking import Scratch
 from holdfast.data.croissant.archives.zips import Zip
 from holdfast.data.croissant.document.model import Metadata
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.cache import Cache
 from holdfast.data.croissant.files.hashing import Checksum, WrongChecksum, checksum_of
 from holdfast.data.croissant.files.listing import Listing
@@ -44,11 +45,10 @@ class Resources:
     Args:
         metadata: the description.
         folder: relative paths start here, and FileSets without a container look here: the folder that
-            holds the description.
+            holds the description, or the description's URL.
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL; a folder
             stands for a repository, or for an archive that is unpacked there.
-        cache: where fetched files are kept, by checksum; None for the user's cache folder.
-        offline: refuse to fetch; files in the cache are used.
+        access: the cache, and how the network may be used.
 
     Raises:
         InputError: a mapping names no FileObject, or a path that does not exist.
@@ -60,13 +60,13 @@ class Resources:
         folder: str | Path,
         *,
         mapping: Mapping[str, str | Path] | None = None,
-        cache: str | Path | None = None,
-        offline: bool = False,
+        access: Access | None = None,
     ) -> None:
+        access = access or Access()
         paths = {key: Path(path).absolute() for key, path in (mapping or {}).items()}
         _check_mapping(metadata, paths)
-        self._origins = Origins(metadata, Path(folder).absolute(), paths, cache, offline)
-        self._scratch = Scratch(Cache(cache).folder / "unpacked")
+        self._origins = Origins(metadata, folder, paths, access)
+        self._scratch = Scratch(Cache(access.cache).folder / "unpacked")
         self._archives = ArchivePool(self._origins, self._scratch, Limits())
         self._listing = Listing(metadata, self._origins, self._archives)
         self._unpacked: dict[_Unpacked, Path] = {}
@@ -163,6 +163,8 @@ class Resources:
             for some in packed.values():
                 with self._archives.of(next(iter(some.values()))) as archive:
                     names = sorted(some, key=archive.position)
+                    total = sum(archive.sizes[name] or 0 for name in names)
+                    self._scratch.require_room(total, f"members of {archive.where}")
                     archive.expect(names)
                     for name in names:
                         self._unpack(archive, name, some[name])
@@ -306,13 +308,15 @@ def _check_mapping(metadata: Metadata, paths: Mapping[str, Path]) -> None:
     for identity, path in paths.items():
         if identity not in ids:
             raise InputError(
-                "the mapping names no FileObject of the description",
+                "--map names an unknown FileObject",
+                code="unknown-name",
                 found=repr(identity),
                 expected=f"one of {', '.join(map(repr, ids[:20]))}" if ids else "nothing to map",
             )
         if not path.exists():
             raise InputError(
-                f"the mapping of {identity!r} names a path where nothing is",
+                f"path of --map {identity!r} not found",
+                code="not-found",
                 path=path,
                 expected="a file, or a folder that stands for a repository",
             )

@@ -13,7 +13,8 @@ import duckdb
 
 from holdfast.data.croissant.document.building import build
 from holdfast.data.croissant.document.model import Metadata, RecordSet
-from holdfast.data.croissant.document.reading import Document, read_document
+from holdfast.data.croissant.document.reading import DescriptionSource, located, read_document
+from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.loading.engine import Engine
 from holdfast.data.croissant.loading.queries import LazyQuery
@@ -35,13 +36,16 @@ class Dataset:
     Only the description is read at first. Usable in a `with` block; safe in several threads.
 
     Args:
-        path: the description, or a folder with a ``metadata.json`` or ``croissant.json``; or what was read
-            of it already.
+        source: the description: a file, a folder with a ``metadata.json`` or ``croissant.json``, a URL,
+            ``"-"`` for stdin, the JSON as a dict, or what `open_description` gives.
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
         cache: where fetched files are kept; None for the user's cache folder.
         memory_limit: of DuckDB, such as ``"4GiB"``; what does not fit is spilled to a temporary folder.
         threads: of DuckDB; None for one a core.
-        offline: refuse to fetch.
+        offline: refuse to fetch; files in the cache are used.
+        timeout: seconds to wait for a connection, and for more bytes of a response.
+        public_only: refuse servers whose address is not public, also after redirects: for descriptions
+            that strangers wrote. Proxies and ~/.netrc are then ignored.
 
     Raises:
         InputError: a description that cannot be read, or a mapping that names nothing.
@@ -49,28 +53,31 @@ class Dataset:
 
     def __init__(
         self,
-        path: str | Path | Document,
+        source: DescriptionSource,
         *,
         mapping: Mapping[str, str | Path] | None = None,
         cache: str | Path | None = None,
         memory_limit: str | None = None,
         threads: int | None = None,
         offline: bool = False,
+        timeout: float = TIMEOUT_S,
+        public_only: bool = False,
     ) -> None:
-        document = path if isinstance(path, Document) else read_document(path)
-        self.path = document.path
+        access = Access(cache, offline, timeout, public_only)
+        self.document = document = read_document(source, access)
+        self.path: Any = document.path  # a Path, or text where there is none; readers only show it
         self._arguments: dict[str, Any] = {
             "mapping": mapping,
             "cache": cache,
             "memory_limit": memory_limit,
             "threads": threads,
             "offline": offline,
+            "timeout": timeout,
+            "public_only": public_only,
         }
-        self.metadata: Metadata = build(document)
+        self.metadata: Metadata = located(build(document), document.base)
         self.fields = Fields(self.metadata)
-        self.resources = Resources(
-            self.metadata, self.path.parent, mapping=mapping, cache=cache, offline=offline
-        )
+        self.resources = Resources(self.metadata, document.base, mapping=mapping, access=access)
         self._engine = Engine(memory_limit, threads)
 
     def __repr__(self) -> str:
@@ -78,7 +85,8 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the description anew."""
-        return _again, (self.path, self._arguments)
+        source = self.path if isinstance(self.path, Path) else self.document
+        return _again, (source, self._arguments)
 
     def __enter__(self) -> Self:
         return self
@@ -194,5 +202,5 @@ def _cannot_run(error: duckdb.Error) -> Exception:
     return InputError("the query cannot be run", found=f"{kind}: {lines[0]}")
 
 
-def _again(path: Path, arguments: dict[str, Any]) -> Dataset:
-    return Dataset(path, **arguments)
+def _again(source: DescriptionSource, arguments: dict[str, Any]) -> Dataset:
+    return Dataset(source, **arguments)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.data.croissant.document.building import build
-from holdfast.data.croissant.document.reading import Document, read_anything
+from holdfast.data.croissant.document.reading import DescriptionSource, Document, read_anything
+from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
 from holdfast.data.croissant.rules import (  # noqa: F401  # each puts its rules into the table
     on_dataset,
     on_fields,
@@ -43,7 +44,7 @@ class Validation:
         strict: whether warnings that stand for what the standard demands were made errors.
     """
 
-    path: Path
+    path: Path | str
     findings: tuple[Finding, ...]
     strict: bool = False
 
@@ -86,34 +87,41 @@ class Validation:
 
 
 def validate(
-    path: str | Path,
+    source: DescriptionSource,
     *,
     strict: bool = False,
     data: HowMuch | None = None,
     mapping: Mapping[str, str | Path] | None = None,
     cache: str | Path | None = None,
+    offline: bool = False,
+    timeout: float = TIMEOUT_S,
+    public_only: bool = False,
 ) -> Validation:
     """Hold a description against the standard, and against its data if asked.
 
     All that is wrong is found in one pass, each defect once.
 
     Args:
-        path: the description, JSON.
+        source: the description, as `open_description` takes it.
         strict: make errors of the warnings that stand for what the standard demands.
         data: also read the data: the first records of each record set ("sample"), or all ("full").
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
         cache: where fetched files are kept; None for the user's cache folder.
+        offline: fetch nothing.
+        timeout: seconds to wait for a server.
+        public_only: refuse servers whose address is not public.
 
     Raises:
         InputError: there is no such file, or it cannot be opened; with `data`, a mapping is wrong.
     """
-    document, misspelt = corrected(read_anything(path))
+    access = Access(cache, offline, timeout, public_only)
+    document, misspelt = corrected(read_anything(source, access))
     findings = list(_static(document, misspelt, strict=strict))
     readable = document.terms.dataset is not None and not on_terms.is_cut(document)
     if data and readable and not any(space.needed for space in misspelt):
         from holdfast.data.croissant.rules import on_data
 
-        breaches = on_data.check(document, data, tuple(findings), mapping=mapping, cache=cache)
+        breaches = on_data.check(document, data, tuple(findings), mapping, access)
         findings += [
             _placed(document, DATA_RULES[code], breach, strict) for code, breach in breaches
         ]

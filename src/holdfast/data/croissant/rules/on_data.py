@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from holdfast.data.croissant.document.model import FileObject
 from holdfast.data.croissant.document.reading import Document
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.hashing import WrongChecksum, parse_size
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.loading.lazy_table import LazyTable
@@ -34,9 +36,8 @@ def check(
     document: Document,
     how: Literal["sample", "full"],
     static: Sequence[Finding],
-    *,
-    mapping: Mapping[str, str | Path] | None = None,
-    cache: str | Path | None = None,
+    mapping: Mapping[str, str | Path] | None,
+    access: Access,
 ) -> Iterator[tuple[str, Breach]]:
     """What the rules about data find, each with its rule's code.
 
@@ -45,12 +46,13 @@ def check(
         how: "sample" looks at the first records of what is on this machine; "full" fetches and reads all.
         static: what is wrong with the description itself.
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
-        cache: where fetched files are kept.
+        access: the cache, and how the network may be used.
 
     Raises:
         InputError: a mapping that names nothing.
     """
-    with Dataset(document, mapping=mapping, cache=cache, offline=how == "sample") as dataset:
+    access = replace(access, offline=access.offline or how == "sample")
+    with Dataset(document, mapping=mapping, **asdict(access)) as dataset:
         at_hand = AtHand(dataset, how == "full", static, tuple(mapping or ()))
         for rule in DATA_RULES.values():
             for breach in rule.check(at_hand):

@@ -39,11 +39,14 @@ _NEWER = {
 }
 
 
-@rule("CR102", ERROR, REQUIRED, "Give name, description and url.", must=True)
+@rule("CR102", ERROR, REQUIRED, "Give name and description.", must=True)
 def required(context: Context) -> Iterator[Breach]:
-    """A dataset has a name, a description and a URL."""
-    wanted = ("sc:name", "sc:description", "sc:url")
-    if context.lacks(context.metadata, *wanted, "sc:license", "sc:creator") and not context.old:
+    """A dataset has a name and a description."""
+    wanted = ("sc:name", "sc:description")
+    if (
+        context.lacks(context.metadata, *wanted, "sc:url", "sc:license", "sc:creator")
+        and not context.old
+    ):
         # Some descriptions only tell loaders where the data are, and leave the rest to a web page.
         message = "the description says nothing of the dataset: no name, description or url"
         yield Breach(context.metadata.at, message, "Add name, description and url.", WARNING)
@@ -51,11 +54,11 @@ def required(context: Context) -> Iterator[Breach]:
     yield from _lacking(context, *wanted)
 
 
-@rule("CR103", WARNING, REQUIRED, "Give license, creator and datePublished.", must=True)
+@rule("CR103", WARNING, REQUIRED, "Give url, license, creator and datePublished.", must=True)
 def expected(context: Context) -> Iterator[Breach]:
-    """A dataset has a licence, a creator and the date on which it was published."""
+    """A dataset has a URL, a licence, a creator and the date on which it was published."""
     if not context.old:
-        yield from _lacking(context, "sc:license", "sc:creator", "sc:datePublished")
+        yield from _lacking(context, "sc:url", "sc:license", "sc:creator", "sc:datePublished")
 
 
 def _lacking(context: Context, *terms: str) -> Iterator[Breach]:

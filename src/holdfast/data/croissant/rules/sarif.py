@@ -14,11 +14,13 @@ from holdfast.data.croissant.rules.table import DATA_RULES, RULES
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def log(path: Path, findings: Sequence[Finding]) -> dict[str, Any]:
+def log(path: Path | str, findings: Sequence[Finding]) -> dict[str, Any]:
     """A log of one run over one description: every rule of the table, and a result for each finding."""
     codes = sorted({*RULES, *DATA_RULES})
     places = {code: place for place, code in enumerate(codes)}
-    uri = path.as_uri() if path.is_absolute() else quote(path.as_posix())
+    uri = path if isinstance(path, str) else quote(path.as_posix())
+    if isinstance(path, Path) and path.is_absolute():
+        uri = path.as_uri()
     return {
         "$schema": SCHEMA,
         "version": "2.1.0",
