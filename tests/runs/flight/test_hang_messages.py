@@ -62,7 +62,9 @@ def test_a_receive_without_a_send() -> None:
 
 
 def test_a_receive_alone_names_its_sender() -> None:
-    found = verdict([entry("recv 0<-1", 0, 1, "started")], [entry("barrier", 1)])
+    found = verdict(
+        [entry("barrier", 1), entry("recv 0<-1", 1, 1, "started")], [entry("barrier", 1)]
+    )
     assert found.missing_ranks == (1,)
     assert "Rank 0 waits in a receive from rank 1" in found.sentence
 

@@ -80,10 +80,17 @@ def read_manifest(path: Path) -> Manifest:
         InputError: if it is missing or damaged.
     """
     try:
+        # A pipe or a device in its place would block, or never end.
+        if not path.is_file():
+            path.stat()  # raises if nothing is there
+            raise InputError("the manifest is not a regular file", path=path, code="unreadable")
         text = path.read_bytes()
     except OSError as error:
         raise InputError(
-            "the manifest cannot be read", path=path, found=error.strerror or str(error)
+            "the manifest cannot be read",
+            path=path,
+            found=error.strerror or str(error),
+            code="not-found" if isinstance(error, FileNotFoundError) else "unreadable",
         ) from error
     own = _OWN_SUM.match(text)
     summed = crc32(_NO_SUM + text[own.end() :]) if own else None
