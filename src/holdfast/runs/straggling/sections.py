@@ -13,7 +13,6 @@ from holdfast.runs.straggling import wording
 
 if TYPE_CHECKING:
     from holdfast.runs.recording.events import RecordedRun
-    from holdfast.runs.straggling.pipeline import Pipeline
     from holdfast.runs.straggling.scores import Stragglers
 
 MOST_ROWS = 500
@@ -63,8 +62,6 @@ def slow_ranks(found: Stragglers, *, alone: bool = False) -> Section:
 def _more(found: Stragglers) -> list[str]:
     """What else the reader of one section must know."""
     said = [f"{wording.first_upper(wording.shared_sentence(each))}." for each in found.shared[:2]]
-    if found.pipeline is not None:
-        said.append(wording.pipeline_sentence(found.pipeline))
     if found.matrix.base == "data_wait":
         said.append(wording.DATA_ONLY)
     return said
@@ -227,41 +224,6 @@ def shared_section(found: Stragglers) -> Section | None:
             "p = P(X >= slow ranks with the label), X hypergeometric (Fisher, one-sided)",
             {"false discovery rate": "5 %"},
             "Benjamini and Hochberg 1995",
-            "Slow here: late in most steps, significantly; also where so many are that none stands out.",
-        ),
-    )
-
-
-def pipeline_section(found: Pipeline) -> Section:
-    """Is the pipeline cut evenly?"""
-    from holdfast.runs.straggling import figures
-
-    return Section(
-        "pipeline",
-        "Is the pipeline cut evenly?",
-        wording.pipeline_sentence(found),
-        [figures.stages(found)],
-        [
-            Table(
-                pa.Table.from_pylist([vars(stage) for stage in found.stages]),
-                {
-                    "name": ColumnFormat("Stage", right=True),
-                    "ranks": ColumnFormat("Ranks"),
-                    "own_s": ColumnFormat("Own time, median", "s"),
-                    "waiting_share": ColumnFormat("Waits", "%", digits=1),
-                },
-                caption="One row a stage.",
-            )
-        ],
-        How(
-            [
-                "imbalance = slowest stage / mean of stages - 1",
-                "idle by the cut = 1 - mean / slowest",
-                "measured = waiting / (own time + waiting)",
-            ],
-            {"label": found.label},
-            SOURCE,
-            "Filling and draining the pipeline add (stages - 1) / (micro-batches + stages - 1) to what "
-            "the cut costs (GPipe, 1F1B).",
+            "Tested are the ranks that are persistently slow, alone or as a group.",
         ),
     )
