@@ -532,7 +532,7 @@ def test_each_attempt_has_its_own_folder_of_records(
         ]
         for recorder in recorders:
             recorder.ready()
-        for recorder in recorders:
+        for recorder in reversed(recorders):
             fall_silent(recorder)
             recorder.close()
     folders = [path.parent for path in dumped]

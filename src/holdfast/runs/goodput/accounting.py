@@ -51,6 +51,8 @@ class Breakdown:
     checkpoints: CheckpointCosts
     expected: Expected
     rolling: RollingEttr
+    clocks_s: Mapping[str, float]
+    """Node -> seconds by which its clock is ahead of the others', where that is more than 1 s."""
     rejects: tuple[Reject, ...]
     remarks: tuple[str, ...]
 
@@ -95,6 +97,7 @@ class Breakdown:
             "expected": self.expected.to_dict(),
             "attempt_table": [each.to_dict() for each in self.attempts],
             "rolling": self.rolling.to_dict(),
+            "clock_offsets_s": dict(self.clocks_s),
             "rejects": {
                 "count": len(self.rejects),
                 "lines": [
@@ -169,6 +172,7 @@ def account(
         checkpoints=checkpoints,
         expected=expected_of(attempts, checkpoints, rate, step_s=work.step_s_mean, gpus=max(gpus)),
         rolling=rolling_ettr(ledger, window_s),
+        clocks_s=recorded.clocks_s,
         rejects=recorded.rejects,
         remarks=remarks_of(ledger, attempts, checkpoints),
     )

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.runs.recording.events import EVENTS, RecordedRun, Reject
@@ -45,7 +47,10 @@ def read_run(folder: Path | str, run_id: str | None = None) -> RecordedRun:
             found=rejects[0].reason if rejects else f"{len(files)} files without a whole line",
             expected="files that a RunRecorder wrote",
         )
-    placed = place([file.process for file in usable if file.process is not None])
+    placed = place(
+        [file.process for file in usable if file.process is not None],
+        {file.path: _step_ends(file.events) for file in usable},
+    )
     tables = {file.path: file.events for file in usable}
     return RecordedRun(
         run_id=run_id,
@@ -54,6 +59,7 @@ def read_run(folder: Path | str, run_id: str | None = None) -> RecordedRun:
         events=_joined([tables[process.file] for process in placed.processes]),
         start_s=placed.start_s,
         origin_s=placed.origin_s,
+        clocks_s=placed.clocks_s,
         rejects=tuple(rejects),
         remarks=(*(remark for file in files for remark in file.remarks), *placed.remarks),
     )
@@ -132,6 +138,14 @@ def _foreign(files: Iterable[RankFile], run_id: str) -> list[Reject]:
         for file in files
         if file.process is not None and file.process.run_id != run_id
     ]
+
+
+def _step_ends(events: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Numbers of the steps of a process, each once, and when they ended."""
+    kinds = events["event"].cast(pa.string())
+    steps = events.filter(pc.and_(pc.equal(kinds, "step"), pc.is_valid(events["step"])))
+    numbers, first = np.unique(steps["step"].to_numpy(), return_index=True)
+    return numbers, steps["t"].to_numpy()[first]
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:

@@ -143,7 +143,7 @@ def replay(
         InputError: no run there, or several and none chosen.
     """
     own = run_folder(Path(folder), run_id)
-    tail, clock, lookout = EventTail(own), RunClock(), Lookout(limits)
+    tail, clock, lookout = EventTail(own), RunClock(own), Lookout(limits)
     name, opened = _run_id(own), 0
     for at_s, change in replayed(lookout, in_order(tail.history(), clock), poll_s):
         opened += change.event == "opened"
@@ -251,6 +251,7 @@ class _Watcher:
 
     def _catch_up(self, now: float) -> None:
         """The history, by its own time and without a word; then every rank is as old as its file."""
+        self._run_clock = RunClock(self.folder)
         history = in_order(self._tail.history(), self._run_clock)
         for _ in replayed(self.lookout, history, self._poll_s):
             pass
