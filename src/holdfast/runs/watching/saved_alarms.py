@@ -86,14 +86,16 @@ def only_actor(path: Path) -> Iterator[None]:
             remedy="name a file that can be written with --state",
         ) from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                "another watcher acts on the alarms of this run",
+                code="conflict",
+                path=lock,
+                remedy="end it, or watch without --act",
+            ) from None
         yield
-    except BlockingIOError:
-        raise InputError(
-            "another watcher acts on the alarms of this run",
-            path=lock,
-            remedy="end it, or watch without --act",
-        ) from None
     finally:
         os.close(descriptor)
 
