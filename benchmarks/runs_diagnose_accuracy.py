@@ -35,7 +35,7 @@ def accuracy(folder: Path = HELD_OUT) -> dict[str, Any]:
         found["named"] += kind == "failed" and right
         found["false_causes"] += kind == "successful" and not right
         if not right:
-            wrong[name] = {"found": cause, "rank": result.first_rank, **case}
+            wrong[name] = {"expected": case, "found": cause, "rank": result.first_rank}
     return {**found, "wrong": wrong}
 
 
