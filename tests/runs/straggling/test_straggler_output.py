@@ -70,7 +70,7 @@ def test_traces_can_be_named_one_by_one(capsys: pytest.CaptureFixture[str]) -> N
 
 def test_bad_input_is_said_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(tmp_path / "none") == 2
-    assert "no such file or folder" in capsys.readouterr().err
+    assert "not found" in capsys.readouterr().err
     source = EXAMPLES / "steps.csv.gz"
     assert run(source, "--html", tmp_path / "none" / "a.html") == 2
     assert run(source, "--within", "colour") == 2

@@ -17,6 +17,8 @@ import pytest
 from watched_events import Files, Story
 
 from holdfast.cli import main
+from holdfast.errors import InputError
+from holdfast.runs.watching.saved_alarms import only_actor
 
 DEADLINE_S = 120.0
 """Generous: a test that waits for it has failed."""
@@ -136,7 +138,7 @@ def test_what_cannot_be_is_refused(
 def test_a_replay_needs_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, str(tmp_path / "none"), "--replay")
     assert code == 2
-    assert "there is no such folder" in err
+    assert "not found" in err
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "rank-00000-1-1.jsonl").write_text("")
     code, _, err = run(capsys, str(tmp_path), "--replay")
@@ -241,6 +243,15 @@ def test_a_real_recorder_that_hangs_and_is_killed(tmp_path: Path) -> None:
     assert status["event"] == "status"
     assert [alarm["acted"] for alarm in status["open"]] == [True]
     assert watcher.returncode == 0, err
+
+
+def test_of_two_actors_one_is_refused_and_other_errors_pass(tmp_path: Path) -> None:
+    with only_actor(tmp_path / "watch.json"), pytest.raises(InputError) as raised:  # noqa: SIM117
+        with only_actor(tmp_path / "watch.json"):
+            pass
+    assert raised.value.code == "conflict"
+    with pytest.raises(BlockingIOError), only_actor(tmp_path / "watch.json"):
+        raise BlockingIOError
 
 
 def test_ctrl_c_ends_the_watching(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from holdfast.runs.diagnosis.reading import Block, LogFile, Part, blocks
 from holdfast.runs.diagnosis.rules import RuleSet
 from holdfast.runs.diagnosis.tracebacks import (
     FRAME,
+    IGNORED,
     MOST_LINES,
     SUMMARY_KEY,
     TRACEBACK_KEY,
@@ -52,7 +53,8 @@ PROGRESS = re.compile(
 _SUCCESS = re.compile(
     r"\b(?:training|pretraining|fine-?tuning|run|job)\b.{0,30}"
     r"\b(?:completed?|finished|done|succeeded|successful)\b"
-    r"|\b(?:finished|completed) (?:the )?training\b|^\W{0,3}(?:all )?done\b|\bexit(?:ed with)?(?: code)?:? 0\b",
+    r"|\b(?:finished|completed) (?:the )?training\b|^\W{0,3}(?:all )?done\b"
+    r"|\bexit(?:ed with)?(?: code)?:? 0\b",
     re.IGNORECASE,
 )
 _NO_SUCCESS = re.compile(r"\b(?:not|fail|error|abort|unfinished|exception|kill)", re.IGNORECASE)
@@ -202,11 +204,6 @@ class Scanner:
             return True
         return "    " in text[:40] and is_code([*self._back(block, place), text])
 
-    def _ends_traceback(self, block: Block, place: int) -> bool:
-        """Whether an exception's line follows frames: then its traceback is collected, or is of no account."""
-        before = map(without_prefix, self._back(block, place)[-3:])
-        return any(FRAME.match(each) for each in before)
-
     def _look(self, block: Block, place: int, shape: Shape) -> None:
         raw, line = block.lines[place], block.numbers[place]
         text = _text(raw)
@@ -216,8 +213,6 @@ class Scanner:
             self._feed(block, place + 1, [begun])
         found = self.rules.match(raw, without_prefix(text), shape.candidates)
         if found is None or self._is_quoted(block, place, text):
-            return
-        if found[0] == self.traceback_rule and self._ends_traceback(block, place):
             return
         shape.matched += 1
         number, groups = found
@@ -279,8 +274,10 @@ class Scanner:
             said, found.said, self.rules.sieve.candidates(literals.key(said))
         )
         nothing: tuple[int, dict[str, str]] = (self.traceback_rule, {})
+        if by_text and by_text[0] == self.traceback_rule:
+            by_text = None  # the traceback says more than the exception's line alone
         known = by_frame or by_text or nothing
-        if by_frame or not by_text:
+        if (by_frame or not by_text) and found.chained != IGNORED:
             self._raised(known[0], known[1], found)
         tracebacks = self.scan.finds.tracebacks
         kind = (known[0], found.rank, found.exception)

@@ -16,7 +16,7 @@ from holdfast.runs.diagnosis.events import Event
 from holdfast.runs.diagnosis.origins import rank_of_file
 from holdfast.runs.diagnosis.rules import TRACEBACK, Rule, RuleSet
 from holdfast.runs.diagnosis.scanning import FileScan
-from holdfast.runs.diagnosis.tracebacks import FirstFailure, Traceback
+from holdfast.runs.diagnosis.tracebacks import IGNORED, FirstFailure, Traceback
 
 SURVIVED_LINES = 2000
 """A file that goes on so long after an error, without another, went on working."""
@@ -87,6 +87,8 @@ def finds_of(files: Sequence[FileScan], rules: RuleSet) -> list[Find]:
                 traceback = tracebacks.get(event.line)
                 if traceback is not None and traceback.said not in event.text:
                     traceback = None  # another line of the same record
+                if traceback is not None and traceback.chained == IGNORED and rule.id == TRACEBACK:
+                    continue
                 found.append(
                     Find(
                         replace(event, file=index),

@@ -200,8 +200,11 @@ def _unclear(table: Alignment, root: Root | None, unknown: Sequence[int], why: s
             f"{head}, all ranks that have a dump; the dumps do not say whether there were more. If rank "
             f"{max(table.world) + 1} exists, it is the suspect; else the network or a device."
         )
+    waits = plural(unknown, "waits", "wait")
+    suspects = f"{lower(ranks_are(unknown))} {waits} for nobody and may be missing"
+    if not unknown:
+        suspects = f"if rank {max(table.world) + 1} exists, it is the suspect"
     return (
-        f"{head}, and the dumps do not say who else is in that group: "
-        f"{lower(ranks_are(unknown))} {plural(unknown, 'waits', 'wait')} for nobody and may be missing. "
+        f"{head}, and the dumps do not say who else is in that group: {suspects}. "
         f"Dump with holdfast.runs.dump_flight_record, which records the members ({ranges(inside)} seen)."
     )

@@ -74,7 +74,13 @@ def run_folder(folder: Path, run_id: str | None = None) -> Path:
     if run_id is not None:
         checked_run_id(run_id)
     if not folder.is_dir():
-        raise InputError("there is no such folder of events", path=folder)
+        raise InputError(
+            "a file, not a folder of events" if folder.exists() else "folder of events not found",
+            code="unknown-format" if folder.exists() else "not-found",
+            path=folder,
+            expected=f"the folder given to RunRecorder, which contains {RANK_FILES} or folders with them",
+            remedy="record the run with holdfast.runs.RunRecorder and pass its folder",
+        )
     if _has_events(folder) and (run_id is None or not _has_events(folder / run_id)):
         return folder
     runs = sorted(inner for inner in _folders(folder) if _has_events(inner))

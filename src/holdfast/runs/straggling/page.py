@@ -60,9 +60,9 @@ def _findings(found: Stragglers, ids: set[str]) -> list[Finding]:
 
 def _tiles(found: Stragglers) -> list[Tile]:
     cost, worked = found.costs.total, found.costs.worked
-    value, unit = wording.gpu_hours(cost).split(" ")
+    value, unit = wording.gpu_time(found, cost).split(" ")
     share = f"{percent(cost / worked)} of own time" if found.matrix.base == "own" and worked else ""
-    saved, saved_unit = wording.gpu_hours(found.recoverable_gpu_hours).split(" ")
+    saved, saved_unit = wording.gpu_time(found, found.recoverable_gpu_hours).split(" ")
     usual, usual_unit = wording.short(found.delays.usual_s).split(" ", 1)
     noise, noise_unit = wording.short(found.delays.noise_s).split(" ", 1)
     slow = len(found.persistent)

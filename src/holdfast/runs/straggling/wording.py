@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.numbers import counted, duration, number, percent
+from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.runs.ranks import ranges
 
 if TYPE_CHECKING:
@@ -111,8 +111,8 @@ def _one(found: Stragglers, row: dict[str, Any]) -> str:
 
 def _bill(found: Stragglers) -> str:
     return (
-        f"without such delays the run would save {gpu_hours(found.recoverable_gpu_hours)} of the "
-        f"{gpu_hours(found.costs.total)} that waiting for the slowest cost"
+        f"without such delays the run would save {gpu_time(found, found.recoverable_gpu_hours)} of the "
+        f"{gpu_time(found, found.costs.total)} that waiting for the slowest cost"
     )
 
 
@@ -131,7 +131,7 @@ def _nobody(found: Stragglers) -> str:
     if found.spells.found:
         spells = counted(len(found.spells.found), "spell")
         text += f"; {spells} of slowness passed, the costliest on rank {found.spells.found[0].rank}"
-    text += f"; waiting for the slowest cost {gpu_hours(found.costs.total)}."
+    text += f"; waiting for the slowest cost {gpu_time(found, found.costs.total)}."
     if found.matrix.steps.size < found.least_steps_of_groups:
         text += (
             " Whether half of the ranks or more are slow takes "
@@ -162,11 +162,11 @@ def shared_sentence(each: Shared) -> str:
     )
 
 
-def gpu_hours(value: float) -> str:
-    """``"1.23 GPU-hours"``; GPU-seconds below a hundredth of an hour."""
-    if 0 < value < 0.01:
-        return f"{number(value * 3600, 2)} GPU-seconds"
-    return f"{number(value)} GPU-hours"
+def gpu_time(found: Stragglers, hours: float) -> str:
+    """``"12.3 GPU-hours"``; minutes for a run of less than ten hours, as in the report of a run."""
+    if found.costs.worked >= 10:
+        return f"{brief(hours)} GPU-hours"
+    return f"{brief(60 * hours)} GPU-minutes"
 
 
 def short(seconds: float) -> str:
