@@ -97,6 +97,7 @@ def read_manifest(path: Path) -> Manifest:
     if own is None or own[1].decode() != summed:
         raise InputError(
             "the manifest is damaged",
+            code="damaged",
             path=path,
             found=f"crc32 {summed}" if own else "no checksum at its head",
             expected=f"crc32 {own[1].decode()}" if own else "crc32_of_this_file",
@@ -105,6 +106,7 @@ def read_manifest(path: Path) -> Manifest:
     if facts["format_version"] > FORMAT_VERSION:
         raise NewerManifestError(
             "a newer holdfast wrote this checkpoint",
+            code="unsupported",
             path=path,
             found=f"format version {facts['format_version']}",
             expected=f"{FORMAT_VERSION} or older",
@@ -122,6 +124,7 @@ def read_manifest(path: Path) -> Manifest:
     except (KeyError, TypeError) as error:
         raise InputError(
             "the manifest is none of holdfast's",
+            code="unknown-format",
             path=path,
             found=f"{type(error).__name__}: {error}",
             expected=", ".join(Manifest.__dataclass_fields__),

@@ -107,6 +107,7 @@ def claim(folder: Path) -> locks.FileLock | None:
     except locks.Held:
         raise InputError(
             "another living process writes checkpoints here",
+            code="conflict",
             path=folder,
             found=(folder / LOCK).read_text(encoding="utf-8", errors="replace").strip() or None,
             expected="one run a folder",
@@ -143,7 +144,7 @@ def remove(checkpoint: Checkpoint, token: str) -> None:
             path.rename(gone)
     except locks.Held:
         raise InputError(
-            "this checkpoint is being loaded", path=path, remedy="remove it later"
+            "this checkpoint is being loaded", code="conflict", path=path, remedy="remove it later"
         ) from None
     shutil.rmtree(gone)
 

@@ -66,6 +66,7 @@ def diagnose(
     if not logs:
         raise InputError(
             "there is nothing to read",
+            code="no-data",
             expected="one log or more",
             remedy="holdfast runs diagnose LOG...",
         )

@@ -101,7 +101,10 @@ def find_logs(
         path = Path(given)
         if not path.exists():
             raise InputError(
-                "there is no such log", path=path, expected="a file, or a folder of logs"
+                "there is no such log",
+                code="not-found",
+                path=path,
+                expected="a file, or a folder of logs",
             )
         inside = _in_folder(path) if path.is_dir() else [path]
         if not inside:

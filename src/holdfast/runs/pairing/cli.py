@@ -68,7 +68,9 @@ def plan(
     from holdfast.runs.pairing.records import line_of
 
     if not nodes and results is None:
-        raise InputError("which nodes?", expected="a host list (node[1-64]), or --from RESULTS")
+        raise InputError(
+            "which nodes?", code="not-found", expected="a host list (node[1-64]), or --from RESULTS"
+        )
     made = plan_pairs(expand_nodes(nodes or []), results or (), passes=passes, confirm=confirm)
     lines = "".join(map(line_of, made.tests))
     if output is None:
@@ -81,7 +83,7 @@ def plan(
         output.write_text(lines, encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"the plan cannot be written here: {error.strerror}", path=output
+            f"the plan cannot be written here: {error.strerror}", code="unwritable", path=output
         ) from None
     emit(made, False, planned)
     remark(f"plan: {output}", quiet)
@@ -220,7 +222,7 @@ def solve(
 
     known = read_results(results)
     if not known and not nodes:
-        raise InputError("no results are in this file", path=results)
+        raise InputError("no results are in this file", code="no-data", path=results)
     everyone = expand_nodes(nodes or [])
     verdict = solve_pairs(known, nodes=everyone)
     plan = plan_pairs(everyone, known, passes=passes, confirm=confirm)

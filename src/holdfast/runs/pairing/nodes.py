@@ -40,7 +40,9 @@ def checked_names(names: Iterable[object]) -> list[str]:
         return list(dict.fromkeys(map(checked_name, names)))
     except ValueError as error:
         raise InputError(
-            str(error), expected="letters, digits, '_', '.' and '-', for example node-07.rack2"
+            str(error),
+            code="invalid-value",
+            expected="letters, digits, '_', '.' and '-', for example node-07.rack2",
         ) from None
 
 
@@ -72,6 +74,7 @@ def _from_file(path: str) -> list[str]:
     except OSError as error:
         raise InputError(
             f"this file of nodes cannot be read: {error.strerror}",
+            code="unreadable",
             path=path,
             expected="a host list (node[1-64]), or a file with one host a line",
         ) from None
@@ -83,6 +86,7 @@ def _from_file(path: str) -> list[str]:
     if not nodes:
         raise InputError(
             "no nodes are in this file",
+            code="no-data",
             path="stdin" if path == "-" else path,
             expected="one host (or host list) a line",
         )
@@ -98,6 +102,7 @@ def _from_list(text: str, path: str | None = None, line: int = 0) -> list[str]:
     except ValueError:
         raise InputError(
             "this is no list of hosts",
+            code="unknown-format",
             path=path,
             place=f"line {line}" if line else None,
             found=text[:120],

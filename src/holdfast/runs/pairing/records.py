@@ -155,6 +155,7 @@ def read_plan(path: str | Path) -> list[PairTest]:
         except ValueError as error:
             raise InputError(
                 f"this line is no test: {error}",
+                code="unknown-format",
                 path=path,
                 place=f"line {number}",
                 found=text[:120],
@@ -163,7 +164,10 @@ def read_plan(path: str | Path) -> list[PairTest]:
             ) from None
         if test.test in seen:
             raise InputError(
-                f"the test {test.test!r} is there twice", path=path, place=f"line {number}"
+                f"the test {test.test!r} is there twice",
+                code="duplicate",
+                path=path,
+                place=f"line {number}",
             )
         seen.add(test.test)
         tests.append(test)
@@ -190,6 +194,7 @@ def read_results(path: str | Path) -> Results:
     if len(aside) > 1 and len(aside) > MOST_REJECTED * (len(rows) + len(aside)):
         raise InputError(
             f"{len(aside)} of {len(rows) + len(aside)} lines are no results: {aside[0].reason}",
+            code="no-data",
             path=path,
             place=f"line {aside[0].line}",
             found=aside[0].text,
@@ -222,9 +227,11 @@ def _text(path: str | Path) -> str:
     try:
         return Path(path).read_bytes().decode("utf-8", "replace")
     except FileNotFoundError:
-        raise InputError("there is no such file", path=path) from None
+        raise InputError("there is no such file", code="not-found", path=path) from None
     except OSError as error:
-        raise InputError(f"this file cannot be read: {error.strerror}", path=path) from None
+        raise InputError(
+            f"this file cannot be read: {error.strerror}", code="unreadable", path=path
+        ) from None
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -33,6 +33,7 @@ class EventFile:
         except OSError as error:
             raise InputError(
                 "events cannot be written here",
+                code="unwritable",
                 path=error.filename or run_folder,
                 found=error.strerror or str(error),
                 remedy="choose a folder that every rank can write to",
@@ -103,6 +104,7 @@ def _locked(path: Path, rank: int) -> int | None:
         os.close(descriptor)
         raise InputError(
             f"rank {rank} of this run is being recorded by another live process",
+            code="conflict",
             path=path,
             found=holder or None,
             expected="one recorder per rank and run",

@@ -189,6 +189,7 @@ def _refuse_two_at_once(processes: Sequence[Process], clocks: BootClocks) -> Non
                 raise InputError(
                     f"two recorders wrote rank {rank} of run {process.run_id} at the same time, for "
                     f"{duration(overlap_s)}",
+                    code="conflict",
                     path=process.file.parent,
                     found=f"{latest.file.name} and {process.file.name}",
                     expected="one recorder per rank and run",

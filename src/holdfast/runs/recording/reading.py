@@ -43,6 +43,7 @@ def read_run(folder: Path | str, run_id: str | None = None) -> RecordedRun:
     if not usable:
         raise InputError(
             "no file of this run can be used",
+            code="no-data",
             path=own,
             found=rejects[0].reason if rejects else f"{len(files)} files without a whole line",
             expected="files that a RunRecorder wrote",
@@ -88,12 +89,16 @@ def run_folder(folder: Path, run_id: str | None = None) -> Path:
     if run_id is not None:
         if run_id not in names:
             raise InputError(
-                f"there is no run {run_id}", path=folder, found=", ".join(names) or "no run"
+                f"there is no run {run_id}",
+                code="not-found",
+                path=folder,
+                found=", ".join(names) or "no run",
             )
         return folder / run_id
     if not runs:
         raise InputError(
             "there are no events here",
+            code="no-data",
             path=folder,
             expected=f"{RANK_FILES}, or folders with such files",
             remedy="give the folder that RunRecorder was given",
@@ -106,6 +111,7 @@ def run_folder(folder: Path, run_id: str | None = None) -> Path:
 def _several(folder: Path, names: Sequence[str]) -> InputError:
     return InputError(
         "several runs are here",
+        code="conflict",
         path=folder,
         found=", ".join(names),
         remedy="say which: give its run id",

@@ -117,7 +117,10 @@ class RunRecorder:
         if self._file.lost:
             self._file.abandon()
             raise InputError(
-                "the first event cannot be written", path=self._file.path, remedy="free some space"
+                "the first event cannot be written",
+                code="unwritable",
+                path=self._file.path,
+                remedy="free some space",
             )
         self._thread = threading.get_ident()
         self._open_spans: list[Span] = []

@@ -68,7 +68,7 @@ def stragglers(
     from holdfast.runs.straggling.scores import stragglers as run
 
     if html is not None and not html.parent.is_dir():
-        raise InputError("there is no such folder to write to", path=html.parent)
+        raise InputError("there is no such folder to write to", code="not-found", path=html.parent)
     found = run(
         source,
         run_id=run_id,

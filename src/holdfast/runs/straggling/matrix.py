@@ -172,6 +172,7 @@ def fill(
 def _nothing_shared(ranks: Ints, source: str) -> InputError:
     return InputError(
         "no step was done by two ranks",
+        code="no-data",
         path=source,
         found=f"ranks {ranges(ranks)}",
         expected="the same steps on two ranks or more",

@@ -156,14 +156,21 @@ def _refuse_what_cannot_be(
     act: bool, on_alarm: str | None, replay: bool, once: bool, metrics: str | None, poll: float
 ) -> None:
     if act and on_alarm is None:
-        raise InputError("--act has nothing to run", remedy="name a command with --on-alarm")
+        raise InputError(
+            "--act has nothing to run", code="missing-key", remedy="name a command with --on-alarm"
+        )
     if replay and (act or once or metrics is not None):
         raise InputError(
             "a replay looks at what is over: it acts on nothing and serves nothing",
+            code="conflict",
             remedy="leave out --act, --once and --metrics, or --replay",
         )
     if poll <= 0:
-        raise InputError("the time between two looks must be above zero", found=f"--poll {poll:g}")
+        raise InputError(
+            "the time between two looks must be above zero",
+            code="out-of-range",
+            found=f"--poll {poll:g}",
+        )
 
 
 @contextmanager

@@ -81,6 +81,7 @@ def only_actor(path: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             "acting needs a place to remember what was acted on",
+            code="unwritable",
             path=lock,
             found=error.strerror,
             remedy="name a file that can be written with --state",
@@ -110,6 +111,7 @@ def _alarm(fields: dict[str, Any]) -> Alarm:
 def _unusable(path: Path, found: str, expected: str = "the alarms of a run") -> InputError:
     return InputError(
         "this file does not hold the alarms of this run",
+        code="unknown-format",
         path=path,
         found=found,
         expected=expected,

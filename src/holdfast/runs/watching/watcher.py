@@ -201,6 +201,7 @@ class _Watcher:
             if required:
                 raise InputError(
                     "the file that remembers the alarms cannot be written",
+                    code="unwritable",
                     path=path,
                     found=error.strerror,
                     remedy="name another with --state",
@@ -395,6 +396,7 @@ def _result(lookout: Lookout, run_id: str, now_s: float, opened: int, rejected: 
 def _empty(own: Path) -> InputError:
     return InputError(
         "no event in these files can be used",
+        code="no-data",
         path=own,
         expected="files that a RunRecorder wrote",
     )
