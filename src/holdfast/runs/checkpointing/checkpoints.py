@@ -339,7 +339,7 @@ class Checkpoints:
         if not there:
             steps = ", ".join(dict.fromkeys(str(each.step) for each in listed.checkpoints))
             raise InputError(
-                f"there is no checkpoint of step {step}",
+                f"no checkpoint of step {step}",
                 code="not-found",
                 path=self.folder,
                 found=f"steps {steps}" if steps else "no checkpoint",

@@ -123,7 +123,7 @@ def read_manifest(path: Path) -> Manifest:
         )
     except (KeyError, TypeError) as error:
         raise InputError(
-            "the manifest is none of holdfast's",
+            "not a holdfast manifest",
             code="unknown-format",
             path=path,
             found=f"{type(error).__name__}: {error}",

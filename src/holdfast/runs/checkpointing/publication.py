@@ -111,7 +111,7 @@ def claim(folder: Path) -> locks.FileLock | None:
             path=folder,
             found=(folder / LOCK).read_text(encoding="utf-8", errors="replace").strip() or None,
             expected="one run a folder",
-            remedy="end that process, or give this run a folder of its own",
+            remedy="end that process, or use a separate folder for this run",
         ) from None
     lock.note(f"process {os.getpid()} on {socket.gethostname()}\n")
     return lock

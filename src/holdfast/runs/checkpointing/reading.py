@@ -57,7 +57,7 @@ def read_metadata(path: Path) -> Any:
         found = _TableOfContents(io.BytesIO((path / _METADATA).read_bytes())).load()
     except Exception as error:  # a damaged pickle raises nearly anything
         raise InputError(
-            "this is no table of contents of a checkpoint; nothing of it was run",
+            "invalid checkpoint metadata; no code in it was run",
             code="unreadable",
             path=path / _METADATA,
             found=f"{type(error).__name__}: {error}",
@@ -65,7 +65,7 @@ def read_metadata(path: Path) -> Any:
         ) from error
     if not isinstance(found, dcp_metadata.Metadata):
         raise InputError(
-            "this is no table of contents of a checkpoint",
+            "invalid checkpoint metadata",
             code="unknown-format",
             path=path / _METADATA,
             found=type(found).__name__,

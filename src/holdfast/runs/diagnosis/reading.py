@@ -101,7 +101,7 @@ def find_logs(
         path = Path(given)
         if not path.exists():
             raise InputError(
-                "there is no such log",
+                "log not found",
                 code="not-found",
                 path=path,
                 expected="a file, or a folder of logs",

@@ -222,7 +222,7 @@ class _Reader:
 
     def wrong(self, key: str, found: object, expected: str) -> InputError:
         return InputError(
-            "the rules say something that they may not",
+            "invalid rule file",
             code="invalid-value",
             path=self.path,
             place=key,

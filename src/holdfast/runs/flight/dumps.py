@@ -84,7 +84,7 @@ def find_dumps(places: Sequence[str | Path]) -> list[Path]:
         elif place.exists():
             found[place] = None
         else:
-            raise InputError("there is no such file or folder", code="not-found", path=place)
+            raise InputError("file or folder not found", code="not-found", path=place)
     if not found:
         raise _nothing_there(places)
     return list(found)
@@ -98,10 +98,10 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _nothing_there(places: Sequence[str | Path]) -> InputError:
     return InputError(
-        "there is no flight record",
+        "no flight record found",
         code="no-data",
         path=", ".join(map(str, places)),
-        expected="dumps of PyTorch's flight recorder, one a rank, JSON or pickle",
+        expected="dumps of PyTorch's flight recorder, one per rank, JSON or pickle",
         remedy="set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 before the run, give the "
         "recorder hang_after_s, or call holdfast.runs.dump_flight_record in each process",
     )

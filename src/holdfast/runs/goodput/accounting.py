@@ -131,7 +131,7 @@ def breakdown(
         now_s: seconds since 1970, to tell a run that goes on from one that was killed; None: now.
 
     Raises:
-        InputError: no such run, a rate that makes no sense.
+        InputError: no such run, a rate that is invalid.
     """
     recorded = run if isinstance(run, RecordedRun) else read_run(run, run_id)
     ledger = keep_books(recorded, window_s=window_s)

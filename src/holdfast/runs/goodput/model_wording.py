@@ -14,10 +14,10 @@ def expected_sentence(made: Breakdown) -> str:
     """Measured against expected, and why they differ."""
     held = made.expected
     if held.ettr is None or held.with_other_losses is None or held.rate is None:
-        return "It cannot be told: no step was completed."
+        return "Unknown: no step was completed."
     bounds = "" if held.low == held.high else f" {share_between(held.low, held.high)}"
     text = (
-        f"Measured {percent(made.ettr)}; {percent(held.ettr)}{bounds} was to be expected from "
+        f"Measured {percent(made.ettr)}; {percent(held.ettr)}{bounds} is expected from "
         f"failures, restarts and checkpoints, {percent(held.with_other_losses)} with the data wait, "
         "evaluation, idle time and stalls that it had."
     )
@@ -32,7 +32,7 @@ def interval_sentence(made: Breakdown) -> str:
     """Measured and best interval, and what the difference would have won."""
     held = made.expected
     if held.ettr is None or held.rate is None:
-        return "It cannot be told: no step was completed."
+        return "Unknown: no step was completed."
     had = (
         f"The run had a checkpoint every {seconds(made.checkpoints.interval_s)} of step time"
         if made.checkpoints.interval_s

@@ -65,7 +65,7 @@ def report(
         The findings, the breakdown, and where the page is.
 
     Raises:
-        InputError: no such run, a rate that makes no sense.
+        InputError: no such run, a rate that is invalid.
     """
     if html is not None:
         warm_up()

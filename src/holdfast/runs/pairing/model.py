@@ -49,7 +49,7 @@ class PairModel:
         for name, value in vars(self).items():
             if not 0 < value < 1:
                 raise InputError(
-                    f"{name} is no probability",
+                    f"invalid {name}: not a probability",
                     code="out-of-range",
                     found=str(value),
                     expected="more than 0 and less than 1",

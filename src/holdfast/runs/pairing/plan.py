@@ -64,7 +64,7 @@ def plan_pairs(
     """The tests of the next round.
 
     Args:
-        nodes: names, or one text: a host list (``node[1-64]``) or a file with one host a line. Nodes that
+        nodes: names, or one text: a host list (``node[1-64]``) or a file with one host per line. Nodes that
             only the results name are taken along.
         results: all results so far, or their file; none for round one.
         passes: tests that a good node must have passed. One finds what fails always; a node that fails a
@@ -97,7 +97,7 @@ def plan_pairs(
             "a pair test needs at least two nodes",
             code="invalid-value",
             found=", ".join(everyone) or "none",
-            expected="a host list (node[1-64]), or a file with one host a line",
+            expected="a host list (node[1-64]), or a file with one host per line",
             remedy="a name that was meant as a file: is the file there?" if everyone else None,
         )
     draft = _Draft(verdict, given, passes)

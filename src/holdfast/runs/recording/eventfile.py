@@ -1,4 +1,4 @@
-"""The file of one process: opened with care, written line by line, never a reason to stop a training."""
+"""Append-only event file of one process; write errors never interrupt training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EventFile:
             self.path, self._file = _created(run_folder, name, opened_s)
         except OSError as error:
             raise InputError(
-                "events cannot be written here",
+                "cannot write events",
                 code="unwritable",
                 path=error.filename or run_folder,
                 found=error.strerror or str(error),

@@ -159,7 +159,7 @@ class RecordedRun:
     out of all times."""
     rejects: tuple[Reject, ...] = ()
     remarks: tuple[str, ...] = field(default=())
-    """What had to be guessed or mended: clocks, missing ranks, cut lines."""
+    """What had to be guessed or corrected: clocks, missing ranks, cut lines."""
 
     @property
     def attempts(self) -> int:

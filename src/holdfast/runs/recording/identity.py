@@ -23,7 +23,7 @@ def checked_run_id(run_id: str) -> str:
     """
     if not isinstance(run_id, str) or not _SAFE_RUN_ID.fullmatch(run_id):
         raise InputError(
-            "this run id cannot name a folder",
+            "invalid run id",
             code="invalid-value",
             found=repr(run_id),
             expected="1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit",
@@ -104,7 +104,7 @@ def checked_amount(name: str, value: float | None, least: float = 0.0) -> float 
     number = float(value)
     if not math.isfinite(number) or number <= least:
         raise InputError(
-            f"{name} is impossible",
+            f"{name} is out of range",
             code="out-of-range",
             found=f"{value!r}",
             expected=f"more than {least:g}",

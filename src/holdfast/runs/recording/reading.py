@@ -42,7 +42,7 @@ def read_run(folder: Path | str, run_id: str | None = None) -> RecordedRun:
     rejects += _foreign(files, run_id)
     if not usable:
         raise InputError(
-            "no file of this run can be used",
+            "no usable file in this run",
             code="no-data",
             path=own,
             found=rejects[0].reason if rejects else f"{len(files)} files without a whole line",
@@ -89,7 +89,7 @@ def run_folder(folder: Path, run_id: str | None = None) -> Path:
     if run_id is not None:
         if run_id not in names:
             raise InputError(
-                f"there is no run {run_id}",
+                f"run {run_id} not found",
                 code="not-found",
                 path=folder,
                 found=", ".join(names) or "no run",
@@ -97,7 +97,7 @@ def run_folder(folder: Path, run_id: str | None = None) -> Path:
         return folder / run_id
     if not runs:
         raise InputError(
-            "there are no events here",
+            "no events found",
             code="no-data",
             path=folder,
             expected=f"{RANK_FILES}, or folders with such files",
@@ -110,11 +110,11 @@ def run_folder(folder: Path, run_id: str | None = None) -> Path:
 
 def _several(folder: Path, names: Sequence[str]) -> InputError:
     return InputError(
-        "several runs are here",
+        "several runs found",
         code="conflict",
         path=folder,
         found=", ".join(names),
-        remedy="say which: give its run id",
+        remedy="choose one with its run id (--run)",
     )
 
 

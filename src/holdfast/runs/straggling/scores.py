@@ -37,7 +37,7 @@ class Stragglers:
     """The own times."""
     delays: Delays
     ranks: pa.Table
-    """One row a rank, the slowest first. rank; node; score (robust standard deviations by which it is
+    """One row per rank, the slowest first. rank; node; score (robust standard deviations by which it is
     late in its typical step); delay_s (its typical delay over the step's median); slowdown (delay_s
     over the median own time); late_share (of the steps); q_value; persistent (null: too few steps to
     tell); since_step (persistent ranks; delay_s, slowdown and late_share count from there);

@@ -24,7 +24,7 @@ SOURCE = (
 
 
 def section(run: RecordedRun) -> Section | None:
-    """Which ranks slow everybody down? None where a run has nothing to compare."""
+    """Which ranks are slow? None where a run has nothing to compare."""
     from holdfast.runs.straggling.scores import stragglers
 
     try:
@@ -35,7 +35,7 @@ def section(run: RecordedRun) -> Section | None:
 
 
 def slow_ranks(found: Stragglers, *, alone: bool = False) -> Section:
-    """Which ranks slow everybody down?
+    """Which ranks are slow?
 
     Args:
         found: what is known.
@@ -43,7 +43,7 @@ def slow_ranks(found: Stragglers, *, alone: bool = False) -> Section:
     """
     from holdfast.runs.straggling import figures
 
-    question = "Which ranks slow everybody down?"
+    question = "Which ranks are slow?"
     if not found.known:
         return Section(
             "stragglers", question, f"{wording.UNKNOWN} To know: {wording.UNKNOWN_REMEDY}."
@@ -106,7 +106,7 @@ def _rank_table(found: Stragglers) -> Table:
     return Table(
         pa.Table.from_pylist(shown),
         columns,
-        caption="One row a rank, persistently slow ones first, then by cost."
+        caption="One row per rank, persistently slow ones first, then by cost."
         + (f" {hidden:,} more with --json." if hidden else ""),
     )
 
@@ -140,7 +140,7 @@ def _how(found: Stragglers) -> How:
         },
         SOURCE,
         [
-            "A slow network is no slow rank: in a collective everybody waits. A pair test finds it.",
+            "A slow network is not a slow rank: in a collective everybody waits. A pair test finds it.",
             "Own times hold what happens before a rank is ready. What it does inside a collective "
             "(its own reductions) counts as waiting.",
         ],
@@ -186,7 +186,7 @@ def spell_section(found: Stragglers) -> Section | None:
                     "ongoing": ColumnFormat("To the end"),
                     "cost": ColumnFormat("Cost", "GPU-hours"),
                 },
-                caption="One row a spell: steps in a row, far behind in each; the costliest first.",
+                caption="One row per spell: steps in a row, far behind in each; the costliest first.",
             )
         ],
         how=How(

@@ -199,10 +199,10 @@ def _usable(table: pa.Table) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
             continue
         values = table[name].to_numpy()
         if values.dtype.kind == "f":
-            refuse(~np.isfinite(values), f"{name} is no number")
+            refuse(~np.isfinite(values), f"{name} is not a number")
         refuse(values < 0, f"{name} is negative")
         if name in WHOLE and values.dtype.kind == "f":
-            refuse(values != np.floor(values), f"{name} is no whole number")
+            refuse(values != np.floor(values), f"{name} is not a whole number")
             refuse(values > 2**53, f"{name} is too large")
     seconds = table["seconds"].to_numpy()
     for name in ("sync_s", "data_wait_s"):
@@ -224,7 +224,7 @@ def _too_many(path: Path, total: int, rejects: Sequence[Reject]) -> InputError:
         path=path,
         found=first,
         expected=_expected(),
-        remedy="mend the file, or allow more with --max-reject-share",
+        remedy="fix the file, or allow more with --max-reject-share",
     )
 
 
@@ -250,7 +250,7 @@ def _labels(
         codes = coded.indices.to_numpy()[position]
         known = np.isin(rank, ranks)
         if len(coded.dictionary) > MOST_VALUES or (codes != codes[rank_row])[known].any():
-            remarks.append(f"column {name} is no label: it changes within a rank")
+            remarks.append(f"column {name} is not a label: it changes within a rank")
             continue
         for each, code in zip(labels, codes[first].tolist(), strict=True):
             each[name] = coded.dictionary[code].as_py()

@@ -1,4 +1,4 @@
-"""Traces of torch.profiler, one a rank -> own times.
+"""Traces of torch.profiler, one per rank -> own times.
 
 In a collective a rank waits for the slowest one, and only the slowest does not wait. A rank's own time
 in a step is therefore the step less its *exposed* collectives: the time in which a collective runs and
@@ -265,12 +265,12 @@ def _check_ranks(traces: Sequence[RankTrace]) -> None:
                 code="duplicate",
                 path=other.path,
                 found=f"the other one is {one.path.name}",
-                expected="one trace a rank, of one profiled window",
+                expected="one trace per rank, of one profiled window",
                 remedy="name the files of one window",
             )
     if len(traces) < 2:
         raise InputError(
-            "one trace has nobody to be compared with",
+            "one trace cannot be compared",
             code="no-data",
             path=traces[0].path,
             expected="the traces of two ranks or more",

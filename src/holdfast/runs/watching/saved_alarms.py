@@ -103,7 +103,7 @@ def only_actor(path: Path) -> Iterator[None]:
 
 def _alarm(fields: dict[str, Any]) -> Alarm:
     if fields["kind"] not in KINDS:
-        raise ValueError(f"there is no kind of alarm {fields['kind']!r}")
+        raise ValueError(f"unknown kind of alarm {fields['kind']!r}")
     known = {**fields, "ranks": tuple(fields["ranks"]), "evidence": dict(fields["evidence"])}
     return Alarm(**known)
 
@@ -115,5 +115,5 @@ def _unusable(path: Path, found: str, expected: str = "the alarms of a run") -> 
         path=path,
         found=found,
         expected=expected,
-        remedy="name another with --state, or delete it: alarms that are open are then told again",
+        remedy="name another with --state, or delete it: open alarms will be reported again",
     )

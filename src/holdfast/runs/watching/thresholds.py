@@ -88,7 +88,7 @@ class Thresholds:
             name, _, text = change.partition("=")
             if name not in kinds:
                 raise InputError(
-                    f"there is no threshold {name!r}",
+                    f"unknown threshold {name!r}",
                     code="unknown-name",
                     expected=", ".join(kinds),
                     found=change,
@@ -97,7 +97,7 @@ class Thresholds:
                 value = duration(text) if name.endswith("_s") else float(text)
             except (ValueError, typer.BadParameter):
                 raise InputError(
-                    f"{text!r} is no value of {name}",
+                    f"{text!r} is not a valid value of {name}",
                     code="invalid-value",
                     expected=f"{name}=90s" if name.endswith("_s") else f"{name}=3",
                 ) from None

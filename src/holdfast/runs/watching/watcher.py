@@ -395,7 +395,7 @@ def _result(lookout: Lookout, run_id: str, now_s: float, opened: int, rejected: 
 
 def _empty(own: Path) -> InputError:
     return InputError(
-        "no event in these files can be used",
+        "no usable event in these files",
         code="no-data",
         path=own,
         expected="files that a RunRecorder wrote",
