@@ -23,8 +23,6 @@ HOSTILE = "</script><script>alert(1)</script>"
 SECTIONS = {
     "where": "Where did the time go?",
     "attempts": "What happened when?",
-    "interval": "Was the checkpoint interval right?",
-    "expected": "Was that ETTR to be expected?",
     "steps": "Are the steps even?",
     "rolling": "Did it get better?",
 }

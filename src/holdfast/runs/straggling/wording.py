@@ -164,9 +164,12 @@ def shared_sentence(each: Shared) -> str:
 
 def gpu_time(found: Stragglers, hours: float) -> str:
     """``"12.3 GPU-hours"``; minutes for a run of less than ten hours, as in the report of a run."""
-    if found.costs.worked >= 10:
+    worked = found.costs.worked
+    if worked >= 10:
         return f"{brief(hours)} GPU-hours"
-    return f"{brief(60 * hours)} GPU-minutes"
+    if 60 * worked >= 1:
+        return f"{brief(60 * hours)} GPU-minutes"
+    return f"{brief(3600 * hours)} GPU-seconds"
 
 
 def short(seconds: float) -> str:
