@@ -115,7 +115,7 @@ def test_one_look_at_a_run_that_hangs_fails(
         (["--act"], "--act has nothing to run"),
         (["--replay", "--once"], "a replay looks at what is over"),
         (["--replay", "--metrics", "0"], "a replay looks at what is over"),
-        (["--set", "hang=3"], "there is no threshold 'hang'"),
+        (["--set", "hang=3"], "unknown threshold 'hang'"),
         (["--set", "hang_s=soon"], "'soon' is no value of hang_s"),
         (["--set", "hang_s"], "'' is no value of hang_s"),
         (["--set", "crash_restarts=2.5"], "crash_restarts is a whole number"),
@@ -123,7 +123,7 @@ def test_one_look_at_a_run_that_hangs_fails(
         (["--set", "score=nan"], "score must be above zero"),
         (["--set", "over_factor=9"], "over_factor must lie between"),
         (["--poll", "0"], "the time between two looks must be above zero"),
-        (["--once", "--run", "other"], "there is no run other"),
+        (["--once", "--run", "other"], "run other"),
         (["--once", "--metrics", "here"], "this is no address"),
     ],
 )
@@ -143,7 +143,7 @@ def test_a_replay_needs_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (tmp_path / "r" / "rank-00000-1-1.jsonl").write_text("")
     code, _, err = run(capsys, str(tmp_path), "--replay")
     assert code == 2
-    assert "no event in these files can be used" in err
+    assert "no usable event in these files" in err
 
 
 # --- As a process ---------------------------------------------------------------------------------
