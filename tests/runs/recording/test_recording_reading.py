@@ -239,17 +239,17 @@ def test_which_run(tmp_path: Path) -> None:
         read_run(tmp_path, "c")
     with pytest.raises(InputError, match="invalid run id"):
         read_run(tmp_path, "../a")
-    with pytest.raises(InputError, match="no file of this run"):
+    with pytest.raises(InputError, match="no usable file in this run"):
         read_run(tmp_path / "a", "b")
 
 
 def test_no_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no events found"):
         read_run(tmp_path)
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="folder of events not found"):
         read_run(tmp_path / "none")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="folder of events not found"):
         read_run(tmp_path / "file")
 
 

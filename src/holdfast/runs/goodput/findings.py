@@ -208,7 +208,7 @@ def tiles(made: Breakdown) -> list[Tile]:
                 "Checkpoint every",
                 seconds(made.checkpoints.interval_s),
                 note=f"best: {best} of step time",
-                section_id="interval",
+                section_id="attempts",
             )
         )
     if made.work.step_s_median is not None:
