@@ -16,7 +16,9 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command()(report)
 app.command()(hang)
 app.command()(stragglers)
-app.add_typer(pairing.app, name="pairtest", help="Which node is faulty: test pairs in two rounds.")
+app.add_typer(
+    pairing.app, name="pairtest", help="Find faulty nodes: test pairs of nodes in rounds."
+)
 app.command()(watch)
 app.command()(checkpoints)
 app.command()(diagnose)

@@ -109,6 +109,13 @@ def newer(path: Path) -> None:
     path.write_bytes(text[:at] + f"{zlib.crc32(zeros):08x}".encode() + text[at + 8 :])
 
 
+def test_a_pipe_in_the_place_of_a_manifest_blocks_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / MANIFEST)
+    with pytest.raises(InputError) as raised:
+        read_manifest(tmp_path / MANIFEST)
+    assert raised.value.code == "unreadable"
+
+
 def test_a_newer_manifest_is_refused_and_shown(tmp_path: Path) -> None:
     made = published(tmp_path, 7)
     newer(made.path / MANIFEST)

@@ -86,6 +86,45 @@ def test_labelled_cases(case: dict[str, Any], tmp_path: Path) -> None:
     assert found.attempts == case.get("attempts", 1)
 
 
+HELD_OUT = tomllib.loads((HERE / "heldout" / "truth.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", HELD_OUT)
+def test_held_out_logs(name: str) -> None:
+    """Formats of containers, services, launchers and loggers; and runs that did not fail."""
+    case = HELD_OUT[name]
+    found = diagnose(HERE / "heldout" / f"{name}.log")
+    assert (found.cause or "") == case["cause"], found.sentence
+    if "rank" in case:
+        assert found.first_rank == case["rank"]
+    if "exception" in case and found.traceback is not None:
+        assert found.traceback["exception"] == case["exception"]
+
+
+def test_an_ignored_exception_is_no_cause(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    ignored = (
+        "Exception ignored in: <function Pool.__del__ at 0x7f>\nTraceback (most recent call last):\n"
+        '  File "/a/pool.py", line 268, in __del__\n    self._quit()\nValueError: closed\n'
+    )
+    log.write_text("step 1 loss 2\n" + ignored)
+    assert diagnose(log).cause is None
+
+
+def test_steps_of_the_next_attempt_do_not_excuse_an_error(tmp_path: Path) -> None:
+    steps = [f"step {n} loss 2.0" for n in range(30)]
+    again = "Worker group FAILED. 2/3 attempts left; will restart worker group"
+    lines = [*steps[:5], "CUDA out of memory. Tried to allocate 2 GiB", again, *steps, "Killed"]
+    log = tmp_path / "run.log"
+    log.write_text("\n".join(lines))
+    found = diagnose(log)
+    assert (found.cause, found.attempts, found.earlier[0].cause) == (
+        "killed",
+        2,
+        "cuda_out_of_memory",
+    )
+
+
 def test_weighing_beats_reading_from_either_end(tmp_path: Path) -> None:
     """The corpus is not solved by the first or the last line that any rule knows."""
     right = {"first": 0, "last": 0, "weighed": 0}

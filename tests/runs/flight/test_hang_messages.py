@@ -62,7 +62,9 @@ def test_a_receive_without_a_send() -> None:
 
 
 def test_a_receive_alone_names_its_sender() -> None:
-    found = verdict([entry("recv 0<-1", 0, 1, "started")], [entry("barrier", 1)])
+    found = verdict(
+        [entry("barrier", 1), entry("recv 0<-1", 1, 1, "started")], [entry("barrier", 1)]
+    )
     assert found.missing_ranks == (1,)
     assert "Rank 0 waits in a receive from rank 1" in found.sentence
 
@@ -211,3 +213,18 @@ def test_old_formats() -> None:
     assert found.verdict == "missing_ranks"
     assert found.missing_ranks == (2,)
     assert found.sequence == 2
+
+
+def test_a_group_of_which_one_member_is_visible_is_not_whole() -> None:
+    """Rank 2 of three left no dump, and nothing says how many ranks there are."""
+    dumps = {}
+    for rank in (0, 1):
+        waiting = entry("all_reduce", 1, state="scheduled") | {
+            "process_group": (f"{rank + 1}", "pair"),
+            "profiling_name": "gloo:all_reduce",
+            "record_id": 0,
+            "time_created_ns": START_NS + rank,
+        }
+        dumps[rank] = compact({"version": "2.10", "entries": [waiting]}, f"rank_{rank}")
+    found = judge_dumps(Dumps(dumps, ()))
+    assert (found.verdict, found.missing_ranks) == ("inconclusive", ())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_hangs import Call, Job, dump_of, random_job, run
+from simulated_hangs import START_NS, Call, Job, dump_of, random_job, run
 
 from holdfast.runs.flight.compact import compact
 from holdfast.runs.flight.dumps import Dumps
-from holdfast.runs.flight.verdict import HangVerdict, judge_dumps
+from holdfast.runs.flight.verdict import HangVerdict, hang, judge_dumps
 
 JOBS = st.tuples(st.integers(0, 10**9), st.integers(2, 9), st.integers(4, 40))
 RINGS = st.sampled_from([2000, 2000, 12, 5])
@@ -185,4 +188,88 @@ def test_a_dump_that_is_older_than_the_others_is_not_blamed(late: int) -> None:
     job.entries[late][-1] |= {"state": "started", "retired": False}
     found = verdict(job)
     assert found.verdict == "no_hang"
-    assert f"rank {late} is older" in " ".join(found.evidence.remarks)
+    assert found.evidence.older_dumps == {late: None}
+
+
+def stamped(
+    job: Job, at_s: dict[int, float], clocks_s: dict[int, float] | None = None
+) -> HangVerdict:
+    """The verdict on dumps that say when they were made, seconds after the job's start.
+
+    Args:
+        job: a job that has run.
+        at_s: rank -> when; its dump contains what it had entered by then.
+        clocks_s: rank -> what its clock is ahead, each rank on a host of its own.
+    """
+    dumps = {}
+    for rank, at in at_s.items():
+        ahead_ns = int(1e9 * (clocks_s or {}).get(rank, 0.0))
+        document = dump_of(job, rank)
+        made_ns = START_NS + int(at * 1e9)
+        entries = [dict(each) for each in document["entries"] if each["time_created_ns"] <= made_ns]
+        for each in entries:
+            if (each["time_discovered_completed_ns"] or 0) > made_ns:
+                each |= {"state": "started", "retired": False}
+            each["time_created_ns"] += ahead_ns
+        document["entries"] = entries
+        document["holdfast"] = {
+            "rank": rank,
+            "world_size": len(job.programs),
+            "host": f"node{rank}",
+            "dumped_ns": made_ns + ahead_ns,
+        }
+        dumps[rank] = compact(document, f"rank_{rank}")
+    return judge_dumps(Dumps(dumps, ()))
+
+
+def broadcasts_that_hang(stops: int) -> Job:
+    """Four ranks, 1,000 broadcasts (which the source may leave before the others come), 10 ms per entry."""
+    job = Job([(0, 1, 2, 3), (0, 3)], [])
+    job.programs = [[Call(0, "broadcast", 8)] * 250 for _ in range(4)]
+    job.programs[0] = job.programs[0] + [Call(1, "all_reduce", 8)]
+    job.programs[3] = job.programs[3] + [Call(1, "all_reduce", 8)]
+    job.stops_at = {stops: 249}
+    run(job)
+    return job
+
+
+@pytest.mark.parametrize("clocks", [{}, {1: 3600.0}, {1: -1800.0, 2: 30.0}, {0: 5.0}])
+def test_a_dump_from_an_earlier_silence_is_not_the_state_at_the_hang(
+    clocks: dict[int, float],
+) -> None:
+    job = broadcasts_that_hang(stops=2)
+    honest = stamped(job, dict.fromkeys(range(4), 30.0), clocks)
+    assert (honest.verdict, honest.missing_ranks) == ("missing_ranks", (2,))
+    assert honest.evidence.older_dumps == {}
+    # Rank 1 dumped at 1 s, in an earlier silence: it seems to have entered 25 broadcasts only.
+    found = stamped(job, {0: 30.0, 1: 1.0, 2: 30.0, 3: 30.0}, clocks)
+    assert found.missing_ranks == (2,)
+    assert found.evidence.older_dumps == {1: pytest.approx(29, abs=0.1)}
+    # The culprit's own dump is the older one: nobody is named without evidence, and it is said.
+    found = stamped(job, {0: 30.0, 1: 30.0, 2: 1.0, 3: 30.0}, clocks)
+    assert (found.missing_ranks, found.unknown_ranks) == ((), (2,))
+    assert found.evidence.older_dumps == {2: pytest.approx(29, abs=0.1)}
+
+
+def test_what_one_group_shows_of_a_dumps_age_holds_in_all_groups() -> None:
+    """Rank 3 was dumped before rank 0 completed an all_reduce with it: no broadcast blames it either."""
+    job = Job([(0, 1, 2, 3), (0, 3)], [])
+    ring, pair = Call(0, "broadcast", 8), Call(1, "all_reduce", 8)
+    job.programs = [[ring, pair, ring], [ring, ring], [ring, ring], [ring, pair, ring]]
+    job.stops_at = {1: 1}
+    run(job)
+    job.entries[3] = job.entries[3][:1]
+    found = verdict(job)
+    assert (found.missing_ranks, found.evidence.older_dumps) == ((1,), {3: None})
+
+
+@pytest.mark.parametrize("age_s", [9.0, -9.0])
+def test_a_file_time_is_a_hint_where_dumps_say_no_time(tmp_path: Path, age_s: float) -> None:
+    job = broadcasts_that_hang(stops=2)
+    for rank in range(4):
+        (tmp_path / f"rank_{rank}.json").write_text(json.dumps(dump_of(job, rank)))
+    entered_s = max(each["time_created_ns"] for each in job.entries[0]) / 1e9
+    os.utime(tmp_path / "rank_2.json", (entered_s - age_s, entered_s - age_s))
+    found = hang(tmp_path)
+    assert found.missing_ranks == (2,)
+    assert any("9 s before" in each for each in found.evidence.remarks) == (age_s > 0)

@@ -9,7 +9,7 @@ import pytest
 from goodput.building import ORIGIN_S, Script, recorded
 
 from holdfast.report import Figure
-from holdfast.runs.goodput import figures, model_figures, step_figures
+from holdfast.runs.goodput import figures, step_figures
 from holdfast.runs.goodput.accounting import Breakdown, account
 from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
 from holdfast.runs.goodput.wording import PARTS_IN_WORDS
@@ -116,17 +116,6 @@ def test_histogram_holds_every_step(ledger: Ledger) -> None:
     bars = layers(step_figures.histogram(times))[0]
     assert sum(bar["steps"] for bar in bars) == 120
     assert [row["longest_s"] for row in times.by_attempt.to_pylist()] == pytest.approx([0.5, 0.5])
-
-
-def test_interval_curve_goes_through_its_marks(made: Breakdown) -> None:
-    curve, _, marks, *_ = layers(model_figures.interval_curve(made.expected))
-    assert [mark["text"][:4] for mark in marks] == ["now ", "best"]
-    for mark in marks:
-        below = [row for row in curve if row["interval"] <= mark["interval"]][-1]
-        above = next(row for row in curve if row["interval"] >= mark["interval"])
-        low, high = sorted([below["ettr"], above["ettr"]])
-        assert low - 0.01 <= mark["ettr"] <= high + 0.01
-        assert below["low"] <= mark["ettr"] <= below["high"]
 
 
 def test_colours_of_the_parts_differ() -> None:

@@ -23,16 +23,12 @@ HOSTILE = "</script><script>alert(1)</script>"
 SECTIONS = {
     "where": "Where did the time go?",
     "attempts": "What happened when?",
-    "interval": "Was the checkpoint interval right?",
-    "expected": "Was that ETTR to be expected?",
     "steps": "Are the steps even?",
     "rolling": "Did it get better?",
 }
 FIGURES = {
     "where-figure-1": ("GPU-minutes", "wall time", "replayed steps", "productive steps"),
     "attempts-figure-1": ("Attempt, and how it ended", "1 killed", "2 hung", "3 ended well"),
-    "interval-figure-1": ("Expected ETTR", "Step time between checkpoints (seconds), log scale"),
-    "expected-figure-1": ("measured", "expected, with other losses"),
     "steps-figure-1": ("Steps, over all ranks", "median", "99 %"),
     "steps-figure-2": ("Time of a step (ms)",),
     "rolling-figure-1": ("whole run",),

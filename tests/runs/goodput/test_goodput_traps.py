@@ -6,6 +6,7 @@ import pytest
 from goodput.building import ORIGIN_S, Script, recorded
 
 from holdfast.runs.goodput.accounting import Breakdown, breakdown
+from holdfast.runs.goodput.findings import findings
 from holdfast.runs.recording.events import Reject
 
 
@@ -306,3 +307,45 @@ def test_json_has_the_keys_of_the_contract() -> None:
         *("productive", "replayed", "data_wait", "checkpoint", "init"),
         *("evaluation", "idle", "down", "queue"),
     ]
+
+
+# --- Ranks that fall silent, and ends that are not known yet ----------------------------------------
+
+
+def with_heartbeats(rank: int, until: float, every: float = 1.0) -> Script:
+    """Ten steps of a second, then nothing but signs of life."""
+    script = Script(rank=rank, world_size=3).steps(1, 10, 0, 1)
+    beats = int((until - 10) / every)
+    for beat in range(1, beats + 1):
+        script.at("alive", 10 + beat * every)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("frozen_at", "every", "gone"), [(40, 1.0, 1), (57, 1.0, None), (40, 10.0, None), (20, 10.0, 1)]
+)
+def test_a_rank_that_freezes_in_a_hang_is_named(
+    frozen_at: float, every: float, gone: int | None
+) -> None:
+    ranks = [with_heartbeats(rank, frozen_at if rank == 1 else 60, every) for rank in range(3)]
+    (attempt,) = breakdown(recorded(ranks)).attempts
+    assert (attempt.hung, attempt.first_rank_gone) == (True, gone)
+    # All fall silent one after another: the first was not early.
+    ranks = [with_heartbeats(rank, 57 + rank, every) for rank in range(3)]
+    assert breakdown(recorded(ranks)).attempts[0].first_rank_gone is None
+
+
+@pytest.mark.parametrize(("last", "interruptions"), [(11, 0), (50, 1)])
+def test_a_last_attempt_without_an_end_is_not_said_to_have_ended_well(
+    last: float, interruptions: int
+) -> None:
+    """20 s ago it was alive: it goes on, hangs, or was killed; a hang is an interruption."""
+    before = Script(end="clean").steps(1, 10, 0, 1)
+    after = Script(attempt=1, start_s=20).steps(11, 10, 0, 1).at("alive", last)
+    made = breakdown(recorded([before, after]), now_s=ORIGIN_S + 20 + last + 20)
+    assert made.running
+    assert made.silent_s == pytest.approx(20)
+    assert made.interruptions == interruptions
+    assert made.attempts[1].hung == bool(interruptions)
+    said = [each for each in findings(made) if each.section_id == "attempts"]
+    assert all(("20 s ago" in each.text) == (not interruptions) for each in said)

@@ -100,9 +100,9 @@ def test_a_cut_anywhere_loses_one_result_and_spoils_none(
         ('{"exit_code": 0}', "'nodes'"),
         ('{"nodes": ["a"], "exit_code": 0}', "'nodes'"),
         ('{"nodes": ["a", "a"], "exit_code": 0}', "twice"),
-        ('{"nodes": ["a", "b; reboot"], "exit_code": 0}', "no name of a node"),
-        ('{"nodes": ["a", "-x"], "exit_code": 0}', "no name of a node"),
-        ('{"nodes": ["a", 7], "exit_code": 0}', "no name of a node"),
+        ('{"nodes": ["a", "b; reboot"], "exit_code": 0}', "not a valid node name"),
+        ('{"nodes": ["a", "-x"], "exit_code": 0}', "not a valid node name"),
+        ('{"nodes": ["a", 7], "exit_code": 0}', "not a valid node name"),
         ('{"nodes": ["a", "b"]}', "neither"),
         ('{"nodes": ["a", "b"], "exit_code": "0"}', "'exit_code'"),
         ('{"nodes": ["a", "b"], "exit_code": true}', "'exit_code'"),
@@ -135,7 +135,7 @@ def test_results_of_other_tools_need_two_keys(tmp_path: Path) -> None:
 def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"\x00\xff binary\nmore\n" * 5)
-    with pytest.raises(InputError, match="10 of 10 lines are no results") as caught:
+    with pytest.raises(InputError, match="10 of 10 lines are not results") as caught:
         read_results(path)
     assert caught.value.place == "line 1"
 

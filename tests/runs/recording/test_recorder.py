@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -265,7 +267,7 @@ def test_many_threads_write_whole_lines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run_id", ["", ".", "..", "a/b", "../x", "-x", "a b", "é", "x" * 129, 7])
 def test_run_ids_that_cannot_name_a_folder(tmp_path: Path, run_id: Any) -> None:
-    with pytest.raises(InputError, match="cannot name a folder"):
+    with pytest.raises(InputError, match="invalid run id"):
         RunRecorder(tmp_path, run_id)
     assert not list(tmp_path.iterdir())
 
@@ -302,7 +304,7 @@ def test_a_second_live_recorder_of_a_rank_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="events cannot be written here"):
+    with pytest.raises(InputError, match="cannot write events"):
         RunRecorder(tmp_path / "file", "run")
 
 
@@ -441,25 +443,101 @@ def test_the_thread_beats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert sum(line["event"] == "alive" for line in lines(recorder)) >= 3
 
 
-@pytest.mark.usefixtures("beats_by_hand")
-def test_one_flight_record_a_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    dumped: list[Path] = []
+@pytest.fixture
+def dumped(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The paths of flight records, which are written as empty files."""
+    paths: list[Path] = []
+
+    def dump(path: Path) -> None:
+        paths.append(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
     dumping = ModuleType("holdfast.runs.flight.dumping")
-    dumping.dump_flight_record = dumped.append  # type: ignore[attr-defined]
+    dumping.dump_flight_record = dump  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "holdfast.runs.flight.dumping", dumping)
+    return paths
+
+
+def fall_silent(recorder: RunRecorder) -> None:
+    recorder._last_event_at -= 150
+    for _ in range(2):
+        recorder._beat()
+        if recorder._dumping is not None:
+            recorder._dumping.join()
+
+
+@pytest.mark.usefixtures("beats_by_hand")
+def test_one_flight_record_per_silence_deleted_by_progress(
+    tmp_path: Path, dumped: list[Path]
+) -> None:
     with RunRecorder(
         tmp_path, "run", rank=3, world_size=4, heartbeat_s=1000, hang_after_s=100
     ) as recorder:
+        fall_silent(recorder)
+        assert dumped == []  # the initialisation may take its time
+        recorder.ready()
         assert 0 < recorder._beat() <= 100
         for silence in (1, 2):
-            recorder._last_event_at -= 150
-            for _ in range(2):
-                recorder._beat()
-                recorder._dumping.join()  # type: ignore[union-attr]
+            fall_silent(recorder)
             assert len(dumped) == silence
+            assert dumped[-1].exists()
+            with recorder.step(silence):
+                pass
+            assert not dumped[-1].exists()
+        fall_silent(recorder)
+        with suppress(RuntimeError), recorder.step(3):
+            raise RuntimeError("Timed out waiting for the other ranks")
+    assert dumped[-1].exists()  # neither a failed step nor the end is progress
+
+
+@pytest.mark.usefixtures("beats_by_hand")
+def test_progress_during_a_dump_withdraws_it(
+    tmp_path: Path, dumped: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunRecorder(tmp_path, "run", heartbeat_s=1000, hang_after_s=100) as recorder:
+        recorder.ready()
+        dumping = sys.modules["holdfast.runs.flight.dumping"]
+        dump = dumping.dump_flight_record
+
+        def slow(path: Path) -> None:
+            dump(path)
             recorder.ready()
-    assert set(dumped) == {recorder.folder / "flight" / "torchrun-x-0-0" / "rank_3.json"}
+
+        monkeypatch.setattr(dumping, "dump_flight_record", slow)
+        recorder._last_event_at -= 150
+        recorder._beat()
+        recorder._dumping.join()  # type: ignore[union-attr]
+    assert len(dumped) == 1
+    assert not dumped[0].exists()
+
+
+@pytest.mark.usefixtures("beats_by_hand")
+@pytest.mark.parametrize("launcher", [{}, {"TORCHELASTIC_RUN_ID": "none", "MASTER_PORT": "29500"}])
+def test_each_attempt_has_its_own_folder_of_records(
+    tmp_path: Path,
+    dumped: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    launcher: dict[str, str],
+) -> None:
+    """The launcher's ids may be missing, or be the same after a restart: the start of rank 0 is not."""
+    for name, value in launcher.items():
+        monkeypatch.setenv(name, value)
+    now = time.time()
+    for attempt in (0, 1):
+        monkeypatch.setattr(time, "time", lambda start=now + 60 * attempt: start)
+        recorders = [
+            RunRecorder(tmp_path, "run", rank=rank, world_size=2, hang_after_s=100)
+            for rank in (0, 1)
+        ]
+        for recorder in recorders:
+            recorder.ready()
+        for recorder in reversed(recorders):
+            fall_silent(recorder)
+            recorder.close()
+    folders = [path.parent for path in dumped]
+    assert folders[0] == folders[1] != folders[2] == folders[3]
+    assert all(path.exists() for path in dumped)
 
 
 @pytest.mark.usefixtures("beats_by_hand")
@@ -471,6 +549,7 @@ def test_the_heart_beats_while_a_dump_takes_its_time(
     dumping.dump_flight_record = lambda path: go_on.wait()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "holdfast.runs.flight.dumping", dumping)
     with RunRecorder(tmp_path, "run", heartbeat_s=1000, hang_after_s=100) as recorder:
+        recorder.ready()
         recorder._last_event_at -= 150
         recorder._beat()
         for _ in range(3):
@@ -491,6 +570,7 @@ def test_a_dump_that_fails_stops_nothing(
     dumping.dump_flight_record = fail  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "holdfast.runs.flight.dumping", dumping)
     with RunRecorder(tmp_path, "run", heartbeat_s=1000, hang_after_s=100) as recorder:
+        recorder.ready()
         recorder._last_event_at -= 150
         recorder._beat()
         recorder._dumping.join()  # type: ignore[union-attr]

@@ -95,7 +95,7 @@ def test_cut_anywhere_one_line_is_lost(what: list[tuple[Any, ...]], share: float
         path.write_bytes(whole[:kept])
         complete = whole[:kept].count(b"\n")
         if not complete and kept < whole.index(b"\n"):
-            with pytest.raises(InputError, match="no file of this run can be used"):
+            with pytest.raises(InputError, match="no usable file in this run"):
                 read_run(name)
             return
         run = read_run(name)

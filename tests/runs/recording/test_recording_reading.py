@@ -114,19 +114,19 @@ def test_a_whole_file_is_read_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
         (b'{"t":1}', "known kind"),
         (b'{"event":["step"],"t":1}', "known kind"),
         (b'{"event":"alive"}', "no time"),
-        (b'{"event":"alive","t":-1}', "t is no number"),
-        (b'{"event":"alive","t":NaN}', "NaN is no JSON"),
-        (b'{"event":"alive","t":1e999}', "t is no number"),
-        (b'{"event":"alive","t":true}', "t is no number"),
-        (b'{"event":"alive","t":"1"}', "t is no number"),
+        (b'{"event":"alive","t":-1}', "t is not a number"),
+        (b'{"event":"alive","t":NaN}', "NaN is not JSON"),
+        (b'{"event":"alive","t":1e999}', "t is not a number"),
+        (b'{"event":"alive","t":true}', "t is not a number"),
+        (b'{"event":"alive","t":"1"}', "t is not a number"),
         (b'{"event":"step","t":1,"step":1}', "without seconds"),
-        (b'{"event":"step","t":1,"seconds":1,"step":1.5}', "step is no whole"),
-        (b'{"event":"step","t":1,"seconds":1,"step":99999999999999999999}', "step is no whole"),
-        (b'{"event":"step","t":1,"seconds":1,"loss":"high"}', "loss is no number"),
-        (b'{"event":"step","t":1,"seconds":1,"loss":1e999}', "loss is no number"),
-        (b'{"event":"step","t":1,"seconds":1,"tokens":"NaN"}', "tokens is no number"),
-        (b'{"event":"pause","t":1,"seconds":1,"reason":5}', "reason is no text"),
-        (b'{"event":"pause","t":1,"seconds":1,"reason":"\\ud800"}', "reason is no text"),
+        (b'{"event":"step","t":1,"seconds":1,"step":1.5}', "step is not a whole"),
+        (b'{"event":"step","t":1,"seconds":1,"step":99999999999999999999}', "step is not a whole"),
+        (b'{"event":"step","t":1,"seconds":1,"loss":"high"}', "loss is not a number"),
+        (b'{"event":"step","t":1,"seconds":1,"loss":1e999}', "loss is not a number"),
+        (b'{"event":"step","t":1,"seconds":1,"tokens":"NaN"}', "tokens is not a number"),
+        (b'{"event":"pause","t":1,"seconds":1,"reason":5}', "reason is not text"),
+        (b'{"event":"pause","t":1,"seconds":1,"reason":"\\ud800"}', "reason is not text"),
         (b'{"event":"alive","t":1} {"event":"alive","t":2}', "not JSON"),
         (json.dumps(start()).encode(), "second start"),
     ],
@@ -220,7 +220,7 @@ def test_a_process_that_died_at_its_first_line(tmp_path: Path, content: bytes) -
 def test_nothing_usable(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "rank-00000-1-1.jsonl").write_bytes(b"")
-    with pytest.raises(InputError, match="no file of this run can be used"):
+    with pytest.raises(InputError, match="no usable file in this run"):
         read_run(tmp_path)
 
 
@@ -235,21 +235,21 @@ def test_which_run(tmp_path: Path) -> None:
     assert read_run(tmp_path, "b").run_id == "b"
     assert read_run(tmp_path / "a").run_id == "a"
     assert read_run(tmp_path / "a", "a").run_id == "a"
-    with pytest.raises(InputError, match=r"(?s)no run c.*a, b"):
+    with pytest.raises(InputError, match=r"(?s)run c not found.*a, b"):
         read_run(tmp_path, "c")
-    with pytest.raises(InputError, match="cannot name a folder"):
+    with pytest.raises(InputError, match="invalid run id"):
         read_run(tmp_path, "../a")
-    with pytest.raises(InputError, match="no file of this run"):
+    with pytest.raises(InputError, match="no usable file in this run"):
         read_run(tmp_path / "a", "b")
 
 
 def test_no_run(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no events here"):
+    with pytest.raises(InputError, match="no events found"):
         read_run(tmp_path)
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="folder of events not found"):
         read_run(tmp_path / "none")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="folder of events not found"):
         read_run(tmp_path / "file")
 
 
@@ -257,7 +257,7 @@ def test_a_run_folder_under_another_name(tmp_path: Path) -> None:
     write(tmp_path / "copy", start(), alive(1))
     assert read_run(tmp_path / "copy").run_id == "run"
     write(tmp_path / "copy", start(run_id="else", pid=1), alive(1))
-    with pytest.raises(InputError, match=r"(?s)several runs are here.*else, run"):
+    with pytest.raises(InputError, match=r"(?s)several runs found.*else, run"):
         read_run(tmp_path / "copy")
     run = read_run(tmp_path / "copy", "run")
     assert len(run.processes) == len(run.rejects) == 1

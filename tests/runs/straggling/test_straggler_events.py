@@ -155,9 +155,8 @@ def test_labels_name_node_and_stage(tmp_path: Path) -> None:
     train(tmp_path, work, data, labels=labels)
     found = stragglers(tmp_path)
     assert found.matrix.labels[3] == {"node": "n1", "stage": "1"}
-    assert found.pipeline is not None
-    assert found.pipeline.slowest.name == "1"
-    assert found.pipeline.bubble_share is not None
+    assert found.groups is not None
+    assert (found.groups.slow, found.groups.values) == ((2, 3), ("n1",))
 
 
 def test_the_time_line_is_the_end_of_the_run(tmp_path: Path) -> None:

@@ -202,14 +202,64 @@ def test_delays_below_the_least_slowdown_do_not_matter() -> None:
     assert [row["rank"] for row in found.persistent] == [2]
 
 
-def test_ranks_that_differ_by_nature_are_no_stragglers() -> None:
-    # Two lots of machines, half of the ranks 6 % slower: nobody stands out, but the lot does.
-    own = noise(16, 300, seed=8, spread=0.01)
-    own[8:] += 0.06
-    labels = [{"lot": str(rank // 8)} for rank in range(16)]
+SLOW = [(4, 2), (8, 4), (8, 5), (8, 7), (16, 8), (3, 2), (8, 3), (2, 1)]
+"""Ranks, and how many of them, the last ones, are slow."""
+
+
+@pytest.mark.parametrize(("ranks", "slow"), SLOW)
+def test_half_of_the_ranks_or_more_may_be_slow(ranks: int, slow: int) -> None:
+    own = noise(ranks, 100, seed=8, spread=0.02)
+    own[-slow:] += 0.1
+    slow_ranks = [*range(ranks - slow, ranks)]
+    # One node is slow: its ranks are stragglers.
+    labels = [{"node": "b" if rank in slow_ranks else "a"} for rank in range(ranks)]
     found = stragglers(matrix_of(own, labels))
-    assert not found.persistent
-    assert [(each.label, each.value) for each in found.shared] == [("lot", "1")]
+    assert sorted(row["rank"] for row in found.persistent) == slow_ranks
+    if ranks > 2:  # of two, the median is between them
+        delays_s = [row["delay_s"] for row in found.persistent]
+        assert delays_s == pytest.approx([0.1] * slow, abs=0.04)
+    assert found.recoverable_gpu_hours > 0
+    # No label says so: the groups are reported, and nobody is called normal.
+    told = stragglers(matrix_of(own)).to_dict()
+    if 2 * slow < ranks - 1 or ranks == 2:
+        assert told["groups"] is None
+        return
+    assert told["groups"]["slow_ranks"] == slow_ranks
+    assert told["groups"]["delay_s"] == pytest.approx(0.1, abs=0.02)
+    assert {row["rank"] for row in told["ranks"] if row["persistent"] is None} == {*slow_ranks}
+    assert told["shared"] == []
+
+
+def test_one_node_of_two_whose_ranks_differ() -> None:
+    """No gap between the ranks, yet the nodes differ; and a rank that is slow by itself hides neither."""
+    own = noise(16, 200, seed=3, spread=0.02) + np.linspace(0, 0.08, 16)[:, None]
+    labels = [{"node": f"n{rank % 2}"} for rank in range(16)]
+    assert stragglers(matrix_of(own, labels)).groups is None
+    own[1::2] += 0.1
+    own[4] += 2.0
+    found = stragglers(matrix_of(own, labels))
+    assert sorted(row["rank"] for row in found.persistent) == [1, 3, 4, 5, 7, 9, 11, 13, 15]
+    assert found.groups is not None
+    assert found.groups.values == ("n1",)
+
+
+def test_a_node_that_becomes_slow_late_in_the_run() -> None:
+    own = noise(8, 400, seed=5, spread=0.02)
+    own[4:, 320:] += 0.1
+    found = stragglers(matrix_of(own, [{"switch": str(rank // 4)} for rank in range(8)]))
+    assert sorted(row["rank"] for row in found.persistent) == [4, 5, 6, 7]
+    assert all(abs(row["since_step"] - 320) <= 2 for row in found.persistent)
+
+
+@pytest.mark.parametrize("tail", ["normal", "student", "skewed"])
+def test_equal_ranks_are_not_two_groups(tail: str) -> None:
+    alarms = 0
+    for seed in range(100):
+        ranks = (3, 4, 8, 16)[seed % 4]
+        labels = [{"node": f"n{2 * r // ranks}", "stage": str(r % 3)} for r in range(ranks)]
+        own = noise(ranks, 40, seed, tail=tail)
+        alarms += stragglers(matrix_of(own, labels), least_slowdown=0.0).groups is not None
+    assert alarms <= 4  # 100 runs at 1 %: P(more than 4) < 0.4 %
 
 
 def test_json_has_the_contract() -> None:

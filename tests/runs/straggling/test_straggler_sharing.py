@@ -1,4 +1,4 @@
-"""What slow ranks share, against counting; and the stages of a pipeline."""
+"""What slow ranks share, against counting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from straggling.simulated_steps import matrix_of, noise
 
-from holdfast.runs.straggling.pipeline import pipeline
 from holdfast.runs.straggling.scores import stragglers
 from holdfast.runs.straggling.sharing import shared
 
@@ -54,20 +53,3 @@ def test_random_slow_ranks_share_nothing() -> None:
         slow = np.isin(np.arange(128), generator.choice(128, 12, replace=False))
         alarms += bool(shared(matrix_of(np.ones((128, 1)), labels), slow, alpha=0.05))
     assert alarms <= 20  # 5 % of 200, and three standard deviations
-
-
-def test_stages_are_compared() -> None:
-    own = np.repeat([[1.0], [1.0], [1.0], [1.4]], 2, axis=0) * np.ones((1, 20))
-    labels = [{"stage": str(8 + rank // 2)} for rank in range(8)]
-    found = pipeline(matrix_of(own, labels))
-    assert found is not None
-    assert [(s.name, s.ranks) for s in found.stages] == [("8", 2), ("9", 2), ("10", 2), ("11", 2)]
-    assert found.slowest.name == "11"
-    assert found.imbalance == pytest.approx(1.4 / 1.1 - 1)
-    assert found.idle_share == pytest.approx(1 - 1.1 / 1.4)
-    assert found.bubble_share is None
-
-
-def test_one_stage_is_no_pipeline() -> None:
-    assert pipeline(matrix_of(np.ones((4, 3)), [{"stage": "0"}] * 4)) is None
-    assert pipeline(matrix_of(np.ones((4, 3)))) is None

@@ -98,14 +98,14 @@ def test_ranks_and_steps_may_lie_far_apart(tmp_path: Path) -> None:
 
 
 BAD_ROWS = {
-    "0,100,fast": "seconds is no number",
-    "0,100,": "seconds is no number",
-    "0,100,nan": "seconds is no number",
-    "0,100,inf": "seconds is no number",
+    "0,100,fast": "seconds is not a number",
+    "0,100,": "seconds is not a number",
+    "0,100,nan": "seconds is not a number",
+    "0,100,inf": "seconds is not a number",
     "0,100,-1": "seconds is negative",
-    "zero,100,1": "rank is no number",
+    "zero,100,1": "rank is not a number",
     "-1,100,1": "rank is negative",
-    "0.5,100,1": "rank is no whole number",
+    "0.5,100,1": "rank is not a whole number",
     "0,1e+300,1": "step is too large",
     "0,0,2": "the same rank and step stands above",
     "0,100,1,2": "4 cells instead of 3",
@@ -129,7 +129,7 @@ def test_several_kinds_of_bad_rows_keep_their_lines(tmp_path: Path) -> None:
     found = matrix_of_table(write(tmp_path / "a.csv", "rank,step,seconds", *lines))
     assert [(each.line, each.reason) for each in found.rejects] == [
         (12, "4 cells instead of 3"),
-        (23, "step is no number"),
+        (23, "step is not a number"),
     ]
 
 
@@ -183,7 +183,7 @@ def test_a_column_that_changes_is_no_label(tmp_path: Path) -> None:
     rows = [f"{rank},{step},1,{step},r{rank}" for step in range(9) for rank in (0, 1)]
     found = matrix_of_table(write(tmp_path / "a.csv", "rank,step,seconds,loss,rack", *rows))
     assert found.labels == ({"rack": "r0"}, {"rack": "r1"})
-    assert found.remarks == ("column loss is no label: it changes within a rank",)
+    assert found.remarks == ("column loss is not a label: it changes within a rank",)
 
 
 def test_waiting_longer_than_the_step_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ import pytest
 from watched_events import Files, Story
 
 from holdfast.cli import main
+from holdfast.errors import InputError
+from holdfast.runs.watching.saved_alarms import only_actor
 
 DEADLINE_S = 120.0
 """Generous: a test that waits for it has failed."""
@@ -113,7 +115,7 @@ def test_one_look_at_a_run_that_hangs_fails(
         (["--act"], "--act has nothing to run"),
         (["--replay", "--once"], "a replay looks at what is over"),
         (["--replay", "--metrics", "0"], "a replay looks at what is over"),
-        (["--set", "hang=3"], "there is no threshold 'hang'"),
+        (["--set", "hang=3"], "unknown threshold 'hang'"),
         (["--set", "hang_s=soon"], "'soon' is no value of hang_s"),
         (["--set", "hang_s"], "'' is no value of hang_s"),
         (["--set", "crash_restarts=2.5"], "crash_restarts is a whole number"),
@@ -121,7 +123,7 @@ def test_one_look_at_a_run_that_hangs_fails(
         (["--set", "score=nan"], "score must be above zero"),
         (["--set", "over_factor=9"], "over_factor must lie between"),
         (["--poll", "0"], "the time between two looks must be above zero"),
-        (["--once", "--run", "other"], "there is no run other"),
+        (["--once", "--run", "other"], "run other"),
         (["--once", "--metrics", "here"], "this is no address"),
     ],
 )
@@ -136,12 +138,12 @@ def test_what_cannot_be_is_refused(
 def test_a_replay_needs_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, str(tmp_path / "none"), "--replay")
     assert code == 2
-    assert "there is no such folder" in err
+    assert "not found" in err
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "rank-00000-1-1.jsonl").write_text("")
     code, _, err = run(capsys, str(tmp_path), "--replay")
     assert code == 2
-    assert "no event in these files can be used" in err
+    assert "no usable event in these files" in err
 
 
 # --- As a process ---------------------------------------------------------------------------------
@@ -241,6 +243,15 @@ def test_a_real_recorder_that_hangs_and_is_killed(tmp_path: Path) -> None:
     assert status["event"] == "status"
     assert [alarm["acted"] for alarm in status["open"]] == [True]
     assert watcher.returncode == 0, err
+
+
+def test_of_two_actors_one_is_refused_and_other_errors_pass(tmp_path: Path) -> None:
+    with only_actor(tmp_path / "watch.json"), pytest.raises(InputError) as raised:  # noqa: SIM117
+        with only_actor(tmp_path / "watch.json"):
+            pass
+    assert raised.value.code == "conflict"
+    with pytest.raises(BlockingIOError), only_actor(tmp_path / "watch.json"):
+        raise BlockingIOError
 
 
 def test_ctrl_c_ends_the_watching(tmp_path: Path) -> None:

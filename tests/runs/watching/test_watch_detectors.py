@@ -428,3 +428,28 @@ def test_thresholds_change_what_is_an_alarm() -> None:
     assert story.kinds() == []
     assert story.kinds(DEFAULTS.changed(["hang_s=30s"])) == ["+hang"]
     assert story.kinds(Thresholds(hang_s=30, hang_factor=100)) == []
+
+
+def test_the_ranks_of_a_loss_that_is_not_finite_and_of_slow_steps() -> None:
+    """The first rank with it is named, though later all have it; of slow steps who works longer."""
+    story = Story(ranks=4).begin().steps(1, 20, loss=1.0)
+    for loss_of_2, others in ((math.nan, 1.0), (math.nan, math.nan)):
+        story.now += 1
+        number = 21 if others == 1.0 else 22
+        for rank in range(4):
+            loss = loss_of_2 if rank == 2 else others
+            story.say("step", rank=rank, step=number, seconds=1.0, loss=loss)
+    (opened,) = story.told()
+    assert (opened.alarm.kind, opened.alarm.ranks) == ("loss_not_finite", (2,))
+
+    story = Story(ranks=4).begin().steps(1, 300, sync_s=0.1)
+    for number in range(301, 700):
+        story.now += 3
+        for rank in range(4):
+            story.say("step", rank=rank, step=number, seconds=3.0, sync_s=0.1 if rank == 3 else 2.1)
+    slow = [each.alarm for each in story.told() if each.alarm.kind == "slow_steps"]
+    assert slow[0].ranks == (3,)
+
+    story = Story(ranks=2).begin().steps(1, 300).steps(301, 700, seconds=3.0)
+    slow = [each.alarm for each in story.told() if each.alarm.kind == "slow_steps"]
+    assert slow[0].ranks == (0, 1)

@@ -32,7 +32,7 @@ def could_not_save(folder: Path, step: int, error: BaseException) -> StoreError:
     return StoreError(
         f"{folder}: the checkpoint of step {step} could not be written; those before it are untouched\n"
         f"  found: {_told(rank, first)}\n"
-        f"  remedy: {remedy or 'mend the cause'}; the next save tries again"
+        f"  remedy: {remedy or 'fix the cause'}; the next save will retry"
     )
 
 

@@ -96,7 +96,10 @@ class Checkpoints:
         for name, value in (("keep", keep), ("keep_every", keep_every)):
             if value is not None and value < 1:
                 raise InputError(
-                    f"{name} must be at least 1", found=str(value), remedy="None switches it off"
+                    f"{name} must be at least 1",
+                    code="invalid-value",
+                    found=str(value),
+                    remedy="None switches it off",
                 )
         self.folder = Path(folder)
         self._keep, self._keep_every = keep, keep_every
@@ -137,7 +140,7 @@ class Checkpoints:
         """
         _require_torch()
         if step < 0:
-            raise InputError("a step is a number from 0 on", found=str(step))
+            raise InputError("a step is a number from 0 on", code="invalid-value", found=str(step))
         blocking = self._recorder.checkpoint(step) if self._recorder else nullcontext()
         with blocking:
             self.wait()
@@ -323,6 +326,7 @@ class Checkpoints:
         if not [each for each in self.look().complete if each.step != step]:
             raise InputError(
                 f"step {step} has the last complete checkpoint",
+                code="conflict",
                 path=self.folder,
                 remedy="remove the folder if the run is not to go on",
             )
@@ -335,7 +339,8 @@ class Checkpoints:
         if not there:
             steps = ", ".join(dict.fromkeys(str(each.step) for each in listed.checkpoints))
             raise InputError(
-                f"there is no checkpoint of step {step}",
+                f"no checkpoint of step {step}",
+                code="not-found",
                 path=self.folder,
                 found=f"steps {steps}" if steps else "no checkpoint",
             )

@@ -11,14 +11,14 @@ from holdfast.console import JsonOption, QuietOption, emit
 
 
 def checkpoints(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the checkpoints.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of checkpoints.")],
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every file and compare its checksum.")
+        bool, typer.Option("--verify", help="Read every file and verify its checksum.")
     ] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Which checkpoints are there, complete or damaged; files are compared by size, or by --verify.
+    """List checkpoints, complete or damaged, by file size or (--verify) checksum.
 
     Exits with 1 if no checkpoint is complete, or --verify finds damage.
     """

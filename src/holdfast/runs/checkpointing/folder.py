@@ -143,6 +143,7 @@ def look(folder: Path | str) -> CheckpointFolder:
     except OSError as error:
         raise InputError(
             "the folder of checkpoints cannot be read",
+            code="unreadable",
             path=folder,
             found=error.strerror or str(error),
             expected="the folder given to Checkpoints(...)",

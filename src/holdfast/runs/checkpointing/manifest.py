@@ -80,16 +80,24 @@ def read_manifest(path: Path) -> Manifest:
         InputError: if it is missing or damaged.
     """
     try:
+        # A pipe or a device in its place would block, or never end.
+        if not path.is_file():
+            path.stat()  # raises if nothing is there
+            raise InputError("the manifest is not a regular file", path=path, code="unreadable")
         text = path.read_bytes()
     except OSError as error:
         raise InputError(
-            "the manifest cannot be read", path=path, found=error.strerror or str(error)
+            "the manifest cannot be read",
+            path=path,
+            found=error.strerror or str(error),
+            code="not-found" if isinstance(error, FileNotFoundError) else "unreadable",
         ) from error
     own = _OWN_SUM.match(text)
     summed = crc32(_NO_SUM + text[own.end() :]) if own else None
     if own is None or own[1].decode() != summed:
         raise InputError(
             "the manifest is damaged",
+            code="damaged",
             path=path,
             found=f"crc32 {summed}" if own else "no checksum at its head",
             expected=f"crc32 {own[1].decode()}" if own else "crc32_of_this_file",
@@ -98,6 +106,7 @@ def read_manifest(path: Path) -> Manifest:
     if facts["format_version"] > FORMAT_VERSION:
         raise NewerManifestError(
             "a newer holdfast wrote this checkpoint",
+            code="unsupported",
             path=path,
             found=f"format version {facts['format_version']}",
             expected=f"{FORMAT_VERSION} or older",
@@ -114,7 +123,8 @@ def read_manifest(path: Path) -> Manifest:
         )
     except (KeyError, TypeError) as error:
         raise InputError(
-            "the manifest is none of holdfast's",
+            "not a holdfast manifest",
+            code="unknown-format",
             path=path,
             found=f"{type(error).__name__}: {error}",
             expected=", ".join(Manifest.__dataclass_fields__),

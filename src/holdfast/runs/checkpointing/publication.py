@@ -107,10 +107,11 @@ def claim(folder: Path) -> locks.FileLock | None:
     except locks.Held:
         raise InputError(
             "another living process writes checkpoints here",
+            code="conflict",
             path=folder,
             found=(folder / LOCK).read_text(encoding="utf-8", errors="replace").strip() or None,
             expected="one run a folder",
-            remedy="end that process, or give this run a folder of its own",
+            remedy="end that process, or use a separate folder for this run",
         ) from None
     lock.note(f"process {os.getpid()} on {socket.gethostname()}\n")
     return lock
@@ -143,7 +144,7 @@ def remove(checkpoint: Checkpoint, token: str) -> None:
             path.rename(gone)
     except locks.Held:
         raise InputError(
-            "this checkpoint is being loaded", path=path, remedy="remove it later"
+            "this checkpoint is being loaded", code="conflict", path=path, remedy="remove it later"
         ) from None
     shutil.rmtree(gone)
 

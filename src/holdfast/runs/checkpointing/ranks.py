@@ -27,7 +27,10 @@ class Ranks:
         if dist.is_available() and dist.is_initialized():
             self._members = dist.get_process_group_ranks(process_group or dist.group.WORLD)
             self.group = dist.new_group(
-                self._members, backend="gloo", use_local_synchronization=process_group is not None
+                self._members,
+                backend="gloo",
+                use_local_synchronization=process_group is not None,
+                group_desc="holdfast checkpoint",  # what a hang report calls it
             )
             self.rank, self.size = dist.get_rank(self.group), len(self._members)
 
@@ -40,7 +43,12 @@ class Ranks:
         """A group of this rank only; None where there are no groups."""
         if self.group is None:
             return None
-        return dist.new_group([dist.get_rank()], backend="gloo", use_local_synchronization=True)
+        return dist.new_group(
+            [dist.get_rank()],
+            backend="gloo",
+            use_local_synchronization=True,
+            group_desc="holdfast checkpoint, one rank",
+        )
 
     def gather(self, value: _Value) -> list[_Value]:
         """The values of all ranks, on all ranks."""

@@ -57,14 +57,16 @@ def read_metadata(path: Path) -> Any:
         found = _TableOfContents(io.BytesIO((path / _METADATA).read_bytes())).load()
     except Exception as error:  # a damaged pickle raises nearly anything
         raise InputError(
-            "this is no table of contents of a checkpoint; nothing of it was run",
+            "invalid checkpoint metadata; no code in it was run",
+            code="unreadable",
             path=path / _METADATA,
             found=f"{type(error).__name__}: {error}",
             expected="what torch.distributed.checkpoint writes",
         ) from error
     if not isinstance(found, dcp_metadata.Metadata):
         raise InputError(
-            "this is no table of contents of a checkpoint",
+            "invalid checkpoint metadata",
+            code="unknown-format",
             path=path / _METADATA,
             found=type(found).__name__,
             expected="torch.distributed.checkpoint.metadata.Metadata",
@@ -111,6 +113,7 @@ class CarefulPlanner(DefaultLoadPlanner):  # type: ignore[misc]
         except pickle.UnpicklingError as error:
             raise InputError(
                 "a value of the checkpoint would run code when it is loaded",
+                code="unreadable",
                 path=self._path,
                 place=read_item.dest_index.fqn,
                 found=str(error).partition("\n")[0],
@@ -130,6 +133,7 @@ def asked(state_dict: dict[str, Any], metadata: Any, path: Path) -> int:
     if lacking := sorted(wanted - there.keys()):
         raise InputError(
             "the checkpoint lacks what the state dict asks for",
+            code="missing-key",
             path=path,
             found=f"no {_few(lacking)}",
             expected=f"for example {_few(there)}",
@@ -149,6 +153,7 @@ def refuse_unasked(asked_by_all: int, metadata: Any, path: Path) -> None:
     if unasked:
         raise InputError(
             "the checkpoint holds what the state dict does not ask for, and it would be lost",
+            code="unknown-key",
             path=path,
             found=_few(unasked),
             remedy="an optimizer has no state before its first step: get the state with "

@@ -55,6 +55,7 @@ class Staging:
             return copy.deepcopy(value)
         raise InputError(
             "a checkpoint cannot hold this: to load it again, code named in the file would have to run",
+            code="unsupported",
             place=_place(path),
             found=f"{type(value).__module__}.{type(value).__qualname__}",
             expected="tensors, numbers, strings, bytes, None, and dicts, lists and tuples of them",
@@ -66,6 +67,7 @@ class Staging:
         if isinstance(tensor, ShardedTensor):
             raise InputError(
                 "a ShardedTensor, of the first FSDP, cannot be staged",
+                code="unsupported",
                 place=_place(path),
                 expected="DTensor",
                 remedy="shard with torch.distributed.fsdp.fully_shard, or give FSDP a device_mesh",

@@ -15,7 +15,7 @@ def diagnose(
     logs: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="LOG...", help="Logs of the failed run: files (plain, .gz) or folders."
+            metavar="LOG...", help="Logs of the failed run: files (plain or .gz) or folders."
         ),
     ] = None,
     good: Annotated[
@@ -23,38 +23,40 @@ def diagnose(
         typer.Option(
             "--good",
             metavar="LOG",
-            help="Logs of a run that went well: ranks what no rule knows. Repeatable.",
+            help="Logs of a successful run, to rank unknown messages. Repeatable.",
         ),
     ] = None,
     rules: Annotated[
         Path | None,
-        typer.Option("--rules", metavar="FILE", help="Rules of your own (TOML), tried first."),
+        typer.Option(
+            "--rules",
+            metavar="FILE",
+            help="TOML file with your own rules, tried before the built-in ones.",
+        ),
     ] = None,
     taxonomy: Annotated[
         Path | None,
         typer.Option(
             "--taxonomy",
             metavar="FILE",
-            help="Symptoms and XIDs of your own, as in the fleet room.",
+            help="TOML file with your own symptoms and XIDs, as in the fleet room.",
         ),
     ] = None,
     print_rules: Annotated[
         bool,
-        typer.Option("--print-rules", help="Only print the rules that ship, to be edited."),
+        typer.Option("--print-rules", help="Print the built-in rules as TOML and exit."),
     ] = False,
     processes: Annotated[
         int | None,
-        typer.Option(
-            "--processes", min=1, help="Side by side on this machine; else all processors."
-        ),
+        typer.Option("--processes", min=1, help="Number of worker processes (default: all cores)."),
     ] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The cause of a failure from its logs, with the lines that show it.
+    """Find the cause of a failure in its logs, with the lines that show it.
 
-    Reads any text: output of torchrun and Slurm, one file or one a rank, kernel logs beside them.
+    Reads any text: output of torchrun and Slurm, one file or one per rank, kernel logs beside them.
     """
     from holdfast.runs.diagnosis.diagnosing import diagnose as run
     from holdfast.runs.diagnosis.rules import shipped_text
@@ -65,7 +67,8 @@ def diagnose(
         return
     if not logs:
         raise InputError(
-            "there is nothing to read",
+            "no log to read",
+            code="no-data",
             expected="one log or more",
             remedy="holdfast runs diagnose LOG...",
         )

@@ -54,7 +54,8 @@ def diagnose(
     aside += aside_good
     if not failed:
         raise InputError(
-            "there is nothing to read",
+            "no log to read",
+            code="no-data",
             found="; ".join(f"{each.file}: {each.reason}" for each in aside) or "no file",
             expected="at least one log: text, plain or packed with gzip",
         )

@@ -83,6 +83,8 @@ class Finds:
     tracebacks: dict[Kind, Kept[Traceback]] = field(default_factory=dict)
     """By the rule that knows the exception."""
     failures: list[FirstFailure] = field(default_factory=list)
+    progress: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    """Lines that show the program go on, and the counts (steps, epochs) in them; none: it ended well."""
 
     def extend(self, later: Finds, lines: int) -> None:
         """Append those of the next part, which begins after `lines` lines."""
@@ -90,6 +92,7 @@ class Finds:
             self.events.setdefault(kind, Kept()).extend(_moved(kept, lines))
         for kind, found in later.tracebacks.items():
             self.tracebacks.setdefault(kind, Kept()).extend(_moved(found, lines))
+        self.progress += [(line + lines, counts) for line, counts in later.progress]
         self.failures += [replace(each, line=each.line + lines) for each in later.failures]
 
 

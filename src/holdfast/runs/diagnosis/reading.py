@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.errors import InputError
+from holdfast.runs.diagnosis.prefixes import Unwrapper
 
 LINE_BYTES = 1 << 16
 """What is kept of a line; the rest is passed over and the line counted as cut."""
@@ -82,6 +83,8 @@ class Block:
     cut: int = 0
     """Lines longer than `LINE_BYTES`, of which the start is here."""
     size_bytes: int = field(default=0)
+    times: Sequence[bytes] | None = None
+    """What stood before each line and says its time; None: nothing was taken off."""
 
 
 def find_logs(
@@ -98,7 +101,10 @@ def find_logs(
         path = Path(given)
         if not path.exists():
             raise InputError(
-                "there is no such log", path=path, expected="a file, or a folder of logs"
+                "log not found",
+                code="not-found",
+                path=path,
+                expected="a file, or a folder of logs",
             )
         inside = _in_folder(path) if path.is_dir() else [path]
         if not inside:
@@ -208,7 +214,13 @@ def blocks(
                 left[0] -= len(got)
             return got
 
-        yield from _blocks(read)
+        unwrapper = Unwrapper()
+        for block in _blocks(read):
+            data = b"\n".join(block.lines)
+            block.lines, block.numbers, block.times = unwrapper.block(
+                block.lines, block.numbers, data
+            )
+            yield block
 
 
 def _blocks(read: Callable[[], bytes]) -> Iterator[Block]:

@@ -181,6 +181,7 @@ def load(path: str | Path | None = None, taxonomy_path: str | Path | None = None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             "the rules cannot be read",
+            code="unreadable",
             path=path,
             found=str(error),
             expected="a TOML file in UTF-8",
@@ -194,7 +195,9 @@ def _parse(text: str, path: Path | None, known: Taxonomy) -> RuleSet:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError("this is not TOML", path=path, found=str(error)) from error
+        raise InputError(
+            "this is not TOML", code="invalid-syntax", path=path, found=str(error)
+        ) from error
     reader.only(data, "", ("version", "extends", "rules"))
     if data.get("version", 1) != 1:
         raise reader.wrong("version", data["version"], "1")
@@ -219,7 +222,8 @@ class _Reader:
 
     def wrong(self, key: str, found: object, expected: str) -> InputError:
         return InputError(
-            "the rules say something that they may not",
+            "invalid rule file",
+            code="invalid-value",
             path=self.path,
             place=key,
             found=repr(found),

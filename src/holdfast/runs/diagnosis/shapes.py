@@ -7,6 +7,7 @@ some rule could match are looked at one by one.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from holdfast.runs.diagnosis.reading import Block, LogFile, Part, blocks
 from holdfast.runs.diagnosis.rules import RuleSet
 from holdfast.runs.diagnosis.tracebacks import (
     FRAME,
+    IGNORED,
     MOST_LINES,
     SUMMARY_KEY,
     TRACEBACK_KEY,
@@ -41,6 +43,21 @@ LOOK_BACK = 64
 """Lines before an event in which its time or its traceback is looked for."""
 _BEFORE_A_PART = LOOK_BACK << 16
 _FAILURES = 1000
+MOST_PROGRESS = 64
+"""Lines of progress that are kept of a block."""
+PROGRESS = re.compile(
+    r"\b(?:global[_ ]?step|step|iter|iteration|batch|update|epoch)\b\W{0,12}(\d[\d,]{0,12})"
+    r"|\b(\d{1,9})/\d{1,9} \[",
+    re.IGNORECASE,
+)
+_SUCCESS = re.compile(
+    r"\b(?:training|pretraining|fine-?tuning|run|job)\b.{0,30}"
+    r"\b(?:completed?|finished|done|succeeded|successful)\b"
+    r"|\b(?:finished|completed) (?:the )?training\b|^\W{0,3}(?:all )?done\b"
+    r"|\bexit(?:ed with)?(?: code)?:? 0\b",
+    re.IGNORECASE,
+)
+_NO_SUCCESS = re.compile(r"\b(?:not|fail|error|abort|unfinished|exception|kill)", re.IGNORECASE)
 _LONG_AGO = -(1 << 40)
 """A place before every line that is looked back at."""
 
@@ -62,6 +79,8 @@ class Shape:
     """Whether such lines may begin a message of several lines."""
     matched: int = 0
     """Lines that a rule knows."""
+    goes_on: bool = False
+    """Whether such lines say that the program goes on, or ended well."""
 
 
 @dataclass
@@ -104,6 +123,7 @@ class Scanner:
         keys = literals.key(b"\n".join(block.lines)).split(b"\n") if block.lines else []
         self._feed(block, 0, self.open)
         looked_at = self._count(keys, block)
+        self._note_progress(keys, block)
         if looked_at:
             for place, key in enumerate(keys):
                 if key in looked_at:
@@ -149,6 +169,19 @@ class Scanner:
                 looked_at[key] = shape
         return looked_at
 
+    def _note_progress(self, keys: list[bytes], block: Block) -> None:
+        """Keep where the program went on: some lines of each block are enough."""
+        shapes = self.scan.shapes
+        going = {key for key in set(keys) if (shape := shapes.get(key)) and shape.goes_on}
+        if not going:
+            return
+        places = [place for place, key in enumerate(keys) if key in going]
+        for place in places[:: 1 + len(places) // MOST_PROGRESS]:
+            text = _text(block.lines[place])
+            counts = tuple(number for each in PROGRESS.findall(text) for number in each if number)
+            if counts or succeeded(text):
+                self.scan.finds.progress.append((block.numbers[place], counts))
+
     def _new(self, key: bytes, block: Block, place: int) -> Shape:
         line = block.lines[place]
         text = _text(line)
@@ -162,6 +195,7 @@ class Scanner:
             quoted,
             self.rules.sieve.candidates(key),
             TRACEBACK_KEY in key or SUMMARY_KEY in key,
+            goes_on=not quoted and bool(PROGRESS.search(text) or succeeded(text)),
         )
 
     def _is_quoted(self, block: Block, place: int, text: str) -> bool:
@@ -240,8 +274,10 @@ class Scanner:
             said, found.said, self.rules.sieve.candidates(literals.key(said))
         )
         nothing: tuple[int, dict[str, str]] = (self.traceback_rule, {})
+        if by_text and by_text[0] == self.traceback_rule:
+            by_text = None  # the traceback says more than the exception's line alone
         known = by_frame or by_text or nothing
-        if by_frame or not by_text:
+        if (by_frame or not by_text) and found.chained != IGNORED:
             self._raised(known[0], known[1], found)
         tracebacks = self.scan.finds.tracebacks
         kind = (known[0], found.rank, found.exception)
@@ -276,7 +312,10 @@ class Scanner:
         """When a line was written: the time in it, else in the nearest line before that has one."""
         here = self.scan.lines + place
         asked, source, moment = self.timed
-        if own := moment_of(text):
+        times = block.times
+        if own := moment_of(
+            times[place].decode("ascii", "replace") if times and times[place] else text
+        ):
             source, moment = here, own
         else:
             unknown = self._back(block, place) if here - asked > 1 else []
@@ -297,6 +336,12 @@ _START = 400
 
 def _text(line: bytes) -> str:
     return line[:TEXT].decode("utf-8", "replace")
+
+
+def succeeded(text: str) -> bool:
+    """Whether a line says that the program ended well."""
+    body = without_prefix(text)
+    return bool(_SUCCESS.search(body)) and not _NO_SUCCESS.search(body)
 
 
 def scan_part(rules: RuleSet, log: LogFile, part: Part, chunk: int) -> PartScan:

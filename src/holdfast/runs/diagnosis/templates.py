@@ -1,4 +1,4 @@
-"""Shapes -> templates: lines that say the same in other words' places, by Drain.
+"""Cluster log lines into templates (Drain).
 
 Drain (He et al., ICWS 2017) through the drain3 library where it is installed (the extra ``logs``),
 fed with one line a shape; without it every shape is a template of its own.

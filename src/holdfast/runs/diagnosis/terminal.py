@@ -108,7 +108,7 @@ def _read(result: Diagnosis) -> str:
 
 
 def _set_aside(result: Diagnosis) -> Iterator[str]:
-    """One line a reason, with the first file that has it."""
+    """One line per reason, with the first file that has it."""
     reasons: dict[str, list[str]] = {}
     for each in result.set_aside:
         reasons.setdefault(each.reason, []).append(each.file)

@@ -32,6 +32,7 @@ _EXCEPTION = re.compile(
 )
 _FIELD = re.compile(r"\s{1,8}(?P<name>time|host|rank|exitcode|traceback)\s{0,8}: (?P<value>.*)")
 _NOT_OWN = re.compile(r"site-packages|dist-packages|/lib/python3|<frozen |<string>|\.pyx$|^torch/")
+IGNORED = "ignored"
 _HANDLING = "During handling of the above exception"
 _DIRECT = "The above exception was the direct cause"
 
@@ -56,7 +57,7 @@ class Traceback:
     """When, as the head or a line shortly before it says."""
     chained: str
     """``"handled"``: another exception came while this one was handled; ``"follows"``: this one was
-    raised from another before it; else empty."""
+    raised from another before it; ``"ignored"``: Python went on after it; else empty."""
 
     def moved(self, lines: int) -> Traceback:
         """The same, so many lines further down."""
@@ -101,8 +102,9 @@ class TracebackCollector:
         self.start = line
         self.moment: Moment | None = None
         own = "".join([text for text in before if text.startswith(self.launcher)][-2:])
-        self.ignored = "Exception ignored in" in own
         self.chained = "follows" if _DIRECT in own else ""
+        if "Exception ignored in" in own:
+            self.chained = IGNORED
         self.frames: list[str] = []
         self.seen = 0
         self.done = False
@@ -141,7 +143,7 @@ class TracebackCollector:
     def close(self) -> None:
         """No more lines come."""
         self.done = True
-        if self._ended is not None and self.result is None and not self.ignored:
+        if self._ended is not None and self.result is None:
             self._finish(self.chained)
 
     def _own(self, text: str) -> str | None:
@@ -168,7 +170,7 @@ class TracebackCollector:
 
     def _finish(self, chained: str) -> None:
         self.done = True
-        if self._ended is not None and not self.ignored:
+        if self._ended is not None:
             line, kind, said, message = self._ended
             self.result = Traceback(
                 line,

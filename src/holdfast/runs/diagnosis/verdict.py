@@ -40,13 +40,16 @@ def judged(files: Sequence[FileScan], rules: RuleSet, facts: dict[str, Any]) -> 
     if not groups:
         return _nothing(facts, count)
     failures = _failures_by_attempt(files, found, attempts)
+    restarts = [find.place for find in found if find.rule.kind == "restart"]
     ordered = {
-        attempt: _in_order(weighed(group, failures.get(attempt, [])))
+        attempt: _in_order(weighed(group, failures.get(attempt, []), restarts))
         for attempt, group in groups.items()
     }
     last = max(ordered)
     finds, order_known = ordered[last]
     chosen = _with_rank(finds)
+    if chosen.survived:
+        return _survived(finds, facts, count)
     earlier = [
         _earlier_attempt(attempt, ordered[attempt][0][0]) for attempt in sorted(ordered)[:-1]
     ]
@@ -104,6 +107,20 @@ def _nothing(facts: dict[str, Any], attempts: int) -> Diagnosis:
         attempts=attempts,
         earlier=(),
         **facts,
+    )
+
+
+def _survived(finds: Sequence[Find], facts: dict[str, Any], attempts: int) -> Diagnosis:
+    """No cause: the run went on after every error that a rule knows."""
+    nothing = _nothing(facts, attempts)
+    others = _others(finds, replace(finds[0], survived=False))
+    names = ", ".join(dict.fromkeys(other.cause for other in others))
+    return replace(
+        nothing,
+        sentence=f"No failure found: the run went on after every error that a rule knows ({names}).",
+        remedy="If the run did fail, the log may end before the failure; add the logs of all ranks.",
+        evidence=tuple(other.first for other in others[:MOST_EVIDENCE]),
+        cascade=tuple(others),
     )
 
 

@@ -16,13 +16,16 @@ from holdfast.runs.diagnosis.events import Event
 from holdfast.runs.diagnosis.origins import rank_of_file
 from holdfast.runs.diagnosis.rules import TRACEBACK, Rule, RuleSet
 from holdfast.runs.diagnosis.scanning import FileScan
-from holdfast.runs.diagnosis.tracebacks import FirstFailure, Traceback
+from holdfast.runs.diagnosis.tracebacks import IGNORED, FirstFailure, Traceback
 
 SURVIVED_LINES = 2000
 """A file that goes on so long after an error, without another, went on working."""
+SURVIVED_COUNTS = 3
+"""So many different steps that are reported after an error show that the program went on working."""
 SURVIVED = 8
 """Weight at most of an error that was survived."""
 _HANDLED = 45
+_BARE = 40
 _AFTERWARDS = 35
 _GAVE_UP = 15
 """Weight at most of an exception on a rank that had lost the others: less than losing them has."""
@@ -82,6 +85,10 @@ def finds_of(files: Sequence[FileScan], rules: RuleSet) -> list[Find]:
             for event in kept.all():
                 rule = rules.rules[event.rule]
                 traceback = tracebacks.get(event.line)
+                if traceback is not None and traceback.said not in event.text:
+                    traceback = None  # another line of the same record
+                if traceback is not None and traceback.chained == IGNORED and rule.id == TRACEBACK:
+                    continue
                 found.append(
                     Find(
                         replace(event, file=index),
@@ -125,9 +132,19 @@ def _year(files: Sequence[FileScan]) -> int:
     return min(years, key=lambda year: (-years[year], year), default=2000)
 
 
-def weighed(finds: Sequence[Find], failures: Sequence[FirstFailure]) -> list[Find]:
-    """The finds with their weights corrected by what stands around them."""
-    finds = _survivors(finds)
+def weighed(
+    finds: Sequence[Find],
+    failures: Sequence[FirstFailure],
+    restarts: Sequence[tuple[int, int]] = (),
+) -> list[Find]:
+    """The finds of an attempt with their weights corrected by what stands around them.
+
+    Args:
+        finds: of one attempt.
+        failures: that torchrun saw first in it.
+        restarts: places (file, line) at which attempts begin: what follows shows nothing about this one.
+    """
+    finds = _survivors(finds, restarts)
     signs = [
         find
         for find in finds
@@ -138,8 +155,11 @@ def weighed(finds: Sequence[Find], failures: Sequence[FirstFailure]) -> list[Fin
 
 def _corrected(find: Find, signs: Sequence[Find], failures: Sequence[FirstFailure]) -> Find:
     if find.survived:
-        note = "the log goes on for a long time after it"
+        note = "the run went on after it"
         return replace(find, weight=min(find.weight, SURVIVED), note=note)
+    if find.rule.id == TRACEBACK and find.traceback is None:
+        note = "its traceback is not in the log"
+        return replace(find, weight=min(find.weight, _BARE), note=note)
     if find.traceback is not None and find.traceback.chained == "handled":
         if find.rule.id in _OFTEN_HANDLED:
             note = "it was being handled when another came"
@@ -207,8 +227,8 @@ def _earlier(one: Find, other: Find) -> bool:
     return one.time_s < other.time_s - _LATER_S
 
 
-def _survivors(finds: Sequence[Find]) -> list[Find]:
-    """Marks errors after which their file goes on for long without another."""
+def _survivors(finds: Sequence[Find], restarts: Sequence[tuple[int, int]]) -> list[Find]:
+    """Marks errors after which their file goes on for long without another, or with steps, or ends well."""
     lines: dict[int, list[int]] = {}
     for find in finds:
         if find.rule.kind != "info":
@@ -218,9 +238,34 @@ def _survivors(finds: Sequence[Find]) -> list[Find]:
         own = lines.get(find.event.file, [])
         place = bisect_right(own, find.event.line)
         following = own[place] if place < len(own) else find.file.feeds
-        survived = following - find.event.line > SURVIVED_LINES
+        survived = following - find.event.line > SURVIVED_LINES or _went_on(find, finds, restarts)
         found.append(replace(find, survived=survived))
     return found
+
+
+def _went_on(find: Find, finds: Sequence[Find], restarts: Sequence[tuple[int, int]]) -> bool:
+    """Whether steps or a good end follow an error, before its attempt ends.
+
+    A program that fails may still print the steps that it had buffered: if a launcher saw it fail, steps
+    show nothing.
+    """
+    after = [
+        each.event.line
+        for each in finds
+        if each.file is find.file and each.event.line > find.event.line
+    ]
+    progress = find.file.finds.progress
+    begin = bisect_right(progress, (find.event.line, (chr(0x10FFFF),)))
+    file, own = find.place
+    limit = min((line for at, line in restarts if at == file and line > own), default=1 << 60)
+    following = [each for each in progress[begin:] if each[0] < limit]
+    ends = [line for line, counts in following if not counts]
+    if ends and not any(line > ends[-1] for line in after):
+        return True
+    failed = any((failure.exit_code or 0) > 0 for failure in find.file.finds.failures) or any(
+        each.rule.id == _SILENT_FAILURE for each in finds if each.event.line > find.event.line
+    )
+    return not failed and len({counts for _, counts in following if counts}) >= SURVIVED_COUNTS
 
 
 def attempts_of(finds: Sequence[Find]) -> Mapping[tuple[int, int], int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -75,6 +76,43 @@ class Alignment:
     def of_group(self, group: int) -> NDArray[np.void]:
         """The rows of one group."""
         return self.rows[self.bounds[group] : self.bounds[group + 1]]
+
+    @cached_property
+    def clocks(self) -> Mapping[int, int]:
+        """Rank -> nanoseconds by which its clock is ahead of the reference rank's.
+
+        Members enter the same collective at about the same time: the median over those that both hold, in
+        the group with the most entries. Ranks of one host share a clock, so its median is taken.
+        """
+        group = int(np.diff(self.bounds[: len(self.groups) + 1]).argmax()) if self.groups else -1
+        rows = self.of_group(group) if self.groups else self.rows[:0]
+        rows = rows[~rows["p2p"] & (rows["created_ns"] > 0)]
+        if not len(rows):
+            return dict.fromkeys(self.dumps, 0)
+        starts = np.flatnonzero(np.diff(rows["rank"], prepend=-1))
+        parts = np.split(rows, starts[1:])
+        longest = max(parts, key=len)
+        ahead: dict[str, list[float]] = {}
+        for part in parts:
+            _, own, its = np.intersect1d(part["sequence"], longest["sequence"], return_indices=True)
+            if len(own):
+                away = part["created_ns"][own] - longest["created_ns"][its]
+                ahead.setdefault(self._host(int(part["rank"][0])), []).append(np.median(away))
+        hosts = {host: int(np.median(each)) for host, each in ahead.items()}
+        return {rank: hosts.get(self._host(rank), 0) for rank in self.dumps}
+
+    def _host(self, rank: int) -> str:
+        return self.dumps[rank].host or f"rank {rank}"
+
+    def dumped_ns(self, rank: int) -> int | None:
+        """When a rank's dump was made by the reference clock, where the dump says so."""
+        told = self.dumps[rank].dumped_ns
+        return None if not told else told - self.clocks[rank]
+
+    def entered_ns(self, rows: NDArray[np.void]) -> int:
+        """When the first of some entries was made, by the reference clock."""
+        times = zip(rows["rank"].tolist(), rows["created_ns"].tolist(), strict=True)
+        return min(created - self.clocks[rank] for rank, created in times)
 
     def lost(self, rank: int) -> int:
         """How many of its oldest entries a rank's ring buffer has forgotten."""

@@ -15,20 +15,20 @@ def hang(
         list[Path],
         typer.Argument(
             metavar="DIR|FILE...",
-            help="Flight recorder dumps of all ranks, JSON or pickles, or folders with them.",
+            help="Flight Recorder dumps of all ranks (JSON or pickle), or folders with them.",
         ),
     ],
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the verdict as a page.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report to FILE.")
     ] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Which ranks stopped everybody: a verdict from flight recorder dumps.
+    """Find the ranks that caused a hang, from Flight Recorder dumps.
 
-    Reads what PyTorch's flight recorder wrote with NCCL or gloo: one file a rank, named in any way that
-    tells the rank. Pickles are read as data, never executed.
+    Reads the dumps of PyTorch's Flight Recorder (NCCL or gloo): one file per rank, with the rank in its
+    name. Pickles are read as data, never executed.
     """
     from holdfast.runs.flight import terminal
     from holdfast.runs.flight.verdict import hang as judged

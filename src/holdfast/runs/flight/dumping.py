@@ -58,6 +58,7 @@ def dump_flight_record(path: str | Path, rank: int | None = None) -> Path:
             raise MissingExtraError("torch", "torch")
         raise InputError(
             "this process has no flight record: it has not imported torch",
+            code="unsupported",
             remedy="call this in the process that trains",
         )
     document = _recorded()
@@ -94,6 +95,7 @@ def _recorded() -> dict[str, Any]:
     if not documents:
         raise InputError(
             "this torch has no flight recorder",
+            code="unsupported",
             found=f"torch {getattr(sys.modules['torch'], '__version__', '')}",
             expected="torch 2.6 or later with torch.distributed",
         )

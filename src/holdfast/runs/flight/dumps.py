@@ -84,7 +84,7 @@ def find_dumps(places: Sequence[str | Path]) -> list[Path]:
         elif place.exists():
             found[place] = None
         else:
-            raise InputError("there is no such file or folder", path=place)
+            raise InputError("file or folder not found", code="not-found", path=place)
     if not found:
         raise _nothing_there(places)
     return list(found)
@@ -98,9 +98,10 @@ def _below(folder: Path) -> Iterator[Path]:
 
 def _nothing_there(places: Sequence[str | Path]) -> InputError:
     return InputError(
-        "there is no flight record",
+        "no flight record found",
+        code="no-data",
         path=", ".join(map(str, places)),
-        expected="dumps of PyTorch's flight recorder, one a rank, JSON or pickle",
+        expected="dumps of PyTorch's flight recorder, one per rank, JSON or pickle",
         remedy="set TORCH_FR_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1 before the run, give the "
         "recorder hang_after_s, or call holdfast.runs.dump_flight_record in each process",
     )
@@ -131,6 +132,7 @@ def read_dumps(places: Sequence[str | Path], processes: int | None = None) -> Du
         shown = "; ".join(f"{Path(each.file).name}: {each.reason}" for each in aside[:3])
         raise InputError(
             f"none of {len(aside):,} files is a flight record that can be read",
+            code="unreadable",
             path=aside[0].file if len(aside) == 1 else Path(os.path.commonpath(files)),
             found=shown,
             expected="JSON or pickles as PyTorch's flight recorder writes them",
@@ -185,6 +187,7 @@ def _ranked(dump: Dump) -> Dump:
     if told is None:
         raise InputError(
             "neither the name nor the content of this dump tells its rank",
+            code="unknown-format",
             path=dump.file,
             remedy=HOW_TO_NAME,
         )
@@ -220,6 +223,7 @@ def _choose(dump: Dump, chosen: dict[int, Dump], aside: list[SetAside]) -> None:
         if told is not None and not told[1] and _fingerprint(dump) != _fingerprint(other):
             raise InputError(
                 f"two different dumps seem to be of rank {dump.rank}",
+                code="conflict",
                 found=f"{other.file} and {dump.file}",
                 remedy=HOW_TO_NAME,
             )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.numbers import duration
 from holdfast.runs.flight.alignment import AlignedGroup, Alignment
 from holdfast.runs.flight.dumps import SetAside, read_frames
 from holdfast.runs.flight.mismatches import Mismatch
@@ -45,6 +48,9 @@ class Evidence:
     """Of a mismatch: what each part of the ranks asked for, and their stack."""
     ranks: tuple[Mapping[str, Any], ...]
     """The ranks concerned, missing ones first: role, last entry, place in the program where known."""
+    older_dumps: Mapping[int, float | None]
+    """Rank -> seconds by which its dump is older than the others' (median), None where dumps do not say
+    when they were made: it shows nothing about the hang."""
     lost: Mapping[str, Any]
     """What ring buffers had forgotten."""
     remarks: tuple[str, ...]
@@ -59,6 +65,9 @@ class Evidence:
             "operations": [dict(each) for each in self.operations],
             "differences": [dict(each) for each in self.differences],
             "ranks": [dict(each) for each in self.ranks],
+            "older_dumps": [
+                {"rank": rank, "before_s": before} for rank, before in self.older_dumps.items()
+            ],
             "lost": dict(self.lost),
             "remarks": list(self.remarks),
         }
@@ -88,8 +97,9 @@ def gather(
         ),
         differences=() if mismatch is None else _differences(table, mismatch, stacks),
         ranks=() if root is None else _ranks(table, inside, root, stacks),
+        older_dumps=(older := _older(table, stuck.older)),
         lost=_lost(table, roots),
-        remarks=(*remarks, *_remarks(table, stuck, ordered)),
+        remarks=(*remarks, *_remarks(table, older, ordered), *_written_before(table, root)),
     )
 
 
@@ -239,13 +249,46 @@ def _lost(table: Alignment, roots: Sequence[Stuck]) -> dict[str, Any]:
     }
 
 
-def _remarks(table: Alignment, stuck: StuckOperations, operations: Sequence[Stuck]) -> list[str]:
+def _older(table: Alignment, older: Collection[int]) -> dict[int, float | None]:
+    made = {rank: table.dumped_ns(rank) for rank in table.dumps}
+    others = [at for rank, at in made.items() if rank not in older and at is not None]
+    usual = np.median(others) if others else None
+    return {
+        rank: None if usual is None or at is None else float(usual - at) / 1e9
+        for rank in sorted(older)
+        for at in [made[rank]]
+    }
+
+
+def _written_before(table: Alignment, root: Root | None) -> list[str]:
+    """A hint for dumps that do not say when they were made: their files were written before the hang.
+
+    Only a hint, because copying a file may change its time.
+    """
     remarks = []
-    if stuck.older:
-        remarks.append(
-            f"the dump of rank {ranges(sorted(stuck.older))} is older than others, or has forgotten more: "
-            "others completed what it does not hold, so it is not blamed"
-        )
+    for rank in () if root is None else root.culprits[:MOST_RANKS]:
+        with suppress(OSError):
+            before_s = (
+                root.operations[0].since_ns / 1e9 - Path(table.dumps[rank].file).stat().st_mtime
+            )
+            if not table.dumps[rank].dumped_ns and before_s > 1:
+                remarks.append(
+                    f"the file of rank {rank} was written {duration(before_s)} before the others entered "
+                    "the operation: it may show an earlier state; dump all ranks at the same time"
+                )
+    return remarks
+
+
+def _remarks(
+    table: Alignment, older: Mapping[int, float | None], operations: Sequence[Stuck]
+) -> list[str]:
+    remarks = [
+        f"rank {rank}'s dump is older than the others', which completed what it does not contain: it "
+        "is not blamed"
+        if before_s is None or before_s <= 0
+        else f"rank {rank}'s dump is from {duration(before_s)} before the others': it is not blamed"
+        for rank, before_s in older.items()
+    ]
     if any(each.overwritten for each in operations):
         remarks.append(
             "a ring buffer begins inside an operation that did not end: the first one may be older and "

@@ -176,7 +176,7 @@ def _operations(result: HangVerdict) -> Table | None:
         "unknown": ColumnFormat("No dump"),
         "for_s": ColumnFormat("For at least", "s", 1),
     }
-    return Table(cells, columns, "One row an operation that did not end, the root first.")
+    return Table(cells, columns, "One row per operation that did not end, the root first.")
 
 
 def _known(seconds: float | None) -> float | None:
@@ -200,7 +200,10 @@ def _differences(result: HangVerdict) -> Table | None:
             "stack": [_stack(each["stack"]) for each in parts],
         }
     )
-    return Table(cells, caption="One row a variant of what ranks asked for at the same number.")
+    return Table(
+        cells,
+        caption="One row per variant of the operation that ranks called with the same number.",
+    )
 
 
 def _ranks(result: HangVerdict) -> Table | None:
@@ -231,7 +234,7 @@ def _ranks(result: HangVerdict) -> Table | None:
         "at": ColumnFormat("In the program at"),
     }
     return Table(
-        cells, columns, "One row a rank, the missing ones first; the CSV file has the stacks."
+        cells, columns, "One row per rank, the missing ones first; the CSV file has the stacks."
     )
 
 

@@ -66,11 +66,16 @@ def _missing(
     name, inside = _name(table, each), sorted(each.waiting)
     waits = plural(inside, "waits", "wait")
     if not missing:
-        return (
-            f"{ranks_are(inside)} {waits} in {name}{_for(evidence)} for "
-            f"{lower(ranks_are(unknown))}, which left no dump: killed, or stuck before "
-            f"{plural(unknown, 'it', 'they')} could write one."
+        silent = [rank for rank in unknown if rank not in evidence.older_dumps]
+        text = (
+            f"{ranks_are(inside)} {waits} in {name}{_for(evidence)} for {lower(ranks_are(unknown))}"
         )
+        if silent == [*unknown]:
+            return (
+                f"{text}, which left no dump: killed, or stuck before "
+                f"{plural(unknown, 'it', 'they')} could write one."
+            )
+        return f"{text}.{_no_evidence(unknown, evidence)}"
     if each.failed:
         held = f"{lower(ranks_are(inside))} entered and left it again with an error or a timeout"
     else:
@@ -87,11 +92,30 @@ def _missing(
     places = [one["where"] for one in evidence.ranks if one["role"] == "missing" and one["where"]]
     if places:
         text += f" Rank {missing[0]} is in {places[0]}."
-    if unknown:
-        text += f" {ranks_are(unknown)} left no dump."
+    text += _no_evidence(unknown, evidence)
     others = len(evidence.operations) - 1
     if others > 0:
         text += f" {others:,} other {'operation waits' if others == 1 else 'operations wait'} behind it."
+    return text
+
+
+def _no_evidence(unknown: Sequence[int], evidence: Evidence) -> str:
+    """Why ranks may be to blame or not: they left no dump, or an older one."""
+    silent = [rank for rank in unknown if rank not in evidence.older_dumps]
+    older = [rank for rank in unknown if rank in evidence.older_dumps]
+    text = f" {ranks_are(silent)} left no dump." if silent else ""
+    if older:
+        before = max((evidence.older_dumps[rank] or 0.0 for rank in older), default=0.0)
+        age = (
+            f"from {duration(before)} before the others'"
+            if before > 0
+            else "older than the others'"
+        )
+        text += (
+            f" The {plural(older, 'dump', 'dumps')} of {lower(ranks_are(older))} "
+            f"{plural(older, 'is', 'are')} {age}: {plural(older, 'it does', 'they do')} not show whether "
+            f"{plural(older, 'the rank', 'the ranks')} entered."
+        )
     return text
 
 
@@ -176,8 +200,11 @@ def _unclear(table: Alignment, root: Root | None, unknown: Sequence[int], why: s
             f"{head}, all ranks that have a dump; the dumps do not say whether there were more. If rank "
             f"{max(table.world) + 1} exists, it is the suspect; else the network or a device."
         )
+    waits = plural(unknown, "waits", "wait")
+    suspects = f"{lower(ranks_are(unknown))} {waits} for nobody and may be missing"
+    if not unknown:
+        suspects = f"if rank {max(table.world) + 1} exists, it is the suspect"
     return (
-        f"{head}, and the dumps do not say who else is in that group: "
-        f"{lower(ranks_are(unknown))} {plural(unknown, 'waits', 'wait')} for nobody and may be missing. "
+        f"{head}, and the dumps do not say who else is in that group: {suspects}. "
         f"Dump with holdfast.runs.dump_flight_record, which records the members ({ranges(inside)} seen)."
     )

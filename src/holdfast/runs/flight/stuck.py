@@ -4,13 +4,16 @@ Within a group collectives happen in the order of their numbers, so only the fir
 matters; the later ones wait behind it.
 
 Not every unfinished entry is stuck. If another rank has *completed* a later collective that needs all
-members, this rank has passed the earlier one too: its dump is only older. Gloo records that a call was
-left, not whether it succeeded; a call is taken for a success when the rank went on in the group.
+members, this rank has passed the earlier one too: its dump is only older. So it is if it was made before
+the others entered the operation in which its rank seems to be missing. An older dump shows nothing about
+the hang, in any group: its rank counts as one without a dump. Gloo records that a call was left, not
+whether it succeeded; a call is taken for a success when the rank went on in the group.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,7 +41,7 @@ class Stuck:
     missing: tuple[int, ...]
     """Members with a dump that have not entered."""
     unknown: tuple[int, ...]
-    """Members without a dump."""
+    """Members without a dump, or with one that is older than the operation."""
     operation: int
     """Index into `Alignment.operations`."""
     since_ns: int
@@ -70,25 +73,75 @@ class StuckOperations:
 
     operations: list[Stuck] = field(default_factory=list)
     older: set[int] = field(default_factory=set)
-    """Ranks whose dump is older than the others': they cannot be blamed for what they have not entered."""
+    """Ranks whose dump is older than the hang: they cannot be blamed for what they have not entered."""
 
 
 def find_stuck(table: Alignment) -> StuckOperations:
     """Every first operation that did not end, of all groups and pairs of ranks."""
     needs_all = np.array([family(each) in NEEDS_ALL for each in table.operations] + [False])
-    found = StuckOperations()
+    found = _find(table, needs_all, set())
+    while True:  # what one group shows of a dump's age holds in all groups: look again without it
+        again = _find(table, needs_all, found.older)
+        if again.older == found.older:
+            return again
+        found = again
+
+
+def _find(table: Alignment, needs_all: NDArray[np.bool_], older: set[int]) -> StuckOperations:
+    """One pass; ranks of `older` are looked at for what they completed, and for nothing else."""
+    found = StuckOperations(older=set(older))
     for place, group in enumerate(table.groups):
         rows = table.of_group(place)
         of_messages = rows["p2p"]
         collectives = rows[~of_messages] if of_messages.any() else rows
         if len(collectives):
-            made = _collective(table, place, group, collectives, needs_all, found.older)
+            made = _collective(table, place, group, collectives, needs_all, older, found.older)
             if made is not None:
                 found.operations.append(made)
         if of_messages.any():
             pending = rows[of_messages & (rows["state"] < LEFT)]
-            found.operations += _messages(table, place, group, pending)
+            pending = pending[~np.isin(pending["rank"], [*older])]
+            found.operations += _messages(table, place, group, pending, older, found.older)
     return found
+
+
+def _made_before(table: Alignment, ranks: Sequence[int], entered_ns: int) -> set[int]:
+    """Those whose dump was made before a moment."""
+    made = {rank: table.dumped_ns(rank) for rank in ranks}
+    return {rank for rank, at in made.items() if at is not None and at < entered_ns}
+
+
+def _made_before_the_hang(
+    table: Alignment, rows: NDArray[np.void], inside: NDArray[np.void], missing: Sequence[int]
+) -> set[int]:
+    """Ranks that seem to hold up a collective, by dumps made before the others stopped there.
+
+    Args:
+        table: all entries.
+        rows: those of the group.
+        inside: those of the collective that are not over.
+        missing: ranks that have not entered it.
+    """
+    suspects = [*missing, *inside["rank"].tolist()]
+    if not any(table.dumps[rank].dumped_ns for rank in suspects):
+        return set()
+    if len(inside) and missing:  # others are still inside: a later dump than that is late enough
+        return _made_before(table, missing, table.entered_ns(inside))
+    if len(inside) > 1:
+        return set()
+    # Everybody else went on in this group: whoever was dumped before they stopped may have, too.
+    newest: dict[int, int] = {}
+    starts = np.flatnonzero(np.diff(rows["rank"], prepend=-1))
+    latest = np.maximum.reduceat(rows["created_ns"], starts)
+    for rank, created in zip(rows["rank"][starts].tolist(), latest.tolist(), strict=True):
+        newest[rank] = created - table.clocks[rank]
+    last = max(newest, key=newest.__getitem__)
+    second = max((at for rank, at in newest.items() if rank != last), default=newest[last])
+    return {
+        each
+        for rank in suspects
+        for each in _made_before(table, [rank], second if rank == last else newest[last])
+    }
 
 
 # --- Collectives ---------------------------------------------------------------------------------
@@ -100,12 +153,15 @@ def _collective(
     group: AlignedGroup,
     rows: NDArray[np.void],
     needs_all: NDArray[np.bool_],
+    known_older: set[int],
     older: set[int],
 ) -> Stuck | None:
     first_of, last, newest = _extent(rows)
     done = _surely_done(rows, needs_all, newest)
+    if known_older:
+        rows = rows[~np.isin(rows["rank"], [*known_older])]
     pending = rows[(rows["state"] < LEFT) & (rows["sequence"] >= done)]
-    dumped = [rank for rank in group.ranks if rank in table.dumps]
+    dumped = [rank for rank in group.ranks if rank in table.dumps and rank not in known_older]
     # A ring buffer that has forgotten the whole group: its rank has passed what all have passed.
     forgotten = {rank for rank in dumped if rank not in last and table.lost(rank)}
     stale = {rank for rank in dumped if last.get(rank, 0) < done} - forgotten
@@ -132,6 +188,8 @@ def _collective(
         inside = at
     waiting = {int(row["rank"]): row for row in inside[np.argsort(inside["rank"], kind="stable")]}
     missing = tuple(rank for rank, position in positions.items() if position < sequence)
+    stuck_here = pending[pending["sequence"] == sequence]
+    older |= _made_before_the_hang(table, rows, stuck_here, missing)
     return Stuck(
         kind="collective",
         group=place,
@@ -140,7 +198,7 @@ def _collective(
         entered=tuple(rank for rank in dumped if last.get(rank, 0) >= sequence),
         forgotten=tuple(rank for rank in missing if rank in forgotten),
         missing=missing,
-        unknown=tuple(rank for rank in group.ranks if rank not in table.dumps),
+        unknown=tuple(rank for rank in group.ranks if rank not in dumped),
         operation=int(named["operation"][0]),
         since_ns=int(named["created_ns"].min()),
         failed=failed,
@@ -201,7 +259,12 @@ def _all_left(
 
 
 def _messages(
-    table: Alignment, place: int, group: AlignedGroup, pending: NDArray[np.void]
+    table: Alignment,
+    place: int,
+    group: AlignedGroup,
+    pending: NDArray[np.void],
+    known_older: set[int],
+    older: set[int],
 ) -> list[Stuck]:
     """Sends and receives that did not end, one of each pair."""
     pairs: dict[tuple[int, int], dict[int, NDArray[np.void]]] = defaultdict(dict)
@@ -216,6 +279,8 @@ def _messages(
     for pair, waiting in pairs.items():
         absent = [rank for rank in pair if rank not in waiting]
         first = next(iter(waiting.values()))
+        dumped = [rank for rank in absent if rank in table.dumps and rank not in known_older]
+        older |= _made_before(table, dumped, table.entered_ns(np.array([*waiting.values()])))
         found.append(
             Stuck(
                 kind="message",
@@ -223,8 +288,8 @@ def _messages(
                 sequence=int(first["sequence"]),
                 waiting=waiting,
                 entered=tuple(waiting),
-                missing=tuple(rank for rank in absent if rank in table.dumps),
-                unknown=tuple(rank for rank in absent if rank not in table.dumps),
+                missing=tuple(dumped),
+                unknown=tuple(rank for rank in absent if rank not in dumped),
                 operation=int(first["operation"]),
                 since_ns=min(int(row["created_ns"]) for row in waiting.values()),
                 peers=pair,

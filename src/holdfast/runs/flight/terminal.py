@@ -73,7 +73,7 @@ def _operations(result: HangVerdict, most: int | None) -> RenderableType:
             "for at least": "right",
         },
         rows,
-        title="Operations that did not end; the first one holds up the others",
+        title="Operations that did not complete; the first blocks the others",
         caption=_more(len(operations), most),
     )
 
@@ -91,7 +91,7 @@ def _differences(result: HangVerdict) -> RenderableType:
         for each in result.evidence.differences
     ]
     headers = ("ranks", "called", "input", "output", "type", "at")
-    return table(dict.fromkeys(headers, "left"), rows, title="Where ranks did different things")
+    return table(dict.fromkeys(headers, "left"), rows, title="Operations that differ between ranks")
 
 
 def _ranks(result: HangVerdict, most: int | None) -> RenderableType:

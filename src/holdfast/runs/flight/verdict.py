@@ -193,8 +193,10 @@ def _all_inside(table: Alignment, stuck: StuckOperations, root: Root) -> Judgeme
         return Judgement("inconclusive", root, why="world")
     busy = {rank for each in stuck.operations for rank in each.waiting}
     idle = tuple(r for r in table.world if r not in busy and r not in group.ranks)
-    if idle:
-        return Judgement("inconclusive", root, unknown=idle, why="members")
+    # Nobody waits alone in a group: of a half-known one, members are missing.
+    if idle or not table.world_complete or len(group.ranks) == 1:
+        absent = tuple(rank for rank in table.world if rank not in table.dumps)
+        return Judgement("inconclusive", root, unknown=idle or absent, why="members")
     return Judgement("stuck_inside", root)
 
 

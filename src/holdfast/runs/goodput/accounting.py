@@ -38,6 +38,8 @@ class Breakdown:
     """Seconds since 1970: the first submission where it is known, else the first process's start."""
     running: bool
     """It has no end yet and was alive within the last minute."""
+    silent_s: float
+    """Since the last sign of life."""
     wall_s: float
     """To the last sign of life."""
     parts: Mapping[str, float]
@@ -51,6 +53,8 @@ class Breakdown:
     checkpoints: CheckpointCosts
     expected: Expected
     rolling: RollingEttr
+    clocks_s: Mapping[str, float]
+    """Node -> seconds by which its clock is ahead of the others', where that is more than 1 s."""
     rejects: tuple[Reject, ...]
     remarks: tuple[str, ...]
 
@@ -95,6 +99,7 @@ class Breakdown:
             "expected": self.expected.to_dict(),
             "attempt_table": [each.to_dict() for each in self.attempts],
             "rolling": self.rolling.to_dict(),
+            "clock_offsets_s": dict(self.clocks_s),
             "rejects": {
                 "count": len(self.rejects),
                 "lines": [
@@ -126,7 +131,7 @@ def breakdown(
         now_s: seconds since 1970, to tell a run that goes on from one that was killed; None: now.
 
     Raises:
-        InputError: no such run, a rate that makes no sense.
+        InputError: no such run, a rate that is invalid.
     """
     recorded = run if isinstance(run, RecordedRun) else read_run(run, run_id)
     ledger = keep_books(recorded, window_s=window_s)
@@ -146,7 +151,8 @@ def account(
     """The breakdown of books that are kept already; arguments as `breakdown`."""
     recorded, wall = ledger.run, ledger.window.wall_s
     began = recorded.origin_s - ledger.window.shift_s
-    running = _runs_still(ledger, began + wall, time.time() if now_s is None else now_s)
+    silent_s = (time.time() if now_s is None else now_s) - (began + wall)
+    running = _runs_still(ledger, silent_s)
     work = work_of(ledger)
     attempts = attempt_accounts(ledger, work.step_s_median, running)
     checkpoints = checkpoint_costs(ledger)
@@ -157,6 +163,7 @@ def account(
         folder=recorded.folder,
         began_s=began,
         running=running,
+        silent_s=max(0.0, silent_s),
         wall_s=wall,
         parts={name: math.fsum(ledger.by_attempt[:, place]) for place, name in enumerate(PARTS)},
         gpu_hours={
@@ -169,12 +176,13 @@ def account(
         checkpoints=checkpoints,
         expected=expected_of(attempts, checkpoints, rate, step_s=work.step_s_mean, gpus=max(gpus)),
         rolling=rolling_ettr(ledger, window_s),
+        clocks_s=recorded.clocks_s,
         rejects=recorded.rejects,
         remarks=remarks_of(ledger, attempts, checkpoints),
     )
 
 
-def _runs_still(ledger: Ledger, last_sign_s: float, now_s: float) -> bool:
+def _runs_still(ledger: Ledger, silent_s: float) -> bool:
     """Whether the last attempt has no end and was alive a moment ago."""
     last = [ledger.run.processes[index] for index in ledger.window.attempts[-1].processes]
-    return all(each.end == "none" for each in last) and now_s - last_sign_s < SILENT_S
+    return all(each.end == "none" for each in last) and silent_s < SILENT_S

@@ -15,6 +15,8 @@ from holdfast.runs.recording.events import Process
 HUNG_STEPS = 10
 HUNG_LEAST_S = 1.0
 """An attempt hung if its ranks lived on for ten steps, and for a second, without any progress."""
+FRESH_S = 3.0
+"""Ranks whose last lines are within it, or within three heartbeats, fell silent together."""
 
 Ending = Literal["clean", "exception", "signal", "killed", "running"]
 
@@ -51,11 +53,17 @@ class AttemptAccount:
     ended: Ending
     """By what its first rank to go was ended; killed: no end was written."""
     first_rank_gone: int | None
-    """The rank that fell silent first, where the end was not clean and no hang."""
+    """The rank that fell silent first, where the end was not clean; of a hang only if it did so well before
+    the others."""
     stalled_s: float
     """How long before its end the last rank made its last progress."""
     hung: bool
     """It lived on for many steps' time without progress."""
+
+    @property
+    def interrupted(self) -> bool:
+        """It did not end by itself, or hangs now."""
+        return self.hung or self.ended not in ("clean", "running")
 
     def to_dict(self) -> dict[str, Any]:
         """A row of ``attempt_table``."""
@@ -106,6 +114,7 @@ def attempt_accounts(
         stalled = _stalled(ledger, window.processes, progress, window.end_s)
         usual = 0.0 if median_step_s is None else median_step_s
         hung = ended != "clean" and stalled > max(HUNG_STEPS * usual, HUNG_LEAST_S)
+        hung = hung and (ended != "running" or mine.size > 0)  # a start may take its time
         world = max(max(p.world_size for p in processes), 1)
         accounts.append(
             AttemptAccount(
@@ -125,7 +134,7 @@ def attempt_accounts(
                 ),
                 replayed_steps=int(replayed.size),
                 ended=ended,
-                first_rank_gone=None if hung else gone,
+                first_rank_gone=_silent_first(ledger, window.processes) if hung else gone,
                 stalled_s=stalled,
                 hung=hung,
             )
@@ -146,6 +155,23 @@ def _ending(ledger: Ledger, members: Sequence[int], running: bool) -> tuple[Endi
     if end == "clean" or end == "none":
         return "killed", processes[first].rank
     return end, processes[first].rank
+
+
+def _silent_first(ledger: Ledger, members: Sequence[int]) -> int | None:
+    """The rank whose heartbeats stopped well before those of the others, if there is one."""
+    last = {index: float(ledger.last_s[index]) for index in members}
+    first, *others = sorted(members, key=lambda index: last[index])
+    if not others:
+        return None
+    # A rank writes at least at every heartbeat: so far apart are the last lines of the others.
+    begins, spans = ledger.run.events["process"].to_numpy(), ledger.run.events["t"].to_numpy()
+    beats = []
+    for index in others:
+        low, high = np.searchsorted(begins, [index, index + 1])
+        beats += np.diff(spans[max(low, high - 3) : high]).tolist()
+    fresh_s = max(FRESH_S, 3 * max(beats, default=0.0))
+    earlier_s = min(last[index] for index in others) - last[first]
+    return ledger.run.processes[first].rank if earlier_s > fresh_s else None
 
 
 def _stalled(ledger: Ledger, members: Sequence[int], progress_s: float, end_s: float) -> float:

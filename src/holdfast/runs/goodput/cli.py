@@ -12,23 +12,25 @@ from holdfast.console import JsonOption, QuietOption, VerboseOption, duration, e
 
 def report(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder that a RunRecorder was given.")
+        Path, typer.Argument(metavar="DIR", help="Folder that was passed to RunRecorder.")
     ],
     run: Annotated[
-        str | None, typer.Option("--run", metavar="ID", help="Which run, where DIR holds several.")
+        str | None,
+        typer.Option("--run", metavar="ID", help="Run id, if DIR contains several runs."),
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the full report as a page.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report to FILE.")
     ] = None,
     fleet: Annotated[
         Path | None,
-        typer.Option(
-            "--fleet", metavar="STORE", help="Take the failure rate from this fleet's log."
-        ),
+        typer.Option("--fleet", metavar="STORE", help="Fleet store to take the failure rate from."),
     ] = None,
     rate_per_node_day: Annotated[
         float | None,
-        typer.Option("--rate-per-node-day", help="Failures per node and day, where you know them."),
+        typer.Option(
+            "--rate-per-node-day",
+            help="Failures per node and day (default: from --fleet, else from the run itself).",
+        ),
     ] = None,
     window: Annotated[
         float | None,
@@ -36,14 +38,14 @@ def report(
             "--window",
             parser=duration,
             metavar="DURATION",
-            help="Length of the rolling window; else a tenth of the run.",
+            help="Length of the rolling window (default: a tenth of the run).",
         ),
     ] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Where a run's wall time went, its ETTR, the one to be expected, the best checkpoint interval.
+    """Report where a run's wall time went, its ETTR, the expected ETTR and the best checkpoint interval.
 
     The failure rate of the expected ETTR is the one given, else that of the fleet's log, else the run's
     own interruptions.

@@ -80,7 +80,7 @@ def failure_rate(
 
 def interruptions(attempts: Sequence[AttemptAccount]) -> int:
     """Attempts that did not end by themselves."""
-    return sum(each.ended not in ("clean", "running") for each in attempts)
+    return sum(each.interrupted for each in attempts)
 
 
 def node_seconds(attempts: Sequence[AttemptAccount]) -> float:

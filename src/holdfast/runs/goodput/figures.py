@@ -232,7 +232,7 @@ def _cuts(made: Breakdown, lanes: bool) -> list[dict[str, Any]]:
             + ("" if each.first_rank_gone is None else f", rank {each.first_rank_gone} first"),
         }
         for each in made.attempts
-        if each.ended not in ("clean", "running")
+        if each.interrupted
     ][:MOST_MARKS]
 
 

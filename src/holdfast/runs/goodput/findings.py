@@ -66,15 +66,18 @@ def _ettr(made: Breakdown) -> Iterator[Finding]:
 
 
 def _interruptions(made: Breakdown) -> Iterator[Finding]:
-    cut = [each for each in made.attempts if each.ended not in ("clean", "running")]
+    cut = [each for each in made.attempts if each.interrupted]
     if not cut:
-        count = len(made.attempts)
-        what = "the attempt" if count == 1 else f"all {count:,} attempts"
+        over = len(made.attempts) - made.running
+        text = "" if not over else f"{counted(over, 'attempt')} finished cleanly"
+        if made.running:
+            # Whether it was killed since then is not known yet.
+            alive = f"attempt {len(made.attempts)} has no end yet, its last sign of life was "
+            text += f"{'; ' if text else ''}{alive}{duration(made.silent_s)} ago"
         yield Finding(
-            f"{what} ended by {'itself' if count == 1 else 'themselves'}"
-            f"{' or still runs' if made.running else ''}.",
+            f"{text}.",
             "attempts",
-            "Nothing interrupted it:",
+            "No interruption so far:" if made.running else "No interruption:",
         )
         return
     how = endings(cut, lambda word, count: f"{word} {_times(count)}")
@@ -205,7 +208,7 @@ def tiles(made: Breakdown) -> list[Tile]:
                 "Checkpoint every",
                 seconds(made.checkpoints.interval_s),
                 note=f"best: {best} of step time",
-                section_id="interval",
+                section_id="attempts",
             )
         )
     if made.work.step_s_median is not None:

@@ -4,35 +4,17 @@ from __future__ import annotations
 
 from holdfast.numbers import counted, duration, percent
 from holdfast.runs.goodput.accounting import Breakdown
-from holdfast.runs.goodput.wording import gpu_unit, seconds, seconds_between, share_between
+from holdfast.runs.goodput.wording import gpu_unit, seconds, seconds_between
 
 WORTH_IT = 0.005
 """A share of the wall time that a change must save to be recommended."""
-
-
-def expected_sentence(made: Breakdown) -> str:
-    """Measured against expected, and why they differ."""
-    held = made.expected
-    if held.ettr is None or held.with_other_losses is None or held.rate is None:
-        return "It cannot be told: no step was completed."
-    bounds = "" if held.low == held.high else f" {share_between(held.low, held.high)}"
-    text = (
-        f"Measured {percent(made.ettr)}; {percent(held.ettr)}{bounds} was to be expected from "
-        f"failures, restarts and checkpoints, {percent(held.with_other_losses)} with the data wait, "
-        "evaluation, idle time and stalls that it had."
-    )
-    if held.rate.source == "run" and not held.rate.failures:
-        text += (
-            " No failure was seen, so the upper end of the interval is that of a run without any."
-        )
-    return text
 
 
 def interval_sentence(made: Breakdown) -> str:
     """Measured and best interval, and what the difference would have won."""
     held = made.expected
     if held.ettr is None or held.rate is None:
-        return "It cannot be told: no step was completed."
+        return "Unknown: no step was completed."
     had = (
         f"The run had a checkpoint every {seconds(made.checkpoints.interval_s)} of step time"
         if made.checkpoints.interval_s

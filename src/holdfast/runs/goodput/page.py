@@ -65,7 +65,7 @@ def report(
         The findings, the breakdown, and where the page is.
 
     Raises:
-        InputError: no such run, a rate that makes no sense.
+        InputError: no such run, a rate that is invalid.
     """
     if html is not None:
         warm_up()
@@ -103,7 +103,7 @@ def page(
 
 def _sections(ledger: Ledger, made: Breakdown, others: Sequence[Section]) -> list[Section]:
     """The questions of the owner of a run, in the order of their value."""
-    from holdfast.runs.goodput import model_sections, sections
+    from holdfast.runs.goodput import sections
     from holdfast.runs.goodput.step_figures import step_times
 
     if made.wall_s <= 0:
@@ -113,8 +113,6 @@ def _sections(ledger: Ledger, made: Breakdown, others: Sequence[Section]) -> lis
         sections.where(made),
         sections.attempts(ledger, made),
         *others,
-        model_sections.interval(made),
-        model_sections.expected(made),
         *([] if times is None else [sections.steps(times, made)]),
         sections.rolling(made),
     ]

@@ -144,7 +144,7 @@ def attempts(ledger: Ledger, made: Breakdown) -> Section:
             Table(
                 table,
                 schema_names,
-                caption="One row an attempt, in their order. Parts are means over its ranks; down and "
+                caption="One row per attempt, in their order. Parts are means over its ranks; down and "
                 "in the queue are those before it.",
             )
         ],
@@ -194,7 +194,7 @@ def steps(times: StepTimes, made: Breakdown) -> Section:
                     "longest_step": ColumnFormat("at step"),
                     "longest_rank": ColumnFormat("on rank"),
                 },
-                caption="One row an attempt: the time that a step has for itself, without waits for "
+                caption="One row per attempt: the time that a step has for itself, without waits for "
                 "data, checkpoints and evaluations that are nested in it.",
             )
         ],

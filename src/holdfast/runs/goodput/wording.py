@@ -113,7 +113,7 @@ def rate_text(rate: FailureRate) -> str:
     text = brief_rate(scale * rate.per_node_day)
     if rate.high > rate.low:
         text += f" [{brief_rate(scale * rate.low)}, {brief_rate(scale * rate.high)}]"
-    return f"{text} failures a {unit}"
+    return f"{text} failures per {unit}"
 
 
 def brief_rate(value: float) -> str:

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
-NODES_HELP = "Host lists (node[1-64,70]), files with one host a line, or - for standard input."
+NODES_HELP = "Host lists (node[1-64,70]), files with one host per line, or - for standard input."
 PassesOption = Annotated[
     int,
     typer.Option(
         "--passes",
         min=1,
-        help="Tests that a good node must pass; more find nodes that fail now and then.",
+        help="Passes required per node; raise it to catch intermittent faults.",
     ),
 ]
 ConfirmOption = Annotated[
     bool,
     typer.Option(
         "--confirm",
-        help="Test a faulty node again, beside another good one, while it is less than 95 % sure.",
+        help="Retest a faulty node with another good node until it is 95 % certain.",
     ),
 ]
 
@@ -49,26 +49,32 @@ def plan(
     ] = None,
     results: Annotated[
         str | None,
-        typer.Option("--from", metavar="RESULTS", help="What is known: plan the round after it."),
+        typer.Option(
+            "--from", metavar="RESULTS", help="Results file of earlier rounds; plans the next one."
+        ),
     ] = None,
     passes: PassesOption = 1,
     confirm: ConfirmOption = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Write the plan here, not to stdout."),
+        typer.Option("--output", "-o", metavar="FILE", help="Output file (default: stdout)."),
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Print the tests of the next round, one JSON object a line.
+    """Plan the tests of the next round, printed as one JSON object per line.
 
-    Round 1 pairs all nodes; then suspects are put beside nodes that work. No node is in two tests.
+    Round 1 pairs all nodes; later rounds pair suspects with good nodes. No node is in two tests.
     """
     from holdfast.runs.pairing.nodes import expand_nodes
     from holdfast.runs.pairing.plan import plan_pairs
     from holdfast.runs.pairing.records import line_of
 
     if not nodes and results is None:
-        raise InputError("which nodes?", expected="a host list (node[1-64]), or --from RESULTS")
+        raise InputError(
+            "no nodes given",
+            code="not-found",
+            expected="a host list (node[1-64]), or --from RESULTS",
+        )
     made = plan_pairs(expand_nodes(nodes or []), results or (), passes=passes, confirm=confirm)
     lines = "".join(map(line_of, made.tests))
     if output is None:
@@ -81,7 +87,7 @@ def plan(
         output.write_text(lines, encoding="utf-8")
     except OSError as error:
         raise InputError(
-            f"the plan cannot be written here: {error.strerror}", path=output
+            f"the plan cannot be written here: {error.strerror}", code="unwritable", path=output
         ) from None
     emit(made, False, planned)
     remark(f"plan: {output}", quiet)
@@ -101,36 +107,38 @@ def rounds(text: str | int) -> int:
         return 0
     if text.isdigit() and int(text) > 0:
         return int(text)
-    raise typer.BadParameter(f"{text!r} is no number of rounds; write for example 1, 3 or all")
+    raise typer.BadParameter(f"{text!r} is not a number of rounds; write for example 1, 3 or all")
 
 
 @app.command()
 def run(
     tests: Annotated[
-        str, typer.Argument(metavar="PLAN", help="What `plan` printed: a file, or - for stdin.")
+        str, typer.Argument(metavar="PLAN", help="Plan file from `plan`, or - for stdin.")
     ],
     command: Annotated[
         str,
         typer.Option(
             "--command",
             metavar="COMMAND",
-            help="What to run on each pair, by sh: {a} and {b} or {nodes}; {n}, {test}.",
+            help="Shell command for each pair; placeholders {a} and {b}, or {nodes}; {n}, {test}.",
         ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="RESULTS", help="Append results here; else to stdout."
+            "--output", "-o", metavar="RESULTS", help="Results file to append to (default: stdout)."
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Tests side by side.")] = 32,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, help="Maximum number of tests at a time.")
+    ] = 32,
     timeout: Annotated[
         float,
         typer.Option(
             "--timeout",
             parser=duration,
             metavar="DURATION",
-            help="A test that runs longer hangs: it is stopped, and has failed.",
+            help="Time limit per test; a test that exceeds it fails.",
         ),
     ] = 300.0,
     rounds: Annotated[
@@ -139,7 +147,7 @@ def run(
             "--rounds",
             parser=rounds,
             metavar="N|all",
-            help="Go on with the rounds that follow: N of them, or until nothing is left to tell.",
+            help="Number of rounds to run, or 'all' to continue until every node is classified.",
         ),
     ] = 1,
     passes: PassesOption = 1,
@@ -149,12 +157,12 @@ def run(
         typer.Option(
             "--not-run-code",
             metavar="CODE",
-            help="Exit code by which the command says that it could not test. Repeatable.",
+            help="Exit code of the command for 'could not run the test'. Repeatable.",
         ),
     ] = None,
     output_dir: Annotated[
         Path | None,
-        typer.Option("--output-dir", metavar="DIR", help="Keep all that each test prints here."),
+        typer.Option("--output-dir", metavar="DIR", help="Folder for the output of each test."),
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -194,24 +202,26 @@ def run(
 @app.command()
 def solve(
     results: Annotated[
-        str, typer.Argument(metavar="RESULTS", help="What `run` wrote: a file, or - for stdin.")
+        str, typer.Argument(metavar="RESULTS", help="Results file from `run`, or - for stdin.")
     ],
     nodes: Annotated[
         list[str] | None,
         typer.Option(
-            "--nodes", metavar="NODES", help="All nodes, to see which were not tested. Repeatable."
+            "--nodes",
+            metavar="NODES",
+            help="All nodes, to report those without a test. Repeatable.",
         ),
     ] = None,
     passes: PassesOption = 1,
     confirm: ConfirmOption = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Exit with 1 unless every node is shown to work.")
+        bool, typer.Option("--check", help="Exit with 1 unless every node is classified as good.")
     ] = False,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Say which nodes are faulty, which are suspects, what cannot be told, and what to run next."""
+    """Classify nodes as good, faulty or suspect, and print what to run next."""
     from holdfast.runs.pairing import terminal
     from holdfast.runs.pairing.nodes import expand_nodes
     from holdfast.runs.pairing.plan import plan_pairs
@@ -220,7 +230,7 @@ def solve(
 
     known = read_results(results)
     if not known and not nodes:
-        raise InputError("no results are in this file", path=results)
+        raise InputError("no results in this file", code="no-data", path=results)
     everyone = expand_nodes(nodes or [])
     verdict = solve_pairs(known, nodes=everyone)
     plan = plan_pairs(everyone, known, passes=passes, confirm=confirm)

@@ -39,6 +39,7 @@ class Template:
         for name in sorted(used.difference(KNOWN)):
             raise InputError(
                 f"the command has a placeholder {{{name}}} that nothing fills",
+                code="unknown-name",
                 found=self.text,
                 expected=", ".join(f"{{{known}}}" for known in KNOWN),
                 remedy=f"write {{{{{name}}}}} if the braces are meant for the shell",
@@ -46,6 +47,7 @@ class Template:
         if "nodes" not in used and not {"a", "b"} <= used:
             raise InputError(
                 "the command does not name the nodes that it is to test",
+                code="invalid-value",
                 found=self.text,
                 expected="{nodes}, or {a} and {b}: srun -N {n} -w {nodes} ./all_gather",
             )
@@ -78,7 +80,7 @@ class Template:
                 "test": shlex.quote(test.test),
             }
         except ValueError as error:
-            raise InputError(f"not safe in a command: {error}") from None
+            raise InputError(f"not safe in a command: {error}", code="invalid-value") from None
 
         def fill(found: re.Match[str]) -> str:
             if found[1] is not None:

@@ -49,13 +49,15 @@ class PairModel:
         for name, value in vars(self).items():
             if not 0 < value < 1:
                 raise InputError(
-                    f"{name} is no probability",
+                    f"invalid {name}: not a probability",
+                    code="out-of-range",
                     found=str(value),
                     expected="more than 0 and less than 1",
                 )
         if self.faulty + self.intermittent >= 1 or self.link_faulty + self.link_intermittent >= 1:
             raise InputError(
                 "no room is left for good nodes",
+                code="out-of-range",
                 expected="faulty and intermittent add up to less than 1",
             )
 

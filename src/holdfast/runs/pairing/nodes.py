@@ -1,4 +1,4 @@
-"""The nodes to be tested: host lists, files with one host a line, standard input."""
+"""The nodes to be tested: host lists, files with one host per line, standard input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def checked_name(name: object) -> str:
         ValueError: for anything else; a name goes into a shell command.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a node")
+        raise ValueError(f"{name!r} is not a valid node name")
     return name
 
 
@@ -40,12 +40,14 @@ def checked_names(names: Iterable[object]) -> list[str]:
         return list(dict.fromkeys(map(checked_name, names)))
     except ValueError as error:
         raise InputError(
-            str(error), expected="letters, digits, '_', '.' and '-', for example node-07.rack2"
+            str(error),
+            code="invalid-value",
+            expected="letters, digits, '_', '.' and '-', for example node-07.rack2",
         ) from None
 
 
 def expand_nodes(sources: str | Iterable[str]) -> list[str]:
-    """The nodes named by host lists (``node[1-64,70]``), files with one host a line, or ``-`` (stdin).
+    """The nodes named by host lists (``node[1-64,70]``), files with one host per line, or ``-`` (stdin).
 
     Args:
         sources: one or several; a source that is the name of a file is read as one. In a file, a line may
@@ -72,8 +74,9 @@ def _from_file(path: str) -> list[str]:
     except OSError as error:
         raise InputError(
             f"this file of nodes cannot be read: {error.strerror}",
+            code="unreadable",
             path=path,
-            expected="a host list (node[1-64]), or a file with one host a line",
+            expected="a host list (node[1-64]), or a file with one host per line",
         ) from None
     nodes: list[str] = []
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
@@ -82,9 +85,10 @@ def _from_file(path: str) -> list[str]:
             nodes += _from_list(text, path="stdin" if path == "-" else path, line=number)
     if not nodes:
         raise InputError(
-            "no nodes are in this file",
+            "no nodes in this file",
+            code="no-data",
             path="stdin" if path == "-" else path,
-            expected="one host (or host list) a line",
+            expected="one host (or host list) per line",
         )
     return nodes
 
@@ -97,7 +101,8 @@ def _from_list(text: str, path: str | None = None, line: int = 0) -> list[str]:
         return sorted(map(checked_name, hosts or _no_hosts()), key=by_number)
     except ValueError:
         raise InputError(
-            "this is no list of hosts",
+            "invalid host list",
+            code="unknown-format",
             path=path,
             place=f"line {line}" if line else None,
             found=text[:120],

@@ -64,7 +64,7 @@ def plan_pairs(
     """The tests of the next round.
 
     Args:
-        nodes: names, or one text: a host list (``node[1-64]``) or a file with one host a line. Nodes that
+        nodes: names, or one text: a host list (``node[1-64]``) or a file with one host per line. Nodes that
             only the results name are taken along.
         results: all results so far, or their file; none for round one.
         passes: tests that a good node must have passed. One finds what fails always; a node that fails a
@@ -82,7 +82,12 @@ def plan_pairs(
     Source: Acme (arXiv 2403.07648, section 6.1), for two rounds; the module says what follows them.
     """
     if passes < 1:
-        raise InputError("a good node must pass a test", found=str(passes), expected="1 or more")
+        raise InputError(
+            "a good node must pass a test",
+            code="invalid-value",
+            found=str(passes),
+            expected="1 or more",
+        )
     given = as_results(results)
     named = expand_nodes(nodes) if isinstance(nodes, str) else checked_names(nodes)
     verdict = solve_pairs(given, nodes=named, model=model)
@@ -90,8 +95,9 @@ def plan_pairs(
     if len(everyone) < 2:
         raise InputError(
             "a pair test needs at least two nodes",
+            code="invalid-value",
             found=", ".join(everyone) or "none",
-            expected="a host list (node[1-64]), or a file with one host a line",
+            expected="a host list (node[1-64]), or a file with one host per line",
             remedy="a name that was meant as a file: is the file there?" if everyone else None,
         )
     draft = _Draft(verdict, given, passes)

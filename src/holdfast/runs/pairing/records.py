@@ -154,7 +154,8 @@ def read_plan(path: str | Path) -> list[PairTest]:
             test = _test(_object(text))
         except ValueError as error:
             raise InputError(
-                f"this line is no test: {error}",
+                f"invalid test: {error}",
+                code="unknown-format",
                 path=path,
                 place=f"line {number}",
                 found=text[:120],
@@ -163,7 +164,10 @@ def read_plan(path: str | Path) -> list[PairTest]:
             ) from None
         if test.test in seen:
             raise InputError(
-                f"the test {test.test!r} is there twice", path=path, place=f"line {number}"
+                f"the test {test.test!r} is there twice",
+                code="duplicate",
+                path=path,
+                place=f"line {number}",
             )
         seen.add(test.test)
         tests.append(test)
@@ -189,7 +193,8 @@ def read_results(path: str | Path) -> Results:
             aside.append(SetAside(number, str(error), text[:120]))
     if len(aside) > 1 and len(aside) > MOST_REJECTED * (len(rows) + len(aside)):
         raise InputError(
-            f"{len(aside)} of {len(rows) + len(aside)} lines are no results: {aside[0].reason}",
+            f"{len(aside)} of {len(rows) + len(aside)} lines are not results: {aside[0].reason}",
+            code="no-data",
             path=path,
             place=f"line {aside[0].line}",
             found=aside[0].text,
@@ -222,9 +227,11 @@ def _text(path: str | Path) -> str:
     try:
         return Path(path).read_bytes().decode("utf-8", "replace")
     except FileNotFoundError:
-        raise InputError("there is no such file", path=path) from None
+        raise InputError("file not found", code="not-found", path=path) from None
     except OSError as error:
-        raise InputError(f"this file cannot be read: {error.strerror}", path=path) from None
+        raise InputError(
+            f"this file cannot be read: {error.strerror}", code="unreadable", path=path
+        ) from None
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -253,10 +260,10 @@ def _test(record: dict[str, Any]) -> PairTest:
 def _result(record: dict[str, Any]) -> PairResult:
     code = record.get("exit_code")
     if code is not None and (isinstance(code, bool) or not isinstance(code, int)):
-        raise ValueError("'exit_code' is no whole number")
+        raise ValueError("'exit_code' is not a whole number")
     seconds = record.get("seconds")
     if isinstance(seconds, bool) or not (seconds is None or isinstance(seconds, (int, float))):
-        raise ValueError("'seconds' is no number")
+        raise ValueError("'seconds' is not a number")
     return PairResult(
         nodes=_nodes(record),
         outcome=_outcome(record, code),
@@ -288,7 +295,7 @@ def _outcome(record: dict[str, Any], code: int | None) -> Outcome:
 def _nodes(record: dict[str, Any]) -> tuple[str, ...]:
     nodes = record.get("nodes")
     if not isinstance(nodes, list) or not 2 <= len(nodes) <= 3:
-        raise ValueError("'nodes' is no list of two or three nodes")
+        raise ValueError("'nodes' is not a list of two or three nodes")
     if len(set(map(str, nodes))) < len(nodes):
         raise ValueError("'nodes' names a node twice")
     return tuple(checked_name(node) for node in nodes)
@@ -297,7 +304,7 @@ def _nodes(record: dict[str, Any]) -> tuple[str, ...]:
 def _whole(record: dict[str, Any], key: str, least: int) -> int:
     value = record.get(key, least)
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{key!r} is no whole number from {least}")
+        raise ValueError(f"{key!r} is not a whole number from {least}")
     return value
 
 
@@ -306,5 +313,5 @@ def _string(record: dict[str, Any], key: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise ValueError(f"{key!r} is no text")  # noqa: TRY004 - one kind of error for a bad line
+        raise ValueError(f"{key!r} is not text")  # noqa: TRY004 - one kind of error for a bad line
     return value

@@ -22,14 +22,19 @@ class ResultsFile:
             self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError as error:
             raise InputError(
-                f"results cannot be written here: {error.strerror}", path=self.path
+                f"results cannot be written here: {error.strerror}",
+                code="unwritable",
+                path=self.path,
             ) from None
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._file)
             raise InputError(
-                "another run is writing these results", path=self.path, remedy="wait for its end"
+                "another run is writing these results",
+                code="conflict",
+                path=self.path,
+                remedy="wait for its end",
             ) from None
         size = os.fstat(self._file).st_size
         if size and os.pread(self._file, 1, size - 1) != b"\n":

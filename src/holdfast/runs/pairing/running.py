@@ -107,7 +107,11 @@ def run_pairs(
     """
     tests = list(tests)
     if jobs < 1 or timeout_s <= 0:
-        raise InputError("jobs and the time limit must be positive", found=f"{jobs}, {timeout_s}")
+        raise InputError(
+            "jobs and the time limit must be positive",
+            code="invalid-value",
+            found=f"{jobs}, {timeout_s}",
+        )
     folder = None if output_dir is None else Path(output_dir)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -176,6 +180,7 @@ def _missing(
             if sorted(result.nodes) != sorted(test.nodes):
                 raise InputError(
                     f"the results hold another test {test.test}, of other nodes",
+                    code="conflict",
                     found="+".join(result.nodes),
                     expected="+".join(test.nodes),
                     remedy="write the results of another plan into another file",
@@ -183,6 +188,7 @@ def _missing(
             if result.command and result.command != template.command(test):
                 raise InputError(
                     f"the results of {test.test} were made by another command",
+                    code="conflict",
                     found=result.command,
                     expected=template.command(test),
                     remedy="write the results of another command into another file",
@@ -245,6 +251,7 @@ class _Round:
         if not self._passed and command_unusable(done):
             raise InputError(
                 f"the command could not be run (exit code {done.exit_code}); no node is to blame",
+                code="invalid-value",
                 place=test.test,
                 found=f"{command}: {done.output_tail.strip()[-300:]}",
                 expected="a command that ends with 0 on good nodes, and else with 1 to 125",

@@ -257,5 +257,6 @@ def _imported(library: str) -> ModuleType:
         package = library.partition(".")[0]
         raise InputError(
             f"this callback needs {package}, which is not installed",
+            code="missing-extra",
             remedy=f"pip install {package}",
         ) from None

@@ -1,4 +1,4 @@
-"""The file of one process: opened with care, written line by line, never a reason to stop a training."""
+"""Append-only event file of one process; write errors never interrupt training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class EventFile:
             self.path, self._file = _created(run_folder, name, opened_s)
         except OSError as error:
             raise InputError(
-                "events cannot be written here",
+                "cannot write events",
+                code="unwritable",
                 path=error.filename or run_folder,
                 found=error.strerror or str(error),
                 remedy="choose a folder that every rank can write to",
@@ -103,6 +104,7 @@ def _locked(path: Path, rank: int) -> int | None:
         os.close(descriptor)
         raise InputError(
             f"rank {rank} of this run is being recorded by another live process",
+            code="conflict",
             path=path,
             found=holder or None,
             expected="one recorder per rank and run",

@@ -154,9 +154,12 @@ class RecordedRun:
     the monotonic clock allows."""
     origin_s: float
     """Wall clock of run time 0, seconds since 1970."""
+    clocks_s: Mapping[str, float] = field(default_factory=dict)
+    """Node -> seconds by which its clock is ahead of the other nodes', where that is more than 1 s; taken
+    out of all times."""
     rejects: tuple[Reject, ...] = ()
     remarks: tuple[str, ...] = field(default=())
-    """What had to be guessed or mended: clocks, missing ranks, cut lines."""
+    """What had to be guessed or corrected: clocks, missing ranks, cut lines."""
 
     @property
     def attempts(self) -> int:

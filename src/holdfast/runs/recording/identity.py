@@ -23,7 +23,8 @@ def checked_run_id(run_id: str) -> str:
     """
     if not isinstance(run_id, str) or not _SAFE_RUN_ID.fullmatch(run_id):
         raise InputError(
-            "this run id cannot name a folder",
+            "invalid run id",
+            code="invalid-value",
             found=repr(run_id),
             expected="1 to 128 letters, digits, '.', '_' or '-', the first a letter or digit",
         )
@@ -45,6 +46,7 @@ def rank_of_process(
     if not 0 <= rank < world_size:
         raise InputError(
             "the rank is not one of the ranks",
+            code="out-of-range",
             found=f"rank {rank} of {world_size}",
             expected="0 <= rank < world_size",
             remedy="give both rank= and world_size=, or neither where RANK and WORLD_SIZE are set",
@@ -102,7 +104,10 @@ def checked_amount(name: str, value: float | None, least: float = 0.0) -> float 
     number = float(value)
     if not math.isfinite(number) or number <= least:
         raise InputError(
-            f"{name} is impossible", found=f"{value!r}", expected=f"more than {least:g}"
+            f"{name} is out of range",
+            code="out-of-range",
+            found=f"{value!r}",
+            expected=f"more than {least:g}",
         )
     return number
 
@@ -121,6 +126,7 @@ def _integer(environment: Mapping[str, str], name: str) -> int:
     if not text.strip().isdecimal():
         raise InputError(
             "the environment does not say which rank this is",
+            code="invalid-value",
             place=name,
             found=repr(text),
             expected="a whole number",

@@ -59,14 +59,14 @@ def decode(line: bytes) -> dict[str, Any]:
         if value is None:
             continue
         if not (_is_number(value) and 0 <= value < math.inf):
-            raise ValueError(f"{name} is no number from 0")
+            raise ValueError(f"{name} is not a number from 0")
         event[name] = float(value)
     if kind in SPANS and event.get("seconds") is None:
         raise ValueError("a span without seconds")
     for name in WHOLE:
         value = event.get(name)
         if value is not None and not (type(value) is int and -_LARGEST <= value <= _LARGEST):
-            raise ValueError(f"{name} is no whole number")
+            raise ValueError(f"{name} is not a whole number")
     for name in MAY_BE_NOT_FINITE:
         value = event.get(name)
         if value is None:
@@ -76,11 +76,11 @@ def decode(line: bytes) -> dict[str, Any]:
         elif _is_number(value) and math.isfinite(value):
             event[name] = float(value)
         else:
-            raise ValueError(f"{name} is no number")
+            raise ValueError(f"{name} is not a number")
     for name in TEXTS:
         value = event.get(name)
         if value is not None and not _is_text(value):
-            raise ValueError(f"{name} is no text")
+            raise ValueError(f"{name} is not text")
     return event
 
 
@@ -121,9 +121,9 @@ def process_of(line: bytes, file: Path) -> Process:
         raise ValueError("the rank is not one of the ranks")
     submitted_s, labels = event.get("submitted_s"), event.get("labels") or {}
     if submitted_s is not None and not (_is_number(submitted_s) and math.isfinite(submitted_s)):
-        raise ValueError("submitted_s is no number")
+        raise ValueError("submitted_s is not a number")
     if not isinstance(labels, dict) or not all(map(_is_text, labels.values())):
-        raise ValueError("labels are no texts")
+        raise ValueError("labels are not text")
     return Process(
         file=file,
         run_id=event["run_id"],
@@ -157,7 +157,7 @@ def _object(line: bytes) -> dict[str, Any]:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise json.JSONDecodeError(f"{constant} is no JSON", constant, 0)
+    raise json.JSONDecodeError(f"{constant} is not JSON", constant, 0)
 
 
 _parse = json.JSONDecoder(parse_constant=_refuse).decode

@@ -1,23 +1,27 @@
 """Processes on one time line: clocks that stepped, attempts, and who wrote when another did.
 
 Processes of one boot share a monotonic clock, so nothing that happens to the wall clock moves them against
-each other. Different boots (other nodes, or the same after a reboot) are joined by the wall clock.
+each other. Different boots (other nodes, or the same after a reboot) are joined by the ends of the steps
+that they share (`clocks`), and only where they share none by the wall clock.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 
 from holdfast.errors import InputError
 from holdfast.numbers import duration
+from holdfast.runs.recording.clocks import BootClocks, Ends
 from holdfast.runs.recording.events import Process
 
 CLOCK_NOISE_S = 5.0
-"""What the wall clocks of two nodes may differ by."""
+"""What the wall clocks of two nodes may differ by where nothing else tells."""
+REMARKABLE_S = 1.0
+"""A clock that is further ahead or behind is remarked on."""
 SAME_LAUNCH_S = 60.0
 """How much later than the end of its peers a process of the same launch may begin."""
 _STEP_S = 2.0  # of a wall clock against the monotonic one: more than it is steered in a day or two
@@ -32,11 +36,12 @@ class Placed:
     """Ordered by attempt, then rank; ``file`` tells which is which."""
     start_s: tuple[float, ...]
     origin_s: float
+    clocks_s: Mapping[str, float]
     remarks: tuple[str, ...]
 
 
-def place(processes: Sequence[Process]) -> Placed:
-    """Attempts and start times of at least one process.
+def place(processes: Sequence[Process], ends: Ends) -> Placed:
+    """Attempts and start times of at least one process, by when their steps ended.
 
     The processes come back with ``attempt``, with ``opened_s`` and ``submitted_s`` on a wall clock without
     steps, and with ``lived_s`` cut where it reached into the attempt before.
@@ -46,9 +51,16 @@ def place(processes: Sequence[Process]) -> Placed:
     """
     remarks: list[str] = []
     steady = _without_steps(processes, remarks)
-    steady = _boots_in_turn(steady, remarks)
-    _refuse_two_at_once(steady)
-    placed = _in_turn(_attempts(steady), remarks)
+    clocks = BootClocks(steady, ends)
+    # Not the submission: it is the queue's time, alike on all nodes.
+    steady = [
+        replace(each, opened_s=each.opened_s - clocks.ahead_s.get(each.boot_id, 0.0))
+        for each in steady
+    ]
+    offsets = _offsets(steady, clocks, remarks)
+    steady = _boots_in_turn(steady, clocks, remarks)
+    _refuse_two_at_once(steady, clocks)
+    placed = _in_turn(_attempts(steady, clocks), clocks, remarks)
     placed.sort(key=lambda process: (process.attempt, process.rank))
     _remark_missing(placed, remarks)
     origin_s = min(map(_begin, placed))
@@ -56,6 +68,7 @@ def place(processes: Sequence[Process]) -> Placed:
         processes=tuple(placed),
         start_s=tuple(_begin(process) - origin_s for process in placed),
         origin_s=origin_s,
+        clocks_s=offsets,
         remarks=tuple(remarks),
     )
 
@@ -117,7 +130,26 @@ def _usual_offset(members: Iterable[Process]) -> float:
     return median(_offset(process) for process in ordered if round(_offset(process)) == usual)
 
 
-def _boots_in_turn(processes: Sequence[Process], remarks: list[str]) -> list[Process]:
+def _offsets(
+    processes: Sequence[Process], clocks: BootClocks, remarks: list[str]
+) -> dict[str, float]:
+    """Node -> how far its clock is ahead, where that is remarkable."""
+    offsets: dict[str, float] = {}
+    for process in processes:
+        by_s = clocks.ahead_s.get(process.boot_id, 0.0)
+        if abs(by_s) > REMARKABLE_S and process.node not in offsets:
+            offsets[process.node] = by_s
+            remarks.append(
+                f"the clock of {process.node} is {duration(abs(by_s))} "
+                f"{'ahead of' if by_s > 0 else 'behind'} the other nodes': its events are placed by the "
+                "steps that it shares with them"
+            )
+    return offsets
+
+
+def _boots_in_turn(
+    processes: Sequence[Process], clocks: BootClocks, remarks: list[str]
+) -> list[Process]:
     """A node is never in two boots at once: a boot that seems to begin inside another is moved."""
     spans: dict[tuple[str, str], list[Process]] = defaultdict(list)
     for process in processes:
@@ -131,17 +163,18 @@ def _boots_in_turn(processes: Sequence[Process], remarks: list[str]) -> list[Pro
         free_at = float("-inf")
         for begin, end, boot in sorted(boots):
             by_s = max(0.0, free_at - begin)
-            if by_s:
+            if by_s and boot not in clocks.ahead_s:
                 remarks.append(
                     f"the wall clock of {node} stepped backwards over a reboot: what followed is "
                     f"moved by {duration(by_s)}"
                 )
-            moves[node, boot] = by_s
-            free_at = end + by_s
+                moves[node, boot] = by_s
+                end += by_s
+            free_at = max(free_at, end)
     return [_moved(each, moves.get((each.node, each.boot_id), 0.0)) for each in processes]
 
 
-def _refuse_two_at_once(processes: Sequence[Process]) -> None:
+def _refuse_two_at_once(processes: Sequence[Process], clocks: BootClocks) -> None:
     ranks = defaultdict(list)
     for process in processes:
         ranks[process.rank].append(process)
@@ -150,10 +183,13 @@ def _refuse_two_at_once(processes: Sequence[Process]) -> None:
         latest = members[0]
         for process in members[1:]:
             overlap_s = min(_end(latest), _end(process)) - process.opened_s
-            if overlap_s > _noise_s(latest, process):
+            # Two launches on nodes whose clocks nothing compares: one came after the other.
+            after = process.launch != latest.launch and not _comparable([process], [latest], clocks)
+            if not after and overlap_s > _noise_s(latest, process):
                 raise InputError(
                     f"two recorders wrote rank {rank} of run {process.run_id} at the same time, for "
                     f"{duration(overlap_s)}",
+                    code="conflict",
                     path=process.file.parent,
                     found=f"{latest.file.name} and {process.file.name}",
                     expected="one recorder per rank and run",
@@ -170,41 +206,73 @@ def _noise_s(one: Process, other: Process) -> float:
 # --- Attempts ------------------------------------------------------------------------------------
 
 
-def _attempts(processes: Sequence[Process]) -> list[list[Process]]:
+def _comparable(one: Iterable[Process], others: Collection[Process], clocks: BootClocks) -> bool:
+    """Whether a clock places some processes against others for certain."""
+    return any(
+        clocks.comparable(mine.boot_id, its.boot_id)
+        for mine in one
+        for its in others
+        if its.boot_id
+    )
+
+
+def _attempts(processes: Sequence[Process], clocks: BootClocks) -> list[list[Process]]:
     """The processes of each attempt: one launch, side by side in time, each rank once."""
     attempts: list[dict[int, Process]] = []
     for process in sorted(processes, key=lambda process: process.opened_s):
         for members in reversed(attempts):
-            if process.rank not in members and _side_by_side(process, members.values()):
+            if process.rank not in members and _side_by_side(process, members.values(), clocks):
                 members[process.rank] = process
                 break
         else:
             attempts.append({process.rank: process})
-    return [list(members.values()) for members in attempts]
+    found = [list(members.values()) for members in attempts]
+    for (
+        _
+    ) in found:  # restarts come in the order of their numbers, whatever the clocks of others say
+        for place, (one, after) in enumerate(pairwise(found)):
+            (name, count), (next_name, next_count) = _restart(one), _restart(after)
+            wrong = name == next_name and count > next_count
+            if wrong and not _comparable(one, after, clocks):
+                found[place : place + 2] = [after, one]
+    return found
 
 
-def _side_by_side(process: Process, members: Collection[Process]) -> bool:
+def _restart(members: Sequence[Process]) -> tuple[str, int]:
+    """What was launched, and how often it had been restarted; equal for others than the same launch."""
+    name, _, count = members[0].launch.rpartition("-")
+    return (name, int(count)) if count.isdecimal() else ("", 0)
+
+
+def _side_by_side(process: Process, members: Collection[Process], clocks: BootClocks) -> bool:
     if any(process.launch != member.launch for member in members):
         return False
     if process.launch:
+        if not _comparable([process], members, clocks):
+            return True
         noise_s = SAME_LAUNCH_S
     else:
         noise_s = min(_noise_s(process, member) for member in members)
     return _begin(process) <= max(map(_end, members)) + noise_s
 
 
-def _in_turn(attempts: Iterable[Sequence[Process]], remarks: list[str]) -> list[Process]:
+def _in_turn(
+    attempts: Iterable[Sequence[Process]], clocks: BootClocks, remarks: list[str]
+) -> list[Process]:
     """Attempts one after the other: numbered, and none reaching into the one before.
 
     People count them from 1, so remarks do.
     """
     placed: list[Process] = []
-    boots: set[str] = set()
     free_at = float("-inf")
     for number, members in enumerate(attempts, 1):
         overlap_s = free_at - min(process.opened_s for process in members)
-        same_boot = any(process.boot_id in boots for process in members if process.boot_id)
-        by_s = overlap_s if 0 < overlap_s <= CLOCK_NOISE_S and not same_boot else 0.0
+        by_s = 0.0
+        if overlap_s > 0 and not _comparable(members, placed, clocks):
+            # More than noise may be true, unless a rank would run twice.
+            ends = {process.rank: _end(process) for process in placed}
+            twice = any(ends.get(each.rank, free_at) > each.opened_s for each in members)
+            by_s = overlap_s if twice or overlap_s <= CLOCK_NOISE_S else 0.0
         if by_s:
             remarks.append(
                 f"attempt {number} is moved by {duration(by_s)}: the clocks of its nodes and of those "
@@ -219,7 +287,6 @@ def _in_turn(attempts: Iterable[Sequence[Process]], remarks: list[str]) -> list[
             moved = _moved(process, by_s)
             begun = max(_begin(moved), min(free_at, moved.opened_s))
             placed.append(replace(moved, attempt=number - 1, lived_s=moved.opened_s - begun))
-        boots.update(process.boot_id for process in members)
         free_at = max(free_at, *(_end(process) for process in placed[-len(members) :]))
     return placed
 

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.runs.recording.events import EVENTS, RecordedRun, Reject
@@ -40,12 +42,16 @@ def read_run(folder: Path | str, run_id: str | None = None) -> RecordedRun:
     rejects += _foreign(files, run_id)
     if not usable:
         raise InputError(
-            "no file of this run can be used",
+            "no usable file in this run",
+            code="no-data",
             path=own,
             found=rejects[0].reason if rejects else f"{len(files)} files without a whole line",
             expected="files that a RunRecorder wrote",
         )
-    placed = place([file.process for file in usable if file.process is not None])
+    placed = place(
+        [file.process for file in usable if file.process is not None],
+        {file.path: _step_ends(file.events) for file in usable},
+    )
     tables = {file.path: file.events for file in usable}
     return RecordedRun(
         run_id=run_id,
@@ -54,6 +60,7 @@ def read_run(folder: Path | str, run_id: str | None = None) -> RecordedRun:
         events=_joined([tables[process.file] for process in placed.processes]),
         start_s=placed.start_s,
         origin_s=placed.origin_s,
+        clocks_s=placed.clocks_s,
         rejects=tuple(rejects),
         remarks=(*(remark for file in files for remark in file.remarks), *placed.remarks),
     )
@@ -68,7 +75,13 @@ def run_folder(folder: Path, run_id: str | None = None) -> Path:
     if run_id is not None:
         checked_run_id(run_id)
     if not folder.is_dir():
-        raise InputError("there is no such folder of events", path=folder)
+        raise InputError(
+            "a file, not a folder of events" if folder.exists() else "folder of events not found",
+            code="unknown-format" if folder.exists() else "not-found",
+            path=folder,
+            expected=f"the folder given to RunRecorder, which contains {RANK_FILES} or folders with them",
+            remedy="record the run with holdfast.runs.RunRecorder and pass its folder",
+        )
     if _has_events(folder) and (run_id is None or not _has_events(folder / run_id)):
         return folder
     runs = sorted(inner for inner in _folders(folder) if _has_events(inner))
@@ -76,12 +89,16 @@ def run_folder(folder: Path, run_id: str | None = None) -> Path:
     if run_id is not None:
         if run_id not in names:
             raise InputError(
-                f"there is no run {run_id}", path=folder, found=", ".join(names) or "no run"
+                f"run {run_id} not found",
+                code="not-found",
+                path=folder,
+                found=", ".join(names) or "no run",
             )
         return folder / run_id
     if not runs:
         raise InputError(
-            "there are no events here",
+            "no events found",
+            code="no-data",
             path=folder,
             expected=f"{RANK_FILES}, or folders with such files",
             remedy="give the folder that RunRecorder was given",
@@ -93,10 +110,11 @@ def run_folder(folder: Path, run_id: str | None = None) -> Path:
 
 def _several(folder: Path, names: Sequence[str]) -> InputError:
     return InputError(
-        "several runs are here",
+        "several runs found",
+        code="conflict",
         path=folder,
         found=", ".join(names),
-        remedy="say which: give its run id",
+        remedy="choose one with its run id (--run)",
     )
 
 
@@ -132,6 +150,14 @@ def _foreign(files: Iterable[RankFile], run_id: str) -> list[Reject]:
         for file in files
         if file.process is not None and file.process.run_id != run_id
     ]
+
+
+def _step_ends(events: pa.Table) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Numbers of the steps of a process, each once, and when they ended."""
+    kinds = events["event"].cast(pa.string())
+    steps = events.filter(pc.and_(pc.equal(kinds, "step"), pc.is_valid(events["step"])))
+    numbers, first = np.unique(steps["step"].to_numpy(), return_index=True)
+    return numbers, steps["t"].to_numpy()[first]
 
 
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsFloat, SupportsInt
@@ -60,8 +61,8 @@ class RunRecorder:
         gpus: accelerators that this rank holds.
         labels: what the rank belongs to, such as ``{"rack": "r7", "stage": "2"}``.
         heartbeat_s: after so long without an event, a line says that the process lives.
-        hang_after_s: after so long with nothing but such lines, torch's flight record is dumped beside
-            the events, once per silence; None never does.
+        hang_after_s: once ready, after so long with nothing but such lines, torch's flight record is
+            dumped beside the events, once per silence; progress deletes it. None never dumps.
 
     Raises:
         InputError: the run id cannot name a folder, the rank is impossible, the folder cannot be
@@ -116,7 +117,10 @@ class RunRecorder:
         if self._file.lost:
             self._file.abandon()
             raise InputError(
-                "the first event cannot be written", path=self._file.path, remedy="free some space"
+                "the first event cannot be written",
+                code="unwritable",
+                path=self._file.path,
+                remedy="free some space",
             )
         self._thread = threading.get_ident()
         self._open_spans: list[Span] = []
@@ -124,6 +128,8 @@ class RunRecorder:
         self._ending = threading.RLock()  # a signal's handler may interrupt its holder
         self._last_line_at = self._last_event_at = self._opened
         self._dumped = False
+        self._silences = 0
+        self._record: Path | None = None
         self._dumping: threading.Thread | None = None
         self._told_odd = False
         self._pulse = Pulse(self._beat)
@@ -168,7 +174,7 @@ class RunRecorder:
                 event: dict[str, Any] = {"event": "end", "how": how, "detail": bounded_text(detail)}
                 if self._file.lost:
                     event["lost"] = self._file.lost
-                self._write(event)
+                self._write(event, progress=False)
                 self._ended = True
 
     def _at_exit(self) -> None:
@@ -289,7 +295,8 @@ class RunRecorder:
             self._fold(span, seconds)
             if span.inner_s:
                 event["inner_s"] = round(min(span.inner_s, seconds), 6)
-        self._write(event, now)
+        # An exception that leaves a span may be the end of a hang: its dump stays.
+        self._write(event, now, progress=error is None)
 
     def _fold(self, span: Span, seconds: float) -> None:
         """Take a span off those that are open; the one around it counts its time."""
@@ -328,9 +335,13 @@ class RunRecorder:
             )
         return None
 
-    def _write(self, event: dict[str, Any], at: float | None = None) -> None:
+    def _write(self, event: dict[str, Any], at: float | None = None, progress: bool = True) -> None:
         now = time.monotonic() if at is None else at
         self._last_line_at = self._last_event_at = now
+        if progress:
+            self._silences += 1  # before the look at `_record`: see `_dump`
+            if self._record is not None:
+                self._withdraw_record()
         self._dumped = False
         event["t"] = round(now - self._opened, 6)
         self._file.write(event)
@@ -346,7 +357,7 @@ class RunRecorder:
             self._file.write({"event": "alive", "t": round(now - self._opened, 6)})
             due_s = self._heartbeat_s
         dumping = self._dumping is not None and self._dumping.is_alive()
-        if self._hang_after_s is None or self._dumped or dumping:
+        if self._hang_after_s is None or not self._ready or self._dumped or dumping:
             return due_s
         hang_s = self._last_event_at + self._hang_after_s - now
         if hang_s > 0:
@@ -359,14 +370,31 @@ class RunRecorder:
 
     def _dump(self) -> None:
         """The flight record of torch, for `holdfast runs hang`."""
+        silence = self._silences
         try:
             from holdfast.runs.flight.dumping import dump_flight_record
 
-            dump_flight_record(
-                self.folder / "flight" / (self._launch or "unnamed") / f"rank_{self.rank}.json"
-            )
+            record = self._records_folder() / f"rank_{self.rank}.json"
+            dump_flight_record(record)
+            self._record = record
+            # Progress since then has found no record to delete, or will find this one.
+            if silence != self._silences:
+                self._withdraw_record()
         except Exception as error:  # whatever it is, the training must go on
             tell(f"no flight record of rank {self.rank}: {error}")
+
+    def _records_folder(self) -> Path:
+        """One folder per attempt: named by the start of its lowest rank, which all ranks see alike."""
+        files = [path.stem.split("-") for path in self.folder.glob("rank-*-*-*.jsonl")]
+        starts = [(int(rank), -int(start)) for _, rank, start, _ in files]
+        return self.folder / "flight" / f"start-{-min(starts)[1]}"
+
+    def _withdraw_record(self) -> None:
+        """The run went on: a record of this silence would be taken for the state at a later hang."""
+        record, self._record = self._record, None
+        if record is not None:
+            with suppress(OSError):
+                record.unlink(missing_ok=True)
 
 
 _live: list[RunRecorder] = []

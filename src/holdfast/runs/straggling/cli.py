@@ -16,20 +16,20 @@ def stragglers(
         list[Path],
         typer.Argument(
             metavar="SRC...",
-            help="A folder of recorded events; a CSV file (rank, step, seconds); or the traces of "
-            "torch.profiler, one a rank, or their folder.",
+            help="Folder of recorded events, CSV file (rank, step, seconds), or torch.profiler "
+            "traces, one per rank, or their folder.",
         ),
     ],
     run_id: Annotated[
         str | None,
-        typer.Option("--run", metavar="ID", help="Which run, where the folder has several."),
+        typer.Option("--run", metavar="ID", help="Run id, if the folder contains several runs."),
     ] = None,
     within: Annotated[
         str | None,
         typer.Option(
             "--within",
             metavar="LABEL",
-            help="Compare ranks with those of the same stage, or another label, only.",
+            help="Label, such as stage: compare only ranks with the same value.",
         ),
     ] = None,
     false_alarm_rate: Annotated[
@@ -38,13 +38,13 @@ def stragglers(
             "--false-alarm-rate",
             min=1e-6,
             max=0.2,
-            help="Share of runs without a slow rank in which one may be named.",
+            help="Maximum share of runs without a slow rank in which one is reported.",
         ),
     ] = 0.01,
     least_slowdown: Annotated[
         float,
         typer.Option(
-            "--least-slowdown", min=0.0, help="Delays below this share of a step do not matter."
+            "--least-slowdown", min=0.0, help="Smallest delay to report, as a share of a step."
         ),
     ] = 0.01,
     max_reject_share: Annotated[
@@ -53,22 +53,22 @@ def stragglers(
             "--max-reject-share",
             min=0.0,
             max=1.0,
-            help="Share of unusable rows above which a CSV file is refused.",
+            help="Maximum share of unusable rows in a CSV file.",
         ),
     ] = 0.01,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the result as a page.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML report to FILE.")
     ] = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Which ranks slow everybody down, since when, what they share, and what it costs."""
+    """Find slow ranks: since when they are slow, what they have in common, and what they cost."""
     from holdfast.runs.straggling import terminal
     from holdfast.runs.straggling.scores import stragglers as run
 
     if html is not None and not html.parent.is_dir():
-        raise InputError("there is no such folder to write to", path=html.parent)
+        raise InputError("output folder not found", code="not-found", path=html.parent)
     found = run(
         source,
         run_id=run_id,

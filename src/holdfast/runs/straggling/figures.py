@@ -1,4 +1,4 @@
-"""Charts: delays of ranks over steps, what ranks do in a step, the cut of a pipeline."""
+"""Charts: delays of ranks over steps, what ranks do in a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from holdfast.report.theme import colour
 from holdfast.runs.straggling.matrix import Bar
 
 if TYPE_CHECKING:
-    from holdfast.runs.straggling.pipeline import Pipeline
     from holdfast.runs.straggling.scores import Stragglers
 
 MOST_ROWS = 64
@@ -197,33 +196,3 @@ def _shifts(bars: Sequence[Bar]) -> tuple[dict[int, float], str]:
     last = max(ends)
     note = " The clocks of the ranks disagree: they are drawn as if all had ended together."
     return {rank: last - high for rank, (_, high) in spans.items()}, note
-
-
-def stages(found: Pipeline) -> Figure:
-    """Own time of the stages of a pipeline."""
-    names = [stage.name for stage in found.stages]
-    slowest = found.slowest.name
-    kinds = {"sets the pace": "hardware", "waits for it": "user"}
-    rows = [
-        {
-            "stage": stage.name,
-            "own": 1000 * stage.own_s,
-            "ranks": stage.ranks,
-            "what": "sets the pace" if stage.name == slowest else "waits for it",
-        }
-        for stage in found.stages
-    ]
-    chart = (
-        alt.Chart(charts.data(rows))
-        .mark_bar()
-        .encode(
-            x=alt.X("own:Q").title("Median own time of a step (ms)").scale(zero=True),
-            y=alt.Y("stage:N").sort(names).title("Stage"),
-            color=charts.meaning_colour("what", kinds),
-            tooltip=charts.tooltip(
-                {"stage": "stage", "ranks": ("ranks", ",d"), "own": ("own time (ms)", ",.4~g")}
-            ),
-        )
-        .properties(height={"step": 28})
-    )
-    return Figure(chart, legend=kinds, description="Own time of each pipeline stage.")

@@ -171,7 +171,8 @@ def fill(
 
 def _nothing_shared(ranks: Ints, source: str) -> InputError:
     return InputError(
-        "no step was done by two ranks",
+        "no step is shared by two ranks",
+        code="no-data",
         path=source,
         found=f"ranks {ranges(ranks)}",
         expected="the same steps on two ranks or more",

@@ -29,7 +29,6 @@ def _sections(found: Stragglers) -> list[Section]:
     made: list[Section | None] = [sections.slow_ranks(found)]
     if found.known:
         made += [sections.shared_section(found), sections.spell_section(found)]
-        made += [None if found.pipeline is None else sections.pipeline_section(found.pipeline)]
     return [section for section in made if section is not None]
 
 
@@ -56,16 +55,14 @@ def _findings(found: Stragglers, ids: set[str]) -> list[Finding]:
         Finding(f"{wording.spell_sentence(spell)}.", "spells", "For a while:")
         for spell in found.spells.found[:2]
     ]
-    if found.pipeline is not None:
-        made.append(Finding(wording.pipeline_sentence(found.pipeline), "pipeline", "Pipeline:"))
     return [each for each in made if each.section_id in ids]
 
 
 def _tiles(found: Stragglers) -> list[Tile]:
     cost, worked = found.costs.total, found.costs.worked
-    value, unit = wording.gpu_hours(cost).split(" ")
+    value, unit = wording.gpu_time(found, cost).split(" ")
     share = f"{percent(cost / worked)} of own time" if found.matrix.base == "own" and worked else ""
-    saved, saved_unit = wording.gpu_hours(found.recoverable_gpu_hours).split(" ")
+    saved, saved_unit = wording.gpu_time(found, found.recoverable_gpu_hours).split(" ")
     usual, usual_unit = wording.short(found.delays.usual_s).split(" ", 1)
     noise, noise_unit = wording.short(found.delays.noise_s).split(" ", 1)
     slow = len(found.persistent)

@@ -27,6 +27,7 @@ def compared_within(matrix: StepMatrix, label: str) -> StepMatrix:
         known = sorted({name for each in matrix.labels for name in each})
         raise InputError(
             f"rank {lacking[0]} has no label {label}",
+            code="missing-key",
             path=matrix.source,
             expected=", ".join(known) or "labels: none are known",
         )
@@ -41,6 +42,7 @@ def compared_within(matrix: StepMatrix, label: str) -> StepMatrix:
     if alone == np.unique(values).size:
         raise InputError(
             f"no two ranks have the same {label}",
+            code="no-match",
             path=matrix.source,
             remedy="compare all ranks, without --within",
         )

@@ -48,6 +48,7 @@ def matrix_of_run(run: RecordedRun) -> StepMatrix:
     if not steps.row.size:
         raise InputError(
             "the run has no steps",
+            code="no-data",
             path=run.folder,
             remedy="wrap each step of the training in `with recorder.step(n)`",
         )

@@ -10,10 +10,15 @@ import pyarrow as pa
 
 from holdfast.runs.straggling.costs import Costs, costs, recoverable_together
 from holdfast.runs.straggling.delays import Delays, delays
+from holdfast.runs.straggling.groups import Groups, least_blocks, two_groups, with_groups
 from holdfast.runs.straggling.matrix import Floats, StepMatrix
 from holdfast.runs.straggling.peers import compared_within
-from holdfast.runs.straggling.persistence import Persistence, least_steps, persistence
-from holdfast.runs.straggling.pipeline import Pipeline, pipeline
+from holdfast.runs.straggling.persistence import (
+    Bools,
+    Persistence,
+    least_steps,
+    persistence,
+)
 from holdfast.runs.straggling.sharing import Shared, shared
 from holdfast.runs.straggling.sources import Source, read_matrix
 from holdfast.runs.straggling.step_table import MAX_REJECT_SHARE
@@ -32,7 +37,7 @@ class Stragglers:
     """The own times."""
     delays: Delays
     ranks: pa.Table
-    """One row a rank, the slowest first. rank; node; score (robust standard deviations by which it is
+    """One row per rank, the slowest first. rank; node; score (robust standard deviations by which it is
     late in its typical step); delay_s (its typical delay over the step's median); slowdown (delay_s
     over the median own time); late_share (of the steps); q_value; persistent (null: too few steps to
     tell); since_step (persistent ranks; delay_s, slowdown and late_share count from there);
@@ -43,7 +48,8 @@ class Stragglers:
     """Ranks that were slow for a while only."""
     shared: tuple[Shared, ...]
     """What the slow ranks have in common."""
-    pipeline: Pipeline | None
+    groups: Groups | None
+    """Two groups into which the ranks fall that are not slow by themselves."""
     costs: Costs
     recoverable_gpu_hours: float
     """Saved if no persistently slow rank were slower than the slowest other one."""
@@ -65,6 +71,11 @@ class Stragglers:
         return self.block * least_steps(self.matrix.ranks.size, self.false_alarm_rate)
 
     @property
+    def least_steps_of_groups(self) -> int:
+        """With fewer steps, no two groups of ranks can be told apart."""
+        return self.block * least_blocks(self.false_alarm_rate)
+
+    @property
     def persistent(self) -> list[dict[str, Any]]:
         """The rows of `ranks` that are persistently slow."""
         return [row for row in self.ranks.to_pylist() if row["persistent"]]
@@ -81,7 +92,7 @@ class Stragglers:
             "ranks": self.ranks.to_pylist(),
             "transient": [vars(spell) for spell in self.spells.found] if self.known else None,
             "shared": [vars(each) for each in self.shared] if self.known else None,
-            "pipeline": None if self.pipeline is None else _pipeline_dict(self.pipeline),
+            "groups": _groups_dict(self),
             "total_cost_gpu_hours": self.costs.total if self.known else None,
             "worked_gpu_hours": self.costs.worked if matrix.base == "own" else None,
             "recoverable_gpu_hours": self.recoverable_gpu_hours if self.known else None,
@@ -122,11 +133,21 @@ def stragglers(
     Raises:
         InputError: if the source cannot be used, or no two ranks share a step.
     """
-    read = read_matrix(source, run_id=run_id, max_reject_share=max_reject_share)
-    matrix = read if within is None else compared_within(read, within)
+    matrix = read_matrix(source, run_id=run_id, max_reject_share=max_reject_share)
+    if within is not None:
+        matrix = compared_within(matrix, within)
     late = delays(matrix)
     least_delay_s = least_slowdown * late.usual_s
     lasting = persistence(late, alpha=false_alarm_rate, least_delay_s=least_delay_s)
+    others = np.flatnonzero(~lasting.persistent)
+    groups = two_groups(
+        late,
+        others.tolist(),
+        matrix.labels,
+        alpha=false_alarm_rate,
+        least_delay_s=least_delay_s,
+    )
+    lasting = with_groups(lasting, groups)
     paid = costs(matrix, late)
     passing = spells(
         matrix, late, paid, lasting.persistent, alpha=false_alarm_rate, least_delay_s=least_delay_s
@@ -134,12 +155,12 @@ def stragglers(
     return Stragglers(
         matrix,
         late,
-        _rank_table(matrix, late, lasting, paid, false_alarm_rate, least_delay_s),
+        _rank_table(matrix, late, lasting, groups, paid, false_alarm_rate, least_delay_s),
         passing,
-        shared(matrix, lasting.late, alpha=SHARED_FDR),
-        pipeline(read),
+        shared(matrix, lasting.persistent, alpha=SHARED_FDR),
+        groups,
         paid,
-        recoverable_together(matrix, late, lasting.persistent),
+        recoverable_together(matrix, late, _slow(lasting, groups)),
         lasting.block,
         false_alarm_rate,
         least_slowdown,
@@ -150,6 +171,7 @@ def _rank_table(
     matrix: StepMatrix,
     late: Delays,
     lasting: Persistence,
+    groups: Groups | None,
     paid: Costs,
     alpha: float,
     least_delay_s: float,
@@ -157,7 +179,10 @@ def _rank_table(
     """`Stragglers.ranks`: persistent ones first, then by what they cost; nulls for what is unknown."""
     count = matrix.ranks.size
     enough = matrix.steps.size // lasting.block >= least_steps(count, alpha)
-    delay_s, late_share = _since_onset(late, lasting, least_delay_s)
+    delay_s, late_share = _since_onset(late, lasting, groups, least_delay_s)
+    undecided = np.full(count, not enough)
+    if groups is not None and groups.label is None:
+        undecided[[*groups.slow]] = True
     table = pa.table(
         {
             "rank": matrix.ranks,
@@ -167,7 +192,7 @@ def _rank_table(
             "slowdown": delay_s / late.usual_s if late.usual_s else np.zeros(count),
             "late_share": late_share,
             "q_value": lasting.q_value,
-            "persistent": pa.array(lasting.persistent, mask=np.full(count, not enough)),
+            "persistent": pa.array(lasting.persistent, mask=undecided),
             "since_step": pa.array(matrix.steps[lasting.since], mask=~lasting.persistent),
             "cost_gpu_hours": paid.by_rank,
             "recoverable_gpu_hours": paid.recoverable,
@@ -185,11 +210,29 @@ def _rank_table(
     ).sort_by("rank")
 
 
-def _since_onset(late: Delays, lasting: Persistence, least_delay_s: float) -> tuple[Floats, Floats]:
-    """Typical delay and share of late steps of each rank, of persistent ones since they are slow."""
+def _slow(lasting: Persistence, groups: Groups | None) -> Bools:
+    """[R] the ranks that are slow, alone or as a group."""
+    slow = lasting.persistent.copy()
+    if groups is not None:
+        slow[[*groups.slow]] = True
+    return slow
+
+
+def _since_onset(
+    late: Delays, lasting: Persistence, groups: Groups | None, least_delay_s: float
+) -> tuple[Floats, Floats]:
+    """Typical delay and share of late steps of each rank, of persistent ones since they are slow.
+
+    A slow group is held against the fast one: the median over all ranks may be one of its own.
+    """
     delay_s, share = late.typical_s.copy(), lasting.late_share.copy()
-    for rank in np.flatnonzero(lasting.since).tolist():
-        span = late.late_by_s[rank, lasting.since[rank] :]
+    in_group = () if groups is None else groups.slow
+    normal = None if groups is None else np.median(late.late_by_s[[*groups.fast]], axis=0)
+    for rank in {*np.flatnonzero(lasting.since).tolist(), *in_group}:
+        begin = lasting.since[rank] if rank not in in_group or groups is None else groups.since
+        span = late.late_by_s[rank, begin:]
+        if normal is not None and rank in in_group:
+            span = span - normal[begin:]
         delay_s[rank] = np.median(span)
         share[rank] = (span > np.float32(least_delay_s)).mean()
     return delay_s, share
@@ -206,5 +249,18 @@ def _data_share(matrix: StepMatrix, late: Delays) -> pa.Array:
     return pa.array(share.astype(np.float64), mask=~late_ranks)
 
 
-def _pipeline_dict(found: Pipeline) -> dict[str, Any]:
-    return {**vars(found), "stages": [vars(stage) for stage in found.stages]}
+def _groups_dict(found: Stragglers) -> dict[str, Any] | None:
+    groups = found.groups
+    if groups is None or not found.known:
+        return None
+    ranks, steps = found.matrix.ranks, found.matrix.steps
+    return {
+        "slow_ranks": ranks[[*groups.slow]].tolist(),
+        "fast_ranks": ranks[[*groups.fast]].tolist(),
+        "label": groups.label,
+        "values": list(groups.values),
+        "delay_s": groups.delay_s,
+        "slowdown": groups.delay_s / found.delays.usual_s if found.delays.usual_s else 0.0,
+        "since_step": int(steps[groups.since]),
+        "p_value": groups.p_value,
+    }

@@ -13,7 +13,6 @@ from holdfast.runs.straggling import wording
 
 if TYPE_CHECKING:
     from holdfast.runs.recording.events import RecordedRun
-    from holdfast.runs.straggling.pipeline import Pipeline
     from holdfast.runs.straggling.scores import Stragglers
 
 MOST_ROWS = 500
@@ -25,7 +24,7 @@ SOURCE = (
 
 
 def section(run: RecordedRun) -> Section | None:
-    """Which ranks slow everybody down? None where a run has nothing to compare."""
+    """Which ranks are slow? None where a run has nothing to compare."""
     from holdfast.runs.straggling.scores import stragglers
 
     try:
@@ -36,7 +35,7 @@ def section(run: RecordedRun) -> Section | None:
 
 
 def slow_ranks(found: Stragglers, *, alone: bool = False) -> Section:
-    """Which ranks slow everybody down?
+    """Which ranks are slow?
 
     Args:
         found: what is known.
@@ -44,7 +43,7 @@ def slow_ranks(found: Stragglers, *, alone: bool = False) -> Section:
     """
     from holdfast.runs.straggling import figures
 
-    question = "Which ranks slow everybody down?"
+    question = "Which ranks are slow?"
     if not found.known:
         return Section(
             "stragglers", question, f"{wording.UNKNOWN} To know: {wording.UNKNOWN_REMEDY}."
@@ -63,8 +62,6 @@ def slow_ranks(found: Stragglers, *, alone: bool = False) -> Section:
 def _more(found: Stragglers) -> list[str]:
     """What else the reader of one section must know."""
     said = [f"{wording.first_upper(wording.shared_sentence(each))}." for each in found.shared[:2]]
-    if found.pipeline is not None:
-        said.append(wording.pipeline_sentence(found.pipeline))
     if found.matrix.base == "data_wait":
         said.append(wording.DATA_ONLY)
     return said
@@ -109,7 +106,7 @@ def _rank_table(found: Stragglers) -> Table:
     return Table(
         pa.Table.from_pylist(shown),
         columns,
-        caption="One row a rank, persistently slow ones first, then by cost."
+        caption="One row per rank, persistently slow ones first, then by cost."
         + (f" {hidden:,} more with --json." if hidden else ""),
     )
 
@@ -143,7 +140,7 @@ def _how(found: Stragglers) -> How:
         },
         SOURCE,
         [
-            "A slow network is no slow rank: in a collective everybody waits. A pair test finds it.",
+            "A slow network is not a slow rank: in a collective everybody waits. A pair test finds it.",
             "Own times hold what happens before a rank is ready. What it does inside a collective "
             "(its own reductions) counts as waiting.",
         ],
@@ -189,7 +186,7 @@ def spell_section(found: Stragglers) -> Section | None:
                     "ongoing": ColumnFormat("To the end"),
                     "cost": ColumnFormat("Cost", "GPU-hours"),
                 },
-                caption="One row a spell: steps in a row, far behind in each; the costliest first.",
+                caption="One row per spell: steps in a row, far behind in each; the costliest first.",
             )
         ],
         how=How(
@@ -227,41 +224,6 @@ def shared_section(found: Stragglers) -> Section | None:
             "p = P(X >= slow ranks with the label), X hypergeometric (Fisher, one-sided)",
             {"false discovery rate": "5 %"},
             "Benjamini and Hochberg 1995",
-            "Slow here: late in most steps, significantly; also where so many are that none stands out.",
-        ),
-    )
-
-
-def pipeline_section(found: Pipeline) -> Section:
-    """Is the pipeline cut evenly?"""
-    from holdfast.runs.straggling import figures
-
-    return Section(
-        "pipeline",
-        "Is the pipeline cut evenly?",
-        wording.pipeline_sentence(found),
-        [figures.stages(found)],
-        [
-            Table(
-                pa.Table.from_pylist([vars(stage) for stage in found.stages]),
-                {
-                    "name": ColumnFormat("Stage", right=True),
-                    "ranks": ColumnFormat("Ranks"),
-                    "own_s": ColumnFormat("Own time, median", "s"),
-                    "waiting_share": ColumnFormat("Waits", "%", digits=1),
-                },
-                caption="One row a stage.",
-            )
-        ],
-        How(
-            [
-                "imbalance = slowest stage / mean of stages - 1",
-                "idle by the cut = 1 - mean / slowest",
-                "measured = waiting / (own time + waiting)",
-            ],
-            {"label": found.label},
-            SOURCE,
-            "Filling and draining the pipeline add (stages - 1) / (micro-batches + stages - 1) to what "
-            "the cut costs (GPipe, 1F1B).",
+            "Tested are the ranks that are persistently slow, alone or as a group.",
         ),
     )

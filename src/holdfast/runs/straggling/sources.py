@@ -49,10 +49,12 @@ def read_matrix(
 
 def _check(paths: Sequence[Path]) -> None:
     if not paths:
-        raise InputError("no source", expected="a folder of events, a CSV file, or traces")
+        raise InputError(
+            "no source", code="empty-input", expected="a folder of events, a CSV file, or traces"
+        )
     for path in paths:
         if not path.exists():
-            raise InputError("there is no such file or folder", path=path)
+            raise InputError("file or folder not found", code="not-found", path=path)
 
 
 def _matrix_of_folder(folder: Path, run_id: str | None) -> StepMatrix:
@@ -76,10 +78,14 @@ def _matrix_of_files(paths: Sequence[Path]) -> StepMatrix:
     for file in files:
         if not file.name.endswith(TRACE_ENDS):
             raise InputError(
-                "neither a trace nor alone",
+                f"cannot read step times from a {file.suffix or 'file without a suffix'} file",
+                code="unknown-format",
                 path=file,
-                expected="one folder of events, one .csv, or traces (.json, .json.gz) of all ranks",
+                expected="a folder of recorded events, a .csv file with columns rank, step, seconds, "
+                "or torch.profiler traces (.json, .json.gz) of all ranks",
             )
     if not files:
-        raise InputError("no traces there", path=paths[0], expected="files *.json or *.json.gz")
+        raise InputError(
+            "no traces found", code="no-data", path=paths[0], expected="files *.json or *.json.gz"
+        )
     return matrix_of_traces(files)

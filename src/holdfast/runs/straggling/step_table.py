@@ -130,7 +130,11 @@ def _read(path: Path) -> tuple[pa.Table, Ints, list[Reject]]:
             )
     except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
         raise InputError(
-            "not a CSV table", path=path, found=str(error).splitlines()[0], expected=_expected()
+            "not a CSV table",
+            code="unknown-format",
+            path=path,
+            found=str(error).splitlines()[0],
+            expected=_expected(),
         ) from None
     lines = np.arange(2, table.num_rows + len(refused) + 2, dtype=np.int64)
     return table, np.delete(lines, [each.line - 2 for each in refused]), refused
@@ -147,13 +151,16 @@ def _typed(path: Path, table: pa.Table) -> pa.Table:
     if missing or len(set(names)) < len(names):
         raise InputError(
             f"no column {missing[0]!r}" if missing else "a column stands there twice",
+            code="missing-column",
             path=path,
             place="line 1",
             found=", ".join(names)[:200],
             expected=_expected(),
         )
     if not table.num_rows:
-        raise InputError("the table has no rows", path=path, expected=_expected())
+        raise InputError(
+            "the table has no rows", code="empty-input", path=path, expected=_expected()
+        )
     table = table.rename_columns(names)
     for index, name in enumerate(names):
         if name in (*WHOLE, *NUMBERS):
@@ -192,10 +199,10 @@ def _usable(table: pa.Table) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
             continue
         values = table[name].to_numpy()
         if values.dtype.kind == "f":
-            refuse(~np.isfinite(values), f"{name} is no number")
+            refuse(~np.isfinite(values), f"{name} is not a number")
         refuse(values < 0, f"{name} is negative")
         if name in WHOLE and values.dtype.kind == "f":
-            refuse(values != np.floor(values), f"{name} is no whole number")
+            refuse(values != np.floor(values), f"{name} is not a whole number")
             refuse(values > 2**53, f"{name} is too large")
     seconds = table["seconds"].to_numpy()
     for name in ("sync_s", "data_wait_s"):
@@ -213,10 +220,11 @@ def _too_many(path: Path, total: int, rejects: Sequence[Reject]) -> InputError:
     first = "; ".join(f"line {each.line}: {each.reason}" for each in rejects[:_SHOWN])
     return InputError(
         f"{len(rejects):,} of {total:,} rows cannot be used",
+        code="too-many-rejects",
         path=path,
         found=first,
         expected=_expected(),
-        remedy="mend the file, or allow more with --max-reject-share",
+        remedy="fix the file, or allow more with --max-reject-share",
     )
 
 
@@ -242,7 +250,7 @@ def _labels(
         codes = coded.indices.to_numpy()[position]
         known = np.isin(rank, ranks)
         if len(coded.dictionary) > MOST_VALUES or (codes != codes[rank_row])[known].any():
-            remarks.append(f"column {name} is no label: it changes within a rank")
+            remarks.append(f"column {name} is not a label: it changes within a rank")
             continue
         for each, code in zip(labels, codes[first].tolist(), strict=True):
             each[name] = coded.dictionary[code].as_py()

@@ -11,7 +11,6 @@ from holdfast.console import table
 from holdfast.numbers import brief, number, percent
 from holdfast.runs.straggling.wording import (
     habit,
-    pipeline_sentence,
     remarks,
     sentence,
     shared_sentence,
@@ -37,8 +36,6 @@ def stragglers(found: Stragglers, verbose: bool = False) -> RenderableType:
             parts.append(Text(f"and {hidden:,} more spells (--verbose)"))
         shown = found.shared[: None if verbose else MOST_SHARED]
         parts += [Text(f"shared: {shared_sentence(each)}") for each in shown]
-        if found.pipeline is not None:
-            parts.append(Text(pipeline_sentence(found.pipeline)))
     parts += [Text(remark) for remark in remarks(found)]
     return Group(*parts)
 

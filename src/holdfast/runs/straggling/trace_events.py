@@ -169,6 +169,7 @@ class TraceFile:
     def _error(self, problem: str, found: str | None = None) -> InputError:
         return InputError(
             problem,
+            code="damaged",
             path=self.path,
             found=found,
             expected="a trace as torch.profiler exports it (export_chrome_trace), .json or .json.gz",

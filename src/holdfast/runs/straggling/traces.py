@@ -1,4 +1,4 @@
-"""Traces of torch.profiler, one a rank -> own times.
+"""Traces of torch.profiler, one per rank -> own times.
 
 In a collective a rank waits for the slowest one, and only the slowest does not wait. A rank's own time
 in a step is therefore the step less its *exposed* collectives: the time in which a collective runs and
@@ -128,7 +128,10 @@ def read_trace(path: Path) -> RankTrace:
     if not marked:
         if not np.isfinite(spans.first):
             raise InputError(
-                "the trace has no events", path=path, expected="events with a duration"
+                "the trace has no events",
+                code="no-data",
+                path=path,
+                expected="events with a duration",
             )
         spans.steps[0] = (spans.first, spans.last)
     numbers = sorted(spans.steps)
@@ -247,6 +250,7 @@ def _rank(path: Path, header: dict[str, Any]) -> int:
         return int(named[1])
     raise InputError(
         "the trace does not say which rank it is of",
+        code="invalid-value",
         path=path,
         expected='"distributedInfo": {"rank": ...} in the trace, or rank_3 in the name of the file',
         remedy="profile after init_process_group, or rename the file",
@@ -258,14 +262,16 @@ def _check_ranks(traces: Sequence[RankTrace]) -> None:
         if one.rank == other.rank:
             raise InputError(
                 f"two traces of rank {one.rank}",
+                code="duplicate",
                 path=other.path,
                 found=f"the other one is {one.path.name}",
-                expected="one trace a rank, of one profiled window",
+                expected="one trace per rank, of one profiled window",
                 remedy="name the files of one window",
             )
     if len(traces) < 2:
         raise InputError(
-            "one trace has nobody to be compared with",
+            "one trace cannot be compared",
+            code="no-data",
             path=traces[0].path,
             expected="the traces of two ranks or more",
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.numbers import counted, duration, number, percent
+from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.runs.ranks import ranges
 
 if TYPE_CHECKING:
-    from holdfast.runs.straggling.pipeline import Pipeline
+    from holdfast.runs.straggling.groups import Groups
     from holdfast.runs.straggling.scores import Stragglers
     from holdfast.runs.straggling.sharing import Shared
     from holdfast.runs.straggling.transients import Spell
@@ -40,14 +40,47 @@ def sentence(found: Stragglers) -> str:
     slow = found.persistent
     if found.matrix.steps.size < found.least_steps:
         return _too_short(found)
-    if not slow:
-        return _nobody(found)
-    if len(slow) == 1:
-        return _one(found, slow[0])
-    return (
-        f"Ranks {ranges(row['rank'] for row in slow)} are persistently slow{_common(found, slow)}: "
-        f"late by {_range(slow)} in their typical step; {_bill(found)}."
+    groups = found.groups
+    alone = [row for row in slow if groups is None or not _in_group(found, row)]
+    said = []
+    if len(alone) == 1:
+        said.append(_one(found, alone[0]))
+    elif alone:
+        said.append(
+            f"Ranks {ranges(row['rank'] for row in alone)} are persistently slow"
+            f"{_common(found, alone)}: late by {_range(alone)} in their typical step; {_bill(found)}."
+        )
+    if groups is not None:
+        said.append(_two_groups(found, groups, bool(alone)))
+    return " ".join(said) or _nobody(found)
+
+
+def _in_group(found: Stragglers, row: dict[str, Any]) -> bool:
+    return found.groups is not None and row["rank"] in found.matrix.ranks[[*found.groups.slow]]
+
+
+def _two_groups(found: Stragglers, groups: Groups, others: bool) -> str:
+    ranks = found.matrix.ranks
+    slow, fast = (ranks[[*each]].tolist() for each in (groups.slow, groups.fast))
+    name = "Rank" if len(slow) == 1 else "Ranks"
+    has = "is" if len(slow) == 1 else "are"
+    with_label = ""
+    if groups.label is not None:
+        # One value names a place; several are listed.
+        values = ", ".join(groups.values[:5]) + (" ..." if len(groups.values) > 5 else "")
+        with_label = f" ({groups.label} {values})"
+    since = f" since step {found.matrix.steps[groups.since]:,}" if groups.since else ""
+    text = (
+        f"The {'other ' if others else ''}ranks fall into two groups: {name.lower()} {ranges(slow)}"
+        f"{with_label} {has} slower than {ranges(fast)}{since}, by {short(groups.delay_s)} "
+        f"({percent(groups.delay_s / found.delays.usual_s)} of a step) in the typical step"
     )
+    text += "." if others else f"; {_bill(found)}."
+    if groups.label is None:
+        text += " No label separates them, so which of them is normal cannot be told."
+    elif groups.label not in ("node", "host"):
+        text += f" If their work differs, compare with --within {groups.label}."
+    return text
 
 
 def _common(found: Stragglers, slow: list[dict[str, Any]]) -> str:
@@ -78,8 +111,8 @@ def _one(found: Stragglers, row: dict[str, Any]) -> str:
 
 def _bill(found: Stragglers) -> str:
     return (
-        f"without such delays the run would save {gpu_hours(found.recoverable_gpu_hours)} of the "
-        f"{gpu_hours(found.costs.total)} that waiting for the slowest cost"
+        f"without such delays the run would save {gpu_time(found, found.recoverable_gpu_hours)} of the "
+        f"{gpu_time(found, found.costs.total)} that waiting for the slowest cost"
     )
 
 
@@ -98,7 +131,13 @@ def _nobody(found: Stragglers) -> str:
     if found.spells.found:
         spells = counted(len(found.spells.found), "spell")
         text += f"; {spells} of slowness passed, the costliest on rank {found.spells.found[0].rank}"
-    return f"{text}; waiting for the slowest cost {gpu_hours(found.costs.total)}."
+    text += f"; waiting for the slowest cost {gpu_time(found, found.costs.total)}."
+    if found.matrix.steps.size < found.least_steps_of_groups:
+        text += (
+            " Whether half of the ranks or more are slow takes "
+            f"{found.least_steps_of_groups} steps to tell."
+        )
+    return text
 
 
 def compared(found: Stragglers) -> str:
@@ -123,24 +162,14 @@ def shared_sentence(each: Shared) -> str:
     )
 
 
-def pipeline_sentence(found: Pipeline) -> str:
-    """How evenly the stages are cut."""
-    slowest = found.slowest
-    text = (
-        f"Stage {slowest.name} sets the pace with {short(slowest.own_s)} a step, "
-        f"{percent(found.imbalance)} above the mean of {len(found.stages)} stages; by the cut alone "
-        f"stages idle {percent(found.idle_share)} of the time"
-    )
-    if found.bubble_share is not None:
-        text += f", measured {percent(found.bubble_share)}"
-    return f"{text}."
-
-
-def gpu_hours(value: float) -> str:
-    """``"1.23 GPU-hours"``; GPU-seconds below a hundredth of an hour."""
-    if 0 < value < 0.01:
-        return f"{number(value * 3600, 2)} GPU-seconds"
-    return f"{number(value)} GPU-hours"
+def gpu_time(found: Stragglers, hours: float) -> str:
+    """``"12.3 GPU-hours"``; minutes for a run of less than ten hours, as in the report of a run."""
+    worked = found.costs.worked
+    if worked >= 10:
+        return f"{brief(hours)} GPU-hours"
+    if 60 * worked >= 1:
+        return f"{brief(60 * hours)} GPU-minutes"
+    return f"{brief(3600 * hours)} GPU-seconds"
 
 
 def short(seconds: float) -> str:
@@ -165,6 +194,8 @@ def _range(slow: list[dict[str, Any]]) -> str:
 
 def habit(row: dict[str, Any], found: Stragglers) -> str:
     """How slow a rank is, in a word or two."""
+    if row["persistent"] is None and _in_group(found, row):
+        return "slower group"
     if row["persistent"]:
         since = row["since_step"]
         return "persistently" if since == int(found.matrix.steps[0]) else f"since step {since:,}"

@@ -25,24 +25,24 @@ def watch(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR", help="The folder given to RunRecorder; waited for if it is not there."
+            metavar="DIR", help="Folder that was passed to RunRecorder; waits until it exists."
         ),
     ],
     run: Annotated[
         str | None,
-        typer.Option("--run", metavar="ID", help="Which run, where the folder holds several."),
+        typer.Option("--run", metavar="ID", help="Run id, if the folder contains several runs."),
     ] = None,
     on_alarm: Annotated[
         str | None,
         typer.Option(
             "--on-alarm",
             metavar="CMD",
-            help="A command for each alarm; without --act it is only shown. It finds the alarm in "
-            "HOLDFAST_ALARM, HOLDFAST_RANKS, ... and as JSON on its standard input.",
+            help="Shell command per alarm (only printed without --act). The alarm is in "
+            "HOLDFAST_ALARM, HOLDFAST_RANKS, ... and as JSON on standard input.",
         ),
     ] = None,
     act: Annotated[
-        bool, typer.Option("--act", help="Run the command of --on-alarm, once per alarm.")
+        bool, typer.Option("--act", help="Run the --on-alarm command, once per alarm.")
     ] = False,
     act_timeout: Annotated[
         float,
@@ -50,7 +50,7 @@ def watch(
             "--act-timeout",
             parser=duration,
             metavar="DURATION",
-            help="A command that takes longer is ended.",
+            help="Time limit for the command.",
         ),
     ] = 300.0,
     metrics: Annotated[
@@ -58,34 +58,37 @@ def watch(
         typer.Option(
             "--metrics",
             metavar="HOST:PORT",
-            help="Serve the run's figures to Prometheus; a port alone is of the loopback, 0 any.",
+            help="Serve Prometheus metrics; PORT alone binds to localhost; 0 picks a free port.",
         ),
     ] = None,
     poll: Annotated[
         float,
-        typer.Option("--poll", parser=duration, metavar="DURATION", help="Time between two looks."),
+        typer.Option("--poll", parser=duration, metavar="DURATION", help="Polling interval."),
     ] = 5.0,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Look once; exit code 1 if an alarm is open."),
+        typer.Option("--once", help="Check once and exit with 1 if an alarm is open."),
     ] = False,
     replay: Annotated[
         bool,
         typer.Option(
             "--replay",
-            help="Show which alarms the recorded history would have raised, by its own time.",
+            help="Print the alarms that the recorded history would have raised.",
         ),
     ] = False,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Go on when the run is over, for one that is continued later."),
+        typer.Option(
+            "--keep",
+            help="Keep watching when the run has finished, for a run that is resumed later.",
+        ),
     ] = False,
     changes: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Change a threshold: hang_s=5m, slow_factor=2. Repeatable.",
+            help="Set a threshold, such as hang_s=5m or slow_factor=2. Repeatable.",
         ),
     ] = None,
     state: Annotated[
@@ -93,15 +96,15 @@ def watch(
         typer.Option(
             "--state",
             metavar="FILE",
-            help="Where open alarms are remembered; else watch.json in the run's folder.",
+            help="File that stores open alarms (default: watch.json in the run's folder).",
         ),
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Follow a run as it trains: alarms, a command for each, and metrics for Prometheus.
+    """Watch a run as it trains: raise alarms, run a command for each, serve Prometheus metrics.
 
-    It ends when every rank has ended as it meant to. With --json one object a line: alarms that open and
+    Exits when all ranks have finished cleanly. With --json, one object per line: alarms that open and
     close, and the status at the end.
     """
     _refuse_what_cannot_be(act, on_alarm, replay, once, metrics, poll)
@@ -156,14 +159,21 @@ def _refuse_what_cannot_be(
     act: bool, on_alarm: str | None, replay: bool, once: bool, metrics: str | None, poll: float
 ) -> None:
     if act and on_alarm is None:
-        raise InputError("--act has nothing to run", remedy="name a command with --on-alarm")
+        raise InputError(
+            "--act has nothing to run", code="missing-key", remedy="name a command with --on-alarm"
+        )
     if replay and (act or once or metrics is not None):
         raise InputError(
             "a replay looks at what is over: it acts on nothing and serves nothing",
+            code="conflict",
             remedy="leave out --act, --once and --metrics, or --replay",
         )
     if poll <= 0:
-        raise InputError("the time between two looks must be above zero", found=f"--poll {poll:g}")
+        raise InputError(
+            "the time between two looks must be above zero",
+            code="out-of-range",
+            found=f"--poll {poll:g}",
+        )
 
 
 @contextmanager

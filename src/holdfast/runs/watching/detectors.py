@@ -232,6 +232,7 @@ class NotFinite:
         self._since: int | None = None
         self._latest: int | None = None
         self._loss = ""
+        self._ranks: tuple[int, ...] = ()
         self._finite = 0
         self._told = True
 
@@ -240,8 +241,8 @@ class NotFinite:
         if self._told:
             self._since = None
 
-    def take(self, step: int, loss: float | None) -> None:
-        """The loss of one step (a rank's, or that of all)."""
+    def take(self, step: int, loss: float | None, ranks: tuple[int, ...] = ()) -> None:
+        """The loss of one step, and the ranks whose own is not finite."""
         if loss is None:
             return
         if math.isfinite(loss):
@@ -249,6 +250,7 @@ class NotFinite:
             return
         if self._since is None:
             self._since, self._loss, self._told = step, str(loss), False
+            self._ranks = ranks
         self._latest, self._finite = step, 0
 
     def look(self, run: RunState, limits: Thresholds, now_s: float) -> Finding | None:
@@ -261,8 +263,10 @@ class NotFinite:
         self._told = True
         return Finding(
             "critical",
-            (),
-            f"the loss is {self._loss} since step {self._since:,}",
+            # The first ones: averaging over the ranks carries it to all others.
+            self._ranks,
+            f"the loss is {self._loss} since step {self._since:,}"
+            + (f", first on {named(self._ranks)} of {run.world_size}" if self._ranks else ""),
             {"first_step": self._since, "last_step": self._latest, "loss": self._loss},
         )
 

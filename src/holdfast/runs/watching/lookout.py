@@ -96,7 +96,7 @@ class Lookout:
     def _step(self, summary: StepSummary, at_s: float) -> None:
         self.last = summary
         self.pace.take(summary)
-        self._losses.take(summary.step, summary.loss)
+        self._losses.take(summary.step, summary.loss, summary.not_finite)
         before = self.run.completed_before
         if before is None or summary.step > before:
             self._productive.append((at_s, summary.own_s))

@@ -150,6 +150,7 @@ class Exporter:
         except (OSError, OverflowError) as error:
             raise InputError(
                 "metrics cannot be served at this address",
+                code="invalid-value",
                 found=f"{address} ({error})",
                 expected="HOST:PORT that is free; port 0 is any",
             ) from None
@@ -193,7 +194,8 @@ def parsed(address: str) -> tuple[str, int]:
     match = _ADDRESS.fullmatch(address.strip())
     if match is None or int(match["port"]) > 65_535:
         raise InputError(
-            "this is no address to serve metrics at",
+            "invalid metrics address",
+            code="invalid-value",
             found=address,
             expected="HOST:PORT such as 127.0.0.1:9400; port 0 is any that is free",
         )

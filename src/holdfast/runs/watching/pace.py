@@ -112,7 +112,7 @@ class Pace:
             return None
         return Finding(
             "warning",
-            (),
+            self._slow_ranks(),
             f"steps take {duration(shift.level)}, usually {duration(usual)} "
             f"({number(shift.level / usual, 1)} times) {_lasting(shift)}",
             _figures(shift, usual, "step_s"),
@@ -141,6 +141,18 @@ class Pace:
                 "data_wait_share": None if rates is None else round(rates.data_wait_share, 4),
             },
         )
+
+    def _slow_ranks(self) -> tuple[int, ...]:
+        """Ranks whose own work takes longer than the others'; all where none stands out."""
+        works: dict[int, list[float]] = {}
+        for summary in self._recent:
+            for rank, work_s in summary.work_s.items():
+                works.setdefault(rank, []).append(work_s)
+        typical = {rank: median(each) for rank, each in works.items()}
+        least, most = min(typical.values()), max(typical.values())
+        if most <= self._limits.slow_factor * least:
+            return tuple(sorted(typical))
+        return tuple(sorted(r for r, work_s in typical.items() if 2 * work_s > least + most))
 
     def loss_spike(self) -> Finding | None:
         """The loss has risen."""

@@ -253,10 +253,12 @@ class RunState:
             self.completed = step
         self._summaries.add(
             RankStep(
+                rank.process.rank,
                 step,
                 own_s,
                 period_s,
                 rank.data_wait_s,
+                max(0.0, own_s - float(event.get("sync_s") or 0.0)),
                 _number(event, "tokens"),
                 _number(event, "samples"),
                 _number(event, "loss"),

@@ -81,26 +81,29 @@ def only_actor(path: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(
             "acting needs a place to remember what was acted on",
+            code="unwritable",
             path=lock,
             found=error.strerror,
             remedy="name a file that can be written with --state",
         ) from None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                "another watcher acts on the alarms of this run",
+                code="conflict",
+                path=lock,
+                remedy="end it, or watch without --act",
+            ) from None
         yield
-    except BlockingIOError:
-        raise InputError(
-            "another watcher acts on the alarms of this run",
-            path=lock,
-            remedy="end it, or watch without --act",
-        ) from None
     finally:
         os.close(descriptor)
 
 
 def _alarm(fields: dict[str, Any]) -> Alarm:
     if fields["kind"] not in KINDS:
-        raise ValueError(f"there is no kind of alarm {fields['kind']!r}")
+        raise ValueError(f"unknown kind of alarm {fields['kind']!r}")
     known = {**fields, "ranks": tuple(fields["ranks"]), "evidence": dict(fields["evidence"])}
     return Alarm(**known)
 
@@ -108,8 +111,9 @@ def _alarm(fields: dict[str, Any]) -> Alarm:
 def _unusable(path: Path, found: str, expected: str = "the alarms of a run") -> InputError:
     return InputError(
         "this file does not hold the alarms of this run",
+        code="unknown-format",
         path=path,
         found=found,
         expected=expected,
-        remedy="name another with --state, or delete it: alarms that are open are then told again",
+        remedy="name another with --state, or delete it: open alarms will be reported again",
     )

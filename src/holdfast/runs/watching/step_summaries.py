@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean, median
@@ -15,6 +15,7 @@ MOST_AHEAD = 2
 class RankStep:
     """What one rank tells of one step."""
 
+    rank: int
     step: int
     own_s: float
     """Its length without the spans inside."""
@@ -22,6 +23,8 @@ class RankStep:
     """Since the end of the step before, without checkpoints, evaluations and pauses; None: the first."""
     data_wait_s: float
     """Of the period."""
+    work_s: float
+    """Of `own_s`, without waiting for the other ranks where that is recorded."""
     tokens: float | None = None
     samples: float | None = None
     loss: float | None = None
@@ -45,6 +48,10 @@ class StepSummary:
     loss: float | None
     """Median of the ranks; not finite if that of any rank is not."""
     grad_norm: float | None
+    not_finite: tuple[int, ...]
+    """Ranks whose loss is not finite."""
+    work_s: Mapping[int, float]
+    """Rank -> its own work in the step."""
 
 
 @dataclass
@@ -91,6 +98,8 @@ def _summed_up(said: list[RankStep]) -> StepSummary:
             one.samples,
             one.loss,
             one.grad_norm,
+            _not_finite(said),
+            {one.rank: one.work_s},
         )
     periods = [one.period_s for one in said if one.period_s is not None]
     return StepSummary(
@@ -103,6 +112,14 @@ def _summed_up(said: list[RankStep]) -> StepSummary:
         _mean([one.samples for one in said]),
         _middle([one.loss for one in said]),
         _middle([one.grad_norm for one in said]),
+        _not_finite(said),
+        {one.rank: one.work_s for one in said},
+    )
+
+
+def _not_finite(said: list[RankStep]) -> tuple[int, ...]:
+    return tuple(
+        sorted(one.rank for one in said if one.loss is not None and not isfinite(one.loss))
     )
 
 

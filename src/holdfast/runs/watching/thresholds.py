@@ -65,11 +65,14 @@ class Thresholds:
         for field in fields(self):
             if not getattr(self, field.name) > 0:
                 raise InputError(
-                    f"{field.name} must be above zero", found=str(getattr(self, field.name))
+                    f"{field.name} must be above zero",
+                    code="invalid-value",
+                    found=str(getattr(self, field.name)),
                 )
         if not 1 <= self.over_factor <= self.slow_factor:
             raise InputError(
                 "over_factor must lie between 1 and slow_factor",
+                code="invalid-value",
                 found=f"over_factor {self.over_factor:g}, slow_factor {self.slow_factor:g}",
             )
 
@@ -85,17 +88,21 @@ class Thresholds:
             name, _, text = change.partition("=")
             if name not in kinds:
                 raise InputError(
-                    f"there is no threshold {name!r}", expected=", ".join(kinds), found=change
+                    f"unknown threshold {name!r}",
+                    code="unknown-name",
+                    expected=", ".join(kinds),
+                    found=change,
                 )
             try:
                 value = duration(text) if name.endswith("_s") else float(text)
             except (ValueError, typer.BadParameter):
                 raise InputError(
-                    f"{text!r} is no value of {name}",
+                    f"{text!r} is not a valid value of {name}",
+                    code="invalid-value",
                     expected=f"{name}=90s" if name.endswith("_s") else f"{name}=3",
                 ) from None
             if kinds[name] is int and value != int(value):
-                raise InputError(f"{name} is a whole number", found=text)
+                raise InputError(f"{name} is a whole number", code="invalid-value", found=text)
             values[name] = kinds[name](value)
         return replace(self, **values)  # type: ignore[arg-type]
 

@@ -143,7 +143,7 @@ def replay(
         InputError: no run there, or several and none chosen.
     """
     own = run_folder(Path(folder), run_id)
-    tail, clock, lookout = EventTail(own), RunClock(), Lookout(limits)
+    tail, clock, lookout = EventTail(own), RunClock(own), Lookout(limits)
     name, opened = _run_id(own), 0
     for at_s, change in replayed(lookout, in_order(tail.history(), clock), poll_s):
         opened += change.event == "opened"
@@ -201,6 +201,7 @@ class _Watcher:
             if required:
                 raise InputError(
                     "the file that remembers the alarms cannot be written",
+                    code="unwritable",
                     path=path,
                     found=error.strerror,
                     remedy="name another with --state",
@@ -251,6 +252,7 @@ class _Watcher:
 
     def _catch_up(self, now: float) -> None:
         """The history, by its own time and without a word; then every rank is as old as its file."""
+        self._run_clock = RunClock(self.folder)
         history = in_order(self._tail.history(), self._run_clock)
         for _ in replayed(self.lookout, history, self._poll_s):
             pass
@@ -393,7 +395,8 @@ def _result(lookout: Lookout, run_id: str, now_s: float, opened: int, rejected: 
 
 def _empty(own: Path) -> InputError:
     return InputError(
-        "no event in these files can be used",
+        "no usable event in these files",
+        code="no-data",
         path=own,
         expected="files that a RunRecorder wrote",
     )

@@ -1,0 +1,222 @@
+r"""Log formats -> plain lines, without what containers, services, launchers and loggers put around them.
+
+``2025-03-01T10:00:00.1Z stderr F KeyError: 3`` (CRI), ``Mar  1 10:00:00 host unit[7]: KeyError: 3``
+(journald) and ``{"log": "KeyError: 3\n"}`` (Docker) all become ``KeyError: 3``; the time is kept beside it,
+and a rank as ``[rank3]: `` before it. A record of several lines becomes as many lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+Wrapped = tuple[bytes, bytes]
+"""Line, and the text that says its time; empty where its own text does."""
+
+_ISO = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
+_CRI = re.compile(rb"(?P<time>" + _ISO + rb") (?:stdout|stderr) (?P<part>[FP]) ")
+_PREFIXES: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
+    # What stands in every line of the format, to find quickly that a block has none; and the prefix.
+    (b"Z ", re.compile(rb"(?P<time>" + _ISO + rb") (?=\S|  )")),
+    (
+        b"]: ",
+        re.compile(
+            rb"(?P<time>(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|" + _ISO + rb")) "
+            rb"[\w.-]{1,64} [\w.@/-]{1,64}\[\d{1,9}\]: ?"
+        ),
+    ),
+    (b" kernel: ", re.compile(rb"(?P<time>" + _ISO + rb") [\w.-]{1,64} kernel: ")),
+    (
+        b"][",
+        re.compile(
+            rb"\[(?P<time>"
+            + _ISO
+            + rb")\](?:\[(?:rank[ =:]?(?P<rank>\d{1,6})|[^\]\[\n]{1,60})\]){1,5}"
+            rb"(?: - | ?)"
+        ),
+    ),
+    (b"<std", re.compile(rb"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:err|out|diag)>: ?")),
+    (b" | ", re.compile(rb"[a-z][\w.-]{0,62}-\d{1,4} {1,40}\| ")),
+    (b"[pod/", re.compile(rb"\[pod/[^\]\n]{1,120}\] ")),
+    (b" pid=", re.compile(rb"\([A-Za-z_]\w{0,60} pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ")),
+    (b": ", re.compile(rb"(?:worker|node|host|gpu|compute)[\w.]{0,40}-?\d{1,6}: ")),
+)
+_JSON_TEXTS = ("log", "message", "msg", "event", "@message", "textPayload", "text")
+_JSON_TRACES = (
+    "exc_info",
+    "exc_text",
+    "exception",
+    "stack_trace",
+    "stacktrace",
+    "traceback",
+    "error.stack",
+)
+_JSON_TIMES = ("time", "timestamp", "asctime", "@timestamp", "ts")
+_JSON_RANKS = ("rank", "global_rank", "RANK")
+_RICH_HEAD = re.compile(
+    "^\\s*[╭┌]?[─━-]{2,} Traceback \\(most recent call last\\) [─━-]{2,}[╮┐]?\\s*$"
+)
+_RICH_FRAME = re.compile(
+    "^\\s*[│┃] (?P<file>\\S.{0,300}?):(?P<line>\\d{1,7}) in (?P<name>\\S{1,100})\\s*[│┃]?\\s*$"
+)
+_RICH_REST = re.compile("^\\s*[│┃╰└╭┌]")
+_MOST_LAYERS = 4
+_MOST_LINES = 2000
+"""Lines of one record."""
+
+
+class Unwrapper:
+    """Takes the formats off the lines of one file, block by block."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, bytes] = {}
+        self._in_box = False
+
+    def block(
+        self, lines: list[bytes], numbers: Sequence[int], data: bytes
+    ) -> tuple[list[bytes], Sequence[int], list[bytes] | None]:
+        """Lines, their numbers and their times; the same lists and None where nothing is wrapped.
+
+        Args:
+            lines: as the file has them.
+            numbers: of each.
+            data: all of them together, to see at once which formats they may have.
+        """
+        layers = _layers(data)
+        rich = "│".encode() in data or self._in_box
+        if not layers and not rich and not self._parts:
+            return lines, numbers, None
+        found: list[bytes] = []
+        known: list[int] = []
+        times: list[bytes] = []
+        for line, number in zip(lines, numbers, strict=False):
+            for text, time in self._unwrapped(line, b"", layers, _MOST_LAYERS):
+                if rich:
+                    text = self._classic(text)
+                found.append(text)
+                known.append(number)
+                times.append(time)
+        return found, known, times
+
+    def _unwrapped(
+        self, line: bytes, time: bytes, layers: Sequence[Layer], left: int
+    ) -> Iterator[Wrapped]:
+        for layer in layers if left else ():
+            inner = layer(self, line)
+            if inner is None:
+                continue
+            for text, own_time, rank in inner:
+                for deeper, its_time in self._unwrapped(text, own_time or time, layers, left - 1):
+                    yield (b"[rank%s]: %s" % (rank, deeper) if rank else deeper), its_time
+            return
+        yield line, time
+
+    def _cri(self, line: bytes) -> list[tuple[bytes, bytes, bytes]] | None:
+        found = _CRI.match(line)
+        if found is None:
+            return None
+        stream = line.find(b"stderr", 0, found.end())
+        text = self._parts.pop(stream > 0, b"") + line[found.end() :]
+        if found["part"] == b"P":  # the rest of the line follows in further records
+            self._parts[stream > 0] = text
+            return []
+        return [(text, found["time"], b"")]
+
+    def _record(self, line: bytes) -> list[tuple[bytes, bytes, bytes]] | None:
+        """A record in JSON: Docker's, Kubernetes's, or a logger's."""
+        if not line.startswith(b"{"):
+            return None
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+        inner = record.get("jsonPayload")
+        record = {**record, **inner} if isinstance(inner, dict) else record
+        texts = [text for name in _JSON_TEXTS if isinstance(text := record.get(name), str)][:1]
+        texts += [trace for name in _JSON_TRACES if (trace := _trace(record.get(name)))][:1]
+        if not texts:
+            return None
+        time = next((str(record[name]) for name in _JSON_TIMES if name in record), "")
+        rank = next((record[name] for name in _JSON_RANKS if type(record.get(name)) is int), "")
+        lines = "\n".join(text.rstrip("\n") for text in texts).split("\n")[:_MOST_LINES]
+        return [
+            (each.encode("utf-8", "replace"), time.encode(), str(rank).encode()) for each in lines
+        ]
+
+    def _classic(self, line: bytes) -> bytes:
+        """A line of a traceback that rich has drawn, as Python writes it."""
+        text = line.decode("utf-8", "replace")
+        start = re.match(r"\[rank\d{1,6}\]: ", text)
+        before, body = (start[0], text[start.end() :]) if start else ("", text)
+        if _RICH_HEAD.match(body):
+            self._in_box = True
+            return f"{before}Traceback (most recent call last):".encode()
+        if not self._in_box:
+            return line
+        if frame := _RICH_FRAME.match(body):
+            body = f'  File "{frame["file"]}", line {frame["line"]}, in {frame["name"]}'
+            return (before + body).encode()
+        if _RICH_REST.match(body):
+            self._in_box = body.lstrip()[:1] not in "╰└"
+            return f"{before}    ".encode()
+        return line
+
+
+Layer = Callable[[Unwrapper, bytes], "list[tuple[bytes, bytes, bytes]] | None"]
+"""Takes one format off: (text, time, rank) of each line inside; None where the line has another format."""
+
+
+def _layers(data: bytes) -> list[Layer]:
+    """The formats that some line of a block may have."""
+    layers: list[Layer] = []
+    if any(
+        b" %s %s " % (stream, part) in data
+        for stream in (b"stderr", b"stdout")
+        for part in (b"F", b"P")
+    ):
+        layers.append(Unwrapper._cri)
+    if data.startswith(b"{") or b"\n{" in data or (b"{" in data and (layers or b'"log"' in data)):
+        layers.append(Unwrapper._record)
+    layers += [_PLAIN[sign] for sign, _ in _PREFIXES if sign in data]
+    return layers
+
+
+def _plain(pattern: re.Pattern[bytes]) -> Layer:
+    """The layer of a prefix that ends before the text."""
+    ranked, timed = "rank" in pattern.groupindex, "time" in pattern.groupindex
+
+    def layer(of: Unwrapper, line: bytes) -> list[tuple[bytes, bytes, bytes]] | None:
+        found = pattern.match(line)
+        if found is None:
+            return None
+        time = found["time"] if timed else b""
+        return [(line[found.end() :], time, (found["rank"] or b"") if ranked else b"")]
+
+    return layer
+
+
+_PLAIN: Mapping[bytes, Layer] = {sign: _plain(pattern) for sign, pattern in _PREFIXES}
+
+
+def _trace(value: Any) -> str:
+    """A traceback as text, however a logger writes it down."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return next((text for key in _JSON_TRACES if (text := _trace(value.get(key)))), "")
+    if not isinstance(value, list) or not value:
+        return ""
+    if all(isinstance(each, str) for each in value):
+        return "".join(value) if any("\n" in each for each in value) else "\n".join(value)
+    if not isinstance(value[-1], dict) or "exc_type" not in value[-1]:
+        return ""
+    last = value[-1]  # structlog
+    frames = [each for each in last.get("frames") or [] if isinstance(each, dict)]
+    places = [
+        f'  File "{each.get("filename")}", line {each.get("lineno")}, in {each.get("name")}'
+        for each in frames
+    ]
+    said = f"{last['exc_type']}: {last.get('exc_value', '')}"
+    return "\n".join(["Traceback (most recent call last):", *places, said])
