@@ -73,7 +73,6 @@ def read_ranks(source: str, name: str) -> Tokenizer:
         eos=published.end_of_text,
         merges=merges_of_ranks({piece: rank for rank, piece in ranks.items()}),
         splitter=published.splitter,
-        whole_words=True,
         remarks=remarks,
     )
 

@@ -89,7 +89,7 @@ class Cloze:
     word: str = "[A-Za-z']+"
     """Regular expression of any word."""
     end: str = "[.!?,;]"
-    """What ends a word, for the variant that demands an end."""
+    """Regular expression of what must follow the word, in the variants that demand an end mark."""
     stop_words: tuple[str, ...] = ()
     """Words never to be answered, for the variant without them (a list, or a text file)."""
     query: Mapping[str, Any] = field(default_factory=dict)
