@@ -59,18 +59,14 @@ def test_memorisation_tells_from_how_many_repeats_on_texts_are_found() -> None:
     # In toy model 1 all are found, or only the two most probable.
     known = (Known("ab", 1), Known("bc", 2), Known("ca", 4))
     told = memory("ab|bc|ca", 3, *known)
-    assert "3 of 3 known texts are among the first 3 texts that the model gives." in told
+    assert "3 of 3 known texts" in told
     assert "All known texts were found." in told
     assert "toy <b>model</b>" in told
-    order = [
-        match.text for match in q.search(toy.ToyModel(1), q.Query("ab|bc|ca", eos=True), 3).found
-    ]
+    order = [match.text for match in q.search(toy.ToyModel(1), q.Query("ab|bc|ca"), 3).found]
     last_least = (Known(order[2], 1), Known(order[1], 4), Known(order[0], 2))
     assert "repeated 2 times or more were found." in memory("ab|bc|ca", 2, *last_least)
     last_most = (Known(order[2], 4), Known(order[1], 1), Known(order[0], 2))
-    assert "Not even of the most repeated texts were all found." in memory(
-        "ab|bc|ca", 2, *last_most
-    )
+    assert "Not even the most repeated" in memory("ab|bc|ca", 2, *last_most)
 
 
 def test_memorisation_without_known_texts_or_an_end() -> None:
@@ -90,7 +86,7 @@ def test_bias_leads_with_the_exact_difference() -> None:
     told = page_of(found)
     cell = found.largest()
     assert cell is not None
-    assert told.index(found.difference()[1:]) < told.index("Published test")
+    assert told.index(found.difference()[1:]) < told.lower().index("chi-square")
     assert f"“{cell.group}” with “{cell.outcome}”" in told
     assert "p < 0.000001" in page_of(replace(found, p=1e-12))
     assert "% %" not in told

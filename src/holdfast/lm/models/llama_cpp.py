@@ -321,6 +321,11 @@ class LlamaCpp:
             self._encode,
             bos=bos,
             eos=end if end >= 0 else None,
+            more_ends=tuple(
+                token
+                for token in range(len(pieces))
+                if token != end and library.llama_vocab_is_eog(vocab, token)
+            ),
             lead=b" " if spaced else b"",
             kind=_KINDS.get(kind, "bpe"),  # type: ignore[arg-type]
         )
