@@ -333,9 +333,9 @@ def chat_folder(folder: Path) -> Path:
     library.add_special_tokens(SPECIALS)
     torch.manual_seed(3)
     config = transformers.LlamaConfig(
-        **LLAMA | {"vocab_size": len(vocabulary), "max_position_embeddings": 90},
+        **LLAMA
+        | {"vocab_size": len(vocabulary), "max_position_embeddings": 90, "eos_token_id": [0, 2]},
         bos_token_id=0,
-        eos_token_id=[0, 2],
     )
     model = transformers.LlamaForCausalLM(config)
     for parameter in model.parameters():
