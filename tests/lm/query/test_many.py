@@ -212,7 +212,7 @@ def test_a_file_of_questions(tmp_path: Path) -> None:
         ('name = "mail"', "", "query 2: a query without name"),
         ('regex = "@"', "", "query 2: a query without regex"),
         ("[[query]]", "[[other]]", "a key that is not known"),
-        ("n = 3", "n = ", "no TOML"),
+        ("n = 3", "n = ", "not valid TOML"),
     ],
 )
 def test_files_that_are_refused(tmp_path: Path, before: str, after: str, told: str) -> None:
@@ -228,8 +228,8 @@ def test_files_that_are_refused(tmp_path: Path, before: str, after: str, told: s
     [
         ('models = ["ngram:a"]', "no query in the file"),
         ("query = 3", "no query in the file"),
-        ("query = [3]", "this is no table"),
-        ("options = 3", "this is no table"),
+        ("query = [3]", "not a table"),
+        ("options = 3", "not a table"),
     ],
 )
 def test_files_of_another_shape(tmp_path: Path, content: str, told: str) -> None:

@@ -166,6 +166,7 @@ def _demand_end(model: LanguageModel, query: Query) -> None:
     if query.eos and not model.tokenizer.ends:
         raise InputError(
             "the model has no end of text, so that no text ends",
+            code="unsupported",
             place=model.name,
             remedy="ask what its text starts with (eos=False, --no-eos)",
         )

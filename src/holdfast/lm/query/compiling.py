@@ -100,6 +100,7 @@ def compile_query(query: Query, tokenizer: Tokenizer, purpose: Purpose = "event"
     if not spelled:
         raise InputError(
             "no token sequence spells a text of the regular expression",
+            code="no-match",
             place=f"regex {query.regex!r}",
             found=f"the {tokenizer.size:,} tokens of {tokenizer.name}, without bytes that it needs",
             remedy="ask for texts that the vocabulary can spell, or, where the prefix ends inside a token, "
@@ -132,7 +133,11 @@ def _after_prefixes(query: Query) -> Iterator[tuple[bytes, ByteDfa]]:
     """(a string of the prefix, what may follow it), edits and exclusion applied; never empty."""
     language = compile_regex(query.regex, ignore_case=query.ignore_case)
     if language.is_empty:
-        raise InputError("no text matches the regular expression", place=f"regex {query.regex!r}")
+        raise InputError(
+            "no text matches the regular expression",
+            code="no-match",
+            place=f"regex {query.regex!r}",
+        )
     excluded = (
         None
         if query.exclude is None
@@ -151,6 +156,7 @@ def _after_prefixes(query: Query) -> Iterator[tuple[bytes, ByteDfa]]:
     if not some:
         raise InputError(
             "every text of the regular expression is excluded",
+            code="no-match",
             place=f"regex {query.regex!r}",
             found=f"exclude {query.exclude!r}",
         )
@@ -166,12 +172,14 @@ def _prefixes(query: Query, language: ByteDfa) -> list[bytes]:
     if prefixes.is_empty:
         raise InputError(
             "no text of the regular expression starts with the prefix",
+            code="no-match",
             place=f"prefix {query.prefix!r}",
             expected=f"what texts of {query.regex!r} start with: the regex describes the whole text",
         )
     if not languages.is_finite(prefixes):
         raise InputError(
             "the prefix has infinitely many strings, which cannot be equally likely",
+            code="unsupported",
             place=f"prefix {query.prefix!r}",
             remedy="bound its repetitions: {0,3} in the place of *",
         )
@@ -179,6 +187,7 @@ def _prefixes(query: Query, language: ByteDfa) -> list[bytes]:
     if len(found) > MOST_PREFIXES:
         raise InputError(
             f"the prefix has more than {MOST_PREFIXES:,} strings",
+            code="out-of-range",
             place=f"prefix {query.prefix!r}",
             found=f"{languages.count_strings(prefixes):,} strings",
             remedy="write \\. for a dot: a bare . is any character"
@@ -223,6 +232,7 @@ def _prompt(
         if check is not None and purpose == "event" and query.event == "prefix":
             raise InputError(
                 "canonical beginnings of a text cannot be told for this tokenizer",
+                code="unsupported",
                 place=tokenizer.name,
                 remedy="ask for whole texts (eos), or for all encodings",
             )
@@ -328,6 +338,7 @@ def _given(
     if tokenizer.spell(tokens) != text:
         raise InputError(
             "the tokenizer cannot spell the prefix",
+            code="unsupported",
             place=f"prefix {readable(text)!r}",
             found=f"{readable(tokenizer.spell(tokens))!r} after encoding and decoding",
         )
@@ -382,4 +393,10 @@ def _check(query: Query) -> None:
         wrong = ("max_tokens", query.max_tokens, "1 or more")
     if wrong is not None:
         name, found, expected = wrong
-        raise InputError(f"{name} makes no sense", place=name, found=str(found), expected=expected)
+        raise InputError(
+            f"invalid {name}",
+            code="invalid-value",
+            place=name,
+            found=str(found),
+            expected=expected,
+        )

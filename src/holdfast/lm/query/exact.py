@@ -100,6 +100,7 @@ def exact_distances(model: LanguageModel, compiled: CompiledQuery) -> tuple[Exac
     if not isinstance(model, FiniteContexts):
         raise InputError(
             "this model has no exact sums",
+            code="unsupported",
             found=model.name,
             expected="a model of finitely many contexts, such as ngram:FILE.arpa",
             remedy="bound the mass by search, or estimate it by samples",
@@ -122,6 +123,7 @@ def exact_log_given(model: LanguageModel, compiled: CompiledQuery, prompt: Promp
     if log_given == -math.inf:
         raise InputError(
             "the model gives the prefix probability 0",
+            code="no-match",
             place=f"prefix {readable(prompt.text)!r}",
             remedy="nothing can be said of what follows it: leave the prefix out, or choose another",
         )
@@ -132,6 +134,7 @@ def _of_prompt(model: LanguageModel, compiled: CompiledQuery, prompt: Prompt) ->
     if prompt.accepts is not None:
         raise InputError(
             "exact sums need encodings that an automaton tells",
+            code="unsupported",
             found=f"{compiled.tokenizer.name}, whose canonical encodings are told by encoding again",
             remedy="ask for all encodings, or bound the mass by search",
         )

@@ -50,6 +50,7 @@ def read_tokenizer_json(folder: Path, name: str) -> Tokenizer:
     else:
         raise InputError(
             "the tokens of this tokenizer do not say which bytes they spell",
+            code="damaged",
             path=path,
             found=f"{document.model['type']} without ByteLevel, and without {_SPACE} for a space",
             expected="byte-level or SentencePiece-like BPE, Unigram, WordPiece or WordLevel",
@@ -104,6 +105,7 @@ def _library(
     except Exception as error:  # the library raises nothing more special
         raise InputError(
             "the library tokenizers does not accept this file",
+            code="damaged",
             path=path,
             found=str(error),
             expected="tokenizer.json as that library saves it",
@@ -263,6 +265,7 @@ def _merges(document: Document) -> Merges | None:
         ):
             raise InputError(
                 "this is not a merge",
+                code="damaged",
                 path=document.path,
                 place=place,
                 found=repr(entry)[:60],
@@ -272,6 +275,7 @@ def _merges(document: Document) -> Merges | None:
             if token not in document.ids:
                 raise InputError(
                     "this merge names a token that the vocabulary does not hold",
+                    code="unknown-name",
                     path=document.path,
                     place=place,
                     found=repr(token),

@@ -169,7 +169,11 @@ def _whole(
         asked.append(ask(template, regex=text, prefix=start, eos=True))
     found = [mass(model, query, tol) for query in asked]
     stops = [one.stopped for one in found if one.stopped not in CLOSED]
-    return sum(one.lower for one in found), sum(one.upper for one in found), (stops or [None])[0]
+    return (
+        sum(one.lower for one in found),
+        sum(one.upper for one in found),
+        stops[0] if stops else None,
+    )
 
 
 def _words(word: ByteDfa, text: str) -> Iterator[str]:

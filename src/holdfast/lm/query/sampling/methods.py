@@ -77,16 +77,19 @@ def sample_compiled(
     """
     if n < 1 or batch < 1:
         name, value = ("n", n) if n < 1 else ("batch", batch)
-        raise InputError(f"{name} makes no sense", found=str(value), expected="1 or more")
+        raise InputError(
+            f"invalid {name}", code="invalid-value", found=str(value), expected="1 or more"
+        )
     if method not in get_args(Method):
+        removed = str(method) == "smc"
         raise InputError(
             "unknown sampling method",
-            code="unsupported" if method == "smc" else "unknown-name",
+            code="unsupported" if removed else "unknown-name",
             place="method",
             found=method,
             expected="auto, local or exact",
             remedy="use local: resampling gave no better estimates and was removed"
-            if method == "smc"
+            if removed
             else None,
         )
     before = Cost(**model.cost.to_dict())
@@ -141,7 +144,8 @@ def _distances(
     if method == "exact":
         if limit is not None:
             raise InputError(
-                "exact samples know no longest length",
+                "exact sampling does not support max_tokens",
+                code="unsupported",
                 found=f"max_tokens {limit}",
                 remedy="leave max_tokens out, or use the method local",
             )

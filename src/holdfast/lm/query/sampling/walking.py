@@ -84,6 +84,7 @@ class Walk:
         if self.event == "exact" and not self.ends:
             raise InputError(
                 "the tokenizer has no token that ends a text",
+                code="unsupported",
                 place=compiled.tokenizer.name,
                 remedy="ask for what texts start with (--no-eos)",
             )

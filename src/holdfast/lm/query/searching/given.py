@@ -44,6 +44,7 @@ def scales(evaluator: Evaluator, compiled: CompiledQuery, tolerance: float) -> l
         if upper <= 0:
             raise InputError(
                 "the model gives the prefix probability 0: nothing can be conditional on it",
+                code="no-match",
                 place=f"prefix {readable(prompt.text)!r}",
             )
         middle = math.sqrt(lower) * math.sqrt(upper) if lower > 0 else upper

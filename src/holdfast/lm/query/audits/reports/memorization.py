@@ -79,7 +79,7 @@ def memorization_page(found: MemorizationAudit, model: str) -> Page:
                             }
                             for place, match in enumerate(texts, 1)
                         ]
-                        or [{"place": None, "text": None, "logprob": None, "proven": None}]
+                        or [dict.fromkeys(("place", "text", "logprob", "proven"))]
                     ).slice(0, len(texts)),
                     {
                         "place": ColumnFormat(),
