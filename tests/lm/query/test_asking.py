@@ -52,6 +52,7 @@ def test_search_finds_every_text_once_with_all_its_encodings() -> None:
         "text": found.found[0].text,
         "logprob": found.found[0].logprob,
         "encodings_seen": found.found[0].encodings_seen,
+        "proven": True,
     }
 
 
