@@ -79,7 +79,7 @@ def memorization_page(found: MemorizationAudit, model: str) -> Page:
                             }
                             for place, match in enumerate(texts, 1)
                         ]
-                        or [dict.fromkeys(("place", "text", "logprob", "proven"), "")]
+                        or [{"place": 0, "text": "", "logprob": 0.0, "proven": ""}]
                     ).slice(0, len(texts)),
                     {
                         "place": ColumnFormat(),
