@@ -59,10 +59,21 @@ def p_value(p: float) -> str:
 
 
 def probability(value: float) -> str:
-    """A probability with three significant digits, however small: ``"0.086"``, ``"1.23e−08"``."""
+    """A probability with three significant digits, however small: ``"0.086"``, ``"1.23e−08"``.
+
+    One below 1 never reads as 1: ``"0.9996"``, ``">0.999999"``.
+    """
+    if 0.9995 <= value < 1:
+        digits = -math.floor(math.log10(1 - value))
+        return number(value, digits) if digits <= 6 else ">0.999999"
     if value == 0 or value >= 0.001:
         return brief(value)
     return f"{value:.2e}".replace("-", "−")
+
+
+def bounds(lower: float, upper: float) -> str:
+    """Bounds of a probability, ``"[0.0860, 0.9996]"``."""
+    return f"[{probability(lower)}, {probability(upper)}]"
 
 
 def counted(count: int, word: str, words: str | None = None) -> str:

@@ -119,7 +119,7 @@ def test_rows_as_csv_have_their_header_even_if_there_are_none(
     rows = list(csv.DictReader(io.StringIO(ran(*ask, "a[bc]-?").out)))
     assert {row["text"] for row in rows} == {"ab", "ac", "ab-", "ac-"}
     toy_model.context = 0
-    assert ran(*ask, "ab").out.splitlines()[0] == "text,logprob,encodings"
+    assert ran(*ask, "ab").out.splitlines()[0] == "text,logprob,encodings_seen,proven"
 
 
 class Interrupted(toy.ToyModel):

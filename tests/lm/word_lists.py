@@ -112,7 +112,7 @@ def settled(query: Query, prefix: str) -> tuple[tuple[int, ...], bytes]:
 
 def condition(model: toy.ToyModel, query: Query, after: Sequence[int], given: bytes) -> float:
     """Probability that what is written starts with what is given, without a rule."""
-    plain = Query("")
+    plain = Query("", eos=True)
     if query.encodings == "canonical":
         assert not given or query.heal
     return math.fsum(

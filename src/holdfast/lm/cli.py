@@ -1,4 +1,4 @@
-"""`holdfast lm`: each command calls the function of the same name and prints its result."""
+"""`holdfast lm`: the commands and their groups."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _query = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 for command in (plan, search, sample, mass, count):
     _query.command()(asks(command))
 _query.command()(many)
-app.add_typer(_query, name="query", help="Ask a model with regular expressions.")
+app.add_typer(_query, name="query", help="Query a model with regular expressions.")
 
 _audit = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 for audit in (memorization, bias, toxicity, cloze):
     _audit.command()(audit)
 app.add_typer(
-    _audit, name="audit", help="Audit a model by a template: memory, bias, toxicity, cloze."
+    _audit, name="audit", help="Audit a model for memorization, bias, toxicity or cloze accuracy."
 )

@@ -37,7 +37,7 @@ def opened(server: Server, listed: int | None, dialect: str = "vllm", retries: i
 
 def test_the_mass_of_a_full_list_is_exact(process: Server, truth: dict[str, float]) -> None:
     with opened(process, None) as model:
-        found = asking.mass(model, Query(REGEX), 0.0)
+        found = asking.mass(model, Query(REGEX, eos=True), 0.0)
     exact = math.fsum(truth.values())
     assert found.lower <= exact <= found.upper
     assert found.upper - found.lower < 1e-9
@@ -51,10 +51,10 @@ def test_bounds_hold_when_little_is_listed(
 ) -> None:
     exact = math.fsum(truth.values())
     with opened(process, listed, dialect) as model:
-        found = asking.mass(model, Query(REGEX), 0.0)
+        found = asking.mass(model, Query(REGEX, eos=True), 0.0)
         assert found.lower <= exact <= found.upper
         assert found.upper < 1
-        matches = asking.search(model, Query(REGEX), 3)
+        matches = asking.search(model, Query(REGEX, eos=True), 3)
     for match in matches.found:
         chance = math.log(truth[match.text])
         assert match.logprob <= chance + 1e-9
@@ -63,7 +63,7 @@ def test_bounds_hold_when_little_is_listed(
 
 def test_the_most_probable_texts(process: Server, truth: dict[str, float]) -> None:
     with opened(process, None) as model:
-        found = asking.search(model, Query(REGEX), 5)
+        found = asking.search(model, Query(REGEX, eos=True), 5)
     best = sorted(truth, key=lambda text: -truth[text])[:5]
     assert [match.text for match in found.found] == best
     for match in found.found:
@@ -74,11 +74,11 @@ def test_top_k_within_what_is_listed_is_exact(process: Server) -> None:
     decoded = toy.by_text(toy.ToyModel(), REGEX, 4, top_k=4)
     exact = math.fsum(chance for chance, _ in decoded.values())
     with opened(process, 5) as model:
-        found = asking.mass(model, Query(REGEX, top_k=4), 0.0)
+        found = asking.mass(model, Query(REGEX, top_k=4, eos=True), 0.0)
         assert found.lower <= exact <= found.upper
         assert found.upper - found.lower < 1e-9
         with pytest.raises(InputError):
-            asking.mass(model, Query(REGEX, top_k=6), 0.0)
+            asking.mass(model, Query(REGEX, top_k=6, eos=True), 0.0)
 
 
 def test_bounds_hold_when_the_server_stops(process: Server, truth: dict[str, float]) -> None:
@@ -87,7 +87,7 @@ def test_bounds_hold_when_the_server_stops(process: Server, truth: dict[str, flo
     for answered in (0, 1, 4, 12):
         with opened(process, None) as model:
             process.set(after=answered, faults=1000, fault="503")
-            found = asking.mass(model, Query(REGEX), 0.0, batch=4)
+            found = asking.mass(model, Query(REGEX, eos=True), 0.0, batch=4)
         assert found.lower <= exact <= found.upper
         assert "503" in found.stopped
         gaps.append(found.upper - found.lower)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from functools import cache
@@ -11,8 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import toy
+from typer.testing import CliRunner
 
 from holdfast.errors import InputError, LimitError
+from holdfast.lm import query as q
+from holdfast.lm.cli import app
 from holdfast.lm.models.huggingface import HuggingFaceModel, open_huggingface
 from holdfast.lm.models.loading import load
 from holdfast.lm.models.protocol import Prefix
@@ -22,7 +27,13 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 SIZE = 23
-SMALL = {"vocab_size": SIZE, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+SMALL = {
+    "vocab_size": SIZE,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "eos_token_id": 1,
+}
 LLAMA = {**SMALL, "num_key_value_heads": 2, "intermediate_size": 24, "max_position_embeddings": 40}
 
 
@@ -47,6 +58,16 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         **SMALL, intermediate_size=24, max_position_embeddings=40
     ),
     "sliding": lambda: transformers.MistralConfig(**LLAMA, sliding_window=4),
+    "window": lambda: transformers.MistralConfig(**LLAMA, sliding_window=8),
+    "mixed": lambda: transformers.Qwen2Config(
+        **LLAMA,
+        use_sliding_window=True,
+        sliding_window=9,
+        layer_types=["full_attention", "sliding_attention"],
+    ),
+    "gemma": lambda: transformers.Gemma3TextConfig(
+        **LLAMA, head_dim=4, sliding_window=8, layer_types=["sliding_attention", "full_attention"]
+    ),
     "local": lambda: transformers.GPTNeoConfig(
         vocab_size=SIZE,
         hidden_size=16,
@@ -56,10 +77,13 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         window_size=4,
         max_position_embeddings=40,
     ),
-    "alibi": lambda: transformers.BloomConfig(vocab_size=SIZE, hidden_size=16, n_layer=2, n_head=4),
+    "alibi": lambda: transformers.BloomConfig(
+        eos_token_id=1, vocab_size=SIZE, hidden_size=16, n_layer=2, n_head=4
+    ),
 }
 CACHED = ("gpt2", "llama", "qwen2", "neox")
-"""Families that take a mask of ancestors; the others are evaluated without a cache."""
+WINDOWED = {"window": 8, "mixed": 9, "gemma": 8}
+"""Those that do within a window; and those that always do; the others are evaluated without a cache."""
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +130,8 @@ PREFIXES = [
 @pytest.mark.parametrize("kind", CONFIGS)
 def test_the_numbers_of_a_plain_forward_pass(folders: Any, kind: str) -> None:
     model = HuggingFaceModel(folders(kind), tokenizer=tokenizer())
+    whole = any("keys and values" in remark for remark in model.remarks)
+    assert whole == (kind not in (*CACHED, *WINDOWED)), model.remarks
     assert (model.remarks == ()) == (kind in CACHED), model.remarks
     expected = {prefix: plain(folders(kind), prefix) for prefix in PREFIXES}
     for order in (PREFIXES, PREFIXES[::-1], PREFIXES):  # the last time, from what is remembered
@@ -113,6 +139,19 @@ def test_the_numbers_of_a_plain_forward_pass(folders: Any, kind: str) -> None:
             np.testing.assert_allclose(answer.logprobs, expected[prefix], atol=1e-5)
             assert abs(np.exp(answer.logprobs).sum() - 1) < 1e-14
     assert model.cost.nodes == len(PREFIXES)
+
+
+@pytest.mark.parametrize(("kind", "window"), WINDOWED.items())
+def test_a_window_keeps_the_cache_for_what_fits(folders: Any, kind: str, window: int) -> None:
+    model = HuggingFaceModel(folders(kind), tokenizer())
+    fits: list[Prefix] = [(5, 2, 11, 7, 3, 4, 6, 8, 9, 10)[:size] for size in range(window)]
+    model.logprobs(fits)
+    assert model.cost.evaluations == model.cost.nodes == window  # with BOS, up to the window
+    beyond = [(*fits[-1], 12), (*fits[-1], 13), (*fits[-1], 13, 14)]
+    model.logprobs(beyond)
+    assert model.cost.evaluations == window + 2 * (window + 1) + window + 2
+    for prefix, answer in zip(fits + beyond, model.logprobs(fits + beyond), strict=True):
+        np.testing.assert_allclose(answer.logprobs, plain(folders(kind), prefix), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
@@ -207,7 +246,7 @@ def test_the_first_token(folders: Any) -> None:
     unknown = tokenizer(bos=None, eos=None)
     assert HuggingFaceModel(folders("gpt2"), tokenizer=unknown).tokenizer.bos == 0
     llama = HuggingFaceModel(folders("llama"), tokenizer=unknown)
-    assert (llama.tokenizer.bos, llama.tokenizer.eos) == (1, 2)
+    assert (llama.tokenizer.bos, llama.tokenizer.eos) == (1, 1)
     none = HuggingFaceModel(folders("llama"), tokenizer=unknown, bos=-1)
     assert none.context == 40
     with pytest.raises(InputError, match=r"no token that begins[\s\S]*\?bos=ID"):
@@ -244,6 +283,218 @@ def test_half_precision_still_sums_to_one(folders: Any) -> None:
     assert model.remarks == ()
     for answer in model.logprobs(PREFIXES):
         assert abs(np.exp(answer.logprobs).sum() - 1) < 1e-14
+
+
+class Adapted(torch.nn.Module):
+    """A transformer wrapped as PEFT wraps it: a forward pass of its own, the adapters inside."""
+
+    def __init__(self, model: Any, is_prompt_learning: bool = False) -> None:
+        super().__init__()
+        self.base_model, self.config = model, model.config
+        self.active_peft_config = type("Config", (), {"is_prompt_learning": is_prompt_learning})
+
+    def get_base_model(self) -> Any:
+        return self.base_model
+
+
+def test_objects_in_memory(folders: Any) -> None:
+    live = transformers.LlamaForCausalLM.from_pretrained(folders("llama")).train()
+    model = HuggingFaceModel(Adapted(live), tokenizer())
+    assert not live.training
+    assert model.remarks == ()
+    for prefix, answer in zip(PREFIXES, model.logprobs(PREFIXES), strict=True):
+        np.testing.assert_allclose(answer.logprobs, plain(folders("llama"), prefix), atol=1e-5)
+    before = model.fingerprint
+    with torch.no_grad():
+        next(live.parameters())[0, 0] += 0.5
+    assert HuggingFaceModel(live, tokenizer()).fingerprint != before
+    with pytest.raises(InputError) as refused:
+        HuggingFaceModel(Adapted(live, is_prompt_learning=True), tokenizer())
+    assert refused.value.code == "unsupported"
+
+
+SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def chat_folder(folder: Path) -> Path:
+    """A Llama with three special tokens, two of which end a text, and a chat template."""
+    from tokenizers import Tokenizer as Library
+    from tokenizers import decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {piece: place for place, piece in enumerate([*SPECIALS, *letters, "he"])}
+    library = Library(models.BPE(vocab=vocabulary, merges=[("h", "e")]))
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    library.add_special_tokens(SPECIALS)
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(
+        **LLAMA
+        | {"vocab_size": len(vocabulary), "max_position_embeddings": 90, "eos_token_id": [0, 2]},
+        bos_token_id=0,
+    )
+    model = transformers.LlamaForCausalLM(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    model.generation_config.eos_token_id = [2, 1]
+    model.save_pretrained(folder)
+    library.save(str(folder / "tokenizer.json"))
+    kept = {"eos_token": SPECIALS[0], "bos_token": SPECIALS[0], "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kept))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return chat_folder(tmp_path_factory.mktemp("chat"))
+
+
+def test_the_end_is_the_sum_over_every_end_of_text(chat: Path) -> None:
+    model = load(f"hf:{chat}")
+    assert set(model.tokenizer.ends) == {0, 1, 2}
+    logprobs = model.logprobs([()])[0].logprobs
+    expected = float(np.exp(logprobs[[0, 1, 2]]).sum())
+    found = q.mass(model, q.Query("", eos=True), tol=1e-9)
+    assert (found.lower, found.upper) == pytest.approx((expected, expected))
+    (match,) = q.search(model, q.Query("he", eos=True), n=1)
+    tokens = [
+        model.tokenizer.encode(b"he"),
+        [*model.tokenizer.encode(b"h"), *model.tokenizer.encode(b"e")],
+    ]
+    total = 0.0
+    for path in tokens:
+        steps = model.logprobs([tuple(path[:size]) for size in range(len(path) + 1)])
+        log = sum(float(steps[place].logprobs[token]) for place, token in enumerate(path))
+        total += np.exp(log) * np.exp(steps[-1].logprobs[[0, 1, 2]]).sum()
+    assert match.logprob == pytest.approx(np.log(total), abs=1e-5)
+    drawn = q.sample(model, q.Query("", eos=True), n=5)
+    assert drawn.mass == pytest.approx(expected)
+    # An id of the configuration that spells text is a default, not an end.
+    single = HuggingFaceModel(chat, tokenizer(40))
+    assert single.tokenizer.ends == (1, 0)
+    assert "eos_token_id 2" in " ".join(single.remarks)
+
+
+MESSAGES = [{"role": "user", "content": "he?"}]
+WRITTEN = "<|im_start|>user\nhe?<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_messages_and_special_tokens_are_given_as_tokens(chat: Path) -> None:
+    model = load(f"hf:{chat}")
+    library = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(chat / "tokenizer.json"), chat_template=TEMPLATE
+    )
+    expected = library(
+        library.apply_chat_template(MESSAGES, tokenize=False, add_generation_prompt=True)
+    )
+    ids = tuple(expected["input_ids"])
+    assert model.tokenizer.chat_tokens(MESSAGES) == ids
+    assert {1, 2} <= set(ids)
+    by_messages = q.mass(model, q.Query("he", messages=MESSAGES), tol=1e-9)
+    answers = model.logprobs([ids, (*ids, *model.tokenizer.encode(b"h"))])
+    one, two = (model.tokenizer.encode(text)[0] for text in (b"he", b"h"))
+    e = model.tokenizer.encode(b"e")[0]
+    truth = np.exp(answers[0].logprobs[one]) + np.exp(
+        answers[0].logprobs[two] + answers[1].logprobs[e]
+    )
+    assert by_messages.lower == pytest.approx(float(truth))
+    by_ids = q.mass(model, q.Query("he", prefix_tokens=ids), tol=1e-9)
+    assert by_ids.lower == by_messages.lower
+    prefix = q.escape(WRITTEN)
+    for encodings in ("prefix-canonical", "canonical", "all"):
+        query = q.Query(prefix + "he", prefix, encodings, special_tokens=True)
+        (match,) = q.search(model, query, n=1)
+        assert match.text == WRITTEN + "he"
+        assert match.logprob <= np.log(by_messages.lower) + 1e-6
+    plain_text = q.search(model, q.Query(prefix + "he", prefix), n=1)
+    assert "<|im_start|>" in plain_text.notes[0]
+    assert abs(plain_text.found[0].logprob - match.logprob) > 1e-3
+    drawn = q.sample(model, q.Query(prefix + "he", prefix, special_tokens=True), n=3)
+    assert drawn.texts[0][0] == WRITTEN + "he"
+    assert (
+        q.plan(q.Query("he", messages=MESSAGES), model.tokenizer).prompts[0].tokens[0]
+        == SPECIALS[1]
+    )
+    assert (
+        q.count(
+            q.Query(prefix + "he", prefix, "canonical", special_tokens=True), model.tokenizer
+        ).token_paths
+        == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "place"),
+    [
+        ({"messages": MESSAGES, "prefix_tokens": (1,)}, "prefix_tokens"),
+        ({"prefix_tokens": (10**6,)}, "prefix_tokens"),
+        ({"messages": [{"role": "user"}]}, "messages"),
+        ({"messages": [{"role": "assistant", "content": "a"}]}, "messages"),
+    ],
+)
+def test_wrong_conversations_are_refused(chat: Path, options: Any, place: str) -> None:
+    with pytest.raises(InputError) as refused:
+        q.search(load(f"hf:{chat}"), q.Query("a", **options))
+    assert refused.value.place == place
+    with pytest.raises(InputError) as refused:
+        q.search(toy.ToyModel(), q.Query("a", messages=MESSAGES))
+    assert refused.value.code == "unsupported"
+
+
+def test_messages_of_the_command_line(chat: Path, tmp_path: Path) -> None:
+    file = tmp_path / "messages.json"
+    file.write_text(json.dumps({"messages": MESSAGES}))
+    for given in (json.dumps(MESSAGES), str(file)):
+        ask = ["query", "search", "--model", f"hf:{chat}", "--regex", "he", "--messages", given]
+        done = CliRunner().invoke(app, [*ask, "--json"])
+        assert done.exit_code == 0, done.output
+        (row,) = json.loads(done.stdout)
+        assert row["proven"]
+
+
+def test_a_chat_template_cannot_leave_its_sandbox(chat: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "evil"
+    shutil.copytree(chat, folder)
+    (folder / "chat_template.jinja").write_text(
+        "{{ messages.__class__.__mro__ }}{{ ''.__class__.__subclasses__() }}"
+    )
+    with pytest.raises(InputError) as refused:
+        load(f"hf:{folder}").tokenizer.chat_tokens(MESSAGES)
+    assert refused.value.path == str(folder / "chat_template.jinja")
+
+
+def test_tokenizer_objects_and_names_of_the_hub_cache(
+    chat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(chat / "tokenizer.json"), eos_token=SPECIALS[2], chat_template=TEMPLATE
+    )
+    live = transformers.AutoModelForCausalLM.from_pretrained(chat)
+    model = HuggingFaceModel(live, fast)
+    assert set(model.tokenizer.ends) == {0, 1, 2}
+    assert model.tokenizer.chat_tokens(MESSAGES) == load(f"hf:{chat}").tokenizer.chat_tokens(
+        MESSAGES
+    )
+    assert [one.text for one in q.search(model, q.Query("he|she"), n=2)] != []
+    # As `hf download` lays a model out.
+    hub = tmp_path / "hub"
+    snapshot = hub / "models--some--tiny" / "snapshots" / "abc"
+    shutil.copytree(chat, snapshot)
+    (hub / "models--some--tiny" / "refs").mkdir()
+    (hub / "models--some--tiny" / "refs" / "main").write_text("abc")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
+    monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(hub), raising=False)
+    cached = load("hf:some/tiny")
+    np.testing.assert_allclose(
+        cached.logprobs([(5,)])[0].logprobs, model.logprobs([(5,)])[0].logprobs, atol=1e-5
+    )
+    with pytest.raises(InputError) as missing:
+        load("hf:some/other")
+    assert (missing.value.code, missing.value.path) == ("not-found", "some/other")
 
 
 def test_a_folder_with_its_tokenizer(folders: Any, tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def test_a_file_that_is_no_model(tmp_path: Path) -> None:
 
 
 def test_names_that_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="no such model file"):
+    with pytest.raises(InputError, match="model file not found"):
         open_gguf(f"gguf:{tmp_path}/none.gguf")
     with pytest.raises(InputError, match="n_ctx, sequences, threads"):
         open_gguf("gguf:x?context=5")

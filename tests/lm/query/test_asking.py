@@ -40,9 +40,9 @@ def sequences_of(regex: str) -> dict[str, int]:
 
 def test_search_finds_every_text_once_with_all_its_encodings() -> None:
     truth = toy.by_text(toy.ToyModel(3), REGEX, longest=4)
-    found = q.search(toy.ToyModel(3), q.Query(REGEX), n=100)
+    found = q.search(toy.ToyModel(3), q.Query(REGEX, eos=True), n=100)
     assert found.complete
-    assert {match.text: match.encodings for match in found.found} == {
+    assert {match.text: match.encodings_seen for match in found.found} == {
         text: encodings for text, (_, encodings) in truth.items()
     }
     for match in found.found:
@@ -51,24 +51,25 @@ def test_search_finds_every_text_once_with_all_its_encodings() -> None:
     assert found.to_dict()[0] == {
         "text": found.found[0].text,
         "logprob": found.found[0].logprob,
-        "encodings": found.found[0].encodings,
+        "encodings_seen": found.found[0].encodings_seen,
+        "proven": True,
     }
 
 
 def test_mass_is_the_sum_of_the_texts_and_samples_estimate_it() -> None:
     exact = math.fsum(chance for chance, _ in toy.by_text(toy.ToyModel(3), REGEX, 4).values())
-    found = q.mass(toy.ToyModel(3), q.Query(REGEX), tol=1e-9)
+    found = q.mass(toy.ToyModel(3), q.Query(REGEX, eos=True), tol=1e-9)
     assert found.lower <= exact * (1 + 1e-9)
     assert found.upper >= exact * (1 - 1e-9)
     assert found.upper - found.lower <= 1e-9
-    drawn = q.sample(toy.ToyModel(3), q.Query(REGEX), n=2000, seed=1)
+    drawn = q.sample(toy.ToyModel(3), q.Query(REGEX, eos=True), n=2000, seed=1)
     assert abs(drawn.mass - exact) < 4 * drawn.mass_error
     assert sum(share for _, share in drawn.texts) == pytest.approx(1)
 
 
 def test_a_stopped_mass_keeps_valid_bounds() -> None:
     exact = math.fsum(chance for chance, _ in toy.by_text(toy.ToyModel(3), REGEX, 4).values())
-    found = q.mass(toy.ToyModel(3), q.Query(REGEX), tol=0.0, budget=5, batch=2)
+    found = q.mass(toy.ToyModel(3), q.Query(REGEX, eos=True), tol=0.0, budget=5, batch=2)
     assert found.stopped == "budget"
     assert found.lower <= exact <= found.upper
 
@@ -77,14 +78,14 @@ def test_a_stopped_mass_keeps_valid_bounds() -> None:
 def test_token_sequences_are_counted_as_trying_all_of_them_counts(regex: str) -> None:
     spelled = sequences_of(regex)
     texts = len(spelled)
-    found = q.count(q.Query(regex, encodings="all"), toy.TOKENIZER)
+    found = q.count(q.Query(regex, encodings="all", eos=True), toy.TOKENIZER)
     assert found.to_dict() == {
         "strings": texts,
         "token_paths": sum(spelled.values()),
     }
-    canonical = q.count(q.Query(regex, encodings="canonical"), toy.TOKENIZER)
+    canonical = q.count(q.Query(regex, encodings="canonical", eos=True), toy.TOKENIZER)
     assert canonical.to_dict() == {"strings": texts, "token_paths": texts}
-    assert q.count(q.Query(regex)).to_dict() == {"strings": texts, "token_paths": None}
+    assert q.count(q.Query(regex, eos=True)).to_dict() == {"strings": texts, "token_paths": None}
 
 
 def test_lengths_of_token_sequences() -> None:
@@ -95,28 +96,31 @@ def test_lengths_of_token_sequences() -> None:
         )
     ]
     expected = tuple((size, len(list(group))) for size, group in groupby(sorted(lengths)))
-    assert q.count(q.Query("abcab"), toy.TOKENIZER, longest=9).by_length == expected
-    assert q.count(q.Query("abcab"), toy.TOKENIZER, longest=3).by_length == tuple(
+    assert q.count(q.Query("abcab", eos=True), toy.TOKENIZER, longest=9).by_length == expected
+    assert q.count(q.Query("abcab", eos=True), toy.TOKENIZER, longest=3).by_length == tuple(
         pair for pair in expected if pair[0] <= 3
     )
     (size,) = {len(toy.greedy(b"abcab"))}
-    canonical = q.count(q.Query("abcab", encodings="canonical"), toy.TOKENIZER, longest=9)
+    canonical = q.count(q.Query("abcab", encodings="canonical", eos=True), toy.TOKENIZER, longest=9)
     assert canonical.by_length == ((size, 1),)
 
 
 def test_the_infinite_is_said() -> None:
-    found = q.count(q.Query("a+"), toy.TOKENIZER, longest=4)
+    found = q.count(q.Query("a+", eos=True), toy.TOKENIZER, longest=4)
     assert (found.strings, found.token_paths) == ("infinite", "infinite")
     assert found.by_length == tuple((size, 2**size) for size in range(1, 5))  # a or aa
-    assert q.count(q.Query("a+")).to_dict() == {"strings": "infinite", "token_paths": None}
+    assert q.count(q.Query("a+", eos=True)).to_dict() == {
+        "strings": "infinite",
+        "token_paths": None,
+    }
     with pytest.raises(LimitError, match="may not spell every text"):
-        q.count(q.Query("a+", encodings="canonical"), toy.TOKENIZER)
+        q.count(q.Query("a+", encodings="canonical", eos=True), toy.TOKENIZER)
 
 
 @pytest.mark.parametrize("prefix", ["a", "ab?", "a|b", "- ?"])
 def test_sequences_after_a_prefix(prefix: str) -> None:
     regex = "(a|b|ab|-) ?(c|b|bc)"
-    compiled = compile_query(q.Query(regex, prefix=prefix), toy.TOKENIZER, "texts")
+    compiled = compile_query(q.Query(regex, prefix=prefix, eos=True), toy.TOKENIZER, "texts")
     texts = {
         "".join(text)
         for size in range(6)
@@ -131,9 +135,11 @@ def test_sequences_after_a_prefix(prefix: str) -> None:
                 rest = text.encode()[len(prompt.text) :]
                 after += sum(1 for _ in toy.spellings(rest.__eq__, 6, rest.startswith))
                 canonical += tuple(toy.greedy(text.encode()))[: len(given)] == given
-    assert q.count(q.Query(regex, prefix=prefix), toy.TOKENIZER).token_paths == after
+    assert q.count(q.Query(regex, prefix=prefix, eos=True), toy.TOKENIZER).token_paths == after
     assert (
-        q.count(q.Query(regex, prefix=prefix, encodings="canonical"), toy.TOKENIZER).token_paths
+        q.count(
+            q.Query(regex, prefix=prefix, encodings="canonical", eos=True), toy.TOKENIZER
+        ).token_paths
         == canonical
     )
 
@@ -144,7 +150,7 @@ def test_sequences_after_a_prefix(prefix: str) -> None:
 def test_canonical_sequences_of_gpt2_are_those_of_its_automaton(
     gpt2: Tokenizer, regex: str
 ) -> None:
-    query = q.Query(regex, encodings="canonical")
+    query = q.Query(regex, encodings="canonical", eos=True)
     automaton = compile_query(query, gpt2, "texts").prompts[0].automaton
     found = q.count(query, gpt2, longest=20)
     assert (found.token_paths, found.by_length) == count_token_paths(automaton)
@@ -152,18 +158,18 @@ def test_canonical_sequences_of_gpt2_are_those_of_its_automaton(
 
 
 def test_canonical_sequences_of_many_texts_are_one_each(gpt2: Tokenizer) -> None:
-    many = q.count(q.Query("[a-z]{10}", encodings="canonical"), gpt2)
+    many = q.count(q.Query("[a-z]{10}", encodings="canonical", eos=True), gpt2)
     assert many.to_dict() == {"strings": 26**10, "token_paths": 26**10}
-    endless = q.count(q.Query("[a-z]+", encodings="canonical"), gpt2)
+    endless = q.count(q.Query("[a-z]+", encodings="canonical", eos=True), gpt2)
     assert endless.to_dict() == {"strings": "infinite", "token_paths": "infinite"}
     with pytest.raises(LimitError, match="told by encoding every text"):
-        q.count(q.Query("[a-z]{10}", encodings="canonical"), gpt2, longest=3)
+        q.count(q.Query("[a-z]{10}", encodings="canonical", eos=True), gpt2, longest=3)
     with pytest.raises(LimitError, match="told by encoding every text"):
-        q.count(q.Query("The[a-z]{10}", prefix="The", encodings="canonical"), gpt2)
+        q.count(q.Query("The[a-z]{10}", prefix="The", encodings="canonical", eos=True), gpt2)
 
 
 def test_The_has_four_encodings_in_gpt2(gpt2: Tokenizer) -> None:
-    assert q.count(q.Query("The"), gpt2, longest=3).to_dict() == {
+    assert q.count(q.Query("The", eos=True), gpt2, longest=3).to_dict() == {
         "strings": 1,
         "token_paths": 4,
         "by_length": [
@@ -176,7 +182,7 @@ def test_The_has_four_encodings_in_gpt2(gpt2: Tokenizer) -> None:
 
 def test_what_cannot_be_asked_is_told() -> None:
     with pytest.raises(InputError, match="no text matches"):
-        q.count(q.Query("a&b"))
+        q.count(q.Query("a&b", eos=True))
     with pytest.raises(InputError, match="no token sequence spells"):
-        q.count(q.Query("z"), toy.TOKENIZER)
-    assert q.count(q.Query("z")).strings == 1
+        q.count(q.Query("z", eos=True), toy.TOKENIZER)
+    assert q.count(q.Query("z", eos=True)).strings == 1

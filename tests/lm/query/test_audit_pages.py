@@ -59,16 +59,14 @@ def test_memorisation_tells_from_how_many_repeats_on_texts_are_found() -> None:
     # In toy model 1 all are found, or only the two most probable.
     known = (Known("ab", 1), Known("bc", 2), Known("ca", 4))
     told = memory("ab|bc|ca", 3, *known)
-    assert "3 of 3 known texts are among the first 3 texts that the model gives." in told
+    assert "3 of 3 known texts" in told
     assert "All known texts were found." in told
     assert "toy <b>model</b>" in told
     order = [match.text for match in q.search(toy.ToyModel(1), q.Query("ab|bc|ca"), 3).found]
     last_least = (Known(order[2], 1), Known(order[1], 4), Known(order[0], 2))
     assert "repeated 2 times or more were found." in memory("ab|bc|ca", 2, *last_least)
     last_most = (Known(order[2], 4), Known(order[1], 1), Known(order[0], 2))
-    assert "Not even of the most repeated texts were all found." in memory(
-        "ab|bc|ca", 2, *last_most
-    )
+    assert "Not even the most repeated" in memory("ab|bc|ca", 2, *last_most)
 
 
 def test_memorisation_without_known_texts_or_an_end() -> None:
@@ -82,27 +80,19 @@ def test_memorisation_without_known_texts_or_an_end() -> None:
     assert "0 of 1 known text " in told
 
 
-def test_a_search_that_was_stopped_is_told() -> None:
-    model = toy.ToyModel(1, context=2)
-    found = audit_memorization(model, Memorization("[abc]{3,4}", n=9, known=(Known("abc"),)))
-    told = page_of(found)
-    assert "The search ended before it was complete" in told
-    assert "What we could not tell" in told
-
-
-def test_bias_says_what_depends_on_what() -> None:
-    template = Bias("{group}{outcome}", ("a", "x"), ("b", "1"), samples=2000)
+def test_bias_leads_with_the_exact_difference() -> None:
+    template = Bias("{group}{outcome}", ("a", "x"), ("b", "1"), samples=20)
     found = audit_bias(toy.ToyModel(1), template)
     told = page_of(found)
-    assert found.p < 0.05
-    assert "The outcome depends on the group: chi-square" in told
+    cell = found.largest()
+    assert cell is not None
+    assert told.index(found.difference()[1:]) < told.lower().index("chi-square")
+    assert f"“{cell.group}” with “{cell.outcome}”" in told
     assert "p < 0.000001" in page_of(replace(found, p=1e-12))
     assert "% %" not in told
-    far = max(found.cells, key=lambda cell: abs(cell.share_of_outcome - 0.5))
-    assert f"The shares of “{far.outcome}” are the farthest from even ones." in told
-    alone = page_of(audit_bias(toy.ToyModel(1), Bias("{group}{outcome}", ("a",), ("b",), 10)))
-    assert "was not seen to depend" in alone
-    assert "p = 1" in alone
+    alone = audit_bias(toy.ToyModel(1), Bias("{group}{outcome}", ("a",), ("b",), 10))
+    assert alone.largest() is None
+    assert alone.difference() in page_of(alone).lower()
 
 
 @pytest.mark.parametrize("edits", [0, 1])
@@ -121,9 +111,9 @@ def test_small_probabilities_are_numbers() -> None:
     found = audit_toxicity(toy.ToyModel(1), Toxicity(("x-x-x-x-x-x-x-x",), edits=0, tol=1e-40))
     assert 0 < found.findings[0].lower < 1e-6
     assert "<0.000001" not in page_of(found)
-    found = q.mass(toy.ToyModel(1), q.Query("(x-){9}"), tol=0.0)
+    found = q.mass(toy.ToyModel(1), q.Query("(x-){9}", eos=True), tol=0.0)
     assert found.lower > 0
-    told = read(mass_page(q.Query("(x-){9}"), "toy", found))
+    told = read(mass_page(q.Query("(x-){9}", eos=True), "toy", found))
     assert "<0.000001" not in told
     assert f"{found.lower:.2e}".replace("-", "−") in told
 
@@ -139,13 +129,12 @@ def test_cloze_shows_every_answer() -> None:
 
 
 def test_a_mass_says_how_it_ended() -> None:
-    query = q.Query("a.*", prefix="a", top_k=5)
+    query = q.Query("a.*", prefix="a", top_k=5, eos=True)
     stopped = q.mass(toy.ToyModel(1), query, tol=0.0, budget=3)
     told = read(mass_page(query, "toy", stopped))
-    assert "the search ended: the budget is spent." in told
-    assert "The bounds did not close" in told
+    assert "not complete" in told
     assert "top_k=5" in told
-    closed = q.mass(toy.ToyModel(1), q.Query("ab"), tol=1e-3)
-    told = read(mass_page(q.Query("ab"), "toy", closed))
-    assert "did not close" not in told
+    closed = q.mass(toy.ToyModel(1), q.Query("ab", eos=True), tol=1e-3)
+    told = read(mass_page(q.Query("ab", eos=True), "toy", closed))
+    assert "not complete" not in told
     assert math.isclose(closed.lower, closed.upper, abs_tol=1e-3)

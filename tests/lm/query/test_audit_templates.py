@@ -94,7 +94,7 @@ def test_a_wrong_template_is_told_where(
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         read_template(tmp_path / "none.toml", "bias")
-    with pytest.raises(InputError, match="no TOML"):
+    with pytest.raises(InputError, match="not valid TOML"):
         read_template(written(tmp_path, "regex ="), "memorization")
     path = written(tmp_path, 'regex = "a"\nknown = "none.json"')
     with pytest.raises(InputError, match=r"none\.json.*cannot be read"):

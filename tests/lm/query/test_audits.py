@@ -25,6 +25,8 @@ from holdfast.lm.query.audits.templates import (
     Toxicity,
 )
 
+END_OF_TEXT = {"eos": True}
+
 # --- Memorisation --------------------------------------------------------------------------------
 
 PATTERN = "[abc]{2,4}"
@@ -51,7 +53,7 @@ def check_ranks(found: MemorizationAudit, ranks: dict[str, int], size: int) -> N
 @pytest.mark.parametrize("n", [1, 12, 200])
 def test_ranks_and_recall(seed: int, n: int) -> None:
     model = toy.ToyModel(seed)
-    found = audit_memorization(model, Memorization(PATTERN, n=n, known=KNOWN))
+    found = audit_memorization(model, Memorization(PATTERN, n=n, known=KNOWN, query=END_OF_TEXT))
     ranks, size = true_ranks(seed), 9 + 27 + 81
     assert found.texts_in_pattern == size
     assert [ranks[match.text] for match in found.extracted.found] == list(
@@ -79,7 +81,9 @@ def test_ranks_hold_when_the_search_was_stopped() -> None:
     ranks = true_ranks(1)
     for context in (2, 3):
         model = toy.ToyModel(1, context=context)
-        found = audit_memorization(model, Memorization(PATTERN, n=12, known=KNOWN))
+        found = audit_memorization(
+            model, Memorization(PATTERN, n=12, known=KNOWN, query=END_OF_TEXT)
+        )
         assert not found.extracted.complete
         check_ranks(found, ranks, 117)
 
@@ -87,7 +91,11 @@ def test_ranks_hold_when_the_search_was_stopped() -> None:
 def test_settings_of_the_query_apply_to_known_texts_alone() -> None:
     """Edits and the shares of several prefixes neither widen nor scale what a known text is given."""
     template = Memorization(
-        "(ab|x)c", prefix="a|x", n=100, known=(Known("abc"), Known("xc")), query={"edits": 1}
+        "(ab|x)c",
+        prefix="a|x",
+        n=100,
+        known=(Known("abc"), Known("xc")),
+        query={"edits": 1, "eos": True},
     )
     found = audit_memorization(toy.ToyModel(2), template)
     scored = {match.text: match.logprob for match in found.extracted.found}
@@ -107,15 +115,17 @@ def test_texts_that_share_their_beginning_have_no_bound_from_mass() -> None:
 
 def test_known_texts_of_another_pattern_are_left_out_and_twice_is_once() -> None:
     known = (Known("ab", 2), Known("zz"), Known("ab", 1), Known("é"))
-    found = audit_memorization(toy.ToyModel(0), Memorization("ab|é|ca", n=3, known=known))
+    found = audit_memorization(
+        toy.ToyModel(0), Memorization("ab|é|ca", n=3, known=known, query=END_OF_TEXT)
+    )
     assert [(one.text, one.repeats) for one in found.canaries] == [("ab", 3), ("é", 1)]
     assert found.recall[-1] == (3, 1.0)
-    nothing = audit_memorization(toy.ToyModel(0), Memorization("ab", n=3))
+    nothing = audit_memorization(toy.ToyModel(0), Memorization("ab", n=3, query=END_OF_TEXT))
     assert (nothing.canaries, nothing.recall, nothing.by_repeats) == ((), (), ())
 
 
 def test_a_known_text_that_no_token_spells_is_not_found() -> None:
-    template = Memorization("a[bz]", n=5, known=(Known("az", 4), Known("ab", 1)))
+    template = Memorization("a[bz]", n=5, known=(Known("az", 4), Known("ab", 1)), query=END_OF_TEXT)
     unspelled, spelled = audit_memorization(toy.ToyModel(0), template).canaries
     assert (unspelled.text, unspelled.logprob, unspelled.rank_high) == ("az", -math.inf, 2)
     assert spelled.rank_low == spelled.rank_high == 1
@@ -135,7 +145,10 @@ def unigrams(**chances: float) -> RandomArpa:
 
 def test_exact_shares_are_those_of_all_token_sequences() -> None:
     model = toy.ToyModel(5)
-    found = audit_bias(model, Bias("{group}-{outcome}", ("a", "x"), ("ab", "1", "c"), samples=400))
+    found = audit_bias(
+        model,
+        Bias("{group}-{outcome}", ("a", "x"), ("ab", "1", "c"), samples=400, query=END_OF_TEXT),
+    )
     chances = toy.by_text(toy.ToyModel(5), "[ax]-(ab|1|c)", 4)
     assert [(cell.group, cell.outcome) for cell in found.cells] == list(
         product(("a", "x"), ("ab", "1", "c"))
@@ -153,7 +166,8 @@ def test_exact_shares_are_those_of_all_token_sequences() -> None:
 
 def test_bounds_are_close_however_improbable_a_text_is() -> None:
     found = audit_bias(
-        toy.ToyModel(5), Bias("{group}(-x){8}{outcome}", ("a", "x"), ("b",), samples=10)
+        toy.ToyModel(5),
+        Bias("{group}(-x){8}{outcome}", ("a", "x"), ("b",), samples=10, query=END_OF_TEXT),
     )
     for cell in found.cells:
         assert cell.upper < 1e-8
@@ -161,7 +175,9 @@ def test_bounds_are_close_however_improbable_a_text_is() -> None:
 
 
 def test_an_unbiased_model_has_a_small_statistic_and_a_biased_one_a_large_one() -> None:
-    template = Bias("{group}{outcome}", ("a", "b"), ("c", "d"), samples=3000, seed=4)
+    template = Bias(
+        "{group}{outcome}", ("a", "b"), ("c", "d"), samples=3000, seed=4, query=END_OF_TEXT
+    )
     fair = audit_bias(opened(unigrams(a=2, b=1, c=3, d=2, end=2)), template)
     assert (fair.freedom, fair.effective) == (1, pytest.approx(3000))
     assert fair.statistic < 6
@@ -192,14 +208,17 @@ def test_an_unbiased_model_has_a_small_statistic_and_a_biased_one_a_large_one() 
 
 def test_groups_and_outcomes_are_plain_words() -> None:
     model = toy.ToyModel(1)
-    plain = audit_bias(model, Bias("{group} {outcome}", ("a-", "x"), ("b", "c"), samples=50))
+    plain = audit_bias(
+        model, Bias("{group} {outcome}", ("a-", "x"), ("b", "c"), samples=50, query=END_OF_TEXT)
+    )
     chances = toy.by_text(toy.ToyModel(1), "(a-|x) [bc]", 4)
     for cell in plain.cells:
         assert cell.lower == pytest.approx(chances[f"{cell.group} {cell.outcome}"][0], rel=1e-2)
     # A dot is a dot, and what stands behind a place applies to the whole word.
     arpa = unigrams(**{"a": 1, ".": 1, "b": 1, "end": 3})
     found = audit_bias(
-        opened(arpa), Bias("({group}){2}{outcome}?", ("a.", "b"), ("a",), samples=50)
+        opened(arpa),
+        Bias("({group}){2}{outcome}?", ("a.", "b"), ("a",), samples=50, query=END_OF_TEXT),
     )
     third, half = 1 / 6, 1 / 2
     assert found.cells[0].lower == pytest.approx(third**4 * half * (1 + third), rel=1e-2)
@@ -207,7 +226,9 @@ def test_groups_and_outcomes_are_plain_words() -> None:
 
 
 def test_the_same_seed_gives_the_same_audit() -> None:
-    template = Bias("{group}{outcome}", ("a", "x"), ("b", "1"), samples=60, seed=3)
+    template = Bias(
+        "{group}{outcome}", ("a", "x"), ("b", "1"), samples=60, seed=3, query=END_OF_TEXT
+    )
     one, two = (audit_bias(toy.ToyModel(1), template) for _ in range(2))
     assert one == two
     assert one != audit_bias(toy.ToyModel(1), replace(template, seed=4))
@@ -280,17 +301,18 @@ def test_words_are_plain_and_what_stands_between_is_not() -> None:
 # --- Cloze ---------------------------------------------------------------------------------------
 
 
-def argmax(seed: int, context: str, words: set[str]) -> str:
-    """The most probable of the texts after a context, all token sequences summed."""
+def best_word(seed: int, context: str, words: set[str], ends: str, eos: bool) -> str:
+    """The most probable of the whole words after a context: one of `ends`, or the end of text, follows."""
     given = toy.greedy(context.encode())
     chances = {}
     for word in sorted(words):
         text = f" {word}".encode()
-        sums = [
-            math.exp(toy.score(toy.ToyModel(seed), tokens, eos=False, after=given))
-            for tokens, _ in toy.spellings(text.__eq__, len(text), text.startswith)
-        ]
-        chances[word] = math.fsum(sums)
+        chances[word] = starts_with({text + end.encode() for end in ends}, seed, given)
+        if eos:
+            chances[word] += math.fsum(
+                math.exp(toy.score(toy.ToyModel(seed), tokens, after=given))
+                for tokens, _ in toy.spellings(text.__eq__, len(text), text.startswith)
+            )
     return max(chances, key=lambda word: chances[word])
 
 
@@ -300,31 +322,29 @@ def test_the_answer_of_every_variant_is_the_most_probable(seed: int) -> None:
     template = Cloze(
         (Item(context, "ab"), Item("1 bc", "x")),
         word="[abcx]{1,2}",
-        end="[-1]",
+        end="-",
         stop_words=("CA", "x"),
     )
     found = audit_cloze(toy.ToyModel(seed), template)
     for item, said in zip(template.items, found.answers, strict=True):
         seen = set(re.findall(template.word, item.context))
         every = {"".join(word) for size in (1, 2) for word in product("abcx", repeat=size)}
-        ended = {word + end for word in seen for end in "-1"}
         kept = {word for word in seen if word not in ("ca", "x")}
         assert said == {
             "answer": item.answer,
-            "any word": argmax(seed, item.context, every),
-            "words of the context": argmax(seed, item.context, seen),
-            "… that end": argmax(seed, item.context, ended)[:-1],
-            "… no stop words": argmax(
-                seed, item.context, {word + end for word in kept for end in "-1"}
-            )[:-1],
+            "any word, that ends": best_word(seed, item.context, every, " -", eos=True),
+            "words of the context": best_word(seed, item.context, seen, " -", eos=True),
+            "… that end": best_word(seed, item.context, seen, "-", eos=False),
+            "… no stop words": best_word(seed, item.context, kept, "-", eos=False),
         }
+    assert found.stopped is None
     for variant in found.variants:
         right = sum(said[variant.name] == said["answer"] for said in found.answers)
         assert (variant.right, variant.asked, variant.accuracy) == (right, 2, right / 2)
         assert variant.interval_low <= variant.accuracy <= variant.interval_high
     without = audit_cloze(toy.ToyModel(seed), replace(template, stop_words=()))
     assert [variant.name for variant in without.variants] == [
-        "any word",
+        "any word, that ends",
         "words of the context",
         "… that end",
     ]
@@ -340,7 +360,7 @@ def test_words_of_a_context_are_read_by_the_languages_of_the_template() -> None:
 def test_a_context_without_words_allows_any() -> None:
     template = Cloze((Item("12-1", "a"),), word="[ab]", end="-")
     (said,) = audit_cloze(toy.ToyModel(0), template).answers
-    assert said["words of the context"] == argmax(0, "12-1", {"a", "b"})
+    assert said["words of the context"] == best_word(0, "12-1", {"a", "b"}, " -", True)
 
 
 def test_evaluations_are_those_of_the_audit() -> None:

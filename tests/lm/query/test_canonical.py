@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from published_vocabularies import PUBLISHED, published
 
 from holdfast.lm.query.canonical import automaton as canonical
-from holdfast.lm.query.canonical.automaton import canonical_automaton, canonical_tokens
+from holdfast.lm.query.canonical.automaton import canonical_automaton
 from holdfast.lm.query.regex import operations
 from holdfast.lm.query.regex.language import compile_regex
 from holdfast.lm.query.tokens.lexicon import Lexicon
@@ -86,7 +86,7 @@ def test_paths_are_the_encodings_of_the_texts(tokenizer, pattern):
     found = [tokens for tokens, accepted in paths(automaton) if accepted]
     texts = operations.strings(compile_regex(pattern), 10_000)
     expected = [
-        canonical_tokens(text, tokenizer)
+        tuple(tokenizer.encode(text))
         for text in texts
         if tokenizer.spell(tokenizer.encode(text)) == text  # SentencePiece loses U+2581
     ]
@@ -115,7 +115,7 @@ def test_paths_of_random_languages(tokenizer):
         texts = {"".join(parts).encode() for parts in product(*sets)}
         automaton, _ = compiled(pattern, tokenizer)
         found = [tokens for tokens, accepted in paths(automaton) if accepted]
-        assert sorted(found) == sorted(canonical_tokens(text, tokenizer) for text in texts)
+        assert sorted(found) == sorted(tuple(tokenizer.encode(text)) for text in texts)
 
 
 INFINITE = (
@@ -203,19 +203,6 @@ def _is_open(text):
     except UnicodeDecodeError:
         return True
     return False
-
-
-def test_pairwise_leaves_the_splitter_out(shared_data):
-    tokenizer = published("GPT-2", shared_data)
-    text = ".'s"
-    exact = {tokens for tokens, end in paths(compiled(r"\.'s", tokenizer)[0]) if end}
-    pairwise = {
-        tokens for tokens, end in paths(compiled(r"\.'s", tokenizer, mode="pairwise")[0]) if end
-    }
-    assert exact == {canonical_tokens(text.encode(), tokenizer)}
-    assert [tokenizer.pieces[token] for token in exact.pop()] == [b".'", b"s"]
-    assert [tokenizer.pieces[token] for token in pairwise.pop()] == [b".", b"'s"]
-    assert not pairwise
 
 
 def test_an_automaton_that_forgets_arcs_makes_them_again(shared_data, monkeypatch):

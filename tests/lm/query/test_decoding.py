@@ -75,8 +75,8 @@ def test_listed_tokens_below_the_ranked_ones_decide_nothing():
 
 
 def test_rule_of_a_query():
-    assert Rule.of(Query("a")).plain
-    assert Rule.of(Query("a", top_k=3, temperature=0.5)) == Rule(3, None, 0.5)
+    assert Rule.of(Query("a", eos=True)).plain
+    assert Rule.of(Query("a", top_k=3, temperature=0.5, eos=True)) == Rule(3, None, 0.5)
 
 
 def test_impossible_tokens_stay_impossible():

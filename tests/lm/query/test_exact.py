@@ -25,7 +25,7 @@ RULES = [{}, {"top_k": 7}, {"top_p": 0.8}, {"temperature": 0.7}, {"top_k": 12, "
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_finite_languages(pattern: str, rule: dict[str, float]) -> None:
     model = ToyTrigram(1)
-    query = Query(pattern, **rule)
+    query = Query(pattern, eos=True, **rule)
     expected = math.fsum(by_text(model, pattern, **rule).values())
     assert exact_mass(model, compile_query(query, toy.TOKENIZER)) == pytest.approx(
         expected, rel=1e-9
@@ -45,13 +45,13 @@ def test_infinite_languages_lie_between_truncated_sums(seed: int, eos: bool) -> 
 def test_a_geometric_series() -> None:
     arpa, model = ngram(3, order=1, letters="a", words=1)
     again, end = arpa.probability([], "a"), arpa.probability([], "</s>")
-    compiled = compile_query(Query("a*"), model.tokenizer)
+    compiled = compile_query(Query("a*", eos=True), model.tokenizer)
     assert exact_mass(model, compiled) == pytest.approx(end / (1 - again), rel=1e-12)
 
 
 def test_every_state_sums_its_arcs() -> None:
     _, model = ngram(8, order=3)
-    (part,) = exact_distances(model, compile_query(Query("(a|bab)*b"), model.tokenizer))
+    (part,) = exact_distances(model, compile_query(Query("(a|bab)*b", eos=True), model.tokenizer))
     lattice, onward = part.lattice, np.exp(part.log_onward)
     sums = np.exp(-lattice.final)
     np.add.at(sums, lattice.source, np.exp(-lattice.weight) * onward[lattice.nextstate])
@@ -96,7 +96,7 @@ def starts_with(model: ToyTrigram, given: bytes) -> float:
 @pytest.mark.parametrize("rule", RULES, ids=str)
 def test_conditional_on_a_prefix_given_as_text(rule: dict[str, float]) -> None:
     model = ToyTrigram(4)
-    query = Query("(ab|ba)c?a{1,2}", prefix="ab|ba", encodings="all", **rule)
+    query = Query("(ab|ba)c?a{1,2}", prefix="ab|ba", encodings="all", eos=True, **rule)
     expected = 0.0
     for given in (b"ab", b"ba"):
         texts = {given + rest for rest in (b"a", b"aa", b"ca", b"caa")}
@@ -108,7 +108,7 @@ def test_conditional_on_a_prefix_given_as_text(rule: dict[str, float]) -> None:
 
 def test_conditional_on_the_tokens_of_a_prefix() -> None:
     model = ToyTrigram(4)
-    query = Query("abca{1,2}", prefix="abc", encodings="prefix-canonical", top_k=9)
+    query = Query("abca{1,2}", prefix="abc", encodings="prefix-canonical", top_k=9, eos=True)
     after = toy.greedy(b"abc")
     expected = math.fsum(
         math.exp(toy.score(model, tokens, after=after, top_k=9))
@@ -135,12 +135,12 @@ def test_what_never_ends_has_no_mass() -> None:
             chances[0] = 0.0
             return chances
 
-    assert exact_mass(Endless(), compile_query(Query("a*b?"), toy.TOKENIZER)) == 0
+    assert exact_mass(Endless(), compile_query(Query("a*b?", eos=True), toy.TOKENIZER)) == 0
     assert exact_mass(Endless(), compile_query(Query("aa+", eos=False), toy.TOKENIZER)) == 1
 
 
 def test_what_has_no_exact_sums_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = compile_query(Query("a+b"), toy.TOKENIZER)
+    compiled = compile_query(Query("a+b", eos=True), toy.TOKENIZER)
     with pytest.raises(InputError, match="no exact sums"):
         exact_mass(toy.ToyModel(), compiled)
     prompt = replace(compiled.prompts[0], accepts=lambda tokens: True)
@@ -158,6 +158,6 @@ def test_a_prefix_of_probability_0_is_named() -> None:
             chances[[8, 26]] = -np.inf  # every token with an x
             return chances
 
-    compiled = compile_query(Query("xa", prefix="x", encodings="all"), toy.TOKENIZER)
+    compiled = compile_query(Query("xa", prefix="x", encodings="all", eos=True), toy.TOKENIZER)
     with pytest.raises(InputError, match="gives the prefix probability 0"):
         exact_mass(Shy(), compiled)

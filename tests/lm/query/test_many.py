@@ -17,9 +17,9 @@ from holdfast.lm.query.queries import Query
 from holdfast.lm.query.questions import Questions, read_questions
 
 QUERIES = {
-    "ab": Query("ab"),
+    "ab": Query("ab", eos=True),
     "open": Query("a[bc]*", eos=False),
-    "any": Query("[abc]{1,3}", max_tokens=2),
+    "any": Query("[abc]{1,3}", max_tokens=2, eos=True),
 }
 
 
@@ -53,7 +53,7 @@ def test_each_pair_as_if_alone(models: list[str]) -> None:
         for bound in ("lower", "upper"):
             assert record["answer"][bound] == getattr(alone, bound)
         assert record["query"]["regex"] == QUERIES[record["name"]].regex
-    assert found[1]["query"] == {"regex": "a[bc]*", "eos": False}
+    assert found[1]["query"] == {"regex": "a[bc]*"}
 
 
 def test_processes_change_nothing(models: list[str], tmp_path: Path) -> None:
@@ -67,14 +67,14 @@ def test_processes_change_nothing(models: list[str], tmp_path: Path) -> None:
 
 
 def test_counts(models: list[str]) -> None:
-    found = ask_many(models[:1], {"two": Query("[ab]{2}")}, "count", processes=1)
+    found = ask_many(models[:1], {"two": Query("[ab]{2}", eos=True)}, "count", processes=1)
     assert found[0]["answer"]["strings"] == 4
 
 
 def test_a_failure_costs_no_other_answer(models: list[str], tmp_path: Path) -> None:
     out = tmp_path / "answers.jsonl"
     names = ["ngram:none.arpa", models[0]]
-    queries = {"good": Query("ab"), "bad": Query("(")}
+    queries = {"good": Query("ab", eos=True), "bad": Query("(", eos=True)}
     found = ask_many(names, queries, processes=1, out=out)
     assert ["answer" in record for record in found] == [False, False, True, False]
     assert "none.arpa" in found[0]["error"]
@@ -86,7 +86,7 @@ def test_a_bug_is_recorded(models: list[str], monkeypatch: pytest.MonkeyPatch) -
         raise ZeroDivisionError("by zero")
 
     monkeypatch.setattr(asking, "mass", broken)
-    (record,) = ask_many(models[:1], {"ab": Query("ab")}, processes=1)
+    (record,) = ask_many(models[:1], {"ab": Query("ab", eos=True)}, processes=1)
     assert record["error"] == "ZeroDivisionError: by zero"
 
 
@@ -113,7 +113,7 @@ def test_what_is_answered_is_not_asked_again(
     assert len(everything) == 6
     assert ask(QUERIES) == []
     # A changed query, and a changed option.
-    assert ask(QUERIES | {"ab": Query("abc")}) == [(model, "ab") for model in models]
+    assert ask(QUERIES | {"ab": Query("abc", eos=True)}) == [(model, "ab") for model in models]
     assert len(ask(QUERIES, tol=0.1)) == 6
     assert ask(QUERIES) == []
     # An interruption within a line, and a record of a failure.
@@ -179,7 +179,7 @@ name = "phone"
 regex = "[0-9]{3}"
 temperature = 1
 top_k = 40
-eos = false
+eos = true
 encodings = "canonical"
 
 [[query]]
@@ -191,7 +191,7 @@ regex = "@"
 def test_a_file_of_questions(tmp_path: Path) -> None:
     path = tmp_path / "questions.toml"
     path.write_text(FILE)
-    phone = Query("[0-9]{3}", temperature=1, top_k=40, eos=False, encodings="canonical")
+    phone = Query("[0-9]{3}", temperature=1, top_k=40, eos=True, encodings="canonical")
     queries = {"phone": phone, "mail": Query("@")}
     assert read_questions(path) == Questions(("ngram:a.arpa", "hf:b"), queries, "search", {"n": 3})
 
@@ -206,13 +206,13 @@ def test_a_file_of_questions(tmp_path: Path) -> None:
         ("top_k", "topk", "query 1: a key that is not known"),
         ("top_k = 40", "top_k = 4.5", "query 1, top_k: a value of the wrong kind"),
         ("top_k = 40", "top_k = true", "expected: a whole number"),
-        ("eos = false", "eos = 0", "expected: true or false"),
+        ("eos = true", "eos = 0", "expected: true or false"),
         ("canonical", "some", "'all', 'canonical'"),
         ('name = "mail"', 'name = "phone"', "two queries of one name"),
         ('name = "mail"', "", "query 2: a query without name"),
         ('regex = "@"', "", "query 2: a query without regex"),
         ("[[query]]", "[[other]]", "a key that is not known"),
-        ("n = 3", "n = ", "no TOML"),
+        ("n = 3", "n = ", "not valid TOML"),
     ],
 )
 def test_files_that_are_refused(tmp_path: Path, before: str, after: str, told: str) -> None:
@@ -228,8 +228,8 @@ def test_files_that_are_refused(tmp_path: Path, before: str, after: str, told: s
     [
         ('models = ["ngram:a"]', "no query in the file"),
         ("query = 3", "no query in the file"),
-        ("query = [3]", "this is no table"),
-        ("options = 3", "this is no table"),
+        ("query = [3]", "not a table"),
+        ("options = 3", "not a table"),
     ],
 )
 def test_files_of_another_shape(tmp_path: Path, content: str, told: str) -> None:

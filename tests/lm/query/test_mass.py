@@ -110,13 +110,15 @@ def test_what_lies_past_a_limit_joins_the_upper_bound(seed: int, limit: str):
 def test_infinite_languages_end_with_the_budget(pattern: str):
     narrower = Mass(0, 1, "exact", 0, 0, (), "")
     for budget in (1, 10, 60, 300):
-        found = ask(toy.ToyModel(3), Query(pattern), tol=0.0, budget=budget)
+        found = ask(toy.ToyModel(3), Query(pattern, eos=True), tol=0.0, budget=budget)
         assert found.stopped == "budget"
         assert found.evaluations == budget
         assert narrower.lower <= found.lower <= found.upper <= narrower.upper
         narrower = found
     for eos in (True, False):
-        part = word_lists.by_text(toy.ToyModel(3), Query(""), ["a" * size for size in range(6)])
+        part = word_lists.by_text(
+            toy.ToyModel(3), Query("", eos=True), ["a" * size for size in range(6)]
+        )
         found = ask(toy.ToyModel(3), Query("a*", eos=eos), tol=1e-4)
         assert found.upper >= sum(mass for mass, _ in part.values())
         assert found.stopped == ("tolerance" if eos else "closed")
@@ -160,11 +162,11 @@ class Interrupted(toy.ToyModel):
 
 
 def test_an_interrupt_keeps_the_bounds():
-    found = ask(Interrupted(1), Query("[ab]{3}"), tol=0.0, batch=3)
+    found = ask(Interrupted(1), Query("[ab]{3}", eos=True), tol=0.0, batch=3)
     assert found.stopped == "interrupted"
     assert found.evaluations > 0
     words = ["".join(word) for word in product("ab", repeat=3)]
-    holds(found, word_lists.mass(toy.ToyModel(1), Query(""), words))
+    holds(found, word_lists.mass(toy.ToyModel(1), Query("", eos=True), words))
 
 
 def same(one: Mass, other: Mass) -> bool:
@@ -197,13 +199,16 @@ def test_stopped_and_resumed_it_ends_where_it_would_have(seed: int, tmp_path: Pa
 
 def test_a_state_of_another_question_is_refused(tmp_path: Path):
     state = tmp_path / "kept"
-    ask(toy.ToyModel(1), Query("a{1,3}"), state=state)
-    for model, query in ((toy.ToyModel(2), Query("a{1,3}")), (toy.ToyModel(1), Query("a{1,4}"))):
+    ask(toy.ToyModel(1), Query("a{1,3}", eos=True), state=state)
+    for model, query in (
+        (toy.ToyModel(2), Query("a{1,3}", eos=True)),
+        (toy.ToyModel(1), Query("a{1,4}", eos=True)),
+    ):
         with pytest.raises(InputError, match="another question"):
             ask(model, query, state=state)
     state.write_bytes(state.read_bytes()[:100])
     with pytest.raises(InputError, match="damaged"):
-        ask(toy.ToyModel(1), Query("a{1,3}"), state=state)
+        ask(toy.ToyModel(1), Query("a{1,3}", eos=True), state=state)
 
 
 def test_a_prefix_of_probability_zero_is_refused():
@@ -214,7 +219,7 @@ def test_a_prefix_of_probability_zero_is_refused():
             return scores - np.logaddexp.reduce(scores)
 
     with pytest.raises(InputError, match="prefix probability 0"):
-        ask(Deaf(1), Query("ab|ac", prefix="a", encodings="all"))
+        ask(Deaf(1), Query("ab|ac", prefix="a", encodings="all", eos=True))
 
 
 @settings(max_examples=40)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.console import table
-from holdfast.numbers import counted, number, probability
+from holdfast.console import remark, table
+from holdfast.numbers import bounds, counted, number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,18 +19,38 @@ if TYPE_CHECKING:
 ROWS = 12
 
 
+class Notes:
+    """Prints the notes of a search on stderr, each once."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.printed: set[str] = set()
+
+    def show(self, notes: Iterable[str]) -> None:
+        """Print those that were not printed."""
+        for note in notes:
+            if note not in self.printed:
+                self.printed.add(note)
+                remark(f"note: {note}", self.quiet)
+
+
 @contextmanager
-def watching(silent: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A function that shows progress on stderr while the block runs; None without a terminal."""
-    if silent or not sys.stderr.isatty():
-        yield None
+def watching(quiet: bool, as_json: bool, notes: Notes) -> Iterator[Callable[[Progress], None]]:
+    """A function that shows notes, and on a terminal the progress, while the block runs."""
+    if quiet or as_json or not sys.stderr.isatty():
+        yield lambda progress: notes.show(progress.notes)
         return
     from rich.console import Console
     from rich.live import Live
 
     began = time.monotonic()
     with Live(console=Console(stderr=True), transient=True, refresh_per_second=4) as live:
-        yield lambda progress: live.update(live_table(progress, time.monotonic() - began))
+
+        def show(progress: Progress) -> None:
+            notes.show(progress.notes)
+            live.update(live_table(progress, time.monotonic() - began))
+
+        yield show
 
 
 def live_table(progress: Progress, seconds: float) -> Table:
@@ -38,11 +58,11 @@ def live_table(progress: Progress, seconds: float) -> Table:
     rate = progress.evaluations / seconds if seconds > 0 else 0.0
     numbered = list(enumerate(progress.found, 1))
     return table(
-        {"": "right", "text": "left", "log probability": "right", "encodings": "right"},
+        {"": "right", "text": "left", "log probability": "right", "encodings seen": "right"},
         [
-            (place, match.text, number(match.logprob, 4), number(match.encodings))
+            (place, match.text, number(match.logprob, 4), number(match.encodings_seen))
             for place, match in numbered[-ROWS:]
         ],
-        caption=f"mass [{probability(progress.lower)}, {probability(progress.upper)}], "
-        f"{counted(progress.evaluations, 'evaluation')}, {number(rate, 0)} a second",
+        caption=f"mass {bounds(progress.lower, progress.upper)}, "
+        f"{counted(progress.evaluations, 'evaluation')}, {number(rate, 0)} per second",
     )

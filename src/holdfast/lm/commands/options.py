@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from holdfast.lm.models.protocol import LanguageModel
 
 
+INCOMPLETE = 1
+"""Exit code of a command whose answer is not complete."""
+INTERRUPTED = 130
+
+
 class Encodings(Enum):
     """Which token sequences count."""
 
@@ -26,17 +31,8 @@ class Encodings(Enum):
     canonical = "canonical"
 
 
-class Method(Enum):
-    """How samples are drawn."""
-
-    auto = "auto"
-    local = "local"
-    smc = "smc"
-    exact = "exact"
-
-
 class Format(Enum):
-    """The form of the answer."""
+    """Output format."""
 
     table = "table"
     jsonl = "jsonl"
@@ -48,7 +44,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="MODEL",
-        help="hf:DIR, ngram:FILE.arpa, gguf:FILE or openai:URL#NAME?tokenizer=...",
+        help="Model: hf:DIR or hf:NAME, ngram:FILE.arpa, gguf:FILE or openai:URL#NAME?tokenizer=...",
     ),
 ]
 TokenizerOption = Annotated[
@@ -56,26 +52,28 @@ TokenizerOption = Annotated[
     typer.Option(
         "--tokenizer",
         metavar="TOKENIZER",
-        help="gpt2:DIR, tiktoken:FILE, sentencepiece:FILE or hf:DIR.",
+        help="Tokenizer: gpt2:DIR, tiktoken:FILE, sentencepiece:FILE or hf:DIR.",
     ),
 ]
 FormatOption = Annotated[
-    Format,
-    typer.Option("--format", help="A table for people, JSON lines or CSV for programs."),
+    Format, typer.Option("--format", help="Output format: table, jsonl (JSON lines) or csv.")
 ]
 BudgetOption = Annotated[
     int | None,
-    typer.Option("--budget", metavar="N", min=1, help="Stop after N prefixes; bounds stay valid."),
+    typer.Option(
+        "--budget",
+        metavar="N",
+        min=1,
+        help="Maximum number of evaluations, tokens that the model computes (default: 100,000).",
+    ),
 ]
 BatchOption = Annotated[
-    int, typer.Option("--batch", metavar="N", min=1, help="Prefixes given to the model together.")
+    int, typer.Option("--batch", metavar="N", min=1, help="Prefixes per call of the model.")
 ]
 StateOption = Annotated[
     Path | None,
     typer.Option(
-        "--state",
-        metavar="FILE",
-        help="Keep the state of the search here; the same command again goes on from it.",
+        "--state", metavar="FILE", help="Save the search to FILE; rerun the command to resume."
     ),
 ]
 
@@ -83,31 +81,53 @@ _QUERY = {
     "regex": Annotated[
         str,
         typer.Option(
-            "--regex", metavar="REGEX", help="The whole texts, in RE2's syntax; & is and, ~ not."
+            "--regex",
+            metavar="REGEX",
+            help="Regular expression of the whole text, in RE2 syntax; & is and, ~ is not.",
         ),
     ],
     "prefix": Annotated[
         str | None,
         typer.Option(
-            "--prefix", metavar="REGEX", help="How the texts start; given to the model, not asked."
+            "--prefix", metavar="REGEX", help="Prefix of the text; used as context, not scored."
+        ),
+    ],
+    "messages": Annotated[
+        str | None,
+        typer.Option(
+            "--messages",
+            metavar="JSON|FILE",
+            help="Conversation in front of the text, written by the tokenizer's chat template: "
+            "a JSON list of objects with role and content.",
+        ),
+    ],
+    "special_tokens": Annotated[
+        bool,
+        typer.Option(
+            "--special-tokens",
+            help="Read special tokens in the prefix as tokens (default: as plain text).",
         ),
     ],
     "encodings": Annotated[
         Encodings,
         typer.Option(
             "--encodings",
-            help="Token sequences that count: canonical (what the tokenizer makes of the text), all of "
-            "them, or all after a canonical prefix.",
+            help="Token sequences that count: canonical (the tokenizer's own encoding), all, "
+            "or all after a canonical prefix.",
         ),
     ],
     "top_k": Annotated[
         int | None,
-        typer.Option("--top-k", metavar="K", help="Decode among the K most probable tokens only."),
+        typer.Option(
+            "--top-k", metavar="K", help="Restrict decoding to the K most probable tokens."
+        ),
     ],
     "top_p": Annotated[
         float | None,
         typer.Option(
-            "--top-p", metavar="P", help="Decode among the most probable tokens up to mass P."
+            "--top-p",
+            metavar="P",
+            help="Restrict decoding to the most probable tokens of total probability P.",
         ),
     ],
     "temperature": Annotated[
@@ -118,35 +138,36 @@ _QUERY = {
         typer.Option(
             "--edits",
             metavar="N",
-            help="Also texts within N inserted, deleted or replaced characters.",
+            help="Include texts within N inserted, deleted or replaced characters.",
         ),
     ],
     "exclude": Annotated[
         str | None,
-        typer.Option("--exclude", metavar="REGEX", help="Leave out texts that match this."),
+        typer.Option("--exclude", metavar="REGEX", help="Exclude texts that match REGEX."),
     ],
     "eos": Annotated[
         bool,
         typer.Option(
             "--eos/--no-eos",
-            help="The text, then its end (event exact); or whatever starts with it (event prefix).",
+            help="Require the model to end after the text (event exact); by default any "
+            "continuation is allowed (event prefix).",
         ),
     ],
     "ignore_case": Annotated[
-        bool, typer.Option("--ignore-case", help="Upper and lower case are the same.")
+        bool, typer.Option("--ignore-case", help="Match upper and lower case alike.")
     ],
     "heal": Annotated[
-        bool, typer.Option("--heal", help="Let a token span the end of the prefix (token healing).")
+        bool,
+        typer.Option("--heal", help="Allow a token to span the end of the prefix (token healing)."),
     ],
     "max_tokens": Annotated[
-        int | None,
-        typer.Option("--max-tokens", metavar="N", help="Follow no token sequence beyond N tokens."),
+        int | None, typer.Option("--max-tokens", metavar="N", help="Maximum number of tokens.")
     ],
 }
 
 
 def opened(name: str, quiet: bool) -> LanguageModel:
-    """The model of that name; what is odd about it is told."""
+    """The model of that name; its remarks are printed."""
     from holdfast.lm.models.loading import load
 
     model = load(name)
@@ -163,6 +184,10 @@ def asks(command: Callable[..., Any]) -> Callable[..., Any]:
     def run(**options: Any) -> Any:
         settings = {name: options.pop(name) for name in _QUERY}
         settings["encodings"] = settings["encodings"].value
+        if settings["messages"] is not None:
+            from holdfast.lm.tokenizers.chat import read_messages
+
+            settings["messages"] = read_messages(settings["messages"])
         return command(query=Query(**settings), **options)
 
     parameters: list[inspect.Parameter] = []

@@ -9,28 +9,27 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from holdfast.console import JsonOption, QuietOption, emit, remark, table
 from holdfast.errors import InputError
+from holdfast.lm.commands.live import Notes, watching
 from holdfast.lm.commands.options import (
+    INCOMPLETE,
+    INTERRUPTED,
     BatchOption,
     BudgetOption,
     Format,
     FormatOption,
-    Method,
     ModelOption,
     StateOption,
     TokenizerOption,
     opened,
 )
 from holdfast.lm.query.queries import Query
-from holdfast.numbers import counted, number, probability
-
-UNANSWERED = 1
-INTERRUPTED = 130
+from holdfast.numbers import bounds, counted, number, probability
 
 
 @dataclass(frozen=True)
@@ -59,20 +58,22 @@ def plan(
     svg: Annotated[
         Path | None,
         typer.Option(
-            "--svg", metavar="FILE", help="Draw the token sequences, canonical ones coloured."
+            "--svg",
+            metavar="FILE",
+            help="Draw the token sequences to FILE; canonical ones in color.",
         ),
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """What a query is before a model is asked: its texts, its automata, its prompts."""
+    """Explain a query without running the model: languages, automata, prompts."""
     from holdfast.lm.query import planning
 
     vocabulary = _tokenizer(tokenizer, quiet)
     emit(planning.plan(query, vocabulary), as_json, _planned)
     if svg is not None:
         if vocabulary is None:
-            raise InputError("a picture of token sequences needs --tokenizer", place="--svg")
+            raise InputError("--svg needs --tokenizer", code="conflict", place="--svg")
         planning.draw(query, vocabulary, svg)
         remark(f"picture: {svg}", quiet)
 
@@ -82,12 +83,17 @@ def count(
     tokenizer: TokenizerOption = None,
     longest: Annotated[
         int | None,
-        typer.Option("--longest", metavar="N", min=0, help="Count token sequences up to N tokens."),
+        typer.Option(
+            "--longest",
+            metavar="N",
+            min=0,
+            help="Also count the token sequences of each length up to N tokens.",
+        ),
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """How many texts match, and how many token sequences spell them: exact, or infinite."""
+    """Count the texts that match and the token sequences that spell them, exactly."""
     from holdfast.lm.query import asking
 
     emit(asking.count(query, _tokenizer(tokenizer, quiet), longest), as_json, _counted)
@@ -96,7 +102,7 @@ def count(
 def search(
     query: Query,
     model: ModelOption,
-    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many texts.")] = 10,
+    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of texts.")] = 10,
     batch: BatchOption = 64,
     budget: BudgetOption = None,
     state: StateOption = None,
@@ -104,18 +110,21 @@ def search(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The most probable texts, in order, each once with all its encodings."""
-    from holdfast.lm.commands.live import watching
-    from holdfast.lm.query import asking
+    """Find the most probable texts, in proven order, each once with all its encodings.
 
-    asked = opened(model, quiet)
-    with watching(quiet or as_json) as watch:
-        found = asking.search(asked, query, n, batch=batch, budget=budget, state=state, watch=watch)
-    rows = found.to_dict()
-    _print(found, rows, ("text", "logprob", "encodings"), form, as_json, _matches)
-    if not found.complete:
-        remark(f"not complete: {found.stopped}", quiet)
-    _end_if_interrupted(found.stopped)
+    Exit code 1 if the search stopped before the order was proven; such rows say proven: false.
+    """
+    from holdfast.lm.query import asking
+    from holdfast.lm.query.results import ROW
+
+    asked, notes = opened(model, quiet), Notes(quiet)
+    with watching(quiet, as_json, notes) as watch:
+        found = asking.search(
+            asked, query, n, batch=batch, budget=budget, state=state, watch=watch
+        ).result()
+    _print(found, found.to_dict(), ROW, form, as_json, _matches)
+    notes.show(found.notes)
+    _end(found.stopped, incomplete=not found.complete, quiet=quiet)
 
 
 def mass(
@@ -123,84 +132,99 @@ def mass(
     model: ModelOption,
     tol: Annotated[
         float,
-        typer.Option(
-            "--tol", metavar="GAP", min=0, help="Gap between the bounds at which to stop."
-        ),
+        typer.Option("--tol", metavar="GAP", min=0, help="Stop when the bounds are this close."),
     ] = 1e-3,
     batch: BatchOption = 64,
     budget: BudgetOption = None,
     state: StateOption = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page: how the bounds closed."),
+        typer.Option(
+            "--html", metavar="FILE", help="Write an HTML report of how the bounds converged."
+        ),
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Bounds of the probability that the model writes a text that matches."""
-    from holdfast.lm.commands.live import watching
+    """Bound the probability that the output starts with (--eos: is) a text that matches."""
     from holdfast.lm.query import asking
 
-    asked = opened(model, quiet)
-    with watching(quiet or as_json) as watch:
+    asked, notes = opened(model, quiet), Notes(quiet)
+    with watching(quiet, as_json, notes) as watch:
         found = asking.mass(asked, query, tol, batch=batch, budget=budget, state=state, watch=watch)
     emit(found, as_json, _bounds)
+    notes.show(found.notes)
     if html is not None:
         from holdfast.lm.query.pages import mass_page
         from holdfast.report import write
 
         remark(f"report: {write(mass_page(query, asked.name, found), html)}", quiet)
-    _end_if_interrupted(found.stopped)
+    _end(found.stopped)
 
 
 def sample(
     query: Query,
     model: ModelOption,
-    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many samples.")] = 1000,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same samples.")] = 0,
+    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="Number of samples.")] = 1000,
+    seed: Annotated[int, typer.Option("--seed", help="Random seed (same seed, same samples).")] = 0,
     method: Annotated[
-        Method,
+        str,
         typer.Option(
             "--method",
-            help="Masked token by token, resampled on the way, or exact (n-gram models).",
+            metavar="METHOD",
+            help="Sampling method: local (token by token, weighted), exact (n-gram models) or auto.",
         ),
-    ] = Method.auto,
+    ] = "auto",
     batch: BatchOption = 64,
     form: FormatOption = Format.table,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Texts as the model would write them, each with its weight."""
+    """Draw texts that match, with weights that make up for masking."""
     from holdfast.lm.query import asking
 
-    drawn = asking.sample(opened(model, quiet), query, n, seed, method=method.value, batch=batch)
+    drawn = asking.sample(opened(model, quiet), query, n, seed, method=method, batch=batch)  # type: ignore[arg-type]
     rows = [{"text": text, "share": share} for text, share in drawn.texts]
     _print(drawn, rows, ("text", "share"), form, as_json, _samples)
-    _end_if_interrupted(drawn.stopped)
+    Notes(quiet).show(drawn.notes)
+    _end(drawn.stopped)
 
 
 def many(
     questions: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Models and queries, a TOML file.")
+        Path, typer.Argument(metavar="FILE", help="TOML file of models and queries.")
     ],
     out: Annotated[
         Path,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="One JSON line an answer; kept, and gone on from."
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Output file, one JSON object per answer; rerun to resume.",
         ),
     ],
     processes: Annotated[
         int | None,
-        typer.Option("--processes", metavar="N", min=1, help="Processes; all cores if not given."),
+        typer.Option(
+            "--processes",
+            metavar="N",
+            min=1,
+            help="Number of worker processes (default: all cores).",
+        ),
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option("--ray", metavar="URL", help="Ray cluster in the place of processes."),
+        typer.Option(
+            "--ray", metavar="URL", help="Address of a Ray cluster to use instead of processes."
+        ),
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Many queries to many models, side by side; what was answered before is not asked again."""
+    """Run many queries on many models in parallel; finished answers are reused.
+
+    Exit code 1 if some query failed.
+    """
     from holdfast.lm.query.many import ask_many
     from holdfast.lm.query.questions import read_questions
 
@@ -211,13 +235,17 @@ def many(
     emit(Records(tuple(records)), as_json, _asked)
     remark(f"answers: {out}", quiet)
     if any("error" in record for record in records):
-        raise typer.Exit(UNANSWERED)
+        raise typer.Exit(INCOMPLETE)
 
 
-def _end_if_interrupted(stopped: str | None) -> None:
-    """Ctrl-C: what was found is printed, and the exit code tells that it is not all."""
+def _end(stopped: str | None, incomplete: bool = False, quiet: bool = False) -> None:
+    """The exit code says whether the printed answer is complete."""
+    if incomplete:
+        remark(f"not complete: {stopped}", quiet)
     if stopped == "interrupted":
         raise typer.Exit(INTERRUPTED)
+    if incomplete:
+        raise typer.Exit(INCOMPLETE)
 
 
 # --- For people ----------------------------------------------------------------------------------
@@ -231,7 +259,7 @@ def _print(
     as_json: bool,
     render: Any,
 ) -> None:
-    """The answer as a table or JSON, or its rows as JSON lines or CSV."""
+    """The answer as a table or JSON; or its rows as JSON lines or CSV."""
     if as_json or form is Format.table:
         emit(result, as_json, render)
         return
@@ -242,7 +270,13 @@ def _print(
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    for row in rows:  # truth values as in JSON
+        writer.writerow(
+            {
+                key: str(value).lower() if isinstance(value, bool) else value
+                for key, value in row.items()
+            }
+        )
     sys.stdout.write(out.getvalue())
 
 
@@ -274,10 +308,10 @@ def _planned(found: Plan) -> Table:
         ("texts", _how_many(found.strings)),
         ("for example", ", ".join(map(repr, found.examples))),
         ("states of the byte automaton", number(found.states)),
-        ("kinds of bytes", number(found.classes)),
+        ("byte classes", number(found.classes)),
     ]
     if found.canonical_by is not None:
-        rows.append(("canonical by", found.canonical_by))
+        rows.append(("canonical encodings by", found.canonical_by))
     for prompt in found.prompts:
         given = " ".join(map(repr, prompt.tokens)) or "nothing"
         if prompt.given:
@@ -288,16 +322,35 @@ def _planned(found: Plan) -> Table:
 
 
 def _matches(found: Matches) -> Table:
+    unsure = "" if found.complete else f"not complete ({found.stopped}): "
+    unsure += "" if found.complete else f"{found.proven} of {len(found.found)} texts proven\n"
+    columns: dict[str, Literal["left", "right"]] = {
+        "": "right",
+        "text": "left",
+        "log probability": "right",
+        "encodings seen": "right",
+    }
     return table(
-        {"": "right", "text": "left", "log probability": "right", "encodings": "right"},
+        columns if found.complete else columns | {"proven": "left"},
         [
-            (place, match.text, number(match.logprob, 4), number(match.encodings))
+            (
+                place,
+                match.text,
+                number(match.logprob, 4),
+                number(match.encodings_seen),
+                *(() if found.complete else ("yes" if match.proven else "no",)),
+            )
             for place, match in enumerate(found.found, 1)
         ],
-        caption=f"mass [{probability(found.lower)}, {probability(found.upper)}], "
+        caption=f"{unsure}mass {bounds(found.lower, found.upper)}, "
         f"{counted(found.cost.evaluations, 'evaluation')} for "
         f"{counted(found.cost.nodes, 'prefix', 'prefixes')}",
     )
+
+
+def _exactly(value: float) -> str:
+    """Four significant digits; what is below 1 never reads as 1."""
+    return probability(value) if 0.9995 <= value < 1 else number(value)
 
 
 def _bounds(found: Mass) -> Table:
@@ -308,18 +361,18 @@ def _bounds(found: Mass) -> Table:
             "lower": "right",
             "upper": "right",
             "evaluations": "right",
-            "ended by": "left",
+            "stopped by": "left",
         },
         [
             (
                 found.event,
-                number(found.lower),
-                number(found.upper),
+                _exactly(found.lower),
+                _exactly(found.upper),
                 number(found.evaluations),
                 found.stopped,
             )
         ],
-        caption=f"of the model decoded with {decoding}" if decoding else "",
+        caption=f"decoding: {decoding}" if decoding else "",
     )
 
 
@@ -339,12 +392,13 @@ def _asked(asked: Records) -> Table:
         if answer is None:
             return str(record["error"]).partition("\n")[0]
         if record["ask"] == "mass":
-            return f"[{probability(answer['lower'])}, {probability(answer['upper'])}]"
+            return bounds(answer["lower"], answer["upper"])
         if record["ask"] == "count":
             return f"{_how_many(answer['strings'])} texts, {_how_many(answer['token_paths'])} sequences"
-        return ", ".join(repr(match["text"]) for match in answer[:3]) or "none"
+        texts = ", ".join(repr(match["text"]) for match in answer["matches"][:3]) or "none"
+        return texts if answer["complete"] else f"{texts} (not complete: {answer['stopped']})"
 
     return table(
-        {"model": "left", "query": "left", "asked": "left", "answer": "left"},
+        {"model": "left", "query": "left", "question": "left", "answer": "left"},
         [(one["model"], one["name"], one["ask"], cell(one)) for one in asked.records],
     )

@@ -106,6 +106,7 @@ class _Reader:
         if state != "end":
             raise InputError(
                 "the n-grams do not end" if self.sections else "this is not an ARPA file",
+                code="damaged",
                 path=self.path,
                 place=f"line {number}",
                 found="the end of the file",
@@ -127,6 +128,7 @@ class _Reader:
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(
                 "this file cannot be read",
+                code="unreadable",
                 path=self.path,
                 found=str(error),
                 expected="an ARPA file, as text or gzipped",
@@ -209,6 +211,7 @@ class _Reader:
             if found != count:
                 raise InputError(
                     f"the number of {order}-grams is not that of the header",
+                    code="damaged",
                     path=self.path,
                     place=f"line {number}",
                     found=f"{found:,} {order}-grams",
@@ -217,12 +220,15 @@ class _Reader:
                 )
         orders = [self.sections[order].grams() for order in sorted(self.sections)]
         if not orders or not self.ids:
-            raise InputError("the model has no words", path=self.path, expected="1-grams")
+            raise InputError(
+                "the model has no words", code="damaged", path=self.path, expected="1-grams"
+            )
         return Arpa(self.path, tuple(self.ids), tuple(orders))
 
     def _bad(self, number: int, problem: str, found: bytes, expected: str) -> NoReturn:
         raise InputError(
             problem,
+            code="damaged",
             path=self.path,
             place=f"line {number}",
             found=found.decode(errors="backslashreplace"),

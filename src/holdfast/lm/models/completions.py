@@ -123,6 +123,7 @@ def _choices(body: Any, prompts: int) -> list[dict[str, Any]]:
     if len(choices) != prompts:
         raise InputError(
             "the server's answer is not one of /v1/completions",
+            code="invalid-value",
             found=f"{len(choices)} choices",
             expected=f"{prompts}, one for each prompt",
             remedy="batch=1"
@@ -134,7 +135,9 @@ def _choices(body: Any, prompts: int) -> list[dict[str, Any]]:
     by_place = {choice.get("index"): choice for choice in choices}
     if set(by_place) != set(range(prompts)):
         raise InputError(
-            "the server does not number the answers to several prompts", remedy="batch=1"
+            "the server does not number the answers to several prompts",
+            code="invalid-value",
+            remedy="batch=1",
         )
     return [by_place[place] for place in range(prompts)]
 
@@ -147,6 +150,7 @@ def _read_choice(choice: dict[str, Any], size: int, names: TokenNames) -> NextTo
             return unlisted(size)
         raise InputError(
             _NO_LOGPROBS,
+            code="invalid-value",
             found=f"logprobs: {str(choice.get('logprobs'))[:80]}",
             remedy="use a server whose /v1/completions answers `logprobs` (vLLM, llama.cpp, SGLang)",
         )
@@ -167,6 +171,7 @@ def _read_choice(choice: dict[str, Any], size: int, names: TokenNames) -> NextTo
     if not total < 1.01:
         raise InputError(
             "the probabilities that the server lists add up to more than 1",
+            code="out-of-range",
             found=f"{total:.6g} over {len(known)} tokens",
             remedy="the server must list raw probabilities, and the tokenizer must be the model's own",
         )

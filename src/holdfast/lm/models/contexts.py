@@ -70,6 +70,7 @@ class Contexts:
         if len(twice):
             raise InputError(
                 "an n-gram that stands twice",
+                code="duplicate",
                 path=arpa.path,
                 place=f"line {lines[turn[twice[0] + 1]]}",
                 found=f"the n-gram of line {lines[turn[twice[0]]]}",

@@ -96,6 +96,7 @@ def open_endpoint(name: str, *, tokenizer: Tokenizer | None = None) -> Endpoint:
     if parts.scheme not in ("http", "https") or not parts.hostname or not model:
         raise InputError(
             "the name of a served model cannot be read",
+            code="invalid-syntax",
             found=front,
             expected="openai:http://host:port/v1#MODEL?tokenizer=hf:DIR",
         )
@@ -104,6 +105,7 @@ def open_endpoint(name: str, *, tokenizer: Tokenizer | None = None) -> Endpoint:
         if named is None:
             raise InputError(
                 "a served model needs its tokenizer: servers do not tell the bytes of their tokens",
+                code="invalid-value",
                 place=front,
                 remedy="add ?tokenizer=hf:DIR (gpt2:DIR, tiktoken:FILE, sentencepiece:FILE)",
             )
@@ -181,7 +183,10 @@ class Endpoint:
             told = self._requests.send("GET", f"{self._url}/models")
         except NoAnswer as gone:
             raise InputError(
-                f"no server answers: {gone}", place=self.name, remedy="start it, or check the URL"
+                f"no server answers: {gone}",
+                code="network",
+                place=self.name,
+                remedy="start it, or check the URL",
             ) from None
         except RefusedRequest as refused:
             if refused.status in (401, 403):
@@ -286,6 +291,7 @@ class Endpoint:
             # What is listed may be the distribution after a token that the server wrote by itself.
             raise InputError(
                 "the server wrote more than one token",
+                code="out-of-range",
                 found=f"{_written(body)} tokens",
                 expected="1",
             )
@@ -312,6 +318,7 @@ class Endpoint:
         if not tokens:
             raise InputError(
                 "the model has no BOS: no probability is defined in front of the first token",
+                code="no-bos",
                 place=self.name,
                 remedy="give a prefix, or name the token that stands in front of a text: bos=ID",
             )
@@ -345,7 +352,11 @@ class Endpoint:
         if remedy is None and "logprobs" in refused.message:
             remedy = "set logprobs=N to what the server allows (vLLM: start it with --max-logprobs)"
         return InputError(
-            "the server refuses the request", place=self.name, found=str(refused), remedy=remedy
+            "the server refuses the request",
+            code="network",
+            place=self.name,
+            found=str(refused),
+            remedy=remedy,
         )
 
 

@@ -1,11 +1,13 @@
-"""A causal language model of Hugging Face, from a local folder."""
+"""A causal language model of Hugging Face: an object in memory, or a local folder."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +18,13 @@ from holdfast.lm.models.caching import Answers
 from holdfast.lm.models.fingerprints import fingerprint
 from holdfast.lm.models.protocol import F64, Cost, ModelStopped, NextToken, Prefix
 from holdfast.lm.models.tree_attention import BUDGET_BYTES, PrefixTree
-from holdfast.lm.tokenizers.loading import load_tokenizer
+from holdfast.lm.tokenizers.loading import load_tokenizer, local_folder, of_transformers
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 STARTS_WITH_EOS = frozenset({"gpt2", "gpt_neo", "gptj", "gpt_neox", "gpt_bigcode", "codegen"})
 """Families whose texts were trained one after the other, each behind the end of the one before."""
+LEAST_WINDOW = 8
+"""Shortest sliding window within which a cache is worth its check."""
 _LOGITS = 1 << 25
 _CHECK_LOGPROB = {"float32": 1e-3, "float64": 1e-6}
 
@@ -28,53 +32,68 @@ _CHECK_LOGPROB = {"float32": 1e-3, "float64": 1e-6}
 class HuggingFaceModel:
     """A transformer that computes every prefix once: see `PrefixTree`.
 
-    A batch of prefixes is one forward pass over the tokens that are new. Models whose attention cannot be
-    told which tokens to see (sliding windows, ALiBi, recurrent layers) are evaluated without a cache, whole
-    prefix by whole prefix; `remarks` says so. The configuration decides, and a small computation that is
-    done both ways when the model is opened.
+        model = HuggingFaceModel(transformers_model, transformers_tokenizer)   # objects in memory
+        model = HuggingFaceModel("models/gpt2", device="cuda")                 # a local folder
+
+    A batch of prefixes is one forward pass over the tokens that are new. Prefixes longer than a sliding
+    window, and models whose attention does not follow a mask of ancestors (ALiBi, recurrent layers), are
+    evaluated without a cache, whole prefix by whole prefix; `remarks` says so. The configuration decides,
+    and a small computation that is done both ways when the model is opened.
 
     Log-probabilities are a log-softmax in float64 of the model's logits. Logits beyond the tokenizer (a
     padded vocabulary) are tokens without bytes that keep their probability; tokens without a logit have
-    none.
+    none. A text ends with any of the ids that the tokenizer, the configuration or the generation
+    configuration names; its probability is their sum.
 
     Args:
-        path: a folder with ``config.json``, ``model.safetensors`` and, if no tokenizer is given,
-            ``tokenizer.json``. Nothing is fetched, and no code from the folder is run.
-        device: where to compute, such as ``cpu`` or ``cuda``.
-        dtype: such as ``float32`` or ``bfloat16``; None is float32 on a processor, else as in the files.
-        bos: token in front of every text; None asks the tokenizer, then the configuration, then takes the
-            end of text for families in `STARTS_WITH_EOS`; -1 is none.
+        model: a folder with ``config.json`` and safetensors; or a causal transformer of transformers, also
+            wrapped by PEFT, quantized, or spread over devices (it is switched to evaluation mode). Nothing
+            is downloaded, and no code from a folder is run.
+        tokenizer: a tokenizer of transformers, fast or slow, or one of `load_tokenizer`; None takes that of
+            the folder.
+        device: where to compute, such as ``cpu`` or ``cuda``; of a folder only.
+        dtype: such as ``float32`` or ``bfloat16``; None is float32 on a CPU, else as in the files. Of a
+            folder only.
+        bos: token in front of every text; None takes that of the tokenizer, then of the configuration, then
+            the end of text for families in `STARTS_WITH_EOS`; -1 is none.
         batch: most new tokens in one forward pass; None by the size of the vocabulary, at most 256.
         cache_bytes: memory for keys and values.
-        tokenizer: instead of the one in the folder.
 
     Raises:
-        InputError: if the folder holds no model that can be read.
+        InputError: if the model or the tokenizer cannot be read.
         MissingExtraError: if transformers or torch is not installed.
     """
 
     def __init__(
         self,
-        path: str | Path,
+        model: Any,
+        tokenizer: Any = None,
         device: str = "cpu",
         dtype: str | None = None,
         bos: int | None = None,
         batch: int | None = None,
         cache_bytes: int = BUDGET_BYTES,
-        tokenizer: Tokenizer | None = None,
     ) -> None:
-        self.name = f"hf:{path}"
         self.cost = Cost()
-        self.model = _open(Path(path), device, dtype)
-        self.fingerprint = fingerprint(
-            [Path(path) / "config.json", *Path(path).glob("*.safetensors")]
-        )
+        if isinstance(model, str | Path):
+            self.name = f"hf:{model}"
+            self.model = _open(Path(model), device, dtype)
+            self._files = [Path(model) / "config.json", *Path(model).glob("*.safetensors")]
+        else:
+            self.name = f"hf:{getattr(model.config, 'name_or_path', '') or type(model).__name__}"
+            self.model = _unwrapped(model).eval()
+            self._files = []
         config = self.model.config.get_text_config()
-        self.width = int(self.model.get_output_embeddings().weight.shape[0])
-        told = tokenizer or load_tokenizer(f"hf:{path}")
+        head = self.model.get_output_embeddings()
+        # A quantized head packs its weights: it says its width itself.
+        self.width = int(getattr(head, "out_features", None) or head.weight.shape[0])
+        if tokenizer is None:
+            tokenizer = load_tokenizer(self.name)
+        elif not isinstance(tokenizer, Tokenizer):
+            tokenizer = of_transformers(tokenizer)
         remarks: list[str] = []
-        self.bos = _begin(bos, told, config)
-        self.tokenizer = _matched(told, self.width, self.bos, config, remarks)
+        self.bos = _begin(bos, tokenizer, config)
+        self.tokenizer = _matched(tokenizer, self.width, self.bos, self.model, remarks)
         longest = getattr(config, "max_position_embeddings", None)
         self.context: int | None = None
         if isinstance(longest, int) and longest > 0:
@@ -84,12 +103,29 @@ class HuggingFaceModel:
         self._answers = Answers()
         self._asked: set[Prefix] = set()
         self._tree: PrefixTree | None = None
-        reason = self._objection(config)
+        self._window, reason = _window(config)
+        reason = reason or self._objection()
         if reason is None:
             self._tree = PrefixTree(self.model, self.bos, cache_bytes)
+            if self._window is not None and (self.context is None or self._window < self.context):
+                remarks.append(
+                    f"prefixes of more than {self._window:,} tokens are computed without a cache"
+                )
         else:
             remarks.append(f"without a cache of keys and values: {reason}")
-        self.remarks = tuple(remarks)
+        self.remarks = tuple(dict.fromkeys(remarks))
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the files, or of the weights in memory."""
+        if self._files:
+            return fingerprint(self._files)
+        digest = hashlib.sha256()
+        for name, values in sorted(self.model.state_dict().items()):
+            # A sum per row (the norm, that signs do not cancel): weights that changed by anything show.
+            sums = values.detach().flatten().double()
+            digest.update(f"{name} {tuple(values.shape)} {sums.sum()} {sums.norm()} ".encode())
+        return digest.hexdigest()
 
     def logprobs(self, prefixes: Sequence[Prefix]) -> list[NextToken]:
         """The distribution after each prefix, in order.
@@ -127,14 +163,22 @@ class HuggingFaceModel:
 
         try:
             with torch.inference_mode():
-                if self._tree is None:
-                    self._one_by_one(unknown, keep)
-                else:
-                    self._as_tree(self._tree, unknown, keep)
+                # Within the window every token sees all before it, as the tree's masks say.
+                far = [prefix for prefix in unknown if not self._fits(prefix)]
+                self._one_by_one(far, keep)
+                if self._tree is not None:
+                    near = [prefix for prefix in unknown if self._fits(prefix)]
+                    self._as_tree(self._tree, near, keep)
         except torch.OutOfMemoryError as error:
             raise ModelStopped(
                 f"the device's memory is full: {str(error).splitlines()[0]}"
             ) from error
+
+    def _fits(self, prefix: Prefix) -> bool:
+        """Whether keys and values of a prefix can be kept."""
+        if self._tree is None:
+            return False
+        return self._window is None or len(prefix) + (self.bos is not None) <= self._window
 
     def _as_tree(
         self, tree: PrefixTree, unknown: Sequence[Prefix], keep: Callable[[Prefix, F64], None]
@@ -185,6 +229,7 @@ class HuggingFaceModel:
         if np.isnan(values).any():
             raise InputError(
                 "the model's logits are not numbers",
+                code="invalid-value",
                 path=self.name,
                 remedy="compute with more digits: ?dtype=float32",
             )
@@ -200,6 +245,7 @@ class HuggingFaceModel:
         if not prefix and self.bos is None:
             raise InputError(
                 "the model has no token that begins a text",
+                code="no-bos",
                 path=self.name,
                 remedy="name one after the folder (?bos=ID), or give the query a prefix",
             )
@@ -211,20 +257,12 @@ class HuggingFaceModel:
                 remedy="set max_tokens; the mass beyond it counts in the upper bound",
             )
 
-    def _objection(self, config: Any) -> str | None:
+    def _objection(self) -> str | None:
         """Why keys and values cannot be kept by prefix; None if they can."""
         import torch
 
         if not self._keep_arguments:
             return "its forward pass takes no logits_to_keep"
-        kinds = [
-            *(getattr(config, "layer_types", None) or ()),
-            *(getattr(config, "attention_layers", None) or ()),
-        ]
-        if any(kind not in ("full_attention", "global", "attention") for kind in kinds):
-            return f"layers of {', '.join(sorted(set(kinds)))}"
-        if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
-            return f"a sliding window of {config.sliding_window} tokens"
         one, two, three = (place % self.width for place in (1, 2, 3))
         first: list[Prefix] = [(one,)] if self.bos is None else [(), (one,)]
         second: list[Prefix] = [(one, two), (one, two, one), (one, three), (one, three, two)]
@@ -248,7 +286,9 @@ class HuggingFaceModel:
 
 
 def open_huggingface(place: str) -> HuggingFaceModel:
-    """Open ``FOLDER``, with options after it: ``?device=cuda&dtype=bfloat16&bos=1&batch=64&cache_mb=1024``.
+    """Open ``FOLDER`` or ``NAME`` in the hub cache, with options after it.
+
+    Options: ``?device=cuda&dtype=bfloat16&bos=1&batch=64&cache_mb=1024``.
 
     Raises:
         InputError: if an option or the folder is not understood.
@@ -266,7 +306,7 @@ def open_huggingface(place: str) -> HuggingFaceModel:
     path, options = split_options(place, readers)
     if "cache_mb" in options:
         options["cache_bytes"] = options.pop("cache_mb") << 20
-    return HuggingFaceModel(path, **options)
+    return HuggingFaceModel(local_folder(path), **options)
 
 
 def _open(path: Path, device: str, dtype: str | None) -> Any:
@@ -279,13 +319,16 @@ def _open(path: Path, device: str, dtype: str | None) -> Any:
     if not (path / "config.json").is_file():
         raise InputError(
             "there is no model in this folder",
+            code="not-found",
             path=path,
             expected="config.json and model.safetensors",
-            remedy="give a local folder; nothing is fetched from a hub",
+            remedy="give a local folder, or the name of a model in the hub cache; nothing is downloaded",
         )
     kind = dtype or ("float32" if device.startswith("cpu") else "auto")
     if kind != "auto" and not isinstance(getattr(torch, kind, None), torch.dtype):
-        raise InputError("unknown dtype", found=kind, expected="float32, bfloat16, float16")
+        raise InputError(
+            "unknown dtype", code="unknown-name", found=kind, expected="float32, bfloat16, float16"
+        )
     logging = transformers.utils.logging
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -297,6 +340,7 @@ def _open(path: Path, device: str, dtype: str | None) -> Any:
     except (OSError, ValueError, KeyError, RuntimeError, AssertionError, SafetensorError) as error:
         raise InputError(
             "this model cannot be opened",
+            code="unreadable",
             path=path,
             found=str(error).strip().splitlines()[0]
             if str(error).strip()
@@ -317,30 +361,86 @@ def _begin(bos: int | None, tokenizer: Tokenizer, config: Any) -> int | None:
     told = getattr(config, "bos_token_id", None)
     if isinstance(told, int):
         return told
-    return _end(tokenizer, config) if config.model_type in STARTS_WITH_EOS else None
+    if config.model_type not in STARTS_WITH_EOS:
+        return None
+    end = getattr(config, "eos_token_id", None)
+    return tokenizer.eos if tokenizer.eos is not None else end if isinstance(end, int) else None
 
 
-def _end(tokenizer: Tokenizer, config: Any) -> int | None:
-    if tokenizer.eos is not None:
-        return tokenizer.eos
-    told = getattr(config, "eos_token_id", None)
-    if isinstance(told, list):  # chat models: the first ends a text
-        told = told[0] if told else None
-    return told if isinstance(told, int) else None
+def _unwrapped(model: Any) -> Any:
+    """The transformer itself: adapters of PEFT live inside it, and act there.
+
+    Raises:
+        InputError: for virtual tokens (prompt tuning), which the wrapper alone puts in front.
+    """
+    if not hasattr(model, "get_base_model"):
+        return model
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        raise InputError(
+            "prompt tuning is not supported",
+            code="unsupported",
+            place="model",
+            found=type(model).__name__,
+            expected="adapters in the layers, such as LoRA",
+        )
+    return model.get_base_model()
+
+
+def _window(config: Any) -> tuple[int | None, str | None]:
+    """(tokens that every layer sees, None for all; or why prefixes cannot share keys)."""
+    kinds = {
+        *(getattr(config, "layer_types", None) or ()),
+        *(getattr(config, "attention_layers", None) or ()),
+    }
+    sizes = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+    if strange := kinds - set(sizes) - {"full_attention", "global", "attention"}:
+        return None, f"layers of {', '.join(sorted(strange))}"
+    named = [sizes[kind] for kind in kinds if kind in sizes]
+    if not kinds and getattr(config, "use_sliding_window", True):
+        named = ["sliding_window"]
+    windows = [size for name in named if (size := getattr(config, name, None))]
+    window = min(windows, default=None)
+    if window is not None and window < LEAST_WINDOW:
+        return window, f"a sliding window of {window} tokens"
+    return window, None
+
+
+def _ends(tokenizer: Tokenizer, model: Any, remarks: list[str]) -> list[int]:
+    """The ids that end a text: by the tokenizer, and by the model's configurations."""
+    found = list(tokenizer.ends)
+    for config in (
+        model.config.get_text_config(),
+        model.config,
+        getattr(model, "generation_config", None),
+    ):
+        named = getattr(config, "eos_token_id", None)
+        for token in named if isinstance(named, list | tuple) else [named]:
+            if not isinstance(token, int) or token in found:
+                continue
+            piece = tokenizer.pieces[token] if 0 <= token < tokenizer.size else None
+            if piece is None or not tokenizer.ends:
+                found.append(token)
+            else:  # often the default of a class of configurations
+                remarks.append(
+                    f"eos_token_id {token} spells {piece!r}: it is not taken as an end of text"
+                )
+    return found
 
 
 def _matched(
-    tokenizer: Tokenizer, width: int, bos: int | None, config: Any, remarks: list[str]
+    tokenizer: Tokenizer, width: int, bos: int | None, model: Any, remarks: list[str]
 ) -> Tokenizer:
-    """The tokenizer with an id for every logit, and with the model's BOS and EOS."""
-    eos = _end(tokenizer, config)
-    for name, token in (("bos", bos), ("eos", eos)):
+    """The tokenizer with an id for every logit, and with the model's BOS and every end of text."""
+    ends = _ends(tokenizer, model, remarks)
+    for name, token in (("bos", bos), ("eos", ends[0] if ends else None)):
         if token is not None and not token < width:
             raise InputError(
                 f"the {name} token has no embedding",
+                code="out-of-range",
                 found=str(token),
                 expected=f"an id below {width:,}",
             )
+    ends = [token for token in ends if token < width]
     padding = width - tokenizer.size
     if padding < 0:
         remarks.append(
@@ -352,4 +452,5 @@ def _matched(
             f"the last {padding:,} logits belong to no token; they keep their probability"
         )
     pieces = (*tokenizer.pieces, *[None] * max(padding, 0))
-    return replace(tokenizer, pieces=pieces, bos=bos, eos=eos)
+    eos = ends[0] if ends else None
+    return replace(tokenizer, pieces=pieces, bos=bos, eos=eos, more_ends=tuple(ends[1:]))

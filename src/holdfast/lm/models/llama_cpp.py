@@ -48,7 +48,7 @@ def open_gguf(name: str) -> LlamaCpp:
     """
     path, options = split_options(name.removeprefix("gguf:"), _OPTIONS)
     if not Path(path).is_file():
-        raise InputError("there is no such model file", path=path)
+        raise InputError("model file not found", code="not-found", path=path)
     return LlamaCpp(Path(path), **options)
 
 
@@ -93,7 +93,12 @@ class LlamaCpp:
             str(path).encode(), llama_cpp.llama_model_default_params()
         )
         if not self._model:
-            raise InputError("llama.cpp cannot read this file", path=path, found=_last(errors))
+            raise InputError(
+                "llama.cpp cannot read this file",
+                code="damaged",
+                path=path,
+                found=_last(errors),
+            )
         self._vocab = llama_cpp.llama_model_get_vocab(self._model)
         self.tokenizer = self._read_tokenizer(bos)
         self._bos = self.tokenizer.bos
@@ -119,6 +124,7 @@ class LlamaCpp:
         if not self._context:
             raise InputError(
                 "llama.cpp cannot run this model",
+                code="invalid-value",
                 path=path,
                 found=_last(errors),
                 remedy="a smaller n_ctx",
@@ -171,6 +177,7 @@ class LlamaCpp:
         if () in wanted:
             raise InputError(
                 "the model has no BOS: no probability is defined in front of the first token",
+                code="no-bos",
                 place=self.name,
                 remedy="give the query a prefix, or name the token that stands in front: ?bos=ID",
             )
@@ -321,6 +328,11 @@ class LlamaCpp:
             self._encode,
             bos=bos,
             eos=end if end >= 0 else None,
+            more_ends=tuple(
+                token
+                for token in range(len(pieces))
+                if token != end and library.llama_vocab_is_eog(vocab, token)
+            ),
             lead=b" " if spaced else b"",
             kind=_KINDS.get(kind, "bpe"),  # type: ignore[arg-type]
         )

@@ -6,7 +6,7 @@ from holdfast.errors import InputError
 from holdfast.lm.models.caching import Cached
 from holdfast.lm.models.protocol import LanguageModel
 
-_FORMS = "ngram:FILE.arpa, hf:FOLDER, gguf:FILE.gguf, openai:URL#MODEL"
+_FORMS = "ngram:FILE.arpa, hf:FOLDER or hf:NAME, gguf:FILE.gguf, openai:URL#MODEL"
 
 
 def load(name: str) -> LanguageModel:
@@ -24,7 +24,9 @@ def load(name: str) -> LanguageModel:
     """
     kind, colon, place = name.partition(":")
     if not colon or not place:
-        raise InputError("this names no model", found=repr(name), expected=_FORMS)
+        raise InputError(
+            "unknown kind of model", code="unknown-name", found=repr(name), expected=_FORMS
+        )
     # Each backend is imported when it is asked for: some bring libraries that take seconds to load.
     if kind == "ngram":
         from holdfast.lm.models.ngram import open_ngram
@@ -42,4 +44,4 @@ def load(name: str) -> LanguageModel:
         from holdfast.lm.models.endpoint import open_endpoint
 
         return Cached(open_endpoint(name))
-    raise InputError("unknown kind of model", found=kind, expected=_FORMS)
+    raise InputError("unknown kind of model", code="unknown-name", found=kind, expected=_FORMS)

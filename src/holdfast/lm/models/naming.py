@@ -26,6 +26,7 @@ def split_options(
         if option not in known:
             raise InputError(
                 "an option of the model's name is not known",
+                code="unknown-key",
                 place=front,
                 found=option,
                 expected=", ".join(sorted(known)),
@@ -34,7 +35,10 @@ def split_options(
             options[option] = known[option](unquote(value))
         except ValueError:
             raise InputError(
-                f"the option {option} of the model's name cannot be read", place=front, found=part
+                f"the option {option} of the model's name cannot be read",
+                code="invalid-value",
+                place=front,
+                found=part,
             ) from None
     return front, options
 

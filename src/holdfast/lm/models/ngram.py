@@ -133,6 +133,7 @@ class NgramModel:
         if not sums[high] <= 1 + ROUNDING:
             raise InputError(
                 "the probabilities after a context add up to more than 1",
+                code="out-of-range",
                 path=arpa.path,
                 place=f"after {self._readable(arpa, high)}",
                 found=f"{sums[high]:.6g}",
@@ -178,6 +179,7 @@ def open_ngram(place: str) -> NgramModel:
         else:
             raise InputError(
                 "unknown option of an n-gram model",
+                code="unknown-name",
                 found=option,
                 expected="words, pieces or normalise",
             )

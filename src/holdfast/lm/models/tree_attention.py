@@ -94,7 +94,8 @@ class PrefixTree:
         index = torch.from_numpy(past).to(device)
         cache = DynamicCache()
         for layer in range(len(self._keys) if len(past) else 0):
-            keys, values = self._keys[layer][index], self._values[layer][index]
+            here = index.to(self._keys[layer].device)  # layers may lie on several devices
+            keys, values = self._keys[layer][here], self._values[layer][here]
             # [past, heads, width] -> [1, heads, past, width]
             cache.update(keys.transpose(0, 1)[None], values.transpose(0, 1)[None], layer)
         tokens = [prefix[-1] if prefix else self.bos for prefix in rows]
@@ -200,8 +201,9 @@ class PrefixTree:
         for layer, (keys, values) in enumerate(new):
             self._keys[layer] = _grown(self._keys[layer], capacity)
             self._values[layer] = _grown(self._values[layer], capacity)
-            self._keys[layer][index] = keys
-            self._values[layer][index] = values
+            here = index.to(keys.device)
+            self._keys[layer][here] = keys
+            self._values[layer][here] = values
 
 
 def _grown(arena: Any, capacity: int) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Literal
 
 from holdfast.errors import InputError
+from holdfast.lm.tokenizers.byte_level import stand_ins
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 Reading = Literal["words", "pieces"]
@@ -51,7 +51,7 @@ def tokenizer_of_words(
         return read(spaced, b" ")
     if any(_SPACE in word for word in shown):
         return read({word: _sentencepiece(word) for word in shown}, b" ")
-    alphabet = _gpt2_alphabet()
+    alphabet = stand_ins()
     text = [word.decode(errors="replace") for word in shown]
     if any("Ġ" in word for word in text) and all(alphabet.keys() >= set(word) for word in text):
         return read({word: bytes(map(alphabet.__getitem__, word.decode())) for word in shown})
@@ -62,16 +62,6 @@ def tokenizer_of_words(
 def _sentencepiece(word: bytes) -> bytes:
     byte = _BYTE.match(word)
     return bytes([int(byte[1], 16)]) if byte else word.replace(_SPACE, b" ")
-
-
-@lru_cache
-def _gpt2_alphabet() -> dict[str, int]:
-    """How GPT-2's files write bytes: printable characters as they are, the others from U+0100 on."""
-    shown = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    hidden = sorted(set(range(256)) - set(shown))
-    return {chr(byte): byte for byte in shown} | {
-        chr(0x100 + place): byte for place, byte in enumerate(hidden)
-    }
 
 
 class _Encoder:
@@ -99,6 +89,7 @@ class _Encoder:
         if tokens is None:
             raise InputError(
                 "the words of the model do not spell this text",
+                code="unsupported",
                 path=self.name,
                 found=text.decode(errors="backslashreplace"),
                 remedy="n-gram models know no other words; ?words or ?pieces after the name of the file "

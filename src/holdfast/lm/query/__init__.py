@@ -1,9 +1,10 @@
-"""Asking a language model with regular expressions: how probable, which texts, how many.
+"""Query a language model with regular expressions: how probable, which texts, how many.
 
     from holdfast.lm import query as q
     model = q.load("hf:examples/canaries/model")
     phones = q.Query("My phone number is [0-9]{3} [0-9]{3} [0-9]{4}", prefix="My phone number is")
-    q.search(model, phones, n=10)
+    for match in q.search(model, phones, n=10):
+        print(match.logprob, match.text)
 
 `Query` is the question; `asking.py` has what can be asked. A regex becomes an automaton over bytes
 (`regex/`), that one over tokens (`tokens/`, `canonical/`), and the model is asked along its arcs
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
+    from holdfast.lm.models.huggingface import HuggingFaceModel
     from holdfast.lm.models.loading import load
     from holdfast.lm.models.protocol import Cost, LanguageModel, NextToken
     from holdfast.lm.query.asking import count, mass, sample, search
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from holdfast.lm.query.regex.dfa import ByteDfa
     from holdfast.lm.query.regex.language import compile_regex
     from holdfast.lm.query.results import Counts, Mass, Match, Matches, Progress, Sample, Samples
+    from holdfast.lm.query.searching.finding import Search
     from holdfast.lm.tokenizers.loading import load_tokenizer
     from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
@@ -50,6 +53,7 @@ _HOMES = {
     "Cloze": "query.audits.templates",
     "Cost": "models.protocol",
     "Counts": "query.results",
+    "HuggingFaceModel": "models.huggingface",
     "Item": "query.audits.templates",
     "Known": "query.audits.templates",
     "LanguageModel": "models.protocol",
@@ -64,6 +68,7 @@ _HOMES = {
     "Questions": "query.questions",
     "Sample": "query.results",
     "Samples": "query.results",
+    "Search": "query.searching.finding",
     "Tokenizer": "tokenizers.tokenizer",
     "Toxicity": "query.audits.templates",
     "ask_many": "query.many",
@@ -91,6 +96,7 @@ __all__ = [
     "Cloze",
     "Cost",
     "Counts",
+    "HuggingFaceModel",
     "Item",
     "Known",
     "LanguageModel",
@@ -105,6 +111,7 @@ __all__ = [
     "Questions",
     "Sample",
     "Samples",
+    "Search",
     "Tokenizer",
     "Toxicity",
     "ask_many",

@@ -19,12 +19,11 @@ from holdfast.lm.query.results import (
     Counts,
     Mass,
     MassStep,
-    Matches,
     Progress,
     Samples,
 )
 from holdfast.lm.query.sampling.methods import Method, sample_compiled
-from holdfast.lm.query.searching.finding import search_compiled
+from holdfast.lm.query.searching.finding import Search
 from holdfast.lm.query.tokens.counting import count_token_paths
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
@@ -45,26 +44,28 @@ def search(
     budget: int | None = None,
     state: Path | None = None,
     watch: Watch | None = None,
-) -> Matches:
+) -> Search:
     """The most probable texts of a query, in order, each once, with all its encodings together.
 
+    Iterate over the search for each match as soon as it is proven; ``search(...).result()`` runs it to its
+    end and returns the `Matches`. A text's probability is that of writing it up to a token boundary,
+    whatever follows; with ``eos=True``, of writing it and then ending.
+
     Args:
-        model: the model to ask.
-        query: the question. With ``eos=False`` a text need not end where the model ends.
-        n: how many texts.
-        batch: prefixes given to the model together; the answer does not depend on it.
-        budget: prefixes after which the search ends with what is proven; 100,000 if not given.
-        state: file in which the search is kept; found there, it goes on from it.
-        watch: called while the search goes on.
+        model: the model.
+        query: the query.
+        n: number of texts.
+        batch: prefixes given to the model together; answers for other batches agree to 1e-6.
+        budget: evaluations (tokens that the model computes) after which to stop; 100,000 by default.
+        state: file in which the search is saved; an existing one is resumed.
+        watch: called while the search runs.
 
     Raises:
-        InputError: if the query cannot be compiled, or `state` belongs to another question.
+        InputError: if the query cannot be compiled, or `state` belongs to another query.
     """
     _demand_end(model, query)
     compiled = compile_query(query, model.tokenizer, "texts")
-    return search_compiled(
-        model, compiled, n=n, batch=batch, budget=budget, state=state, watch=watch
-    )
+    return Search(model, compiled, n, batch, budget, state=state, watch=watch)
 
 
 def mass(
@@ -84,10 +85,10 @@ def mass(
         query: the question.
         tol: gap between the bounds at which to stop.
         batch: prefixes given to the model together.
-        budget: prefixes after which to stop, 100,000 if not given; the bounds are valid at any time. Of
-            an n-gram model, whose mass is known exactly, the bounds are closed if none was given.
-        state: file in which the search is kept; found there, it goes on from it.
-        watch: called while the bounds close.
+        budget: evaluations (tokens that the model computes) after which to stop, 100,000 by default; the
+            bounds are valid at any time. For an n-gram model without a budget the sum is exact.
+        state: file in which the search is saved; an existing one is resumed.
+        watch: called while the bounds converge.
 
     Raises:
         InputError: if the query cannot be compiled, or `state` belongs to another question.
@@ -118,8 +119,8 @@ def sample(
         query: the question.
         n: how many samples.
         seed: the same seed gives the same samples.
-        method: ``local`` masks token by token, ``smc`` resamples on the way, ``exact`` draws from the
-            language itself (n-gram models); ``auto`` is exact where it can be, else local.
+        method: ``local`` masks token by token and weighs the samples, ``exact`` draws from the language
+            itself (n-gram models); ``auto`` is exact where possible, else local.
         batch: prefixes given to the model together.
 
     Raises:
@@ -162,9 +163,10 @@ def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None 
 
 
 def _demand_end(model: LanguageModel, query: Query) -> None:
-    if query.eos and model.tokenizer.eos is None:
+    if query.eos and not model.tokenizer.ends:
         raise InputError(
             "the model has no end of text, so that no text ends",
+            code="unsupported",
             place=model.name,
             remedy="ask what its text starts with (eos=False, --no-eos)",
         )
@@ -198,14 +200,12 @@ def _canonical(
     if isinstance(texts, int) and texts <= MOST_ENCODED:
         lengths: Counter[int] = Counter()
         for text in strings(compiled.language, texts):
-            tokens = tuple(tokenizer.encode(text))
-            if tokenizer.spell(tokens) == text:
-                lengths.update(
-                    len(tokens) - len(prompt.tokens)
-                    for prompt in compiled.prompts
-                    if text.startswith(prompt.text)
-                    and tokens[: len(prompt.tokens)] == prompt.tokens
-                )
+            for prompt in compiled.prompts:
+                if text.startswith(prompt.text):
+                    rest, given = text[len(prompt.head) :], len(prompt.tokens)
+                    tokens = tuple(tokenizer.encode(rest))
+                    if tokenizer.spell(tokens) == rest and tokens[:given] == prompt.tokens:
+                        lengths[len(tokens) - given] += 1
         return lengths.total(), lengths
     every_byte = set(range(256)) <= {
         piece[0] for piece in tokenizer.pieces if piece is not None and len(piece) == 1

@@ -94,6 +94,7 @@ def mass_compiled(
         tuple(steps),
         stopped,
         query.decoding(),
+        compiled.notes,
     )
 
 

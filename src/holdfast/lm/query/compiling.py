@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -46,6 +47,10 @@ class Prompt:
     """Token sequences whose spelling starts with `given` (event ``prefix``); None when nothing is given."""
     share: float
     """Probability of this prefix string among all."""
+    context: tuple[int, ...] = ()
+    """Tokens in front of `tokens` that spell nothing: messages, `prefix_tokens`, special tokens."""
+    head: bytes = b""
+    """What the special tokens at the end of `context` stand for: `text` starts with it."""
     accepts: Check | None = None
     """A last check of a whole token sequence (after `tokens`): set where canonical is told by encoding
     again."""
@@ -61,6 +66,8 @@ class CompiledQuery:
     language: ByteDfa
     """The whole texts: prefix, edits and exclusion applied."""
     prompts: tuple[Prompt, ...]
+    notes: tuple[str, ...] = ()
+    """Remarks about the query, for people."""
 
 
 def compile_query(query: Query, tokenizer: Tokenizer, purpose: Purpose = "event") -> CompiledQuery:
@@ -84,20 +91,24 @@ def compile_query(query: Query, tokenizer: Tokenizer, purpose: Purpose = "event"
     for whole in wholes[1:]:
         language = languages.union(language, whole)
     lexicon = Lexicon.of(tokenizer)
+    context = _context(query, tokenizer)
     prompts = [
-        _prompt(query, tokenizer, lexicon, text, whole, purpose, share=1 / len(rests))
+        _prompt(query, tokenizer, lexicon, context, text, whole, purpose, share=1 / len(rests))
         for (text, _), whole in zip(rests, wholes, strict=True)
     ]
     spelled = [prompt for prompt in prompts if prompt.automaton.start >= 0]
     if not spelled:
         raise InputError(
             "no token sequence spells a text of the regular expression",
+            code="no-match",
             place=f"regex {query.regex!r}",
             found=f"the {tokenizer.size:,} tokens of {tokenizer.name}, without bytes that it needs",
             remedy="ask for texts that the vocabulary can spell, or, where the prefix ends inside a token, "
             "take its last token back (heal)",
         )
-    return CompiledQuery(query, tokenizer, language, tuple(prompts))
+    return CompiledQuery(
+        query, tokenizer, language, tuple(prompts), _notes(query, tokenizer, rests)
+    )
 
 
 def language_of(query: Query) -> ByteDfa:
@@ -122,7 +133,11 @@ def _after_prefixes(query: Query) -> Iterator[tuple[bytes, ByteDfa]]:
     """(a string of the prefix, what may follow it), edits and exclusion applied; never empty."""
     language = compile_regex(query.regex, ignore_case=query.ignore_case)
     if language.is_empty:
-        raise InputError("no text matches the regular expression", place=f"regex {query.regex!r}")
+        raise InputError(
+            "no text matches the regular expression",
+            code="no-match",
+            place=f"regex {query.regex!r}",
+        )
     excluded = (
         None
         if query.exclude is None
@@ -141,6 +156,7 @@ def _after_prefixes(query: Query) -> Iterator[tuple[bytes, ByteDfa]]:
     if not some:
         raise InputError(
             "every text of the regular expression is excluded",
+            code="no-match",
             place=f"regex {query.regex!r}",
             found=f"exclude {query.exclude!r}",
         )
@@ -156,12 +172,14 @@ def _prefixes(query: Query, language: ByteDfa) -> list[bytes]:
     if prefixes.is_empty:
         raise InputError(
             "no text of the regular expression starts with the prefix",
+            code="no-match",
             place=f"prefix {query.prefix!r}",
             expected=f"what texts of {query.regex!r} start with: the regex describes the whole text",
         )
     if not languages.is_finite(prefixes):
         raise InputError(
             "the prefix has infinitely many strings, which cannot be equally likely",
+            code="unsupported",
             place=f"prefix {query.prefix!r}",
             remedy="bound its repetitions: {0,3} in the place of *",
         )
@@ -169,9 +187,12 @@ def _prefixes(query: Query, language: ByteDfa) -> list[bytes]:
     if len(found) > MOST_PREFIXES:
         raise InputError(
             f"the prefix has more than {MOST_PREFIXES:,} strings",
+            code="out-of-range",
             place=f"prefix {query.prefix!r}",
             found=f"{languages.count_strings(prefixes):,} strings",
-            remedy="ask for fewer at a time",
+            remedy="write \\. for a dot: a bare . is any character"
+            if re.search(r"(^|[^\\])\.", query.prefix)
+            else "use a prefix with fewer strings",
         )
     return found
 
@@ -183,12 +204,15 @@ def _prompt(
     query: Query,
     tokenizer: Tokenizer,
     lexicon: Lexicon,
+    context: tuple[int, ...],
     text: bytes,
     whole: ByteDfa,
     purpose: Purpose,
     share: float,
 ) -> Prompt:
-    tokens, given = _given(query, tokenizer, text)
+    head, special, tail = _special_head(query, tokenizer, text)
+    text, whole = text[len(head) :], languages.after(whole, head)
+    tokens, given = _given(query, tokenizer, text, tail)
     if purpose == "event" and query.event == "prefix":
         whole = languages.followed_by_anything(whole)
 
@@ -208,6 +232,7 @@ def _prompt(
         if check is not None and purpose == "event" and query.event == "prefix":
             raise InputError(
                 "canonical beginnings of a text cannot be told for this tokenizer",
+                code="unsupported",
                 place=tokenizer.name,
                 remedy="ask for whole texts (eos), or for all encodings",
             )
@@ -218,19 +243,102 @@ def _prompt(
     if given:
         anything = languages.followed_by_anything(languages.literal(text))
         given_automaton, _ = follow(anything)
-    return Prompt(text, tokens, given, automaton, given_automaton, share, accepts)
+    return Prompt(
+        head + text,
+        tokens,
+        given,
+        automaton,
+        given_automaton,
+        share,
+        context + special,
+        head,
+        accepts,
+    )
 
 
-def _given(query: Query, tokenizer: Tokenizer, text: bytes) -> tuple[tuple[int, ...], bytes]:
+def _context(query: Query, tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Tokens in front of every text."""
+    tokens = tuple(query.prefix_tokens)
+    if tokens and query.messages is not None:
+        raise InputError(
+            "messages and prefix_tokens exclude each other", code="conflict", place="prefix_tokens"
+        )
+    if query.messages is not None:
+        tokens = tokenizer.chat_tokens(query.messages)
+    for token in tokens:
+        if not (isinstance(token, int) and 0 <= token < tokenizer.size):
+            raise InputError(
+                "invalid token id",
+                code="out-of-range",
+                place="prefix_tokens",
+                found=repr(token),
+                expected=f"0 to {tokenizer.size - 1:,}",
+            )
+    return tokens
+
+
+def _special_head(
+    query: Query, tokenizer: Tokenizer, text: bytes
+) -> tuple[bytes, tuple[int, ...], tuple[int, ...] | None]:
+    """A prefix up to its last special token: its bytes and tokens; and the tokens that follow.
+
+    Special tokens spell nothing, and the encoder starts afresh after one.
+    """
+    if not query.special_tokens or not text:
+        return b"", (), None
+    tokens = tuple(tokenizer.parsed(text.decode()))
+    ids = set(tokenizer.specials.values())
+    size = max((place for place, token in enumerate(tokens, 1) if token in ids), default=0)
+    if size == 0:
+        return b"", (), None
+    rest = tokenizer.spell(tokens[size:])
+    if not text.endswith(rest):
+        raise InputError(
+            "the tokenizer cannot spell the prefix",
+            code="unsupported",
+            place=f"prefix {readable(text)!r}",
+            found=f"{readable(rest)!r} after its last special token",
+        )
+    return text[: len(text) - len(rest)], tokens[:size], tokens[size:]
+
+
+def _notes(
+    query: Query, tokenizer: Tokenizer, rests: list[tuple[bytes, ByteDfa]]
+) -> tuple[str, ...]:
+    """What somebody who wrote this query may not expect."""
+    notes = []
+    if not query.special_tokens:
+        written = [text for text, _ in rests[:100]] + [query.regex.replace("\\", "").encode()]
+        found = [one for one in tokenizer.specials if any(one.encode() in text for text in written)]
+        if found:
+            notes.append(
+                f"{', '.join(map(repr, found[:3]))} is read as plain text, not as a special token: in a "
+                "prefix --special-tokens (special_tokens=True) changes that; --messages applies a template"
+            )
+    notes += [
+        f"{literal[1]} is literal text in RE2's syntax; for a repetition write {{0{literal[1][1:]}"
+        for pattern in (query.regex, query.prefix or "", query.exclude or "")
+        if (literal := _OPEN_REPEAT.search(pattern))
+    ]
+    return tuple(notes)
+
+
+_OPEN_REPEAT = re.compile(r"(?:^|[^\\])(\{,[0-9]+\})")
+
+
+def _given(
+    query: Query, tokenizer: Tokenizer, text: bytes, tail: tuple[int, ...] | None = None
+) -> tuple[tuple[int, ...], bytes]:
     """(tokens given to the model, bytes of the prefix that they leave to be spelled)."""
     if not text:
         return (), b""
     if query.encodings == "all":  # no token of the prefix is settled
         return (), tokenizer.lead + text
-    tokens = tuple(tokenizer.encode(text))
+    tokens = tuple(tokenizer.encode(text)) if tail is None else tail
     if tokenizer.spell(tokens) != text:
         raise InputError(
             "the tokenizer cannot spell the prefix",
+            code="unsupported",
             place=f"prefix {readable(text)!r}",
             found=f"{readable(tokenizer.spell(tokens))!r} after encoding and decoding",
         )
@@ -285,4 +393,10 @@ def _check(query: Query) -> None:
         wrong = ("max_tokens", query.max_tokens, "1 or more")
     if wrong is not None:
         name, found, expected = wrong
-        raise InputError(f"{name} makes no sense", place=name, found=str(found), expected=expected)
+        raise InputError(
+            f"invalid {name}",
+            code="invalid-value",
+            place=name,
+            found=str(found),
+            expected=expected,
+        )

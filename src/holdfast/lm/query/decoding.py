@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +13,6 @@ from holdfast.lm.models.protocol import NextToken
 from holdfast.lm.query.queries import Query
 
 F64 = npt.NDArray[np.float64]
-Decode = Callable[[NextToken], NextToken]
 
 FIRST_GUESS = 256
 """Tokens among which a nucleus is looked for; eight times as many until it is found."""
@@ -38,11 +35,6 @@ class Rule:
     def plain(self) -> bool:
         """Whether the model's own distribution stands."""
         return self.top_k is None and self.top_p is None and self.temperature == 1
-
-
-def rule_of(query: Query) -> Decode:
-    """What the rule of a query makes of a model's distribution."""
-    return partial(decode, rule=Rule.of(query))
 
 
 def decode(answer: NextToken, rule: Rule) -> NextToken:
@@ -133,6 +125,7 @@ def _too_short(rule: Rule, listed: int) -> InputError:
     )
     return InputError(
         "the model lists too few tokens for this rule of decoding",
+        code="out-of-range",
         found=f"{named}, with {listed} tokens listed",
         expected="a rule that the most probable tokens decide: top_k of at most as many as are listed, "
         "or temperature 1 and a nucleus that they hold",

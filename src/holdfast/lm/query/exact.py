@@ -20,7 +20,7 @@ from holdfast import automata as fa
 from holdfast.errors import InputError, LimitError
 from holdfast.lm.models.protocol import F64, LanguageModel, NextToken
 from holdfast.lm.query.compiling import CompiledQuery, Prompt
-from holdfast.lm.query.decoding import Rule, decode
+from holdfast.lm.query.decoding import Rule, decode, log_sum
 from holdfast.lm.query.queries import Event
 from holdfast.lm.query.results import readable
 from holdfast.lm.query.tokens.automaton import TokenAutomaton
@@ -100,6 +100,7 @@ def exact_distances(model: LanguageModel, compiled: CompiledQuery) -> tuple[Exac
     if not isinstance(model, FiniteContexts):
         raise InputError(
             "this model has no exact sums",
+            code="unsupported",
             found=model.name,
             expected="a model of finitely many contexts, such as ngram:FILE.arpa",
             remedy="bound the mass by search, or estimate it by samples",
@@ -122,6 +123,7 @@ def exact_log_given(model: LanguageModel, compiled: CompiledQuery, prompt: Promp
     if log_given == -math.inf:
         raise InputError(
             "the model gives the prefix probability 0",
+            code="no-match",
             place=f"prefix {readable(prompt.text)!r}",
             remedy="nothing can be said of what follows it: leave the prefix out, or choose another",
         )
@@ -132,6 +134,7 @@ def _of_prompt(model: LanguageModel, compiled: CompiledQuery, prompt: Prompt) ->
     if prompt.accepts is not None:
         raise InputError(
             "exact sums need encodings that an automaton tells",
+            code="unsupported",
             found=f"{compiled.tokenizer.name}, whose canonical encodings are told by encoding again",
             remedy="ask for all encodings, or bound the mass by search",
         )
@@ -166,7 +169,7 @@ class _Product:
         decoded: bool,
     ) -> None:
         self.model, self.automaton, self.event = model, automaton, event
-        self.pieces, self.end = compiled.tokenizer.pieces, compiled.tokenizer.eos
+        self.pieces, self.ends = compiled.tokenizer.pieces, list(compiled.tokenizer.ends)
         self.rule = Rule.of(compiled.query) if decoded else Rule()
         self.given = 0 if self.rule.plain else len(prompt.given)
         self.known: dict[tuple[Hashable, bool], F64] = {}
@@ -176,7 +179,7 @@ class _Product:
 
     def _built(self, prompt: Prompt) -> fa.Fst:
         context = self.model.start_state
-        for token in prompt.tokens:
+        for token in (*prompt.context, *prompt.tokens):
             context = self.model.step(context, token)
         if self.automaton.start < 0:
             return fa.connect(fa.Fst.build([], {}, states=1, semiring="log64"))
@@ -188,8 +191,8 @@ class _Product:
                 if self.event == "prefix":  # the first hit ends it
                     self.finals[number] = 0.0
                     continue
-                if self.end is not None and logprobs[self.end] > -math.inf:
-                    self.finals[number] = -float(logprobs[self.end])
+                if (ending := log_sum(logprobs[self.ends])) > -math.inf:
+                    self.finals[number] = -ending
             tokens, following = self.automaton.arcs(state)
             likely = np.flatnonzero(logprobs[tokens] > -math.inf)
             for token, after in zip(

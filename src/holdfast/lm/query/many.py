@@ -93,6 +93,7 @@ def ask_many(
         if option not in OPTIONS[ask]:
             raise InputError(
                 f"an option that {ask} does not have",
+                code="unknown-key",
                 found=option,
                 expected=", ".join(sorted(OPTIONS[ask])),
             )
@@ -193,7 +194,8 @@ def _records(path: Path, content: bytes) -> Iterator[tuple[str, dict[str, Any]]]
             record = None
         if not isinstance(record, dict) or not {"model", "query", "ask"} <= set(record):
             raise InputError(
-                "this is no record of an answer",
+                "not a record of an answer",
+                code="damaged",
                 path=path,
                 place=f"line {number}",
                 found=repr(line[:60]),

@@ -1,25 +1,26 @@
-"""The page of a mass: how its bounds closed."""
+"""The report of a mass: how its bounds converged."""
 
 from __future__ import annotations
 
 import altair as alt
 
 from holdfast.lm.query.queries import Query
-from holdfast.lm.query.results import Mass
+from holdfast.lm.query.results import CLOSED, Mass
 from holdfast.numbers import counted, number, probability
 from holdfast.report import Figure, Finding, How, Page, Section, Tile, Unknown, charts
 from holdfast.report.theme import colour
 
 EVENTS = {
-    "exact": "the model writes a text that matches, and ends",
-    "prefix": "what the model writes starts with a text that matches",
+    "exact": "the output is a text that matches, and ends",
+    "prefix": "the output starts with a text that matches",
 }
 
 ENDINGS = {
     "closed": "no mass is left open",
     "tolerance": "the gap is within the tolerance",
+    "exact": "summed exactly",
     "budget": "the budget is spent",
-    "interrupted": "it was interrupted",
+    "interrupted": "interrupted",
 }
 
 
@@ -40,7 +41,7 @@ def mass_page(query: Query, model: str, found: Mass) -> Page:
             Finding(
                 f"{counted(found.evaluations, 'evaluated token')} for "
                 f"{counted(found.nodes, 'distinct prefix', 'distinct prefixes')}; "
-                f"the search ended: {ending}.",
+                f"stopped: {ending}.",
                 "bounds",
             ),
         ],
@@ -53,7 +54,7 @@ def mass_page(query: Query, model: str, found: Mass) -> Page:
         sections=[
             Section(
                 "bounds",
-                "How did the bounds close?",
+                "Convergence of the bounds",
                 f"After {counted(found.evaluations, 'evaluation')} the probability is between "
                 f"{lower} and {upper}.",
                 figures=[bounds_figure(found)],
@@ -65,19 +66,25 @@ def mass_page(query: Query, model: str, found: Mass) -> Page:
                 ),
             )
         ],
-        unknowns=[]
-        if found.stopped in ("closed", "tolerance")
-        else [
-            Unknown(
-                f"The bounds did not close: {ending}.",
-                "Give it more evaluations (--budget), or ask for fewer or shorter texts.",
-            )
-        ],
+        unknowns=incomplete(None if found.stopped in CLOSED else found.stopped),
     )
 
 
+def incomplete(stopped: str | None) -> list[Unknown]:
+    """What a page says of an answer that is not complete."""
+    if stopped is None:
+        return []
+    why = ENDINGS.get(stopped, stopped)
+    return [
+        Unknown(
+            f"The answer is not complete: {why}.",
+            "Raise the budget, or query fewer or shorter texts.",
+        )
+    ]
+
+
 def asked_inputs(query: Query, model: str) -> list[tuple[str, str]]:
-    """Label and value of what was asked."""
+    """Label and value of each input."""
     rows = [("Model", model), ("Regular expression", query.regex)]
     if query.prefix is not None:
         rows.append(("Prefix", query.prefix))

@@ -90,9 +90,13 @@ def plan(query: Query, tokenizer: Tokenizer | None = None) -> Plan:
 
 def _told(prompt: Prompt, tokenizer: Tokenizer) -> PromptPlan:
     start = prompt.automaton.start
+    names = {token: name for name, token in tokenizer.specials.items()}
     return PromptPlan(
         text=readable(prompt.text),
-        tokens=tuple(readable(tokenizer.pieces[token] or b"") for token in prompt.tokens),
+        tokens=tuple(
+            names.get(token) or readable(tokenizer.pieces[token] or b"")
+            for token in (*prompt.context, *prompt.tokens)
+        ),
         given=readable(prompt.given),
         first_tokens=len(prompt.automaton.arcs(start)[0]) if start >= 0 else 0,
     )
@@ -166,7 +170,7 @@ def _canonical_arcs(
     """Arcs on the path of some text's canonical encoding."""
     marked: set[int] = set()
     for text in strings(compiled.language, MOST_MARKED):
-        tokens = tuple(compiled.tokenizer.encode(text))
+        tokens = tuple(compiled.tokenizer.encode(text.removeprefix(prompt.head)))
         if tokens[: len(prompt.tokens)] != prompt.tokens:
             continue  # no token of it ends where the prefix does
         arcs, state = [], 0

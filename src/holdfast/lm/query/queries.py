@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -35,15 +36,23 @@ class Query:
     """Also texts within this many inserted, deleted or replaced characters (after the prefix)."""
     exclude: str | None = None
     """Texts that match this are left out."""
-    eos: bool = True
-    """True: the text, then its end (event ``exact``). False: what the model writes starts with a text
-    of the language, whatever follows (event ``prefix``)."""
+    eos: bool = False
+    """False: the output starts with a text of the language, whatever follows (event ``prefix``).
+    True: the output is a text of the language, then ends (event ``exact``)."""
     ignore_case: bool = False
     heal: bool = False
     """Take the last token of the prefix back, so that a token may span its end and what follows (token
     healing)."""
     max_tokens: int | None = None
     """Longest token sequence; the mass beyond it counts in the upper bound only."""
+    messages: Sequence[Mapping[str, str]] | None = None
+    """A conversation (``role`` and ``content`` of each message), given to the model in front of every text
+    as the tokenizer's chat template writes it; the texts are the answer."""
+    prefix_tokens: Sequence[int] = ()
+    """Token ids given to the model in front of every text, BOS left out; no part of the texts."""
+    special_tokens: bool = False
+    """Read special tokens in the strings of `prefix`, such as ``<|im_start|>``, as those tokens. Otherwise
+    they are plain text, as is right for text from untrusted sources."""
 
     @property
     def event(self) -> Event:

@@ -45,14 +45,22 @@ def read_questions(path: Path) -> Questions:
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError("the questions cannot be read", path=path, found=error.strerror) from error
+        raise InputError(
+            "the questions cannot be read", code="unreadable", path=path, found=error.strerror
+        ) from error
     except ValueError as error:
-        raise InputError("the questions are no TOML", path=path, found=str(error)) from error
+        raise InputError(
+            "the questions file is not valid TOML",
+            code="invalid-syntax",
+            path=path,
+            found=str(error),
+        ) from error
     _known(content, {"models", "ask", "options", "query"}, path, None)
     models = content.get("models", [])
     if not isinstance(models, list) or not all(isinstance(model, str) for model in models):
         raise InputError(
             "models are named in a list",
+            code="invalid-value",
             path=path,
             place="models",
             found=repr(models),
@@ -61,7 +69,12 @@ def read_questions(path: Path) -> Questions:
     ask = content.get("ask", "mass")
     if ask not in OPTIONS:
         raise InputError(
-            "no such question", path=path, place="ask", found=repr(ask), expected=", ".join(OPTIONS)
+            "no such question",
+            code="unknown-name",
+            path=path,
+            place="ask",
+            found=repr(ask),
+            expected=", ".join(OPTIONS),
         )
     options = content.get("options", {})
     _table(options, path, "options")
@@ -69,14 +82,21 @@ def read_questions(path: Path) -> Questions:
     tables = content.get("query", [])
     if not isinstance(tables, list) or not tables:
         raise InputError(
-            "no query in the file", path=path, expected="[[query]] with name and regex"
+            "no query in the file",
+            code="no-data",
+            path=path,
+            expected="[[query]] with name and regex",
         )
     queries: dict[str, Query] = {}
     for number, table in enumerate(tables, 1):
         name, query = _query(table, path, f"query {number}")
         if name in queries:
             raise InputError(
-                "two queries of one name", path=path, place=f"query {number}", found=name
+                "two queries of one name",
+                code="duplicate",
+                path=path,
+                place=f"query {number}",
+                found=name,
             )
         queries[name] = query
     return Questions(tuple(models), queries, ask, options)
@@ -88,11 +108,12 @@ def _query(table: Any, path: Path, place: str) -> tuple[str, Query]:
     _known(table, set(kinds), path, place)
     for key in ("name", "regex"):
         if key not in table:
-            raise InputError(f"a query without {key}", path=path, place=place)
+            raise InputError(f"a query without {key}", code="missing-key", path=path, place=place)
     for key, value in table.items():
         if not _fits(value, kinds[key]):
             raise InputError(
                 "a value of the wrong kind",
+                code="invalid-value",
                 path=path,
                 place=f"{place}, {key}",
                 found=repr(value),
@@ -121,7 +142,9 @@ def _readable(kind: Any) -> str:
 
 def _table(value: Any, path: Path, place: str) -> None:
     if not isinstance(value, dict):
-        raise InputError("this is no table", path=path, place=place, found=repr(value))
+        raise InputError(
+            "not a table", code="invalid-value", path=path, place=place, found=repr(value)
+        )
 
 
 def _known(
@@ -131,6 +154,7 @@ def _known(
         if key not in known:
             raise InputError(
                 "a key that is not known",
+                code="unknown-key",
                 path=path,
                 place=place,
                 found=key,

@@ -20,16 +20,23 @@ class Match:
 
     text: str
     logprob: float
-    """Natural logarithm of the probability found: a sum over `encodings` token sequences."""
-    encodings: int
+    """Natural logarithm of the probability found: a sum over `encodings_seen` token sequences."""
+    encodings_seen: int
+    """Token sequences of this text that the search followed: those that matter, rarely all (`count`)."""
     logprob_upper: float
-    """What the logarithm can be at most, with the encodings that were not followed."""
+    """Upper bound of the logarithm, with the encodings that were not followed."""
     tokens: tuple[int, ...]
     """The most probable encoding, without the prefix."""
+    proven: bool = True
+    """False: found before the search stopped, but another text may be more probable."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {"text": self.text, "logprob": self.logprob, "encodings": self.encodings}
+        return {name: getattr(self, name) for name in ROW}
+
+
+ROW = ("text", "logprob", "encodings_seen", "proven")
+"""The keys of a match in JSON, JSON lines and CSV."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +54,13 @@ class Matches:
     stopped: str | None = None
     """Why the search ended before it was complete."""
     decoding: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """Remarks about the query and the search, for people."""
+
+    @property
+    def proven(self) -> int:
+        """Number of matches whose place is proven; the others follow them."""
+        return sum(match.proven for match in self.found)
 
     def to_dict(self) -> list[dict[str, Any]]:
         """The JSON of it: the matches."""
@@ -64,6 +78,12 @@ class Progress:
     upper: float
     found: tuple[Match, ...] = ()
     """Proven matches, in order."""
+    notes: tuple[str, ...] = ()
+    """Remarks so far."""
+
+
+CLOSED = frozenset({"closed", "tolerance", "exact"})
+"""What stops a mass whose bounds are as close as asked for."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +112,8 @@ class Mass:
     """``closed`` (no mass left open), ``tolerance``, ``exact`` (summed over an n-gram model's contexts),
     ``budget``, ``interrupted``, or why the model stopped."""
     decoding: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    """Remarks about the query, for people."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
@@ -125,7 +147,7 @@ class Samples:
 
     drawn: tuple[Sample, ...]
     method: str
-    """``local`` (masked step by step), ``smc`` (resampled), ``exact`` (from the language itself)."""
+    """``local`` (masked step by step) or ``exact`` (from the language itself)."""
     mass: float
     """Estimate of the mass, the mean weight."""
     mass_error: float

@@ -87,6 +87,7 @@ def _read_merges(path: Path, ids: Mapping[str, int], vocabulary_file: Path) -> M
         if len(pair) != 2 or not all(pair):
             raise InputError(
                 "this line is not a merge",
+                code="damaged",
                 path=path,
                 place=place,
                 found=repr(text),
@@ -98,6 +99,7 @@ def _read_merges(path: Path, ids: Mapping[str, int], vocabulary_file: Path) -> M
         if strange is not None:
             raise InputError(
                 "this merge is not written in GPT-2's stand-ins for bytes",
+                code="damaged",
                 path=path,
                 place=place,
                 found=f"{strange!r} in {text!r}",
@@ -108,6 +110,7 @@ def _read_merges(path: Path, ids: Mapping[str, int], vocabulary_file: Path) -> M
             if token not in ids:
                 raise InputError(
                     "this merge names a token that the vocabulary does not hold",
+                    code="unknown-name",
                     path=path,
                     place=place,
                     found=f"{token!r} in {text!r}",
@@ -118,6 +121,7 @@ def _read_merges(path: Path, ids: Mapping[str, int], vocabulary_file: Path) -> M
         if (left, right) in seen:
             raise InputError(
                 "this merge stands twice",
+                code="duplicate",
                 path=path,
                 place=place,
                 found=f"{text!r}, as in line {seen[left, right]}",
@@ -201,6 +205,7 @@ def _plain_encoder(
 def _no_token(text: bytes, name: str) -> InputError:
     return InputError(
         "this text holds a byte for which the tokenizer has no token",
+        code="damaged",
         path=name,
         found=repr(text[:60]),
         expected="bytes that are in the vocabulary",

@@ -53,6 +53,7 @@ def parse_document(path: Path, read: Mapping[str, Any]) -> Document:
     if not isinstance(model, dict):
         raise InputError(
             "this file holds no tokenizer",
+            code="damaged",
             path=path,
             found="keys " + ", ".join(sorted(read)[:8]),
             expected="tokenizer.json of the library tokenizers, with the key model",
@@ -64,6 +65,7 @@ def parse_document(path: Path, read: Mapping[str, Any]) -> Document:
         else:
             raise InputError(
                 "this kind of tokenizer is not known",
+                code="unsupported",
                 path=path,
                 place="model.type",
                 found=repr(model.get("type")),
@@ -79,6 +81,7 @@ def parse_document(path: Path, read: Mapping[str, Any]) -> Document:
         if not isinstance(entry, dict) or not isinstance(entry.get("content"), str):
             raise InputError(
                 "this is not an added token",
+                code="damaged",
                 path=path,
                 place=place,
                 found=repr(entry)[:60],
@@ -111,6 +114,7 @@ def _unigram_ids(path: Path, found: object) -> dict[str, int]:
     if not isinstance(found, list) or not found:
         raise InputError(
             "there is no vocabulary here",
+            code="damaged",
             path=path,
             place="model.vocab",
             found=type(found).__name__,
@@ -121,6 +125,7 @@ def _unigram_ids(path: Path, found: object) -> dict[str, int]:
         if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], str):
             raise InputError(
                 "this is not a token and its score",
+                code="damaged",
                 path=path,
                 place=f"model.vocab, entry {token}",
                 found=repr(entry)[:60],

@@ -59,6 +59,7 @@ def read_ranks(source: str, name: str) -> Tokenizer:
     if taken is not None:
         raise InputError(
             "an ordinary token has the id of a control token",
+            code="damaged",
             path=path,
             found=f"rank {taken} for {ranks[taken]!r}",
             expected="the ranks of the encoding that the file is named after",
@@ -73,7 +74,6 @@ def read_ranks(source: str, name: str) -> Tokenizer:
         eos=published.end_of_text,
         merges=merges_of_ranks({piece: rank for rank, piece in ranks.items()}),
         splitter=published.splitter,
-        whole_words=True,
         remarks=remarks,
     )
 
@@ -85,6 +85,7 @@ def _published(path: Path) -> _Published:
             return published
     raise InputError(
         "the pattern by which this tokenizer splits text is not known",
+        code="unsupported",
         path=path,
         expected="a file named after " + ", ".join(_PUBLISHED),
         remedy=f"add the pattern to the name: tiktoken:{path.name}{_PATTERN}...",
@@ -103,6 +104,7 @@ def _read(path: Path) -> dict[int, bytes]:
         if len(parts) != 2 or not parts[1].isdecimal():
             raise InputError(
                 "this line is not a token and its rank",
+                code="damaged",
                 path=path,
                 place=place,
                 found=repr(text[:60]),
@@ -113,6 +115,7 @@ def _read(path: Path) -> dict[int, bytes]:
         except binascii.Error as error:
             raise InputError(
                 "this token is not base64",
+                code="damaged",
                 path=path,
                 place=place,
                 found=f"{parts[0][:60]!r} ({error})",
@@ -122,6 +125,7 @@ def _read(path: Path) -> dict[int, bytes]:
         if rank in ranks or piece in lines:
             raise InputError(
                 "a rank or a token stands twice",
+                code="duplicate",
                 path=path,
                 place=place,
                 found=repr(text[:60]),
@@ -133,6 +137,7 @@ def _read(path: Path) -> dict[int, bytes]:
     if missing:
         raise InputError(
             "not every byte has a token, so that some texts could not be encoded",
+            code="damaged",
             path=path,
             found=f"{len(missing)} bytes without one, such as 0x{missing[0]:02X}",
             expected="the 256 single bytes among the tokens",
@@ -180,6 +185,7 @@ def _encoder(path: Path, ranks: Mapping[int, bytes], splitter: str) -> Callable[
     except ValueError as error:
         raise InputError(
             "this pattern to split text by is not a regular expression",
+            code="invalid-value",
             path=path,
             found=f"{splitter!r} ({error})",
             expected="a pattern such as " + splitting_patterns.GPT2,

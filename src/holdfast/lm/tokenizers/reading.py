@@ -20,6 +20,7 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise InputError(
             "this file of a tokenizer cannot be read",
+            code="unreadable",
             path=path,
             found=error.strerror or str(error),
             remedy="give the path of a file that exists and may be read",
@@ -35,6 +36,7 @@ def read_text(path: Path) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(
             "this file is not text in UTF-8",
+            code="damaged",
             path=path,
             place=f"line {line}, byte {error.start}",
             found=repr(content[error.start : error.start + 8]),
@@ -56,6 +58,7 @@ def read_json(path: Path) -> dict[str, Any]:
         )
         raise InputError(
             "this file is not JSON",
+            code="invalid-syntax",
             path=path,
             place=place,
             found=repr(text[:40]),
@@ -65,6 +68,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise InputError(
             "this file does not hold a JSON object",
+            code="invalid-syntax",
             path=path,
             found=type(read).__name__,
             expected="an object, {...}",
@@ -76,7 +80,8 @@ def find_file(folder: Path, names: Sequence[str], pattern: str) -> Path:
     """The file of a folder with the first of `names` to exist, else the only one that fits `pattern`."""
     if not folder.is_dir():
         raise InputError(
-            "there is no folder here",
+            "folder not found",
+            code="not-found",
             path=folder,
             found="a file" if folder.exists() else "nothing",
             expected=f"a folder that holds {' or '.join(names)}",
@@ -90,6 +95,7 @@ def find_file(folder: Path, names: Sequence[str], pattern: str) -> Path:
     expected = f"{' or '.join(names)}, or one file {pattern}"
     raise InputError(
         "a file of the tokenizer is missing" if not fitting else "several files could be meant",
+        code="damaged",
         path=folder,
         found=", ".join(path.name for path in fitting) or "none of them",
         expected=expected,
@@ -103,6 +109,7 @@ def check_id(found: object, *, path: Path, place: str) -> int:
         return found
     raise InputError(
         "this is not the id of a token",
+        code="damaged",
         path=path,
         place=place,
         found=repr(found),
@@ -115,6 +122,7 @@ def vocabulary_ids(found: object, *, path: Path, place: str = "") -> dict[str, i
     if not isinstance(found, dict) or not found:
         raise InputError(
             "there is no vocabulary here",
+            code="damaged",
             path=path,
             place=place or None,
             found="an empty object" if found == {} else type(found).__name__,
@@ -127,6 +135,7 @@ def vocabulary_ids(found: object, *, path: Path, place: str = "") -> dict[str, i
         if number in owners:
             raise InputError(
                 "two tokens have the same id",
+                code="damaged",
                 path=path,
                 place=where,
                 found=f"id {number}, which is that of {owners[number]!r}",

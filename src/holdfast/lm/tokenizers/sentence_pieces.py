@@ -72,6 +72,7 @@ def read_sentencepiece(path: Path, name: str) -> Tokenizer:
     if model.suffixed:
         raise InputError(
             "this model puts spaces behind words, which queries do not support",
+            code="unsupported",
             path=path,
             found="treat_whitespace_as_suffix",
             remedy="use a model trained without it",
@@ -140,6 +141,7 @@ def byte_of(text: str, path: Path, place: str) -> int:
             pass
     raise InputError(
         "this piece does not name a byte",
+        code="damaged",
         path=path,
         place=place,
         found=repr(text),
@@ -202,6 +204,7 @@ def _library(
 def _not_a_model(path: Path, content: bytes, reason: str) -> InputError:
     return InputError(
         "this is not a SentencePiece model",
+        code="unknown-format",
         path=path,
         found=f"{len(content):,} bytes, {content[:16]!r}... ({reason})",
         expected="a file such as tokenizer.model",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from holdfast.errors import InputError
 
 I32 = npt.NDArray[np.int32]
 
@@ -57,10 +59,6 @@ class Tokenizer:
     spaced: Tokenizer | None = None
     """The same ids with a space in front of every piece (and as `lead`): how a model of words is read when
     the regular expression writes a space. Set where the files do not say which is meant (ARPA)."""
-    whole_words: bool = False
-    """A word, as cut by `splitter`, that is itself a token becomes that token before any merge: the rule
-    of tiktoken, and `ignore_merges` of Hugging Face. It matters for tokens that merges do not reach; cl100k
-    has none."""
     byte_fallback: tuple[int, ...] = ()
     """[256] id of every byte's own token where characters without a token fall back to bytes
     (SentencePiece); such a token never merges, and canonically it never spells a character that has a
@@ -71,11 +69,57 @@ class Tokenizer:
     told by encoding again and comparing."""
     remarks: tuple[str, ...] = ()
     """What is unusual about the files and was accepted: gaps in the ids, bytes that several ids spell."""
+    specials: Mapping[str, int] = field(default_factory=dict)
+    """Special tokens by their names, such as ``<|im_start|>``."""
+    parse: Callable[[str], list[int]] | None = None
+    """The encoder that reads names of special tokens as those tokens; None where the files tell of none."""
+    chat: Callable[[Sequence[Mapping[str, str]]], str] | None = None
+    """The chat template: messages -> text for `parse`."""
+    more_ends: tuple[int, ...] = ()
+    """Further ids that end a text, as chat models have; its probability is the sum over all `ends`."""
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Every id that ends a text."""
+        first = () if self.eos is None else (self.eos,)
+        return tuple(dict.fromkeys((*first, *self.more_ends)))
 
     @property
     def size(self) -> int:
         """Number of ids."""
         return len(self.pieces)
+
+    def parsed(self, text: str) -> list[int]:
+        """The tokens of a text in which names of special tokens are those tokens.
+
+        Raises:
+            InputError: if the files of the tokenizer define no special tokens.
+        """
+        if self.parse is None:
+            raise InputError(
+                "this tokenizer has no special tokens",
+                code="unsupported",
+                path=self.name,
+                expected="a Hugging Face tokenizer (hf:DIR with tokenizer.json)",
+            )
+        return self.parse(text)
+
+    def chat_tokens(self, messages: Sequence[Mapping[str, str]]) -> tuple[int, ...]:
+        """The tokens of a conversation up to where the answer starts, BOS left out.
+
+        Raises:
+            InputError: if the tokenizer has no chat template, or it refuses the messages.
+        """
+        if self.chat is None:
+            raise InputError(
+                "this tokenizer has no chat template",
+                code="unsupported",
+                path=self.name,
+                expected="chat_template.jinja, or chat_template in tokenizer_config.json",
+                remedy="write the conversation as a prefix with --special-tokens",
+            )
+        tokens = tuple(self.parsed(self.chat(messages)))
+        return tokens[1:] if tokens[:1] == (self.bos,) else tokens
 
     def spell(self, tokens: Sequence[int]) -> bytes:
         """The text of a token sequence; control tokens spell nothing."""

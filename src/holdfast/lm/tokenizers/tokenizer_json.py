@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 from holdfast.errors import InputError, MissingExtraError
 from holdfast.lm.tokenizers import splitting_patterns
 from holdfast.lm.tokenizers.byte_level import stand_ins
+from holdfast.lm.tokenizers.chat import read_chat_template
 from holdfast.lm.tokenizers.json_document import KINDS, Document, parse_document
 from holdfast.lm.tokenizers.reading import check_id, pieces_in_order, read_json, read_text
 from holdfast.lm.tokenizers.sentence_pieces import byte_of
@@ -37,7 +39,7 @@ def read_tokenizer_json(folder: Path, name: str) -> Tokenizer:
     path = folder / "tokenizer.json" if folder.is_dir() else folder
     text = read_text(path)
     document = parse_document(path, read_json(path))
-    encode = _library(path, text)
+    encode, parse = _library(path, text)
     kind = KINDS[document.model["type"]]
     if document.has("ByteLevel"):
         spelled, lead = _byte_level_pieces(document), b""
@@ -48,6 +50,7 @@ def read_tokenizer_json(folder: Path, name: str) -> Tokenizer:
     else:
         raise InputError(
             "the tokens of this tokenizer do not say which bytes they spell",
+            code="damaged",
             path=path,
             found=f"{document.model['type']} without ByteLevel, and without {_SPACE} for a space",
             expected="byte-level or SentencePiece-like BPE, Unigram, WordPiece or WordLevel",
@@ -63,26 +66,36 @@ def read_tokenizer_json(folder: Path, name: str) -> Tokenizer:
     if splitter is not None and all(entry.get("special") for entry in document.added.values()):
         merges = _merges(document)
     fallback = _fallback(document)
-    bos, eos = _ends(path.parent, document)
+    bos, ends = _begin_and_ends(path.parent, document)
+    ends = [token for token in ends if token < len(pieces) and pieces[token] is None] or ends[:1]
     return Tokenizer(
         name,
         pieces,
         encode,
         bos=bos,
-        eos=eos,
+        eos=ends[0] if ends else None,
+        more_ends=tuple(ends[1:]),
         lead=lead,
         kind=kind,
         merges=merges,
         splitter=(splitter or None) if merges is not None else None,
-        whole_words=bool(document.model.get("ignore_merges")),
+        specials={
+            str(entry["content"]): token
+            for token, entry in document.added.items()
+            if entry.get("special")
+        },
+        parse=parse,
+        chat=read_chat_template(path.parent),
         byte_fallback=fallback,
         normalizes=normalizes,
         remarks=remarks,
     )
 
 
-def _library(path: Path, text: str) -> Callable[[bytes], list[int]]:
-    """The encoder of the library."""
+def _library(
+    path: Path, text: str
+) -> tuple[Callable[[bytes], list[int]], Callable[[str], list[int]]]:
+    """The encoder of the library: for plain text, and with special tokens."""
     try:
         import tokenizers
     except ImportError as error:
@@ -92,6 +105,7 @@ def _library(path: Path, text: str) -> Callable[[bytes], list[int]]:
     except Exception as error:  # the library raises nothing more special
         raise InputError(
             "the library tokenizers does not accept this file",
+            code="damaged",
             path=path,
             found=str(error),
             expected="tokenizer.json as that library saves it",
@@ -107,7 +121,15 @@ def _library(path: Path, text: str) -> Callable[[bytes], list[int]]:
         tokens: list[int] = library.encode(text.decode(), add_special_tokens=False).ids
         return tokens
 
-    return encode
+    def parse(text: str) -> list[int]:
+        library.encode_special_tokens = False
+        try:
+            tokens: list[int] = library.encode(text, add_special_tokens=False).ids
+        finally:
+            library.encode_special_tokens = True
+        return tokens
+
+    return encode, parse
 
 
 def _byte_level_pieces(document: Document) -> dict[int, bytes | None]:
@@ -243,6 +265,7 @@ def _merges(document: Document) -> Merges | None:
         ):
             raise InputError(
                 "this is not a merge",
+                code="damaged",
                 path=document.path,
                 place=place,
                 found=repr(entry)[:60],
@@ -252,6 +275,7 @@ def _merges(document: Document) -> Merges | None:
             if token not in document.ids:
                 raise InputError(
                     "this merge names a token that the vocabulary does not hold",
+                    code="unknown-name",
                     path=document.path,
                     place=place,
                     found=repr(token),
@@ -263,35 +287,48 @@ def _merges(document: Document) -> Merges | None:
     return Merges(left, right, merged, rank=np.arange(len(rows), dtype=np.int32))
 
 
-def _ends(folder: Path, document: Document) -> tuple[int | None, int | None]:
-    """(BOS, EOS), by the first file that says so."""
+def _begin_and_ends(folder: Path, document: Document) -> tuple[int | None, list[int]]:
+    """BOS by the first file that names one, and every id that one of them says ends a text."""
     ids = {**document.ids, **{entry["content"]: token for token, entry in document.added.items()}}
-    files = {
-        file: read_json(folder / file)
-        for file in ("tokenizer_config.json", "special_tokens_map.json", "config.json")
-        if (folder / file).is_file()
-    }
+    names = (
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "config.json",
+        "generation_config.json",
+    )
+    files = {file: read_json(folder / file) for file in names if (folder / file).is_file()}
 
-    def find(key: str, usual: tuple[str, ...]) -> int | None:
-        for file in ("tokenizer_config.json", "special_tokens_map.json"):
-            if key in files.get(file, {}):
-                told = files[file][key]
-                content = told.get("content") if isinstance(told, dict) else told
-                if content is None:
-                    return None
-                if content not in ids:
-                    raise InputError(
-                        "this token is not in the vocabulary",
-                        path=folder / file,
-                        place=key,
-                        found=repr(content),
-                        expected=f"a token of {document.path.name}",
-                    )
-                return ids[content]
-        told = files.get("config.json", {}).get(f"{key}_id")
-        told = told[0] if isinstance(told, list) and told else told
-        if told is not None:
-            return check_id(told, path=folder / "config.json", place=f"{key}_id")
-        return next((ids[token] for token in usual if token in ids), None)
+    def find(*keys: str) -> tuple[list[int], bool]:
+        """The ids named, and whether any file spoke of them."""
+        found: list[int] = []
+        spoke = False
+        for file, key in product(names[:2], keys):
+            if key not in files.get(file, {}):
+                continue
+            spoke, value = True, files[file][key]
+            content = value.get("content") if isinstance(value, dict) else value
+            if content is not None and content not in ids:
+                raise InputError(
+                    "this token is not in the vocabulary",
+                    code="unknown-name",
+                    path=folder / file,
+                    place=key,
+                    found=repr(content),
+                    expected=f"a token of {document.path.name}",
+                )
+            found += [] if content is None else [ids[content]]
+        for file, key in product(names[2:], keys):
+            value = files.get(file, {}).get(f"{key}_id")
+            for one in value if isinstance(value, list) else [value]:
+                if one is not None:
+                    found.append(check_id(one, path=folder / file, place=f"{key}_id"))
+        return list(dict.fromkeys(found)), spoke
 
-    return find("bos_token", _USUAL_BOS), find("eos_token", _USUAL_EOS)
+    begins, spoke = find("bos_token")
+    if not begins and not spoke:
+        begins = [ids[token] for token in _USUAL_BOS if token in ids][:1]
+    # eot_token ends a turn of a conversation, where a file tells it apart from the end of text.
+    ends, spoke = find("eos_token", "eot_token")
+    if not ends and not spoke:
+        ends = [ids[token] for token in _USUAL_EOS if token in ids][:1]
+    return (begins[0] if begins else None), ends

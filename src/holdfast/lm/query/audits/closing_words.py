@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import regex as library
+
 from holdfast.lm.models.protocol import LanguageModel
-from holdfast.lm.query.asking import search
+from holdfast.lm.query.asking import mass, search
 from holdfast.lm.query.audits.intervals import wilson
 from holdfast.lm.query.audits.templates import Cloze, Item, ask, escape
-from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
+from holdfast.lm.query.results import CLOSED
+from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
-FREE = ("any word", "words of the context")
-"""Variants that demand no end of the word."""
+NO_WORD = r"[^\pL\pM\pN_']"
+"""A character that no word goes on with: after it, or at the end of the text, the word was whole."""
+MOST_WORDS = 200
+"""Beginnings of words that are looked at for one answer."""
+CLOSE = 1e-3
+"""Gap of a word's bounds, as a share of its probability."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +32,7 @@ class Variant:
     """One way to ask, over all passages."""
 
     name: str
-    """``any word``; ``words of the context``; ``… that end``; ``… no stop words``."""
+    """``any word, that ends``; ``words of the context``; ``… that end``; ``… no stop words``."""
     right: int
     asked: int
     accuracy: float
@@ -38,8 +47,10 @@ class ClozeAudit:
 
     variants: tuple[Variant, ...]
     answers: tuple[dict[str, str], ...]
-    """A passage each: its answer, and what each variant said."""
+    """For each passage: its answer, and that of each variant."""
     evaluations: int
+    stopped: str | None = None
+    """Why some answer is not proven to be the most probable word; None if all are."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
@@ -47,11 +58,16 @@ class ClozeAudit:
             "variants": [vars(variant) for variant in self.variants],
             "answers": list(self.answers),
             "evaluations": self.evaluations,
+            "complete": self.stopped is None,
+            "stopped": self.stopped,
         }
 
 
 def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
     """The most probable last word of every passage, under restrictions that grow from variant to variant.
+
+    A word counts with the probability that it comes next and is whole: a character that no word goes on
+    with, or the end of the text, follows. So a part of a word never wins over the word.
 
     Raises:
         InputError: if a query cannot be compiled.
@@ -59,13 +75,12 @@ def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
     began = model.cost.evaluations
     right: dict[str, int] = {}
     answers = []
-    end = compile_regex(template.end)
+    stops = set()
     for item in template.items:
         said = {"answer": item.answer}
-        for name, query in _variants(template, item):
-            found = search(model, query, 1).found
-            text = found[0].text.removeprefix(item.context).removeprefix(" ") if found else ""
-            said[name] = text if name in FREE else _without(end, text)
+        for name, words, boundary in _variants(template, item):
+            said[name], stopped = _best_word(model, template, item, words, boundary)
+            stops |= {stopped} if stopped else set()
             right[name] = right.get(name, 0) + (said[name] == item.answer)
         answers.append(said)
     asked = len(template.items)
@@ -76,25 +91,89 @@ def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
         ),
         tuple(answers),
         model.cost.evaluations - began,
+        ", ".join(sorted(stops)) or None,
     )
 
 
-def _variants(template: Cloze, item: Item) -> Iterator[tuple[str, Query]]:
-    """(name, query) of each way to ask, the freest first."""
-    start = escape(item.context)
+def _variants(template: Cloze, item: Item) -> Iterator[tuple[str, str, str | None]]:
+    """(name, words, what must follow: None for the end of the word) of each variant, the freest first."""
     seen = sorted(set(_words(compile_regex(template.word), item.context)))
     words = "|".join(map(escape, seen)) or template.word
     stop_words = {word.casefold() for word in template.stop_words}
     kept = "|".join(escape(word) for word in seen if word.casefold() not in stop_words) or words
-
-    def query(then: str) -> Query:
-        return ask(template, regex=f"{start} {then}", prefix=start, eos=False)
-
-    yield "any word", query(f"({template.word})")
-    yield "words of the context", query(f"({words})")
-    yield "… that end", query(f"({words})({template.end})")
+    yield "any word, that ends", template.word, None
+    yield "words of the context", words, None
+    yield "… that end", words, template.end
     if template.stop_words:
-        yield "… no stop words", query(f"({kept})({template.end})")
+        yield "… no stop words", kept, template.end
+
+
+def _best_word(
+    model: LanguageModel, template: Cloze, item: Item, words: str, boundary: str | None
+) -> tuple[str, str | None]:
+    """The most probable word after a context, and why that is not proven; None if it is.
+
+    Words come in the order of the probability that a token ends where they end, whatever follows. That is
+    at least the probability that such a word is whole, unless one token spells the end of a word and what
+    follows it. So once the best whole word has more than the next word has in that order, it is the best.
+    """
+    start = escape(item.context)
+    query = ask(template, regex=f"{start} ({words})", prefix=start, eos=False)
+    begins = search(model, query, MOST_WORDS)
+    best, least, most = "", 0.0, 0.0  # the best whole word, its bounds
+    rival = seen = (
+        0.0  # the most that another word can have; the least that those looked at have together
+    )
+    stopped: str | None = None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a search that is not complete is reported below
+        for match in begins:
+            if math.exp(match.logprob_upper) <= least:
+                break
+            word = match.text[len(item.context) + 1 :]
+            whole = f"{start} {escape(word)}"
+            tol = CLOSE * math.exp(match.logprob)
+            lower, upper, why = _whole(model, template, start, whole, boundary, tol)
+            stopped, seen = why or stopped, seen + lower
+            if lower > least:
+                rival = max(rival, most)
+                best, least, most = word, lower, upper
+            else:
+                rival = max(rival, upper)
+        else:
+            found = begins.result()
+            if not found.complete or len(found.found) == MOST_WORDS:
+                stopped = found.stopped or f"more than {MOST_WORDS} beginnings of words"
+    if rival > least:
+        stopped = stopped or "two words within their bounds"
+    if stopped is None and _crosses(model.tokenizer, boundary or NO_WORD):
+        # The order says nothing of words that end inside a token: all words together bound them.
+        _, every, _ = _whole(model, template, start, f"{start} ({words})", boundary, CLOSE * least)
+        if every - seen > least:
+            stopped = "tokens that span the end of a word"
+    return best, stopped
+
+
+def _crosses(tokenizer: Tokenizer, boundary: str) -> bool:
+    """Whether some token holds the end of a word and what follows it."""
+    spans = library.compile(rf"[\pL\pM\pN_'](?:{boundary})")
+    return any(piece and spans.search(piece.decode(errors="ignore")) for piece in tokenizer.pieces)
+
+
+def _whole(
+    model: LanguageModel, template: Cloze, start: str, text: str, boundary: str | None, tol: float
+) -> tuple[float, float, str | None]:
+    """Bounds of the probability that a text comes after a context and ends with a whole word."""
+    asked = [ask(template, regex=f"({text})({boundary or NO_WORD})", prefix=start, eos=False)]
+    if boundary is None and model.tokenizer.ends:
+        asked.append(ask(template, regex=text, prefix=start, eos=True))
+    found = [mass(model, query, tol) for query in asked]
+    stops = [one.stopped for one in found if one.stopped not in CLOSED]
+    return (
+        sum(one.lower for one in found),
+        sum(one.upper for one in found),
+        stops[0] if stops else None,
+    )
 
 
 def _words(word: ByteDfa, text: str) -> Iterator[str]:
@@ -113,11 +192,3 @@ def _words(word: ByteDfa, text: str) -> Iterator[str]:
         if longest > start:
             yield content[start:longest].decode()
         start = max(longest, start + 1)
-
-
-def _without(end: ByteDfa, text: str) -> str:
-    """A text without the longest end that it has."""
-    for place in range(len(text)):
-        if end.accepts(text[place:]):
-            return text[:place]
-    return text

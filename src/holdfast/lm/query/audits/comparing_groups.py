@@ -1,19 +1,23 @@
-"""Bias: how what a model says of an outcome depends on a group."""
+"""Bias: how the probability of an outcome depends on a group."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from holdfast.lm.models.protocol import LanguageModel
+from holdfast.lm.models.protocol import F64, LanguageModel
 from holdfast.lm.query.asking import mass, sample
 from holdfast.lm.query.audits.intervals import chi_square, wilson
 from holdfast.lm.query.audits.templates import Bias, ask, escape
 from holdfast.lm.query.compiling import language_of
 from holdfast.lm.query.queries import Query
+from holdfast.lm.query.regex.operations import is_prefix_free
+from holdfast.lm.query.results import CLOSED, Mass
+from holdfast.numbers import interval
 
 PRECISION = 1e-3
 """Gap of a probability's bounds, as a share of it."""
@@ -37,8 +41,12 @@ class Cell:
     """95 % interval of that share (Wilson, effective sample size)."""
     interval_high: float
     bound_low: float
-    """Bounds of the same share, from the bounds of the probabilities: no sampling in them."""
+    """Bounds of the exact share of this group, from the bounds of the probabilities: no sampling."""
     bound_high: float
+    odds_low: float | None
+    """Bounds of the odds ratio of this group and outcome against all others: 1 where they are independent.
+    None with a single group or outcome."""
+    odds_high: float | None
 
 
 @dataclass(frozen=True)
@@ -56,20 +64,41 @@ class BiasAudit:
     samples: int
     effective: float
     evaluations: int
+    stopped: str | None = None
+    """Why some bounds are not as close as they should be; None if all are."""
+    notes: tuple[str, ...] = ()
+
+    def largest(self) -> Cell | None:
+        """The cell whose odds ratio is farthest from 1, as far as its bounds prove."""
+        cells = [cell for cell in self.cells if cell.odds_low is not None]
+        return max(cells, key=_distance, default=None)
+
+    def difference(self) -> str:
+        """The largest difference between groups, in a sentence."""
+        cell = self.largest()
+        if cell is None:
+            return "no difference to measure: one group or one outcome"
+        odds = interval(cell.odds_low, cell.odds_high, 2)
+        if _distance(cell) <= 0:
+            return (
+                f"no difference proven: odds ratio {odds} of “{cell.group}” with “{cell.outcome}”"
+            )
+        return f"largest difference: odds ratio {odds} of “{cell.group}” with “{cell.outcome}”"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return {
             **{name: value for name, value in vars(self).items() if name != "cells"},
+            "complete": self.stopped is None,
             "cells": [vars(cell) for cell in self.cells],
         }
 
 
 def audit_bias(model: LanguageModel, template: Bias) -> BiasAudit:
-    """Probabilities of every group with every outcome, samples of them, and a test of independence.
+    """Probabilities of every group with every outcome and their odds ratios; then samples and chi-square.
 
-    The probabilities come with bounds and need no samples; the samples are drawn as the published audit
-    draws them, weighted because masking token by token is not how a model writes, and tested by chi-square.
+    The probabilities come with bounds and need no samples. The samples follow the published audit, weighted
+    because masking token by token is not how a model writes, and tested by chi-square.
 
     Raises:
         InputError: if the query cannot be compiled.
@@ -77,12 +106,15 @@ def audit_bias(model: LanguageModel, template: Bias) -> BiasAudit:
     began = model.cost.evaluations
     cells = [(group, outcome) for group in template.groups for outcome in template.outcomes]
     regexes = [_filled(template.template, group, outcome) for group, outcome in cells]
-    bounds = np.array([_bounds(model, ask(template, regex=regex)) for regex in regexes]).reshape(
+    masses = [_bounded(model, ask(template, regex=regex)) for regex in regexes]
+    bounds = np.array([(found.lower, found.upper) for found in masses]).reshape(
         len(template.groups), len(template.outcomes), 2
     )
+    stops = sorted({found.stopped for found in masses if found.stopped not in CLOSED})
+    everything = ask(template, regex="|".join(f"({regex})" for regex in regexes))
     drawn = sample(
         model,
-        ask(template, regex="|".join(f"({regex})" for regex in regexes)),
+        everything,
         template.samples,
         template.seed,
     )
@@ -112,6 +144,12 @@ def audit_bias(model: LanguageModel, template: Bias) -> BiasAudit:
         samples=len(drawn.drawn),
         effective=drawn.effective,
         evaluations=model.cost.evaluations - began,
+        stopped=", ".join(stops) or drawn.stopped,
+        notes=()
+        if everything.eos or is_prefix_free(language_of(everything))
+        else (
+            "some texts start with another one and count for both: end the template, or set eos = true",
+        ),
     )
 
 
@@ -121,14 +159,14 @@ def _filled(template: str, group: str, outcome: str) -> str:
     return filled.replace("{outcome}", f"({escape(outcome)})")
 
 
-def _bounds(model: LanguageModel, query: Query) -> tuple[float, float]:
-    """Bounds that are close as a share of what they bound, however small that is."""
+def _bounded(model: LanguageModel, query: Query) -> Mass:
+    """A mass with bounds that are close as a share of what they bound, however small that is."""
     tol = 1e-9
     while True:
         found = mass(model, query, tol)
         gap = found.upper - found.lower
         if found.stopped != "tolerance" or tol < LEAST or gap <= PRECISION * found.lower:
-            return found.lower, found.upper
+            return found
         # The gap was small enough, yet not beside the mass: as small as the mass may be at most.
         tol = min(tol, gap) * PRECISION
 
@@ -140,6 +178,7 @@ def _cell(template: Bias, bounds: Any, counts: Any, row: int, column: int) -> Ce
     others = [other for other in range(len(template.groups)) if other != row]
     lower, upper = (float(bound) for bound in bounds[row, column])
     most, least = bounds[others, column, 1].sum(), bounds[others, column, 0].sum()
+    odds = _odds_ratio(bounds, row, column) if min(bounds.shape[:2]) > 1 else (None, None)
     return Cell(
         group=template.groups[row],
         outcome=template.outcomes[column],
@@ -151,4 +190,27 @@ def _cell(template: Bias, bounds: Any, counts: Any, row: int, column: int) -> Ce
         interval_high=high,
         bound_low=lower / (lower + most) if lower + most else 0.0,
         bound_high=upper / (upper + least) if upper + least else 1.0,
+        odds_low=odds[0],
+        odds_high=odds[1],
     )
+
+
+def _odds_ratio(bounds: F64, row: int, column: int) -> tuple[float, float]:
+    """Bounds of p(group, outcome) p(others, others) / (p(group, others) p(others, outcome)).
+
+    Args:
+        bounds: [groups, outcomes, 2] lower and upper bounds of the probabilities.
+        row: the group.
+        column: the outcome.
+    """
+    both, neither = bounds[row, column], np.delete(np.delete(bounds, row, 0), column, 1)
+    mine, other = np.delete(bounds[row], column, 0), np.delete(bounds[:, column], row, 0)
+    low, high = both * neither.sum(axis=(0, 1))
+    least, most = mine.sum(axis=0) * other.sum(axis=0)
+    return (low / most if most > 0 else 0.0, high / least if least > 0 else math.inf)
+
+
+def _distance(cell: Cell) -> float:
+    """How far from 1 an odds ratio is proven to be, as a logarithm; below 0 if it may be 1."""
+    low, high = cell.odds_low or 0.0, cell.odds_high or 0.0
+    return max(math.log(low) if low else -math.inf, -math.log(high) if high else math.inf)

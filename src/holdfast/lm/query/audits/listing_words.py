@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import mass, search
 from holdfast.lm.query.audits.templates import Toxicity, ask, escape
+from holdfast.lm.query.results import CLOSED
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,8 @@ class Finding:
     text: str | None
     """The most probable text."""
     logprob: float | None
+    stopped: str | None = None
+    """Why the bounds are wide or the text is not proven to be the most probable; None if all is well."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,17 @@ class ToxicityAudit:
     findings: tuple[Finding, ...]
     evaluations: int
 
+    @property
+    def stopped(self) -> str | None:
+        """Why some finding is not complete; None if all are."""
+        return ", ".join(sorted({one.stopped for one in self.findings if one.stopped})) or None
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
         return {
             "words": self.words,
+            "complete": self.stopped is None,
+            "stopped": self.stopped,
             "findings": [vars(finding) for finding in self.findings],
             "evaluations": self.evaluations,
         }
@@ -62,7 +72,9 @@ def audit_toxicity(model: LanguageModel, template: Toxicity) -> ToxicityAudit:
                 eos=False,
             )
             bounds = mass(model, query, template.tol)
-            best = search(model, query, 1).found
+            search_best = search(model, query, 1).result()
+            best = search_best.found
+            unsure = None if bounds.stopped in CLOSED else bounds.stopped
             findings.append(
                 Finding(
                     prompt,
@@ -71,6 +83,7 @@ def audit_toxicity(model: LanguageModel, template: Toxicity) -> ToxicityAudit:
                     bounds.upper,
                     best[0].text if best else None,
                     best[0].logprob if best else None,
+                    unsure or search_best.stopped,
                 )
             )
     return ToxicityAudit(len(template.words), tuple(findings), model.cost.evaluations - began)

@@ -13,8 +13,7 @@ from holdfast.lm.query.asking import Watch, search
 from holdfast.lm.query.audits.templates import Known, Memorization, ask, escape
 from holdfast.lm.query.compiling import compile_query, language_of
 from holdfast.lm.query.queries import Query
-from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
-from holdfast.lm.query.regex.operations import count_strings
+from holdfast.lm.query.regex.operations import count_strings, is_prefix_free
 from holdfast.lm.query.results import Count, Matches, readable
 from holdfast.lm.query.searching.finding import search_compiled
 
@@ -56,6 +55,13 @@ class MemorizationAudit:
     """(n, share of the known texts among the first n)."""
     by_repeats: tuple[tuple[int, int, int], ...]
     """(repeats, known texts, of them extracted)."""
+    unmatched: tuple[str, ...] = ()
+    """Known texts that the pattern cannot match: the audit says nothing about them."""
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the audit is not complete; None if it is."""
+        return self.extracted.stopped
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
@@ -68,6 +74,9 @@ class MemorizationAudit:
                 for match in self.extracted.found
             ],
             "complete": self.extracted.complete,
+            "stopped": self.stopped,
+            "proven": self.extracted.proven,
+            "unmatched": list(self.unmatched),
             "mass_lower": self.extracted.lower,
             "mass_upper": self.extracted.upper,
             "canaries": [vars(canary) for canary in self.canaries],
@@ -96,14 +105,17 @@ def audit_memorization(
     query = ask(template, regex=template.regex, prefix=template.prefix)
     language = language_of(query)
     size = count_strings(language)
-    extracted = search(model, query, template.n, watch=watch)
+    extracted = search(model, query, template.n, watch=watch).result()
     places = {match.text: place for place, match in enumerate(extracted.found, 1)}
     repeats: Counter[str] = Counter()
+    unmatched: list[str] = []
     for one in template.known:
         if language.accepts(one.text):
             repeats[one.text] += one.repeats
+        else:
+            unmatched.append(one.text)
     known = [Known(*pair) for pair in sorted(repeats.items(), key=lambda pair: (-pair[1], pair[0]))]
-    ranks = _Ranks(extracted, size, whole=query.eos or _prefix_free(language))
+    ranks = _Ranks(extracted, size, whole=query.eos or is_prefix_free(language))
     canaries = [_canary(one, _scored(model, query, one.text), ranks, size) for one in known]
     total = len(known)
     recall = []
@@ -126,6 +138,7 @@ def audit_memorization(
         by_repeats=tuple(
             (repeats, texts, found) for repeats, (texts, found) in sorted(counts.items())
         ),
+        unmatched=tuple(dict.fromkeys(unmatched)),
     )
 
 
@@ -152,11 +165,6 @@ def _scored(model: LanguageModel, query: Query, text: str) -> tuple[float, float
         return -math.inf, -math.inf
     share = math.log(whole.prompts[0].share / compiled.prompts[0].share)
     return scored[0].logprob + share, scored[0].logprob_upper + share
-
-
-def _prefix_free(language: ByteDfa) -> bool:
-    """Whether no text of the language starts with another."""
-    return not (language.next[language.final] != DEAD).any()
 
 
 class _Ranks:

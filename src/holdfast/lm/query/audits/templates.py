@@ -89,7 +89,7 @@ class Cloze:
     word: str = "[A-Za-z']+"
     """Regular expression of any word."""
     end: str = "[.!?,;]"
-    """What ends a word, for the variant that demands an end."""
+    """Regular expression of what must follow the word, in the variants that demand an end mark."""
     stop_words: tuple[str, ...] = ()
     """Words never to be answered, for the variant without them (a list, or a text file)."""
     query: Mapping[str, Any] = field(default_factory=dict)
@@ -127,20 +127,34 @@ def read_template(path: str | Path, kind: str) -> Template:
     try:
         table = tomllib.loads(source.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"the template cannot be read: {error.strerror}", path=source) from error
+        raise InputError(
+            f"the template cannot be read: {error.strerror}", code="unreadable", path=source
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"the template is no TOML: {error}", path=source) from error
+        raise InputError(
+            f"the template is not valid TOML: {error}", code="invalid-syntax", path=source
+        ) from error
     made = _KINDS[kind]
     known = {one.name: one for one in fields(made)}
     for key in table:
         if key not in known:
             raise InputError(
-                "unknown key", path=source, place=key, expected=f"one of {', '.join(known)}"
+                "unknown key",
+                code="unknown-key",
+                path=source,
+                place=key,
+                expected=f"one of {', '.join(known)}",
             )
     values = {key: _value(source, key, value, known[key].type) for key, value in table.items()}
     for name, one in known.items():
         if name not in values and one.default is MISSING and one.default_factory is MISSING:
-            raise InputError("a key is missing", path=source, place=name, expected=made.__doc__)
+            raise InputError(
+                "a key is missing",
+                code="missing-key",
+                path=source,
+                place=name,
+                expected=made.__doc__,
+            )
     template = made(**values)
     ask(template, source, regex="x")  # the table [query] is checked before anything is asked
     if isinstance(template, Bias):
@@ -148,6 +162,7 @@ def read_template(path: str | Path, kind: str) -> Template:
             if slot not in template.template:
                 raise InputError(
                     "the text has no place for a group or an outcome",
+                    code="invalid-value",
                     path=source,
                     place="template",
                     found=repr(template.template),
@@ -168,6 +183,7 @@ def ask(template: Template, source: Path | None = None, **changed: Any) -> Query
         if key not in allowed:
             raise InputError(
                 "no setting of a query that this audit leaves open",
+                code="unknown-key",
                 path=source,
                 place=f"query.{key}",
                 expected=f"one of {', '.join(sorted(allowed))}",
@@ -183,6 +199,7 @@ def _value(source: Path, key: str, value: Any, annotation: Any) -> Any:
         if not isinstance(value, list) or (not value and key == "items"):
             raise InputError(
                 "not a list of entries, or an empty one",
+                code="empty-input",
                 path=source,
                 place=key,
                 found=repr(value)[:80],
@@ -191,13 +208,26 @@ def _value(source: Path, key: str, value: Any, annotation: Any) -> Any:
     expected = str(annotation)
     if expected.startswith("tuple[str"):
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise InputError("not a list of texts", path=source, place=key, found=repr(value)[:80])
+            raise InputError(
+                "not a list of texts",
+                code="invalid-value",
+                path=source,
+                place=key,
+                found=repr(value)[:80],
+            )
         if not value:
-            raise InputError("an empty list", path=source, place=key)
+            raise InputError("an empty list", code="empty-input", path=source, place=key)
         return tuple(value)
     _check_kind(source, key, value, expected)
     if key in ("n", "samples") and value < 1:
-        raise InputError("too few", path=source, place=key, found=str(value), expected="1 or more")
+        raise InputError(
+            "too few",
+            code="out-of-range",
+            path=source,
+            place=key,
+            found=str(value),
+            expected="1 or more",
+        )
     return value
 
 
@@ -214,6 +244,7 @@ def _check_kind(source: Path | None, place: str, value: Any, annotation: str) ->
     if not fits:
         raise InputError(
             "a value of the wrong kind",
+            code="invalid-value",
             path=source,
             place=place,
             found=repr(value)[:80],
@@ -226,7 +257,9 @@ def _listed(path: Path, form: str) -> Sequence[Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the list cannot be read: {error}", path=path) from error
+        raise InputError(
+            f"the list cannot be read: {error}", code="unreadable", path=path
+        ) from error
     if form == "lines":
         return [line.strip() for line in text.splitlines() if line.strip()]
     if form == "json":
@@ -234,13 +267,19 @@ def _listed(path: Path, form: str) -> Sequence[Any]:
             listed = json.loads(text)
         except json.JSONDecodeError as error:
             raise InputError(
-                f"no JSON: {error.msg}", path=path, place=f"line {error.lineno}"
+                f"not valid JSON: {error.msg}",
+                code="invalid-syntax",
+                path=path,
+                place=f"line {error.lineno}",
             ) from error
         if isinstance(listed, dict):
             listed = listed.get("canaries")
         if not isinstance(listed, list):
             raise InputError(
-                "not a JSON list", path=path, expected="a list, or a list under the key canaries"
+                "not a JSON list",
+                code="invalid-syntax",
+                path=path,
+                expected="a list, or a list under the key canaries",
             )
         return listed
     rows = []
@@ -250,7 +289,10 @@ def _listed(path: Path, form: str) -> Sequence[Any]:
                 rows.append(json.loads(line))
             except json.JSONDecodeError as error:
                 raise InputError(
-                    f"no JSON: {error.msg}", path=path, place=f"line {place}"
+                    f"not valid JSON: {error.msg}",
+                    code="invalid-syntax",
+                    path=path,
+                    place=f"line {place}",
                 ) from error
     return rows
 
@@ -262,13 +304,16 @@ def _record(source: Path, key: str, place: int, value: Any) -> Known | Item:
     if isinstance(value, str) and made is Known:
         value = {"text": value}
     if not isinstance(value, dict):
-        raise InputError("not a table", path=source, place=where, found=repr(value)[:80])
+        raise InputError(
+            "not a table", code="invalid-value", path=source, place=where, found=repr(value)[:80]
+        )
     given = {name: value[name] for name in names if name in value}  # other keys are the user's own
     for name, annotation in names.items():
         wanted = int if annotation == "int" else str
         if name in given and (not isinstance(given[name], wanted) or isinstance(given[name], bool)):
             raise InputError(
                 f"{name} is of the wrong kind",
+                code="invalid-value",
                 path=source,
                 place=where,
                 found=repr(given[name])[:80],
@@ -277,5 +322,9 @@ def _record(source: Path, key: str, place: int, value: Any) -> Known | Item:
         return made(**given)
     except TypeError as error:
         raise InputError(
-            "a key is missing", path=source, place=where, expected=", ".join(names)
+            "a key is missing",
+            code="missing-key",
+            path=source,
+            place=where,
+            expected=", ".join(names),
         ) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
-from typing import Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -47,7 +46,6 @@ def canonical_automaton(
     dfa: ByteDfa,
     tokenizer: Tokenizer,
     lexicon: Lexicon,
-    mode: Literal["exact", "pairwise"] = "exact",
 ) -> tuple[TokenAutomaton, Check | None]:
     """Exactly the token sequences that the tokenizer produces for the texts of a language, infinite or not.
 
@@ -56,15 +54,12 @@ def canonical_automaton(
             to means that anything may follow.
         tokenizer: any.
         lexicon: its tokens.
-        mode: ``exact``, or ``pairwise``: what the encoder's merges alone would produce for a whole text,
-            its splitter left out. The latter neither contains nor is contained in the former (GPT-2 encodes
-            ``.'s`` as ``.'`` and ``s``, which merges alone never leave side by side).
 
     Returns:
         The automaton, and None; or where the tokenizer cannot be analysed (no merges, an unknown
         splitter, a normaliser), all spellings and the check that a sequence must pass besides.
     """
-    marked = _marked_language(tokenizer, mode)
+    marked = _marked_language(tokenizer)
     if marked is None:
         return SpellingAutomaton(dfa, lexicon), canonical_check(tokenizer)
     return CanonicalAutomaton(dfa, marked, PairFilter.of(tokenizer), lexicon), None
@@ -80,26 +75,20 @@ def canonical_check(tokenizer: Tokenizer) -> Check:
     return check
 
 
-def canonical_tokens(text: bytes, tokenizer: Tokenizer) -> tuple[int, ...]:
-    """What the tokenizer produces for a text."""
-    return tuple(tokenizer.encode(text))
+_MADE: WeakKeyDictionary[Tokenizer, MarkedLanguage | None] = WeakKeyDictionary()
 
 
-_MADE: WeakKeyDictionary[Tokenizer, dict[str, MarkedLanguage | None]] = WeakKeyDictionary()
-
-
-def _marked_language(tokenizer: Tokenizer, mode: str) -> MarkedLanguage | None:
+def _marked_language(tokenizer: Tokenizer) -> MarkedLanguage | None:
     """The texts that the tokenizer reads, with marks that no merge crosses; None if that is not known.
 
     Made once, and kept as long as the tokenizer.
     """
-    made = _MADE.setdefault(tokenizer, {})
-    if mode not in made:
-        made[mode] = _new_marked_language(tokenizer, mode)
-    return made[mode]
+    if tokenizer not in _MADE:
+        _MADE[tokenizer] = _new_marked_language(tokenizer)
+    return _MADE[tokenizer]
 
 
-def _new_marked_language(tokenizer: Tokenizer, mode: str) -> MarkedLanguage | None:
+def _new_marked_language(tokenizer: Tokenizer) -> MarkedLanguage | None:
     if tokenizer.kind != "bpe" or tokenizer.merges is None or _changes_texts(tokenizer):
         return None
     pairs = PairFilter.of(tokenizer)
@@ -107,7 +96,7 @@ def _new_marked_language(tokenizer: Tokenizer, mode: str) -> MarkedLanguage | No
         return fallback_language(tokenizer, pairs) if tokenizer.splitter is None else None
     if tokenizer.lead:
         return None
-    if mode == "pairwise" or tokenizer.splitter is None:
+    if tokenizer.splitter is None:
         return _any_text()
     return None if _takes_words_whole(tokenizer, pairs) else cut_language(tokenizer.splitter)
 

@@ -74,6 +74,7 @@ class CharacterReader:
             found = self.pattern[at : at + 12]
         raise InputError(
             f"regular expression: {problem}",
+            code="invalid-syntax",
             place=f"character {at + 1}",
             found=found.encode(errors="backslashreplace").decode() or "the end of the pattern",
             expected=expected,

@@ -46,6 +46,7 @@ def compile_regex(pattern: str, *, ignore_case: bool = False) -> ByteDfa:
     for kind in _astray(syntax.tree, True, False):
         raise InputError(
             "regular expression: an assertion inside of & or ~ that is itself part of a longer text",
+            code="invalid-syntax",
             place=f"character {kind.place}",
             found=f"an assertion of {kind.kind}",
             expected="assertions outside, or & and ~ over the whole text",

@@ -27,6 +27,11 @@ def literal(text: bytes) -> ByteDfa:
     return canonical(np.arange(256), table, final)
 
 
+def is_prefix_free(language: ByteDfa) -> bool:
+    """Whether no text of the language starts with another."""
+    return not (language.next[language.final] != DEAD).any()
+
+
 def difference(one: ByteDfa, other: ByteDfa) -> ByteDfa:
     """The strings of the first language that are not in the other."""
     table, classes, left, right = _side_by_side(one, other, keep_one=True, keep_other=False)

@@ -11,31 +11,32 @@ import numpy as np
 from holdfast.lm.models.protocol import F64
 from holdfast.lm.query.compiling import CompiledQuery
 from holdfast.lm.query.results import Sample, readable
-from holdfast.lm.query.sampling.choosing import I64
 
 
-def mean_and_error(log_weight: F64, groups: I64) -> tuple[float, float]:
-    """The mean weight, and its standard error from the spread of the means of independent groups.
+def mean_and_error(log_weight: F64) -> tuple[float, float]:
+    """The mean weight of independent samples, and its standard error.
 
     Args:
         log_weight: [n]
-        groups: [n] the independent group of each sample; samples that are independent are groups of one.
 
     Returns:
-        (mean, standard error); the error is NaN where there is a single group.
+        (mean, standard error); the error is NaN for a single sample.
     """
     highest = float(log_weight.max(initial=-math.inf))
     if highest == -math.inf:
         return 0.0, 0.0 if len(log_weight) else math.nan
+    weight, scale = np.exp(log_weight - highest), math.exp(highest)
+    error = float(weight.std(ddof=1)) / math.sqrt(len(weight)) if len(weight) > 1 else math.nan
+    return float(weight.mean()) * scale, error * scale
+
+
+def effective_size(log_weight: F64) -> float:
+    """(sum of weights)^2 / sum of squared weights; 0 when none weighs anything."""
+    highest = log_weight.max(initial=-math.inf)
+    if highest == -math.inf:
+        return 0.0
     weight = np.exp(log_weight - highest)
-    size = np.bincount(groups)
-    mean = float(weight.mean())
-    # A group's part of the mean, against what its size would have brought.
-    apart = np.bincount(groups, weight) / len(weight) - mean * size / len(weight)
-    number = len(size)
-    error = math.sqrt(float((apart**2).sum()) * number / (number - 1)) if number > 1 else math.nan
-    scale = math.exp(highest)
-    return mean * scale, error * scale
+    return float(weight.sum() ** 2 / (weight**2).sum())
 
 
 def shares_of_texts(samples: Sequence[Sample]) -> tuple[tuple[str, float], ...]:
@@ -58,11 +59,12 @@ def text_of(compiled: CompiledQuery, prompt: int, tokens: tuple[int, ...], ended
     For the event ``prefix`` the text that came first: bytes with which the last token ran over its end, and
     which belong to no text of the language, are left out.
     """
-    text = compiled.tokenizer.spell(compiled.prompts[prompt].tokens + tokens)
+    before = compiled.prompts[prompt]
+    text = before.head + compiled.tokenizer.spell(before.tokens + tokens)
     if ended and compiled.query.event == "prefix":
         language, state = compiled.language, 0
         for size in range(len(text)):
-            if language.final[state] and size >= len(compiled.prompts[prompt].text):
+            if language.final[state] and size >= len(before.text):
                 return readable(text[:size])
             state = language.step(state, text[size : size + 1])
     return readable(text)

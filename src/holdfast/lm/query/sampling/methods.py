@@ -1,4 +1,4 @@
-"""Samples of a query by one of three methods: step by step, resampled, or from the language itself."""
+"""Samples of a query: drawn token by token and weighted, or from the language itself."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from holdfast.lm.query.results import Sample, Samples
 from holdfast.lm.query.sampling.choosing import I64
 from holdfast.lm.query.sampling.conditional import draw_paths, total_log_mass
 from holdfast.lm.query.sampling.crowd import Crowd, advance
-from holdfast.lm.query.sampling.estimating import mean_and_error, shares_of_texts, text_of
+from holdfast.lm.query.sampling.estimating import (
+    effective_size,
+    mean_and_error,
+    shares_of_texts,
+    text_of,
+)
 from holdfast.lm.query.sampling.given import log_given_of
-from holdfast.lm.query.sampling.resampling import effective_size, islands_of, resample
 from holdfast.lm.query.sampling.walking import Status, Walk
 
-Method = Literal["auto", "local", "smc", "exact"]
+Method = Literal["auto", "local", "exact"]
 LONGEST = 1024
 """Tokens at which samples are cut when neither the query nor the model has a limit."""
 BATCH = 64
@@ -49,9 +53,6 @@ def sample_compiled(
     This is not the model's own distribution of the language, so each sample carries the importance weight
     that makes up for it, the product of the probabilities that were left at each step; a dead end weighs
     nothing.
-    ``smc``: as ``local``, in islands of particles that are resampled where few of them carry the weight
-    (sequential Monte Carlo). Samples of an island share their history; islands are independent, and the
-    error comes from their spread. The effective size then tells the weights' spread alone.
     ``exact``: from the conditional distribution itself, for models of finitely many contexts (n-grams); all
     weights are the mass, which is exact.
     ``auto``: ``exact`` where it can be, else ``local``.
@@ -76,9 +77,21 @@ def sample_compiled(
     """
     if n < 1 or batch < 1:
         name, value = ("n", n) if n < 1 else ("batch", batch)
-        raise InputError(f"{name} makes no sense", found=str(value), expected="1 or more")
+        raise InputError(
+            f"invalid {name}", code="invalid-value", found=str(value), expected="1 or more"
+        )
     if method not in get_args(Method):
-        raise InputError("unknown method", found=method, expected="auto, local, smc or exact")
+        removed = str(method) == "smc"
+        raise InputError(
+            "unknown sampling method",
+            code="unsupported" if removed else "unknown-name",
+            place="method",
+            found=method,
+            expected="auto, local or exact",
+            remedy="use local: resampling gave no better estimates and was removed"
+            if removed
+            else None,
+        )
     before = Cost(**model.cost.to_dict())
     limits = [limit for limit in (max_tokens, compiled.query.max_tokens) if limit is not None]
     distances = _distances(model, compiled, method, min(limits, default=None))
@@ -87,18 +100,18 @@ def sample_compiled(
         drawn = _from_language(compiled, distances, n, rng)
     else:
         walk = Walk(compiled, model.context, min(limits, default=LONGEST))
-        drawn = _step_by_step(model, walk, compiled, n, rng, method == "smc", batch, watch)
+        drawn = _step_by_step(model, walk, compiled, n, rng, batch, watch)
     effective = effective_size(np.array([sample.log_weight for sample in drawn.samples]))
-    notes = drawn.notes
+    notes = compiled.notes + drawn.notes
     if 0 < effective < min(FEW, n / 2):
         notes += (
             f"as few as {effective:.1f} samples carry the weight: the estimate and its error are "
-            "rough; draw more, resample (smc), or bound the mass by search",
+            "rough; draw more samples, or bound the mass (lm query mass)",
         )
     after = model.cost.to_dict()
     return Samples(
         drawn=drawn.samples,
-        method="exact" if distances is not None else "smc" if method == "smc" else "local",
+        method="exact" if distances is not None else "local",
         mass=drawn.mass,
         mass_error=drawn.error,
         effective=effective,
@@ -131,9 +144,10 @@ def _distances(
     if method == "exact":
         if limit is not None:
             raise InputError(
-                "exact samples know no longest length",
+                "exact sampling does not support max_tokens",
+                code="unsupported",
                 found=f"max_tokens {limit}",
-                remedy="leave max_tokens out, or sample by the method local or smc",
+                remedy="leave max_tokens out, or use the method local",
             )
         return exact_distances(model, compiled)
     checked = any(prompt.accepts is not None for prompt in compiled.prompts)
@@ -175,20 +189,16 @@ def _step_by_step(
     compiled: CompiledQuery,
     n: int,
     rng: np.random.Generator,
-    resampled: bool,
     batch: int,
     watch: Watch | None,
 ) -> _Drawn:
     shares = np.array([prompt.share for prompt in compiled.prompts])
     prompts = rng.choice(len(shares), n, p=shares / shares.sum())
-    islands = islands_of(n) if resampled else np.arange(n)
     log_given, notes = log_given_of(model, compiled, batch)
     crowd, stopped = Crowd.at_prompts(walk, prompts, log_given), None
     try:
         while crowd.is_open().any():
             advance(model, walk, crowd, rng, batch)
-            if resampled:
-                resample(crowd, islands, rng)
             if watch is not None:
                 status = crowd.status()
                 watch(int((status == Status.ENDED).sum()), int((status == Status.OPEN).sum()))
@@ -196,14 +206,13 @@ def _step_by_step(
         stopped = stop.reason
     except KeyboardInterrupt:
         stopped = "interrupted"
-    return _gathered(walk, compiled, crowd, islands, log_given, stopped, notes)
+    return _gathered(walk, compiled, crowd, log_given, stopped, notes)
 
 
 def _gathered(
     walk: Walk,
     compiled: CompiledQuery,
     crowd: Crowd,
-    islands: I64,
     log_given: F64,
     stopped: str | None,
     notes: tuple[str, ...],
@@ -219,7 +228,7 @@ def _gathered(
         node = crowd.nodes[place]
         logprob = node.logprob - float(log_given[node.prompt])
         samples.append(Sample(texts[place], node.tokens, logprob, weight))
-    mass, error = mean_and_error(log_weight, islands)
+    mass, error = mean_and_error(log_weight)
     notes += _remarks(walk, crowd, status)
     return _Drawn(tuple(samples), min(1.0, mass), error, stopped, notes)
 

@@ -79,11 +79,12 @@ class Walk:
         self.prompts = compiled.prompts
         self.rule = Rule.of(compiled.query)
         self.event = compiled.query.event
-        self.pieces, self.end = compiled.tokenizer.pieces, compiled.tokenizer.eos
+        self.pieces, self.ends = compiled.tokenizer.pieces, list(compiled.tokenizer.ends)
         self.context, self.max_tokens = context, max_tokens
-        if self.event == "exact" and self.end is None:
+        if self.event == "exact" and not self.ends:
             raise InputError(
                 "the tokenizer has no token that ends a text",
+                code="unsupported",
                 place=compiled.tokenizer.name,
                 remedy="ask for what texts start with (--no-eos)",
             )
@@ -97,7 +98,8 @@ class Walk:
 
     def prefix(self, node: Node) -> Prefix:
         """What the model is asked to continue."""
-        return self.prompts[node.prompt].tokens + node.tokens
+        prompt = self.prompts[node.prompt]
+        return prompt.context + prompt.tokens + node.tokens
 
     def options(self, node: Node, answer: NextToken) -> Options:
         """What may follow an open node, given the model's answer to its prefix."""
@@ -108,11 +110,14 @@ class Walk:
         tokens, following = prompt.automaton.arcs(node.state)
         if len(node.tokens) >= self.max_tokens:  # only the end may follow
             tokens, following = tokens[:0], following[:0]
-        values = logprobs[tokens]
+        values, hidden = logprobs[tokens], False
         if self.event == "exact" and prompt.automaton.is_final(node.state):
             tokens, following = np.append(tokens, np.int32(END)), np.append(following, np.int32(-1))
-            values = np.append(values, logprobs[self.end])
-        return Options(tokens, following, values, rest > 0 and bool((values == -math.inf).any()))
+            ending = logprobs[self.ends]
+            hidden = rest > 0 and not bool(np.isfinite(ending).all())
+            values = np.append(values, log_sum(ending))
+        hidden = hidden or (rest > 0 and bool((values == -math.inf).any()))
+        return Options(tokens, following, values, hidden)
 
     def child(self, node: Node, options: Options, place: int) -> Node:
         """The node after one of the options."""

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from itertools import pairwise
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 from holdfast.lm.models.protocol import Cost, LanguageModel
 from holdfast.lm.query.compiling import CompiledQuery
-from holdfast.lm.query.decoding import Rule
+from holdfast.lm.query.decoding import Rule, log_sum
 from holdfast.lm.query.results import Match, Matches, Progress, readable
 from holdfast.lm.query.searching.evaluating import Evaluator
 from holdfast.lm.query.searching.given import Scale, scales, total
 from holdfast.lm.query.searching.paths import Item
 from holdfast.lm.query.searching.snapshots import Keeper
-from holdfast.lm.query.searching.texts import Found, Texts
+from holdfast.lm.query.searching.texts import Texts
 from holdfast.lm.query.searching.tree import Tree
 
 NEAR = 1e-9
@@ -25,63 +28,50 @@ MOST_TIED = 256
 probability 1 has infinitely many."""
 MOST_IN_LINE = 32
 """Texts that are resolved together."""
+EARLY = 1_000
+"""Evaluations after which a search says that the model goes on after the texts of its query,"""
+RARELY = 0.01
+"""if it ends less than this share of their probability."""
 AHEAD = 0.3
 """Logarithm of how much less than the next text's probability is looked into ahead of time."""
 
 Watch = Callable[[Progress], None]
 
 
-def search_compiled(
-    model: LanguageModel,
-    compiled: CompiledQuery,
-    n: int = 10,
-    batch: int = 64,
-    budget: int | None = None,
-    tolerance: float = 1e-6,
-    state: Path | None = None,
-    watch: Watch | None = None,
-) -> Matches:
-    """The most probable texts of a compiled query.
+class Search(Iterator[Match]):
+    """A search under way: iterate for each match as soon as its place is settled, or ask for `result`.
 
-    A text is given out when it is proven to be the next: what its own encodings may still add is within
-    `tolerance`, and no other text, found or not, can have more.
+    A match is given out when it is proven to be the next: what its own encodings may still add is within
+    the tolerance, and no other text, found or not, can have more. `Match.proven` is False where the model
+    hides so much mass (tokens that it does not list, prefixes beyond its context) that another text could.
+
+    Attributes of `Matches` (``found``, ``complete``, ``cost`` ...) run the search to its end first.
 
     Args:
-        model: the model to ask.
+        model: the model.
         compiled: the query, compiled for its texts.
-        n: how many texts.
+        n: number of texts.
         batch: prefixes given to the model together.
-        budget: evaluated tokens after which to stop; None for 100,000.
+        budget: evaluations (tokens that the model computes) after which to stop; None for 100,000.
         tolerance: share of a text's probability that encodings not followed may hold.
-        state: file in which the search is kept; found there, it goes on from it.
+        state: file in which the search is saved; an existing one is resumed.
         watch: called after every step.
 
-    Returns:
-        The texts in proven order; after a stop, those found besides follow, the most probable first. With
-        ``eos=False`` a text's probability is that a token ends where it ends, whatever follows; `lower` and
-        `upper` then bound the probability that this happens for some text.
-
     Raises:
-        InputError: if `state` belongs to another question, the prefix has probability 0, or the model lists
-            too few tokens for the rule of decoding.
+        InputError: if `state` belongs to another query, the prefix has probability 0, or the model lists
+            too few tokens for the decoding rule.
     """
-    search = _Search(model, compiled, n, batch, budget, tolerance, state, watch)
-    return search.run()
-
-
-class _Search:
-    """One search: the tree, the texts it gave so far, and what proves the next."""
 
     def __init__(
         self,
         model: LanguageModel,
         compiled: CompiledQuery,
-        n: int,
-        batch: int,
-        budget: int | None,
-        tolerance: float,
-        state: Path | None,
-        watch: Watch | None,
+        n: int = 10,
+        batch: int = 64,
+        budget: int | None = None,
+        tolerance: float = 1e-6,
+        state: Path | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.model, self.compiled, self.n = model, compiled, n
         self.tolerance, self.watch = tolerance, watch
@@ -90,40 +80,93 @@ class _Search:
             model, batch, budget, self.keeper.spent, len(compiled.prompts) > 1
         )
         self.alone = _one_encoding_each(compiled)
-        self.cost = Cost(**model.cost.to_dict())
+        self.before = Cost(**model.cost.to_dict())
         self.matches: list[Match] = []
+        self.notes = list(compiled.notes)
         self.tied = 0
         self.resolved: set[bytes] = set()
         """Texts to which encodings that were not followed add no more than the tolerance."""
+        self._nodes: list[int] | None = None  # to be asked about next; None before the first step
+        self._ended = False
+        self._hinted = False
+        self._given = 0  # matches that the iterator gave out
+        self._final: Matches | None = None
 
-    def run(self) -> Matches:
-        """Ask until `n` texts are proven, nothing is left, or the evaluator stops."""
-        query, evaluator = self.compiled.query, self.evaluator
-        with evaluator.interruptible():
-            self.scales: list[Scale] = self.keeper.scales or scales(
-                evaluator, self.compiled, self.tolerance / 10
+    def __next__(self) -> Match:
+        while self._given >= len(self.matches) and not self._ended:
+            self._advance()
+        if self._given < min(self.n, len(self.matches)):
+            self._given += 1
+            return self.matches[self._given - 1]
+        if self.evaluator.stopped == "interrupted":
+            raise KeyboardInterrupt
+        if not self.result().complete:
+            warnings.warn(
+                f"the search is not complete ({self.result().stopped}): further texts may exist",
+                stacklevel=2,
             )
-            self.tree = Tree(
-                self.compiled.prompts,
-                [scale.start for scale in self.scales],
-                self.compiled.tokenizer,
-                "exact" if query.eos else "spelled",
-                Rule.of(query),
-                context=self.model.context,
-                max_tokens=query.max_tokens,
-            )
-            self.keeper.restore(self.tree)
-            self.texts = Texts(self.tree, self.alone)
-            self.texts.restore(self.keeper.found)
-            self.texts.gather()
-            self.matches = [self._match(text) for text in self.texts.emitted]
-            while nodes := self._next():
-                evaluator.expand(self.tree, nodes)
+        raise StopIteration
+
+    def result(self) -> Matches:
+        """Run until `n` texts are settled, nothing is left, or the budget is spent."""
+        if self._final is None:
+            with self.evaluator.interruptible():
+                while not self._ended:
+                    self._advance()
+            self._final = self._result()
+        return self._final
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in RESULT:
+            raise AttributeError(name)
+        return getattr(self.result(), name)
+
+    def _advance(self) -> None:
+        """One step: ask the model about the next nodes, and give out what that proves."""
+        with self.evaluator.interruptible():
+            if self._nodes is None:
+                self._begin()
+            else:
+                self.evaluator.expand(self.tree, self._nodes)
                 if self.keeper.due(self.tree):
                     self._save()
+                if max(self.evaluator.evaluations, self.evaluator.nodes) >= EARLY:
+                    self._hint()
                 self._show()
-            self._save()
-        return self._result()
+            self._nodes = self._next()
+            if not self._nodes:
+                self._ended = True
+                self._save()
+
+    def _begin(self) -> None:
+        query = self.compiled.query
+        self.scales: list[Scale] = self.keeper.scales or scales(
+            self.evaluator, self.compiled, self.tolerance / 10
+        )
+        self.tree = Tree(
+            self.compiled.prompts,
+            [scale.start for scale in self.scales],
+            self.compiled.tokenizer,
+            "exact" if query.eos else "spelled",
+            Rule.of(query),
+            context=self.model.context,
+            max_tokens=query.max_tokens,
+        )
+        self.keeper.restore(self.tree)
+        self.texts = Texts(self.tree, self.alone)
+        self.texts.restore(self.keeper.found)
+        self.texts.gather()
+        self.matches = [self._match(text) for text in self.texts.emitted]
+
+    def _hint(self) -> None:
+        """Say that the model goes on after texts which the query wants to end; once."""
+        reached, ended = self.tree.reached, math.fsum(self.tree.accepted)
+        if not self._hinted and ended < RARELY * reached:
+            self.notes.append(
+                f"the model rarely ends after a text of this query (probability {ended / reached:.2g}): "
+                "without --eos (eos=False) the query means texts that go on"
+            )
+        self._hinted = True
 
     def _next(self) -> list[int]:
         """The nodes to ask about next, having given out all that is proven; empty at the end."""
@@ -217,11 +260,16 @@ class _Search:
             min(found.log, 0.0),
             found.encodings,
             min(found.log + math.log1p(gain) + slack + NEAR, 0.0),
-            self._tokens(found),
+            self.tree.path(found.node),
+            proven=not self._hidden_above(found.log),
         )
 
-    def _tokens(self, found: Found) -> tuple[int, ...]:
-        return self.tree.path(found.node)
+    def _hidden_above(self, log: float) -> bool:
+        """Whether mass that cannot be followed is more than the tolerance of a text's, in logarithm."""
+        stuck = log_sum(self.tree.log_stuck[: len(self.tree.log)])
+        if stuck == -math.inf:
+            return False
+        return self.tolerance == 0 or stuck > log + math.log(self.tolerance)
 
     def _show(self) -> None:
         if self.watch is not None:
@@ -233,6 +281,7 @@ class _Search:
                     lower,
                     upper,
                     tuple(self.matches),
+                    tuple(self.notes),
                 )
             )
 
@@ -244,36 +293,41 @@ class _Search:
         texts, tree = self.texts, self.tree
         proven = len(self.matches)
         rest = sorted(texts.found, key=lambda text: (-texts.found[text].log, text))
-        for text in rest[: max(0, self.n - proven)]:
-            self.matches.append(self._match(text))
+        unproven = (replace(self._match(text), proven=False) for text in rest)
+        found = (*self.matches, *islice(unproven, max(0, self.n - proven)))[: self.n]
         stopped = self.evaluator.stopped if proven < self.n else None
-        if stopped is None and self._in_doubt(proven):
+        if stopped == "budget":
+            self._hint()
+        # Mass that cannot be followed may hold other texts, or change the order of these.
+        if (
+            stopped is None
+            and tree.limits
+            and (proven < self.n or self._hidden_above(found[-1].logprob))
+        ):
             stopped = ", ".join(sorted(tree.limits))
         lower, upper = total(tree, self.compiled.prompts, self.scales)
         spent = {
-            name: value - getattr(self.cost, name) for name, value in vars(self.model.cost).items()
+            name: value - getattr(self.before, name)
+            for name, value in vars(self.model.cost).items()
         }
         return Matches(
-            tuple(self.matches[: self.n]),
+            found,
             stopped is None,
             lower,
             upper,
             Cost(**spent),
             stopped,
             self.compiled.query.decoding(),
+            tuple(self.notes),
         )
 
-    def _in_doubt(self, proven: int) -> bool:
-        """Whether mass that cannot be followed might change the texts or their order."""
-        stuck = self.tree.log_stuck[: len(self.tree.log)]
-        if not (stuck > -math.inf).any():
-            return False
-        if proven < self.n:
-            return True  # other texts may lie there
-        least = min(match.logprob for match in self.matches)
-        top = float(stuck.max())
-        summed = top + math.log(float(sum(math.exp(value - top) for value in stuck)))
-        return summed > least + math.log(self.tolerance)
+
+RESULT = (*(one.name for one in fields(Matches)), "proven", "to_dict")
+
+
+def search_compiled(model: LanguageModel, compiled: CompiledQuery, **options: Any) -> Matches:
+    """The result of a `Search`."""
+    return Search(model, compiled, **options).result()
 
 
 def _one_encoding_each(compiled: CompiledQuery) -> bool:

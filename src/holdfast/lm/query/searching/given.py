@@ -15,6 +15,7 @@ from holdfast.lm.query.decoding import Rule
 from holdfast.lm.query.results import readable
 from holdfast.lm.query.searching.evaluating import Evaluator, Hear
 from holdfast.lm.query.searching.tree import ROUNDING, Reply, Tree
+from holdfast.lm.query.tokens.automaton import I32
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ def scales(evaluator: Evaluator, compiled: CompiledQuery, tolerance: float) -> l
         if upper <= 0:
             raise InputError(
                 "the model gives the prefix probability 0: nothing can be conditional on it",
+                code="no-match",
                 place=f"prefix {readable(prompt.text)!r}",
             )
         middle = math.sqrt(lower) * math.sqrt(upper) if lower > 0 else upper
@@ -73,7 +75,7 @@ def _given(
     given = replace(prompt, automaton=prompt.given_automaton, given=b"", accepts=None)
     context = evaluator.model.context
     tree = Tree([given], [0.0], compiled.tokenizer, "prefix", Rule(), context=context)
-    hear = _listener(evaluator, prompt, place, compiled.tokenizer.eos)
+    hear = _listener(evaluator, prompt, place, tree.ends)
     while True:
         (accepted, possible) = tree.bounds()[0]
         if possible - accepted <= tolerance * accepted:
@@ -85,7 +87,7 @@ def _given(
     return accepted * (1 - ROUNDING), possible * (1 + ROUNDING)
 
 
-def _listener(evaluator: Evaluator, prompt: Prompt, place: int, end: int | None) -> Hear:
+def _listener(evaluator: Evaluator, prompt: Prompt, place: int, ends: I32) -> Hear:
     """Keep what the query's own automaton will ask about the same prefixes."""
     automaton = prompt.automaton
     states: dict[Prefix, int] = {(): automaton.start}
@@ -98,8 +100,6 @@ def _listener(evaluator: Evaluator, prompt: Prompt, place: int, end: int | None)
             if column < len(tokens) and tokens[column] == path[-1]:
                 state = states[path] = int(following[column])
         if state >= 0:
-            logs = answer.logprobs[automaton.arcs(state)[0]]
-            ending = -math.inf if end is None else float(answer.logprobs[end])
-            evaluator.known[place, path] = Reply(logs, ending, answer.rest)
+            evaluator.known[place, path] = Reply.of(answer, automaton.arcs(state)[0], ends)
 
     return hear

@@ -166,7 +166,8 @@ class Keeper:
             format_, question = self._said["format"], self._said["question"]
         except (OSError, ValueError, KeyError, TypeError, BadZipFile, EOFError) as error:
             raise InputError(
-                "this is no saved question, or it is damaged",
+                "not a saved search, or damaged",
+                code="damaged",
                 path=path,
                 found="not a NumPy archive" if isinstance(error, ValueError) else str(error),
                 remedy="name a file that does not exist yet, to start anew",
@@ -176,6 +177,7 @@ class Keeper:
             differs = [key for key in asked if question.get(key) != asked[key]]
             raise InputError(
                 "the file keeps another question",
+                code="conflict",
                 path=path,
                 found=f"another {', '.join(differs) or 'format'}",
                 expected="the query, model and tokenizer with which it was started",
@@ -189,7 +191,8 @@ def _beside(path: Path) -> Path:
 
 def _unwritable(path: Path, error: OSError) -> InputError:
     return InputError(
-        "the state of the question cannot be written",
+        "the state file cannot be written",
+        code="unwritable",
         path=path,
         found=error.strerror,
         remedy="name a file in a folder that exists and may be written to",

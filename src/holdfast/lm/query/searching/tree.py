@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from holdfast.lm.models.protocol import NextToken, Prefix
 from holdfast.lm.query.compiling import Prompt
-from holdfast.lm.query.decoding import Rule, decode
+from holdfast.lm.query.decoding import Rule, decode, log_sum
 from holdfast.lm.query.tokens.automaton import I32
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
@@ -34,9 +34,18 @@ class Reply(NamedTuple):
     logs: F64
     """[arcs] log-probability of every arc's token."""
     end: float
-    """Log-probability of the end of text."""
+    """Log-probability of the end of text: of all ids that end one together."""
     rest: float
     """Probability that is not listed."""
+    hides_end: bool = False
+    """Whether some id that ends a text is among what is not listed."""
+
+    @classmethod
+    def of(cls, answer: NextToken, tokens: I32, ends: I32) -> Reply:
+        """That of an answer."""
+        ending = answer.logprobs[ends]
+        hides_end = answer.rest > 0 and not np.isfinite(ending).all()
+        return cls(answer.logprobs[tokens], log_sum(ending), answer.rest, bool(hides_end))
 
 
 class Tree:
@@ -60,7 +69,8 @@ class Tree:
     ) -> None:
         self.prompts = tuple(prompts)
         self.tokenizer = tokenizer
-        self.pieces, self.eos, self.lead = tokenizer.pieces, tokenizer.eos, tokenizer.lead
+        self.pieces, self.lead = tokenizer.pieces, tokenizer.lead
+        self.ends = np.array(tokenizer.ends, np.int32)
         self.event, self.rule = event, rule
         self.context = math.inf if context is None else context
         self.max_tokens = math.inf if max_tokens is None else max_tokens
@@ -90,6 +100,8 @@ class Tree:
         self.log_stuck = np.full(64, -np.inf)
         """[nodes] log of what cannot: not listed by the model, past max_tokens or the context."""
         self.accepted = [0.0] * len(self.prompts)
+        self.reached = 0.0
+        """Event ``exact``: mass of the nodes at which a text is complete, ended there or not."""
         self.hits: list[tuple[int, float]] = []
         """(node, log mass) of what was accepted, for whoever collects texts; he empties it."""
         self.followed = False
@@ -112,7 +124,7 @@ class Tree:
             if prompt.automaton.start >= 0 and starts[place] > -math.inf:
                 root = self._add(
                     place, -1, -1, prompt.automaton.start, starts[place], 0, 0,
-                    self._bases[place].removeprefix(self.lead), False,
+                    prompt.head + self._bases[place].removeprefix(self.lead), False,
                 )  # fmt: skip
                 self._admit(root)
 
@@ -128,7 +140,8 @@ class Tree:
 
     def prefix(self, node: int) -> Prefix:
         """What the model is asked to continue."""
-        return self.prompts[self.prompt[node]].tokens + self.path(node)
+        prompt = self.prompts[self.prompt[node]]
+        return prompt.context + prompt.tokens + self.path(node)
 
     def top(self) -> float:
         """Log mass of the most probable piece that can be followed; -inf when none is left."""
@@ -199,8 +212,7 @@ class Tree:
         """What an answer says about a node: the rule of decoding applied, where it applies."""
         if self.spelled[node] >= len(self.prompts[self.prompt[node]].given):
             answer = decode(answer, self.rule)
-        end = -math.inf if self.eos is None else float(answer.logprobs[self.eos])
-        return Reply(answer.logprobs[self.arcs(node)[0]], end, answer.rest)
+        return Reply.of(answer, self.arcs(node)[0], self.ends)
 
     def expand(self, node: int, reply: Reply) -> None:
         """Accept what ends here, and open the children of a waiting node."""
@@ -212,8 +224,9 @@ class Tree:
         prompt = self.prompt[node]
         ends = self.event == "exact" and self.is_final(node)
         chances = np.exp(reply.logs)
-        if reply.rest > 0 and (not chances.all() or (ends and reply.end == -math.inf)):
+        if reply.rest > 0 and (not chances.all() or (ends and reply.hides_end)):
             self._stick(node, reply.rest, "unlisted")
+        self.reached += math.exp(self.log[node]) if ends else 0.0
         if ends and reply.end > -math.inf:
             self._accept(node, self.log[node] + reply.end)
         if self.event == "prefix" and self.prompts[prompt].accepts is None:
@@ -257,9 +270,10 @@ class Tree:
         for node in range(size):
             parent, token = self.parent[node], self.token[node]
             if parent < 0:
+                prompt = self.prompts[self.prompt[node]]
                 base = self._bases[self.prompt[node]].removeprefix(self.lead)
-                self.state.append(self.prompts[self.prompt[node]].automaton.start)
-                self.text.append(base)
+                self.state.append(prompt.automaton.start)
+                self.text.append(prompt.head + base)
                 continue
             tokens, following = self.arcs(parent)
             self.state.append(int(following[np.searchsorted(tokens, token)]))
@@ -296,7 +310,9 @@ class Tree:
     def text_after(self, node: int, token: int) -> bytes:
         """The text of a child."""
         piece = self.pieces[token] or b""
-        return piece.removeprefix(self.lead) if self.starts_text(node) else self.text[node] + piece
+        return self.text[node] + (
+            piece.removeprefix(self.lead) if self.starts_text(node) else piece
+        )
 
     def is_final(self, node: int) -> bool:
         """Whether a text of the language may end at a node."""
@@ -313,7 +329,8 @@ class Tree:
         return np.array([self._is_final(prompt, int(state)) for state in distinct], np.bool_)[where]
 
     def _length(self, node: int) -> int:
-        return len(self.prompts[self.prompt[node]].tokens) + self.depth[node]
+        prompt = self.prompts[self.prompt[node]]
+        return len(prompt.context) + len(prompt.tokens) + self.depth[node]
 
     def _add(
         self,

@@ -34,7 +34,12 @@ def count_token_paths(
         InputError: if `longest` is negative.
     """
     if longest is not None and longest < 0:
-        raise InputError("no length of token sequences", found=str(longest), expected="0 or more")
+        raise InputError(
+            "no length of token sequences",
+            code="invalid-value",
+            found=str(longest),
+            expected="0 or more",
+        )
     if automaton.start < 0:
         return 0, ()
     steps = _useful_steps(automaton)

@@ -1,4 +1,4 @@
-"""Bias: which group goes with which outcome."""
+"""The report of a bias audit: exact shares and odds ratios, then samples."""
 
 from __future__ import annotations
 
@@ -6,19 +6,31 @@ import altair as alt
 import pyarrow as pa
 
 from holdfast.lm.query.audits.comparing_groups import BiasAudit, Cell
-from holdfast.numbers import counted, interval, number, p_value, percent
-from holdfast.report import ColumnFormat, Figure, Finding, How, Page, Section, Table, Tile, charts
+from holdfast.lm.query.pages import incomplete
+from holdfast.numbers import counted, interval, number, p_value
+from holdfast.report import (
+    ColumnFormat,
+    Figure,
+    Finding,
+    How,
+    Page,
+    Section,
+    Table,
+    Tile,
+    Unknown,
+    charts,
+)
 from holdfast.report.theme import colour
 
 
 def bias_page(found: BiasAudit, model: str) -> Page:
     """The report of the audit."""
-    far = max(found.cells, key=lambda cell: abs(cell.share_of_outcome - 1 / len(found.groups)))
-    verdict = "depends" if found.p < 0.05 else "was not seen to depend"
     rows = [
         vars(cell)
         for cell in sorted(found.cells, key=lambda cell: found.outcomes.index(cell.outcome))
     ]
+    table = pa.Table.from_pylist(rows)
+    difference = found.difference()
     return Page(
         title="Bias audit",
         subtitle=found.template,
@@ -28,61 +40,82 @@ def bias_page(found: BiasAudit, model: str) -> Page:
             ("Groups", ", ".join(found.groups)),
             ("Outcomes", ", ".join(found.outcomes)),
         ],
-        findings=[
-            Finding(
-                f"The outcome {verdict} on the group: chi-square {number(found.statistic, 1)} with "
-                f"{counted(found.freedom, 'degree')} of freedom, {p_value(found.p)}, "
-                f"{number(found.effective, 0)} effective samples.",
-                "groups",
-            ),
-            Finding(
-                f"“{far.group}” has {percent(far.share_of_outcome)} {_percents(far)} of “{far.outcome}”, "
-                "the share farthest from an even one.",
-                "groups",
-            ),
-        ],
+        findings=[Finding(f"{difference[0].upper()}{difference[1:]}.", "exact")],
         tiles=[
-            Tile("Chi-square", number(found.statistic, 1), note=p_value(found.p)),
-            Tile("Samples", number(found.samples), note=f"{number(found.effective, 0)} effective"),
+            *_odds_tile(found.largest()),
             Tile("Evaluations", number(found.evaluations), "tokens"),
         ],
         sections=[
             Section(
-                "groups",
-                "Which group goes with which outcome?",
-                f"The shares of “{far.outcome}” are the farthest from even ones.",
+                "exact",
+                "Shares of each group, exact",
+                "From bounds of the probability of every text, all encodings summed; no sampling.",
                 figures=[_shares(found)],
                 tables=[
                     Table(
-                        pa.Table.from_pylist(rows),
+                        table,
+                        {
+                            "outcome": ColumnFormat(),
+                            "group": ColumnFormat(),
+                            "bound_low": ColumnFormat(
+                                "exact share", "%", interval=("bound_low", "bound_high"), digits=1
+                            ),
+                            "odds_low": ColumnFormat(
+                                "odds ratio", interval=("odds_low", "odds_high"), digits=2
+                            ),
+                            "lower": ColumnFormat("probability ≥"),
+                            "upper": ColumnFormat("probability ≤"),
+                        },
+                        "One row per group and outcome.",
+                    )
+                ],
+                how=How(
+                    "odds ratio = p(group, outcome) · p(others, other outcomes) / "
+                    "(p(group, other outcomes) · p(others, outcome))",
+                    notes="1 means independent. Where a template can go on, a text's probability includes "
+                    "whatever follows it.",
+                ),
+            ),
+            Section(
+                "samples",
+                "Published test, by samples",
+                f"Chi-square {number(found.statistic, 1)}, {counted(found.freedom, 'degree')} of freedom, "
+                f"{p_value(found.p)}: {number(found.samples)} samples, as good as "
+                f"{number(found.effective, 0)} unweighted ones. The exact shares above decide.",
+                tables=[
+                    Table(
+                        table,
                         {
                             "outcome": ColumnFormat(),
                             "group": ColumnFormat(),
                             "share_of_outcome": ColumnFormat(
-                                "share", "%", interval=("interval_low", "interval_high")
+                                "sampled share", "%", interval=("interval_low", "interval_high")
                             ),
-                            "bound_low": ColumnFormat("exact share ≥", "%"),
-                            "bound_high": ColumnFormat("exact share ≤", "%"),
                             "samples": ColumnFormat("effective samples", digits=0),
-                            "lower": ColumnFormat("probability ≥"),
-                            "upper": ColumnFormat("probability ≤"),
                         },
-                        "One row a group and outcome.",
+                        "One row per group and outcome.",
                     )
                 ],
                 how=How(
                     [
                         "share = samples of the group / samples of the outcome; interval: Wilson, 95 %",
-                        "χ² = Σ (seen − expected)² / expected, expected = row · column / total",
+                        "χ² = Σ (observed − expected)² / expected, expected = row · column / total",
                     ],
                     {"samples": found.samples},
                     source="Kuchnik et al., ReLM, MLSys 2023, section 4.2.",
-                    notes="Samples are weighted, and counted by their effective number. The exact share "
-                    "comes from bounds of the probabilities of the texts; no sampling is in it.",
+                    notes="Samples are weighted, and counted by their effective number.",
                 ),
-            )
+            ),
         ],
+        unknowns=incomplete(found.stopped) + [Unknown(note, "") for note in found.notes],
     )
+
+
+def _odds_tile(cell: Cell | None) -> list[Tile]:
+    if cell is None:
+        return []
+    odds = interval(cell.odds_low, cell.odds_high, 2)
+    return [Tile("Odds ratio", odds, note=f"{cell.group}, {cell.outcome}")]
 
 
 def _shares(found: BiasAudit) -> Figure:
@@ -94,7 +127,7 @@ def _shares(found: BiasAudit) -> Figure:
         .title(None)
         .axis(labelAngle=-30, labelOverlap=False)
     )
-    y = charts.percent_axis(alt.Y, "share_of_outcome", "Share of the outcome").scale(domain=[0, 1])
+    y = charts.percent_axis(alt.Y, "bound_low", "Share of the outcome").scale(domain=[0, 1])
     offset = alt.XOffset("group", type="nominal", sort=list(found.groups))
     base = alt.Chart(charts.data([vars(cell) for cell in found.cells])).encode(
         x=x,
@@ -103,24 +136,17 @@ def _shares(found: BiasAudit) -> Figure:
             {
                 "group": "group",
                 "outcome": "outcome",
-                "share_of_outcome": ("share", ".1%"),
-                "interval_low": ("from", ".1%"),
-                "interval_high": ("to", ".1%"),
-                "bound_low": ("exact, at least", ".2%"),
-                "bound_high": ("exact, at most", ".2%"),
+                "bound_low": ("at least", ".2%"),
+                "bound_high": ("at most", ".2%"),
             }
         ),
     )
     bars = base.mark_bar().encode(y=y, color=charts.meaning_colour("group", legend))
     whiskers = base.mark_rule(color=colour("ink"), strokeWidth=1.5).encode(
-        y=charts.same_axis(y, "interval_low"), y2="interval_high:Q"
+        y=charts.same_axis(y, "bound_low"), y2="bound_high:Q"
     )
     return Figure(
         alt.layer(bars, whiskers).properties(height=260),
-        "Share of each group among the samples of an outcome, with 95 % intervals",
+        "Exact share of each group in an outcome; lines reach to the upper bounds",
         legend,
     )
-
-
-def _percents(cell: Cell) -> str:
-    return interval(100 * cell.interval_low, 100 * cell.interval_high, 0)

@@ -1,4 +1,4 @@
-"""Cloze: how the last word of a passage should be asked for."""
+"""The report of a cloze audit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import altair as alt
 import pyarrow as pa
 
 from holdfast.lm.query.audits.closing_words import ClozeAudit
+from holdfast.lm.query.pages import incomplete
 from holdfast.numbers import counted, interval, number, percent
 from holdfast.report import ColumnFormat, Figure, Finding, How, Page, Section, Table, Tile, charts
 from holdfast.report.theme import colour
@@ -16,12 +17,12 @@ def cloze_page(found: ClozeAudit, model: str) -> Page:
     best = max(found.variants, key=lambda variant: variant.accuracy)
     rows = [vars(variant) for variant in found.variants]
     y = alt.Y("name", type="nominal").sort(None).title(None).axis(labelLimit=220)
-    x = charts.percent_axis(alt.X, "accuracy", "Passages answered right").scale(domain=[0, 1])
+    x = charts.percent_axis(alt.X, "accuracy", "Passages answered correctly").scale(domain=[0, 1])
     base = alt.Chart(charts.data(rows)).encode(
         y=y,
         tooltip=charts.tooltip(
             {
-                "name": "asked",
+                "name": "variant",
                 "accuracy": ("accuracy", ".1%"),
                 "interval_low": ("from", ".1%"),
                 "interval_high": ("to", ".1%"),
@@ -39,8 +40,8 @@ def cloze_page(found: ClozeAudit, model: str) -> Page:
         findings=[
             Finding(
                 f"{percent(best.accuracy)} "
-                f"{interval(100 * best.interval_low, 100 * best.interval_high, 0)} right when asked for "
-                f"“{best.name}”.",
+                f"{interval(100 * best.interval_low, 100 * best.interval_high, 0)} correct with the "
+                f"variant “{best.name}”.",
                 "accuracy",
             )
         ],
@@ -51,31 +52,32 @@ def cloze_page(found: ClozeAudit, model: str) -> Page:
         sections=[
             Section(
                 "accuracy",
-                "How should the last word be asked for?",
-                f"Best is “{best.name}”: {best.right} of {counted(best.asked, 'passage')} right.",
+                "Accuracy by variant",
+                f"Best is “{best.name}”: {best.right} of {counted(best.asked, 'passage')} correct.",
                 figures=[Figure(alt.layer(bars, whiskers).properties(height=34 * len(rows)))],
                 tables=[
                     Table(
                         pa.Table.from_pylist(rows),
                         {
-                            "name": ColumnFormat("asked"),
-                            "right": ColumnFormat(),
+                            "name": ColumnFormat("variant"),
+                            "right": ColumnFormat("correct"),
                             "asked": ColumnFormat("passages"),
                             "accuracy": ColumnFormat(
                                 unit="%", interval=("interval_low", "interval_high")
                             ),
                         },
-                        "One row a variant, the freest first.",
+                        "One row per variant, the freest first.",
                     ),
                     Table(
                         pa.Table.from_pylist(list(found.answers)),
-                        caption="One row a passage: the answer, and what each variant said.",
+                        caption="One row per passage: the answer, and that of each variant.",
                     ),
                 ],
                 how=How(
-                    "the most probable word that the variant allows = the answer?",
+                    "correct if the most probable whole word that the variant allows is the answer",
                     source="Kuchnik et al., ReLM, MLSys 2023, section 4.4; intervals: Wilson, 95 %.",
                 ),
             )
         ],
+        unknowns=incomplete(found.stopped),
     )

@@ -1,4 +1,4 @@
-"""Memorisation: what the model gives first, and how often a text must be seen."""
+"""The report of a memorization audit."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import altair as alt
 import pyarrow as pa
 
 from holdfast.lm.query.audits.memorizing import MemorizationAudit
+from holdfast.lm.query.pages import incomplete
 from holdfast.numbers import counted, number, probability
 from holdfast.report import (
     ColumnFormat,
@@ -24,6 +25,9 @@ from holdfast.report import (
 )
 from holdfast.report.theme import colour
 
+UNMATCHED = 20
+"""Known texts listed that the pattern does not match."""
+
 
 def memorization_page(found: MemorizationAudit, model: str) -> Page:
     """The report of the audit."""
@@ -32,18 +36,26 @@ def memorization_page(found: MemorizationAudit, model: str) -> Page:
     known = sum(count for _, count, _ in found.by_repeats)
     findings = [
         Finding(
-            f"What the model writes is a text of the pattern with probability "
-            f"{probability(found.extracted.lower)} to {probability(found.extracted.upper)}.",
+            f"The extracted texts have probability {probability(found.extracted.lower)}; all texts of the "
+            f"pattern have at most {probability(found.extracted.upper)}.",
             "extracted",
         )
     ]
     sections = []
+    if found.unmatched:
+        findings.append(
+            Finding(
+                f"The pattern does not match {counted(len(found.unmatched), 'known text')}: "
+                "the audit says nothing about them.",
+                "extracted",
+            )
+        )
     if known:
         findings.insert(
             0,
             Finding(
-                f"{recalled} of {counted(known, 'known text')} are among the first "
-                f"{counted(len(texts), 'text')} that the model gives.",
+                f"{recalled} of {counted(known, 'known text')} are among the "
+                f"{counted(len(texts), 'text')} extracted.",
                 "repeats",
             ),
         )
@@ -51,7 +63,7 @@ def memorization_page(found: MemorizationAudit, model: str) -> Page:
     sections.append(
         Section(
             "extracted",
-            "What does the model give first?",
+            "Extracted texts",
             f"The most probable text has log probability {number(texts[0].logprob, 3)}."
             if texts
             else "No text was found.",
@@ -63,29 +75,30 @@ def memorization_page(found: MemorizationAudit, model: str) -> Page:
                                 "place": place,
                                 "text": match.text,
                                 "logprob": match.logprob,
-                                "encodings": match.encodings,
+                                "proven": "yes" if match.proven else "no",
                             }
                             for place, match in enumerate(texts, 1)
                         ]
-                        or [{"place": None, "text": None, "logprob": None, "encodings": None}]
+                        or [{"place": 0, "text": "", "logprob": 0.0, "proven": ""}]
                     ).slice(0, len(texts)),
                     {
                         "place": ColumnFormat(),
                         "text": ColumnFormat(),
                         "logprob": ColumnFormat("log probability", digits=3),
-                        "encodings": ColumnFormat(),
+                        "proven": ColumnFormat(),
                     },
-                    "One row a text, the most probable first; its encodings are summed.",
+                    "One row per text, the most probable first; its encodings are summed. "
+                    "Texts that are not proven follow, in the order of what was found.",
                 )
             ],
             how=How(
                 "log p(text) = log Σ over its encodings of Π p(token | tokens before it)",
-                source="Kuchnik et al., ReLM, MLSys 2023 (there every encoding is a result of its own).",
+                source="Kuchnik et al., ReLM, MLSys 2023 (there each encoding is a separate result).",
             ),
         )
     )
     return Page(
-        title="Memorisation audit",
+        title="Memorization audit",
         subtitle=found.pattern,
         inputs=[
             ("Model", model),
@@ -99,13 +112,10 @@ def memorization_page(found: MemorizationAudit, model: str) -> Page:
             Tile("Evaluations", number(found.extracted.cost.evaluations), "tokens"),
         ],
         sections=sections,
-        unknowns=[]
-        if found.extracted.complete
-        else [
-            Unknown(
-                f"The search ended before it was complete: {found.extracted.stopped}.",
-                "Give it more evaluations, or ask for fewer texts.",
-            )
+        unknowns=incomplete(found.stopped)
+        + [
+            Unknown(f"The pattern does not match the known text “{text}”.", "Check the regex.")
+            for text in found.unmatched[:UNMATCHED]
         ],
     )
 
@@ -132,7 +142,7 @@ def _repeats(found: MemorizationAudit) -> Section:
     )
     return Section(
         "repeats",
-        "How often must a text be seen to be memorised?",
+        "Memorization by repeats",
         _from_repeats(found),
         figures=[Figure(alt.layer(bars, counts).properties(height=220))],
         tables=[
@@ -147,7 +157,7 @@ def _repeats(found: MemorizationAudit) -> Section:
                         "exposure", "bits", interval=("exposure_low", "exposure_high"), digits=1
                     ),
                 },
-                "One row a known text, the most repeated first; in brackets the bounds.",
+                "One row per known text, the most repeated first; in brackets the bounds.",
             )
         ],
         how=How(
@@ -166,7 +176,7 @@ def _from_repeats(found: MemorizationAudit) -> str:
             break
         least = repeats
     if least is None:
-        return "Not even of the most repeated texts were all found."
+        return "Not even the most repeated texts were all found."
     if least == found.by_repeats[0][0]:
         return "All known texts were found."
     return f"All known texts that were repeated {least} times or more were found."

@@ -1,4 +1,4 @@
-"""Toxicity: after which prompt a listed word comes next."""
+"""The report of a toxicity audit."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import altair as alt
 import pyarrow as pa
 
 from holdfast.lm.query.audits.listing_words import ToxicityAudit
+from holdfast.lm.query.pages import incomplete
 from holdfast.numbers import counted, number, probability
 from holdfast.report import ColumnFormat, Figure, Finding, How, Page, Section, Table, Tile, charts
 from holdfast.report.theme import colour
@@ -74,7 +75,7 @@ def toxicity_page(found: ToxicityAudit, model: str) -> Page:
         sections=[
             Section(
                 "prompts",
-                "After which prompt does the model say a listed word?",
+                "Listed words by prompt",
                 "Bars are lower bounds; the thin lines reach to the upper ones.",
                 figures=[
                     Figure(
@@ -95,12 +96,13 @@ def toxicity_page(found: ToxicityAudit, model: str) -> Page:
                             "text": ColumnFormat("most probable text"),
                             "logprob": ColumnFormat("its log p", digits=3),
                         },
-                        "One row a prompt and number of edits.",
+                        "One row per prompt and number of edits.",
                     )
                 ],
-                how=How("P(what follows the prompt starts with a word of the list)"),
+                how=How("P(the text after the prompt starts with a word of the list)"),
             )
         ],
+        unknowns=incomplete(found.stopped),
     )
 
 
