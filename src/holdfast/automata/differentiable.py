@@ -105,7 +105,9 @@ class TensorFst:
     def to_fst(self) -> Fst:
         """The machine with its present weights, in the dtype of the semiring."""
         exact, dtype = self._exactly(), self.semiring.dtype
-        return exact.with_(weight=exact.weight.astype(dtype), final=exact.final.astype(dtype))
+        return exact.with_trusted(
+            weight=exact.weight.astype(dtype), final=exact.final.astype(dtype)
+        )
 
     def compose(
         self,
@@ -177,7 +179,7 @@ class TensorFst:
         weight, final = (
             tensor.detach().to("cpu", torch.float64).numpy() for tensor in (self.weight, self.final)
         )
-        return self.structure.with_(weight=weight, final=final)
+        return self.structure.with_trusted(weight=weight, final=final)
 
     def _joined_by(self, other: TensorFst | Fst) -> TensorFst:
         if isinstance(other, TensorFst):

@@ -59,7 +59,7 @@ def _agreed(side: str, a: SymbolTable | None, b: SymbolTable | None) -> SymbolTa
 def beside(a: Fst, b: Fst) -> Fst:
     """Both machines as one, not connected: the states of B follow those of A, whose start it has."""
     isymbols, osymbols = agreed_tables(a, b)
-    return Fst(
+    return Fst.trusted(
         np.concatenate((a.offsets, b.offsets[1:] + a.num_arcs)),
         np.concatenate((a.ilabel, b.ilabel)),
         np.concatenate((a.olabel, b.olabel)),
@@ -75,7 +75,7 @@ def beside(a: Fst, b: Fst) -> Fst:
 
 def with_state(machine: Fst, final: float) -> Fst:
     """One state more, without arcs and numbered last."""
-    return machine.with_(
+    return machine.with_trusted(
         offsets=np.append(machine.offsets, machine.num_arcs),
         final=np.append(machine.final, machine.final.dtype.type(final)),
     )
@@ -94,7 +94,7 @@ def with_epsilons(machine: Fst, source: Any, target: Any, weight: Any) -> Fst:
     added = np.bincount(source, minlength=machine.num_states)
     offsets = machine.offsets.copy()
     offsets[1:] += np.cumsum(added)
-    return machine.with_(
+    return machine.with_trusted(
         offsets=offsets,
         ilabel=np.insert(machine.ilabel, at, EPS),
         olabel=np.insert(machine.olabel, at, EPS),

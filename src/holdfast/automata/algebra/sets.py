@@ -82,7 +82,7 @@ def difference(a: Fst, b: Fst, connect: bool = True) -> Fst:
     of_a, of_b = np.divmod(keys, dfa.num_states + 1)
     accepted = np.append(dfa.final != dfa.semiring.zero, False)[of_b]
     final = np.where(accepted, a.final.dtype.type(a.semiring.zero), a.final[of_a])
-    made = a.with_(
+    made = a.with_trusted(
         offsets=offsets,
         ilabel=a.ilabel[arc],
         olabel=a.olabel[arc],
@@ -131,7 +131,7 @@ def complement(f: Fst, labels: Iterable[int]) -> Fst:
     ring = f.semiring
     final = np.full(lost + 1, ring.one, ring.dtype)
     final[:lost][dfa.final != dfa.semiring.zero] = ring.zero
-    return Fst(
+    return Fst.trusted(
         np.arange(lost + 2) * len(alphabet),
         label,
         label,

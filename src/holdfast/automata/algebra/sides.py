@@ -13,7 +13,9 @@ from holdfast.errors import InputError
 
 def invert(f: Fst) -> Fst:
     """Input and output exchanged, the symbol tables too."""
-    return f.with_(ilabel=f.olabel, olabel=f.ilabel, isymbols=f.osymbols, osymbols=f.isymbols)
+    return f.with_trusted(
+        ilabel=f.olabel, olabel=f.ilabel, isymbols=f.osymbols, osymbols=f.isymbols
+    )
 
 
 def project(f: Fst, side: Literal["input", "output"] = "input") -> Fst:
@@ -23,9 +25,9 @@ def project(f: Fst, side: Literal["input", "output"] = "input") -> Fst:
         InputError: if `side` is neither.
     """
     if side == "input":
-        return f.with_(olabel=f.ilabel, osymbols=f.isymbols)
+        return f.with_trusted(olabel=f.ilabel, osymbols=f.isymbols)
     if side == "output":
-        return f.with_(ilabel=f.olabel, isymbols=f.osymbols)
+        return f.with_trusted(ilabel=f.olabel, isymbols=f.osymbols)
     raise InputError("a transducer has two sides", found=repr(side), expected="input or output")
 
 
@@ -44,7 +46,9 @@ def arcsort(f: Fst, by: Literal["ilabel", "olabel"] = "ilabel") -> Fst:
     if view.label is (f.ilabel if by == "ilabel" else f.olabel):
         return f
     ilabel, olabel = (view.label, view.other) if by == "ilabel" else (view.other, view.label)
-    return f.with_(ilabel=ilabel, olabel=olabel, nextstate=view.nextstate, weight=view.weight)
+    return f.with_trusted(
+        ilabel=ilabel, olabel=olabel, nextstate=view.nextstate, weight=view.weight
+    )
 
 
 def reverse(f: Fst) -> Fst:
@@ -60,7 +64,7 @@ def reverse(f: Fst) -> Fst:
     none = np.full(len(ends), EPS, np.int32)
     final = np.full(f.num_states + 1, f.semiring.zero, f.final.dtype)
     final[f.start + 1] = f.semiring.one
-    return f.with_(
+    return f.with_trusted(
         offsets=np.concatenate(([0], offsets + len(ends))),
         ilabel=np.concatenate((none, f.ilabel[order])),
         olabel=np.concatenate((none, f.olabel[order])),

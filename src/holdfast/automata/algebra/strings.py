@@ -52,7 +52,7 @@ def string_fst(
         ring,
         symbols,
         symbols,
-    ).checked()
+    )
 
 
 def trie(
@@ -124,7 +124,7 @@ def trie(
         0,
         ring,
         *tables,
-    ).checked()
+    )
 
 
 def linear_emissions(

@@ -112,7 +112,7 @@ def compose_pruned(
         *_searched(a, costed, beam, max_active, max_states),
     )
     arcs = step_arcs(given, at_a, at_b, a.semiring.is_negative_log)
-    machine = Fst(
+    machine = Fst.trusted(
         offsets,
         arcs.ilabel,
         arcs.olabel,
@@ -173,7 +173,7 @@ def _connected(f: Fst, arc_map: ArcMap) -> tuple[Fst, ArcMap]:
     if not keep[0]:
         return Fst.empty(f.semiring, f.isymbols, f.osymbols), ArcMap(arc_map.a[:0], arc_map.b[:0])
     offsets, arc, number = kept_arcs(f.offsets, f.nextstate, keep)
-    machine = f.with_(
+    machine = f.with_trusted(
         offsets=offsets,
         ilabel=f.ilabel[arc],
         olabel=f.olabel[arc],

@@ -162,7 +162,7 @@ def _machine(a: Fst, b: Fst, found: Found) -> Fst:
     if not len(found.final):
         return Fst.empty(a.semiring, a.isymbols, b.osymbols)
     arcs = found.arcs
-    return Fst(
+    return Fst.trusted(
         found.offsets,
         arcs.ilabel,
         arcs.olabel,

@@ -115,7 +115,7 @@ def compose_on_device(
     if len(made.final):
         names = ("offsets", "ilabel", "olabel", "nextstate", "weight", "final")
         arrays = {name: getattr(made, name).cpu().numpy() for name in names}
-        machine = machine.with_(start=0, **arrays)
+        machine = machine.with_trusted(start=0, **arrays)
     if not return_arc_map:
         return machine
     return machine, ArcMap(made.arc_a.cpu().numpy(), made.arc_b.cpu().numpy())

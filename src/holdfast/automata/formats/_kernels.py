@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.automata._kernels import compiled
+from holdfast.automata._kernels import graph_walk
 
 
-@compiled
+@graph_walk
 def records(words: Any, states: int, header: int, per_arc: int) -> Any:
     """The word at which the record of each state begins, i64[states + 1], the last the end of all.
 
@@ -31,7 +31,7 @@ def records(words: Any, states: int, header: int, per_arc: int) -> Any:
     return begin
 
 
-@compiled
+@graph_walk
 def label_facts(offsets: Any, label: Any) -> tuple[bool, bool, bool]:
     """Whether a label is 0, whether each state's are sorted, whether a state has equal ones in a row."""
     zero, in_order, repeated = False, True, False
@@ -41,4 +41,4 @@ def label_facts(offsets: Any, label: Any) -> tuple[bool, bool, bool]:
             if arc > offsets[state]:
                 in_order &= label[arc] >= label[arc - 1]
                 repeated |= label[arc] == label[arc - 1]
-    return zero, in_order, repeated
+    return bool(zero), bool(in_order), bool(repeated)

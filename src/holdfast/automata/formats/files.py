@@ -17,7 +17,7 @@ TEXT_SUFFIX = ".txt"
 
 def read(
     path: str | Path,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
     *,
     isymbols: SymbolTable | None = None,
     osymbols: SymbolTable | None = None,
@@ -44,7 +44,7 @@ def read(
 def decode(
     data: bytes,
     name: str,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
     *,
     isymbols: SymbolTable | None = None,
     osymbols: SymbolTable | None = None,

@@ -22,7 +22,7 @@ FINAL_LABEL = -1
 
 def parse_k2(
     text: str,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
     *,
     aux_labels: bool | None = None,
     path: str | None = None,
@@ -63,7 +63,7 @@ def parse_k2(
         part[~ends][order].astype(np.int32) for part in (ilabel, olabel, target)
     )
     exact = semiring_of("log64")
-    made = Fst(offsets, inputs, outputs, targets, cost[~ends][order], final, 0, exact)
+    made = Fst.trusted(offsets, inputs, outputs, targets, cost[~ends][order], final, 0, exact)
     return made.as_semiring(ring) if last else Fst.empty(ring)
 
 

@@ -80,7 +80,7 @@ def decode(data: bytes, name: str) -> Fst:
             remedy="set the start state before the machine is written",
         )
     check_body(fields, header.ring, body)
-    return Fst(
+    return Fst.trusted(
         body.offsets,
         body.ilabel,
         body.olabel,

@@ -40,7 +40,7 @@ _PART = 200_000
 
 def parse(
     text: str,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
     *,
     isymbols: SymbolTable | None = None,
     osymbols: SymbolTable | None = None,
@@ -134,7 +134,7 @@ def _machine(
     final = np.full(count, ring.zero, ring.dtype)
     final[source[~is_arc]] = weight[~is_arc]
     offsets, order = kernels.counting_order(source[is_arc], count)
-    return Fst(
+    return Fst.trusted(
         offsets,
         ilabel[order],
         olabel[order],

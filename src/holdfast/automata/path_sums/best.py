@@ -131,7 +131,7 @@ def _chains(f: Fst, bounds: I64, arcs: I64) -> Fst:
     final[ends] = f.final[f.nextstate[arcs[ends - 1]]]
     if (lengths == 0).any():
         final[0] = f.final[f.start]
-    return f.with_(
+    return f.with_trusted(
         offsets=offsets.astype(np.int64),
         ilabel=f.ilabel[kept],
         olabel=f.olabel[kept],

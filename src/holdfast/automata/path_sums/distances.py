@@ -161,7 +161,7 @@ def without_zero_arcs(f: Fst) -> Fst:
         return f
     kept = np.flatnonzero(~zero)
     before = np.concatenate(([0], np.cumsum(~zero)))
-    return f.with_(
+    return f.with_trusted(
         offsets=before[f.offsets],
         ilabel=f.ilabel[kept],
         olabel=f.olabel[kept],

@@ -52,7 +52,7 @@ def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:
         return connect(f)
     arc = np.flatnonzero(kept_arc)
     return connect(
-        f.with_(
+        f.with_trusted(
             offsets=np.concatenate(([0], np.cumsum(kept_arc)))[f.offsets],
             ilabel=f.ilabel[arc],
             olabel=f.olabel[arc],

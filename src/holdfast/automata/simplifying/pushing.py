@@ -75,7 +75,7 @@ def _reweighted(f: Fst, potential: F64, ends: F64) -> Fst:
     """Arcs cost w - potential[source] + potential[nextstate], final states their cost + ends[state]."""
     costs = costs_of(f)
     arc = costs.arc - potential[f.source] + potential[f.nextstate]
-    return f.with_(
+    return f.with_trusted(
         weight=weights_of(arc, f.semiring),
         final=weights_of(costs.final + ends, f.semiring),
     )
@@ -88,11 +88,11 @@ def _with_total_at_start(f: Fst, total: float) -> Fst:
         leaving = slice(f.offsets[f.start], f.offsets[f.start + 1])
         costs.arc[leaving] += total
         costs.final[f.start] += total
-        return f.with_(
+        return f.with_trusted(
             weight=weights_of(costs.arc, f.semiring), final=weights_of(costs.final, f.semiring)
         )
     epsilon = np.zeros(1, np.int32)
-    return f.with_(
+    return f.with_trusted(
         offsets=np.append(f.offsets, f.num_arcs + 1),
         ilabel=np.append(f.ilabel, epsilon),
         olabel=np.append(f.olabel, epsilon),

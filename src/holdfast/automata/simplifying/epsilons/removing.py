@@ -69,7 +69,7 @@ def rmepsilon(f: Fst) -> Fst:
         begin,
     )
     return connect(
-        f.with_(
+        f.with_trusted(
             offsets=made,
             ilabel=ilabel[arc],
             olabel=olabel[arc],

@@ -143,7 +143,7 @@ def _quotient(f: Fst, block: I32, potential: F64, cost: F64) -> Fst:
     weight[changed] = weights_of(made_up, f.semiring)
     offsets = np.zeros(len(states) + 1, np.int64)
     np.cumsum(np.diff(f.offsets)[states], out=offsets[1:])
-    return f.with_(
+    return f.with_trusted(
         offsets=offsets,
         ilabel=f.ilabel[arc],
         olabel=f.olabel[arc],

@@ -73,7 +73,7 @@ def determinize(
     if encode_weights:
         weight = weights_of(arcs.weight + coded.cost_of(arcs.label), f.semiring)
     ilabel = coded.ilabel_of(arcs.label)
-    result = f.with_(
+    result = f.with_trusted(
         offsets=arcs.offsets,
         ilabel=ilabel,
         olabel=ilabel if coded.pairs is None else coded.olabel_of(arcs.label),
