@@ -52,9 +52,9 @@ class Kernel:
         return self.dispatcher._numba_type_
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        if self._small_uncompiled and "numba" not in sys.modules:
-            if sum(value.size for value in arguments if isinstance(value, np.ndarray)) <= SMALL:
-                return self.function(*arguments, **named)
+        arrays = (value.size for value in arguments if isinstance(value, np.ndarray))
+        if self._small_uncompiled and "numba" not in sys.modules and sum(arrays) <= SMALL:
+            return self.function(*arguments, **named)
         named = {name: writable(value) for name, value in named.items()}
         return self.dispatcher(*map(writable, arguments), **named)
 

@@ -115,7 +115,7 @@ def compose(
             search.run(workers)
             found = finished(search, a.semiring.zero, connect, workers)
     except MemoryError as error:
-        raise no_memory(error) from error
+        raise no_memory("the composition", error) from error
     machine = _machine(a, b, found)
     return (machine, ArcMap(found.arcs.from_a, found.arcs.from_b)) if return_arc_map else machine
 
