@@ -134,6 +134,9 @@ def test_every_rank_is_one_path() -> None:
 
 
 def test_the_seed_decides() -> None:
+    with pytest.raises(InputError) as caught:
+        random_paths(random_fst(1), 5, seed=-1)
+    assert caught.value.code == "out-of-range"
     f = random_fst(3, states=7, arcs=20, acyclic=True)
     for weighting in WEIGHTINGS:
         first = random_paths(f, 50, weighting=weighting, seed=1)

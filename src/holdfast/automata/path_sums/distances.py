@@ -170,6 +170,15 @@ def without_zero_arcs(f: Fst) -> Fst:
     )
 
 
+def start_sums(f: Fst, code: int, weight: F64, start: int) -> F64:
+    """[V] the sums of all paths from a state to each, as costs; TROPICAL or LOG.
+
+    Raises:
+        InputError: if the sum diverges.
+    """
+    return _sums(f.with_trusted(start=start), code, weight, np.empty(0), reverse=False)
+
+
 def _sums(f: Fst, code: int, weight: F64, final: F64, reverse: bool) -> F64:
     """[V] the sums in the semiring of that code, whatever the machine's own is."""
     if not f.num_states:
@@ -223,6 +232,7 @@ def _divergence(members: I64, code: int) -> InputError:
         named += f", ... ({len(members)} states)"
     return InputError(
         f"sum diverges in component {{{named}}}",
+        code="divergent-sum",
         found="a cycle of negative cost"
         if code == TROPICAL
         else "cycles whose weights sum to infinity",

@@ -50,7 +50,11 @@ def random_paths(
         LimitError: if the tables that paths are drawn with take too much memory.
     """
     if n < 0:
-        raise InputError("no number of paths", found=str(n), expected="0 or more")
+        raise InputError(
+            "invalid number of paths", code="out-of-range", found=str(n), expected="0 or more"
+        )
+    if seed < 0:
+        raise InputError("invalid seed", code="out-of-range", found=str(seed), expected="0 or more")
     if weighting not in ("uniform", "weight"):
         raise InputError("unknown weighting", found=repr(weighting), expected="uniform or weight")
     graph = useful_part(f)
