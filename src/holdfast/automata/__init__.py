@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.automata.algebra.isomorphism import isomorphic
     from holdfast.automata.algebra.rational import closure, concat, union
     from holdfast.automata.algebra.sets import complement, difference, intersect
-    from holdfast.automata.algebra.sides import arcsort, invert, project, reverse
+    from holdfast.automata.algebra.sides import arcsort, invert, project, reverse, topsort
     from holdfast.automata.algebra.strings import linear_emissions, string_fst, trie
     from holdfast.automata.comparing import first_difference
     from holdfast.automata.composition.batches import compose_batch
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from holdfast.automata.formats.k2_text import parse_k2, render_k2
     from holdfast.automata.formats.symbol_tables import read_symbols, write_symbols
     from holdfast.automata.fst import Arc, Fst
-    from holdfast.automata.measuring import measure_compose
     from holdfast.automata.path_sums.best import paths, shortest_path
     from holdfast.automata.path_sums.counting import count_paths
     from holdfast.automata.path_sums.distances import (
@@ -93,7 +92,6 @@ _HOMES = {
     "is_connected": "structure.connecting",
     "isomorphic": "algebra.isomorphism",
     "linear_emissions": "algebra.strings",
-    "measure_compose": "measuring",
     "minimize": "simplifying.partitions.minimizing",
     "parse_k2": "formats.k2_text",
     "paths": "path_sums.best",
@@ -112,6 +110,7 @@ _HOMES = {
     "string_fst": "algebra.strings",
     "strong_components": "structure.components",
     "topological_order": "structure.components",
+    "topsort": "algebra.sides",
     "trie": "algebra.strings",
     "union": "algebra.rational",
     "write_symbols": "formats.symbol_tables",
@@ -153,7 +152,6 @@ __all__ = [
     "is_connected",
     "isomorphic",
     "linear_emissions",
-    "measure_compose",
     "minimize",
     "parse_k2",
     "paths",
@@ -172,6 +170,7 @@ __all__ = [
     "string_fst",
     "strong_components",
     "topological_order",
+    "topsort",
     "trie",
     "union",
     "write_symbols",

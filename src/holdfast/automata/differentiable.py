@@ -151,7 +151,7 @@ class TensorFst:
 
         Weights are read as costs in the tropical semiring too. The gradient by an arc's cost is minus the
         number of times that a path passes it on average, its posterior probability if there are no cycles;
-        it is zero if there is no path. Differentiable twice.
+        it is zero if there is no path. Differentiable once.
 
         Raises:
             InputError: if the sum diverges, naming the component; if a weight is NaN.

@@ -8,6 +8,7 @@ import numpy as np
 
 from holdfast.automata import _kernels as kernels
 from holdfast.automata.fst import EPS, Fst
+from holdfast.automata.structure.components import topological_order
 from holdfast.errors import InputError
 
 
@@ -28,7 +29,9 @@ def project(f: Fst, side: Literal["input", "output"] = "input") -> Fst:
         return f.with_trusted(olabel=f.ilabel, osymbols=f.isymbols)
     if side == "output":
         return f.with_trusted(ilabel=f.olabel, isymbols=f.osymbols)
-    raise InputError("a transducer has two sides", found=repr(side), expected="input or output")
+    raise InputError(
+        "invalid side", code="invalid-value", found=repr(side), expected="input or output"
+    )
 
 
 def arcsort(f: Fst, by: Literal["ilabel", "olabel"] = "ilabel") -> Fst:
@@ -41,13 +44,45 @@ def arcsort(f: Fst, by: Literal["ilabel", "olabel"] = "ilabel") -> Fst:
         InputError: if `by` is neither.
     """
     if by not in ("ilabel", "olabel"):
-        raise InputError("arcs have two labels", found=repr(by), expected="ilabel or olabel")
+        raise InputError(
+            "invalid label side", code="invalid-value", found=repr(by), expected="ilabel or olabel"
+        )
     view = f.by_ilabel if by == "ilabel" else f.by_olabel
     if view.label is (f.ilabel if by == "ilabel" else f.olabel):
         return f
     ilabel, olabel = (view.label, view.other) if by == "ilabel" else (view.other, view.label)
     return f.with_trusted(
         ilabel=ilabel, olabel=olabel, nextstate=view.nextstate, weight=view.weight
+    )
+
+
+def topsort(f: Fst) -> Fst:
+    """The states numbered so that every arc leads to a higher one; the arcs of a state keep their order.
+
+    Raises:
+        InputError: if there is a cycle.
+    """
+    order = topological_order(f)
+    if order is None:
+        raise InputError(
+            "a transducer with cycles has no topological order",
+            code="cyclic",
+            expected="no cycle, on useful states or others",
+            remedy="connect() removes cycles that are on no path to a final state",
+        )
+    number = np.empty(f.num_states, np.int32)
+    number[order] = np.arange(f.num_states)
+    degree = np.diff(f.offsets)[order]
+    offsets = np.concatenate(([0], np.cumsum(degree)))
+    arc = np.arange(f.num_arcs) + np.repeat(f.offsets[order] - offsets[:-1], degree)
+    return f.with_trusted(
+        offsets=offsets,
+        ilabel=f.ilabel[arc],
+        olabel=f.olabel[arc],
+        nextstate=number[f.nextstate[arc]],
+        weight=f.weight[arc],
+        final=f.final[order],
+        start=int(number[f.start]) if f.num_states else f.start,
     )
 
 

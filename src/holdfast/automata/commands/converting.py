@@ -26,15 +26,19 @@ if TYPE_CHECKING:
 
 InputSymbols = Annotated[
     str | None,
-    typer.Option("--isymbols", metavar="FILE", help="Names of the input labels, text or binary."),
+    typer.Option(
+        "--isymbols", metavar="FILE", help="Symbol table of the input labels, text or binary."
+    ),
 ]
 OutputSymbols = Annotated[
     str | None,
-    typer.Option("--osymbols", metavar="FILE", help="Names of the output labels."),
+    typer.Option(
+        "--osymbols", metavar="FILE", help="Symbol table of the output labels, text or binary."
+    ),
 ]
-Acceptor = Annotated[bool, typer.Option("--acceptor", help="Arcs have one label in the text.")]
+Acceptor = Annotated[bool, typer.Option("--acceptor", help="Text with one label per arc.")]
 Form = Annotated[
-    Literal["openfst", "k2"], typer.Option("--form", help="Whose text: OpenFST's or k2's.")
+    Literal["openfst", "k2"], typer.Option("--form", help="Text format: openfst or k2.")
 ]
 
 
@@ -57,7 +61,7 @@ class Written:
 
 def compile_text(
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Lines of text; - reads standard input.")
+        str, typer.Argument(metavar="TEXT", help="Text file; - reads standard input.")
     ] = STREAM,
     out: OutOption = None,
     isymbols: InputSymbols = None,
@@ -68,17 +72,17 @@ def compile_text(
         bool,
         typer.Option(
             "--renumber",
-            help="Number states as the text first names them, as fstcompile does by default.",
+            help="Number states by first appearance, as fstcompile does by default.",
         ),
     ] = False,
     keep_symbols: Annotated[
-        bool, typer.Option(help="Write the symbol tables into the machine.")
+        bool, typer.Option(help="Store the symbol tables in the transducer.")
     ] = True,
     form: Form = "openfst",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """A machine from text, as fstcompile reads it.
+    """Compile text to a transducer, as fstcompile does.
 
     A line is an arc, `source destination ilabel olabel [weight]`, or a final state, `state [weight]`. The
     first line's source is the start state. States keep their numbers.
@@ -131,20 +135,21 @@ class Listed:
 def print_text(
     machine: MachineArgument = STREAM,
     out: Annotated[
-        str | None, typer.Option("--out", "-o", metavar="FILE", help="Where the text goes.")
+        str | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Output file (default: standard output)."),
     ] = None,
     isymbols: InputSymbols = None,
     osymbols: OutputSymbols = None,
     acceptor: Acceptor = False,
     numeric: Annotated[
-        bool, typer.Option("--numeric", help="Labels as numbers, even where they have symbols.")
+        bool, typer.Option("--numeric", help="Print labels as numbers, even if they have symbols.")
     ] = False,
     semiring: SemiringOption = "tropical",
     form: Form = "openfst",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """A machine as text, as fstprint writes it.
+    """Print a transducer as text, as fstprint does.
 
     Labels are symbols where the machine has tables or the options name some.
     """

@@ -32,13 +32,11 @@ def records(words: Any, states: int, header: int, per_arc: int) -> Any:
 
 
 @graph_walk
-def label_facts(offsets: Any, label: Any) -> tuple[bool, bool, bool]:
-    """Whether a label is 0, whether each state's are sorted, whether a state has equal ones in a row."""
-    zero, in_order, repeated = False, True, False
+def label_facts(offsets: Any, label: Any) -> tuple[bool, bool]:
+    """Whether the labels of each state are sorted, and whether a state has equal ones side by side."""
+    in_order, repeated = True, False
     for state in range(len(offsets) - 1):
-        for arc in range(offsets[state], offsets[state + 1]):
-            zero |= label[arc] == 0
-            if arc > offsets[state]:
-                in_order &= label[arc] >= label[arc - 1]
-                repeated |= label[arc] == label[arc - 1]
-    return bool(zero), bool(in_order), bool(repeated)
+        for arc in range(offsets[state] + 1, offsets[state + 1]):
+            in_order &= label[arc] >= label[arc - 1]
+            repeated |= label[arc] == label[arc - 1]
+    return bool(in_order), bool(repeated)

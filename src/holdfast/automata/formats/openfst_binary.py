@@ -16,7 +16,6 @@ from holdfast.automata.formats.openfst_records import (
     read_vector,
     vector_words,
 )
-from holdfast.automata.formats.properties import property_bits
 from holdfast.automata.formats.symbol_tables import decode_symbols, encode_symbols
 from holdfast.automata.fst import Fst
 from holdfast.automata.semirings import SEMIRINGS, Semiring
@@ -26,6 +25,8 @@ MAGIC = 2125659606
 """The first number of a file."""
 _HAS_ISYMBOLS, _HAS_OSYMBOLS, _ALIGNED = 1, 2, 4
 _VERSION = 2
+_EXPANDED, _MUTABLE = 1 << 0, 1 << 1
+"""Properties of every file; OpenFST works out the others when it needs them."""
 
 
 class _Header(NamedTuple):
@@ -103,7 +104,7 @@ def encode(f: Fst) -> bytes:
         packed_text(f.semiring.arc_type),
         packed("int32", _VERSION),
         packed("int32", flags),
-        packed("uint64", property_bits(f)),
+        packed("uint64", _EXPANDED | _MUTABLE),
         packed("int64", f.start),
         packed("int64", f.num_states),
         packed("int64", f.num_arcs),
