@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.automata.formats import _kernels as kernels
-from holdfast.automata.fst import Fst
+from holdfast.automata.fst import I32, Fst
 from holdfast.automata.structure.components import strong_components, topological_order
 from holdfast.automata.structure.reachability import accessible, coaccessible
 from holdfast.automata.symbols import SymbolTable
@@ -98,8 +98,8 @@ def describe(f: Fst) -> Description:
         accessible=int(reached.sum()),
         coaccessible=int(reaching.sum()),
         components=int(strong_components(f).number),
-        ilabels=len(np.unique(f.ilabel[f.ilabel != 0])),
-        olabels=len(np.unique(f.olabel[f.olabel != 0])),
+        ilabels=_different(f.ilabel),
+        olabels=_different(f.olabel),
         most_arcs=int(np.diff(f.offsets).max(initial=0)),
         isymbols=_table(f.isymbols),
         osymbols=_table(f.osymbols),
@@ -110,6 +110,12 @@ def describe(f: Fst) -> Description:
 def _deterministic(is_sorted: bool, is_repeated: bool) -> bool | None:
     """Whether labels of a state differ: known if equal ones stand side by side."""
     return not is_repeated if is_sorted or is_repeated else None
+
+
+def _different(labels: I32) -> int:
+    """How many labels other than epsilon there are."""
+    ordered = np.sort(labels)  # np.unique would import masked arrays
+    return int(np.count_nonzero(np.diff(ordered, prepend=np.int32(0))))
 
 
 def _table(symbols: SymbolTable | None) -> dict[str, Any] | None:

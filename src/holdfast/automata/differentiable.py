@@ -71,6 +71,7 @@ class TensorFst:
         if fst.semiring.code == BOOLEAN:
             raise InputError(
                 "the boolean semiring has no gradients",
+                code="unsupported",
                 found="boolean",
                 expected="a semiring of costs or probabilities",
                 remedy="convert the machine with as_semiring",
@@ -301,16 +302,21 @@ def _check(name: str, tensor: Tensor, count: int, device: torch.device) -> None:
     if tuple(tensor.shape) != (count,):
         raise InputError(
             f"the tensor {name} does not fit the machine",
+            code="conflict",
             found=f"shape {list(tensor.shape)}",
             expected=f"shape [{count}]",
         )
     if not tensor.is_floating_point():
         raise InputError(
-            f"the tensor {name} has no gradients", found=str(tensor.dtype), expected="a float dtype"
+            f"the tensor {name} has no gradients",
+            code="unsupported",
+            found=str(tensor.dtype),
+            expected="a float dtype",
         )
     if tensor.device != device:
         raise InputError(
             "weight and final are on different devices",
+            code="conflict",
             found=f"{device} and {tensor.device}",
             expected="one device",
         )

@@ -438,7 +438,8 @@ def _columns(arcs: list[Sequence[Any]]) -> list[npt.NDArray[Any]]:
     except (TypeError, ValueError, OverflowError):
         at = next((at for at, arc in enumerate(arcs) if not _is_arc(arc)), 0)
         raise InputError(
-            "an arc is five numbers",
+            "an arc must be five numbers",
+            code="invalid-value",
             place=f"arc {at} of those given",
             found=repr(arcs[at]),
             expected="(source, ilabel, olabel, weight, nextstate)",
@@ -452,7 +453,8 @@ def _columns(arcs: list[Sequence[Any]]) -> list[npt.NDArray[Any]]:
             if wrong.any():
                 at = int(np.argmax(wrong))
                 raise InputError(
-                    f"an arc has no valid {what}",
+                    f"invalid {what}",
+                    code="invalid-value",
                     place=f"arc {at} of those given",
                     found=str(arcs[at][k]),
                     expected="a whole number from 0 to 2147483647",

@@ -19,8 +19,8 @@ def agreed_tables(a: Fst, b: Fst) -> tuple[SymbolTable | None, SymbolTable | Non
     """
     check_semirings(a, b)
     return (
-        _agreed("input", a.isymbols, b.isymbols),
-        _agreed("output", a.osymbols, b.osymbols),
+        agreed_table("input symbols of the machines", a.isymbols, b.isymbols),
+        agreed_table("output symbols of the machines", a.osymbols, b.osymbols),
     )
 
 
@@ -33,13 +33,19 @@ def check_semirings(a: Fst, b: Fst) -> None:
     if a.semiring != b.semiring:
         raise InputError(
             "the semirings differ",
+            code="conflict",
             found=f"{a.semiring.name} and {b.semiring.name}",
             expected="one semiring",
             remedy="convert one machine with as_semiring()",
         )
 
 
-def _agreed(side: str, a: SymbolTable | None, b: SymbolTable | None) -> SymbolTable | None:
+def agreed_table(what: str, a: SymbolTable | None, b: SymbolTable | None) -> SymbolTable | None:
+    """The table of two that must be the same, if there is one.
+
+    Raises:
+        InputError: naming the first label on which they differ.
+    """
     if a is None or b is None or a is b or a.symbols == b.symbols:
         return b if a is None else a
     label = min(
@@ -48,7 +54,8 @@ def _agreed(side: str, a: SymbolTable | None, b: SymbolTable | None) -> SymbolTa
         if a.symbols.get(label) != b.symbols.get(label)
     )
     raise InputError(
-        f"the {side} symbols of the two machines differ",
+        f"the {what} differ",
+        code="conflict",
         place=f"label {label}",
         found=f"{a.symbols.get(label)!r} and {b.symbols.get(label)!r}",
         expected="one symbol",

@@ -112,7 +112,9 @@ def complement(f: Fst, labels: Iterable[int]) -> Fst:
     """
     alphabet = np.unique(np.array(list(labels), np.int64))
     if len(alphabet) and alphabet[0] <= EPS:
-        raise InputError("not a label of a string", found=str(alphabet[0]), expected="1 or more")
+        raise InputError(
+            "invalid label", code="out-of-range", found=str(alphabet[0]), expected="1 or more"
+        )
     dfa = language(f, "F")
     lost = dfa.num_states
     arcs = (lost + 1) * len(alphabet)
@@ -155,6 +157,7 @@ def check_acceptor(f: Fst, name: str) -> None:
         arc = int(np.argmax(f.ilabel != f.olabel))
         raise InputError(
             f"{name} is a transducer",
+            code="unsupported",
             place=f"arc {arc}",
             found=f"input label {f.ilabel[arc]}, output label {f.olabel[arc]}",
             expected="an acceptor: both labels of an arc are the same",
@@ -182,7 +185,8 @@ def language(f: Fst, name: str) -> Fst:
     finals = np.flatnonzero((f.final != ring.one) & (f.final != ring.zero))
     if len(weighted) or len(finals):
         raise InputError(
-            f"{name} has weights: strings that it accepts a little are neither in it nor out of it",
+            f"{name} has weights, so it is not a set of strings",
+            code="unsupported",
             place=f"arc {weighted[0]}" if len(weighted) else f"final state {finals[0]}",
             found=str(f.weight[weighted[0]] if len(weighted) else f.final[finals[0]]),
             expected=f"weights of {ring.one:g}, the one of the {ring.name} semiring",

@@ -68,119 +68,79 @@ def size(text: str | int) -> int:
         ) from None
 
 
-def _option(flag: str, kind: Any, default: Any, help: str, **more: Any) -> Parameter:
-    """An option of a command; its function takes it under the name of the flag."""
-    name = flag.partition("/")[0].removeprefix("--").replace("-", "_")
-    flags = (flag, *more.pop("short", ()))
-    annotation = Annotated[kind, typer.Option(*flags, help=help, **more)]
+def _option(flag: str, name: str, kind: Any, default: Any, help: str, **more: Any) -> Parameter:
+    """An option of a command, and the keyword by which the function takes it."""
+    annotation = Annotated[kind, typer.Option(*flag.split(), help=help, **more)]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _delta(default: float) -> Parameter:
-    return _option("--delta", float, default, "Costs that differ by less are equal.")
-
-
-_CONNECT = _option(
-    "--connect/--no-connect", bool, True, "Leave out states on no path from start to final."
-)
+_Filter = Literal["auto", "sequence", "alt_sequence", "match", "trivial", "null"]
+_DELTA = ("--delta", "delta", float)
+_DELTA_HELP = "Costs that differ by less are equal."
+_TO_MEMORY = "Memory limit: 2G, 500M, or bytes (default: the memory available)."
+_TO_STATES = "Maximum number of states (default: a million, or four times the input's if more)."
+_CONNECT_HELP = "Leave out states on no path from start to final."
+_CONNECT = _option("--connect/--no-connect", "connect", bool, True, _CONNECT_HELP)
 _MEMORY = _option(
-    "--memory",
-    int | None,
-    None,
-    "Memory limit: 2G, 500M, or bytes (default: the memory available).",
-    metavar="SIZE",
-    parser=size,
+    "--memory", "memory_bytes", int | None, None, _TO_MEMORY, metavar="SIZE", parser=size
 )
-_FILTER = _option(
-    "--filter",
-    Literal["auto", "sequence", "alt_sequence", "match", "trivial", "null"],
-    "auto",
-    "Composition filter for epsilon paths.",
+_FILTER = _option("--filter", "filter", _Filter, "auto", "Composition filter for epsilon paths.")
+_MAX_STATES = _option("--max-states", "max_states", int | None, None, _TO_STATES, min=1)
+_COMPOSE_STATES = _option(
+    "--max-states", "max_states", int | None, None, "Maximum number of states.", min=1
 )
-_MAX_STATES = _option("--max-states", int | None, None, "Maximum number of states.", min=1)
+_THREADS = "Number of threads; same result for any. Two are often slower than one."
+_DEVICE = "PyTorch device to compose on, such as cuda."
+_SIDES, _LABELS = Literal["input", "output"], Literal["ilabel", "olabel"]
+_ENDS = Literal["initial", "final"]
+_WITHIN = "How much more than the best path a path may cost."
+_PAIRS = "Determinize pairs of labels: works for any transducer."
+_NO_FORM = (
+    "Some weighted transducers have no finite deterministic form: --max-states ends the attempt."
+)
 
-# name: (help, number of machines, function, options named as those of OpenFST's command where it has them)
-OPERATIONS: dict[str, tuple[str, int, Callable[..., fa.Fst], tuple[Parameter, ...]]] = {
+OPERATIONS: dict[str, tuple[int, str, tuple[Parameter, ...]]] = {
+    # name, of the command and of the function: number of machines, help, options (named as OpenFST's)
     "compose": (
-        "Compose A with B: outputs of A are inputs of B.",
         2,
-        lambda a, b, memory, **options: fa.compose(a, b, memory_bytes=memory, **options),
+        "Compose A with B: outputs of A are inputs of B.",
         (
-            _option(
-                "--threads",
-                int,
-                1,
-                "Number of threads; same result for any. Two are often slower than one.",
-                min=1,
-                short=("-t",),
-            ),
+            _option("--threads -t", "threads", int, 1, _THREADS, min=1),
             _FILTER,
             _CONNECT,
-            _MAX_STATES,
+            _COMPOSE_STATES,
             _MEMORY,
-            _option("--device", str | None, None, "PyTorch device to compose on, such as cuda."),
+            _option("--device", "device", str | None, None, _DEVICE),
         ),
     ),
     "intersect": (
+        2,
         "Intersect two acceptors; weights are multiplied.",
-        2,
-        lambda a, b, **options: fa.intersect(a, b, **options),
-        (_FILTER, _CONNECT, _MAX_STATES),
+        (_FILTER, _CONNECT, _COMPOSE_STATES),
     ),
-    "difference": (
-        "Subtract an unweighted acceptor B from an acceptor A.",
-        2,
-        lambda a, b, connect: fa.difference(a, b, connect),
-        (_CONNECT,),
-    ),
-    "union": (
-        "Unite two transducers: the paths of A and of B.",
-        2,
-        lambda a, b: fa.union(a, b),
-        (),
-    ),
-    "concat": (
-        "Concatenate two transducers: paths of A, then of B.",
-        2,
-        lambda a, b: fa.concat(a, b),
-        (),
-    ),
+    "difference": (2, "Subtract an unweighted acceptor B from an acceptor A.", (_CONNECT,)),
+    "union": (2, "Unite two transducers: the paths of A and of B.", ()),
+    "concat": (2, "Concatenate two transducers: paths of A, then of B.", ()),
     "closure": (
+        1,
         "Kleene closure: repeat the paths any number of times.",
-        1,
-        lambda f, closure_type: fa.closure(f, plus=closure_type == "plus"),
-        (
-            _option(
-                "--closure-type",
-                Literal["star", "plus"],
-                "star",
-                "star: zero or more times; plus: one or more.",
-            ),
-        ),
+        (_option("--closure-plus", "plus", bool, False, "At least once."),),
     ),
-    "reverse": ("Reverse every path of a transducer.", 1, lambda f: fa.reverse(f), ()),
-    "invert": ("Exchange input and output.", 1, lambda f: fa.invert(f), ()),
+    "reverse": (1, "Reverse every path of a transducer.", ()),
+    "invert": (1, "Exchange input and output.", ()),
     "project": (
-        "Keep one side of a transducer, as an acceptor.",
         1,
-        lambda f, project_type: fa.project(f, project_type),
-        (_option("--project-type", Literal["input", "output"], "input", "Side to keep."),),
+        "Keep one side of a transducer, as an acceptor.",
+        (_option("--project-type", "side", _SIDES, "input", "Side to keep."),),
     ),
     "push": (
-        "Push weights towards the start or the final states.",
         1,
-        lambda f, reweight_type, remove_total_weight: fa.push(
-            f, reweight_type.removeprefix("to_"), remove_total=remove_total_weight
-        ),
+        "Push weights towards the start or the final states.",
         (
-            _option(
-                "--reweight-type",
-                Literal["to_initial", "to_final"],
-                "to_initial",
-                "Where the weights go.",
-            ),
+            _option("--reweight-type", "to", _ENDS, "initial", "Where the weights go."),
             _option(
                 "--remove-total-weight",
+                "remove_total",
                 bool,
                 False,
                 "Divide by the sum of all paths.",
@@ -188,70 +148,32 @@ OPERATIONS: dict[str, tuple[str, int, Callable[..., fa.Fst], tuple[Parameter, ..
         ),
     ),
     "prune": (
-        "Remove paths worse than the best by a threshold.",
         1,
-        lambda f, weight, nstate: fa.prune(f, weight, nstate),
+        "Remove paths worse than the best by a threshold.",
         (
-            _option(
-                "--weight", float, float("inf"), "How much more than the best path a path may cost."
-            ),
-            _option("--nstate", int | None, None, "Number of states to keep at most.", min=1),
+            _option("--weight", "threshold", float, float("inf"), _WITHIN),
+            _option("--nstate", "max_states", int | None, None, "States to keep at most.", min=1),
         ),
     ),
-    "connect": (
-        "Remove states on no path from start to final.",
-        1,
-        lambda f: fa.connect(f),
-        (),
-    ),
+    "connect": (1, "Remove states on no path from start to final.", ()),
     "arcsort": (
+        1,
         "Sort the arcs of each state by label.",
-        1,
-        lambda f, sort_type: fa.arcsort(f, sort_type),
-        (_option("--sort-type", Literal["ilabel", "olabel"], "ilabel", "Label to sort by."),),
+        (_option("--sort-type", "by", _LABELS, "ilabel", "Label to sort by."),),
     ),
-    "topsort": (
-        "Sort the states of an acyclic transducer topologically.",
-        1,
-        lambda f: fa.topsort(f),
-        (),
-    ),
+    "topsort": (1, "Sort the states of an acyclic transducer topologically.", ()),
     "determinize": (
-        "Determinize: one arc per state and input label.\n\n"
-        "Some weighted transducers have no finite deterministic form: the command then stops at "
-        "--max-states.",
         1,
-        lambda f, memory, **options: fa.determinize(f, memory_bytes=memory, **options),
+        f"Determinize: one arc per state and input label.\n\n{_NO_FORM}",
         (
-            _option(
-                "--max-states",
-                int | None,
-                None,
-                "Maximum number of states (default: a million, or four times the input's if more).",
-                min=1,
-            ),
-            _option(
-                "--encode-labels",
-                bool,
-                False,
-                "Determinize pairs of labels: works for any transducer.",
-            ),
-            _delta(1e-6),
+            _MAX_STATES,
+            _option("--encode-labels", "encode_labels", bool, False, _PAIRS),
+            _option(*_DELTA, 1e-6, _DELTA_HELP),
             _MEMORY,
         ),
     ),
-    "minimize": (
-        "Minimize a deterministic transducer.",
-        1,
-        lambda f, delta: fa.minimize(f, delta=delta),
-        (_delta(1e-4),),
-    ),
-    "rmepsilon": (
-        "Remove the arcs that have epsilon on both sides.",
-        1,
-        lambda f, memory: fa.rmepsilon(f, memory_bytes=memory),
-        (_MEMORY,),
-    ),
+    "minimize": (1, "Minimize a deterministic transducer.", (_option(*_DELTA, 1e-4, _DELTA_HELP),)),
+    "rmepsilon": (1, "Remove the arcs that have epsilon on both sides.", (_MEMORY,)),
 }
 
 
@@ -261,34 +183,30 @@ def commands() -> dict[str, Callable[..., None]]:
 
 
 def _command(
-    name: str, help: str, machines: int, function: Callable[..., fa.Fst], options: tuple[Any, ...]
+    name: str, machines: int, help: str, options: tuple[Parameter, ...]
 ) -> Callable[..., None]:
     def command(out: str | None, semiring: str, as_json: bool, quiet: bool, **given: Any) -> None:
-        sources = [
-            given.pop(source) for source in ("machine", "first", "second") if source in given
-        ]
-        if machines == 2:
-            read: tuple[fa.Fst, ...] = read_two(*sources, semiring)
-        else:
-            read = (read_machine(*sources, semiring),)
+        sources = [given.pop(side) for side in sides]
+        read = (read_two if machines == 2 else read_machine)(*sources, semiring)
         begin = time.perf_counter()
         with about(*sources):
-            made = function(*read, **given)
+            made = getattr(fa, name)(*(read if machines == 2 else (read,)), **given)
         _finish(made, time.perf_counter() - begin, out, as_json, quiet)
 
     kind = Parameter.KEYWORD_ONLY
-    parameters = [Parameter("machine", kind, default=STREAM, annotation=MachineArgument)]
+    sides = {"machine": Parameter("machine", kind, default=STREAM, annotation=MachineArgument)}
     if machines == 2:
-        parameters = [
-            Parameter(
-                side, kind, annotation=Annotated[str, typer.Argument(metavar=metavar, help=text)]
+        sides = {
+            side: Parameter(
+                side, kind, annotation=Annotated[str, typer.Argument(metavar=at, help=text)]
             )
-            for side, metavar, text in (
+            for side, at, text in (
                 ("first", "A", "First transducer; - reads standard input."),
                 ("second", "B", "Second transducer; - reads standard input."),
             )
-        ]
-    parameters += [
+        }
+    parameters = [
+        *sides.values(),
         Parameter("out", kind, default=None, annotation=OutOption),
         *options,
         Parameter("semiring", kind, default="tropical", annotation=SemiringOption),

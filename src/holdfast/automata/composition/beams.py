@@ -95,9 +95,11 @@ def compose_pruned(
         LimitError: if `max_states` would be passed.
     """
     if not beam >= 0:
-        raise InputError("a beam is a difference of costs", found=str(beam), expected="0 or more")
+        raise InputError("invalid beam", code="out-of-range", found=str(beam), expected="0 or more")
     if max_active is not None and max_active < 1:
-        raise InputError("a frontier keeps states", found=str(max_active), expected="1 or more")
+        raise InputError(
+            "invalid max_active", code="out-of-range", found=str(max_active), expected="1 or more"
+        )
     check_composable(a, b)
     if a.num_states == 0 or b.num_states == 0:
         empty = np.empty(0, np.int64)
@@ -160,7 +162,8 @@ def _searched(
     if why == frontiers.DIVERGES:
         left, right, _ = key_parts(int(keys[0]))
         raise InputError(
-            "costs fall without end around a cycle that reads nothing new of A",
+            "a cycle that reads no label of A has a negative cost",
+            code="divergent-sum",
             place=f"state {left} of A with state {right} of B",
             expected="cycles of epsilons whose weights cost 0 or more",
         )

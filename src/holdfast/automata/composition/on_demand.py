@@ -189,7 +189,8 @@ class ComposedOnDemand:
     def _key(self, state: int) -> int:
         if not 0 <= state < self.known:
             raise InputError(
-                "a state that has not been met",
+                "unknown state",
+                code="out-of-range",
                 found=f"state {state}",
                 expected=f"0 to {self.known - 1}" if self.known else "none: a machine is empty",
             )

@@ -261,6 +261,7 @@ def _usable(device: str | torch.device) -> torch.device:
     ) as error:  # the latter from a torch built for the CPU alone
         raise InputError(
             "torch cannot use this device",
+            code="unsupported",
             found=str(device),
             expected="a device such as cpu or cuda:0",
             remedy=str(error).splitlines()[0],

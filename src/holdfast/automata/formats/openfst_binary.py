@@ -74,7 +74,7 @@ def decode(data: bytes, name: str) -> Fst:
         return Fst.empty(header.ring, header.isymbols, header.osymbols)
     if not 0 <= header.start < states:
         raise fields.error(
-            "there is no start state",
+            "the start state does not exist",
             header.start_at,
             found=f"state {header.start}",
             expected=f"a state from 0 to {states - 1}",
@@ -117,8 +117,9 @@ def _read_header(fields: Fields) -> _Header:
     magic = fields.number("int32", "the mark of a transducer")
     if magic != MAGIC:
         raise fields.error(
-            "this is no binary transducer of OpenFST",
+            "not a binary transducer of OpenFST",
             0,
+            code="unknown-format",
             found=f"first bytes {fields.data[:4].hex(' ')}",
             expected=packed("int32", MAGIC).hex(" "),
         )
@@ -126,8 +127,9 @@ def _read_header(fields: Fields) -> _Header:
     fst_type = fields.text("the type of the transducer")
     if fst_type not in ("vector", "const"):
         raise fields.error(
-            "a type of transducer that is not read here",
+            "unsupported type of transducer",
             at,
+            code="unsupported",
             found=repr(fst_type),
             expected="vector or const",
             remedy="fstconvert --fst_type=vector IN OUT",
@@ -137,8 +139,9 @@ def _read_header(fields: Fields) -> _Header:
     rings = {ring.arc_type: ring for ring in SEMIRINGS.values()}
     if arc_type not in rings:
         raise fields.error(
-            "a type of arcs that is not read here",
+            "unsupported type of arcs",
             at,
+            code="unsupported",
             found=repr(arc_type),
             expected=f"one of {', '.join(rings)}",
             remedy="fstmap --map_type=to_std, to_log or to_log64 makes one of these from some types",
@@ -147,8 +150,9 @@ def _read_header(fields: Fields) -> _Header:
     version = fields.number("int32", "the version")
     if not (version == _VERSION or (version == 1 and fst_type == "const")):
         raise fields.error(
-            "a version of the format that is not read here",
+            "unsupported version of the format",
             at,
+            code="unsupported",
             found=str(version),
             expected=str(_VERSION),
             remedy="write the file again with OpenFST 1.2 or later",

@@ -82,12 +82,18 @@ def bounded_length(f: Fst, graph: Useful, max_length: int | None) -> int | None:
         InputError: if there is no bound and no end of paths, or the bound is negative.
     """
     if max_length is not None and max_length < 0:
-        raise InputError("no length of paths", found=str(max_length), expected="0 arcs or more")
+        raise InputError(
+            "invalid max_length",
+            code="out-of-range",
+            found=str(max_length),
+            expected="0 arcs or more",
+        )
     if len(walks.topological_order(graph.offsets, graph.nextstate)) == f.num_states:
         return None if max_length is None or max_length >= f.num_states - 1 else max_length
     if max_length is None:
         raise InputError(
             "the machine has infinitely many paths",
+            code="infinite",
             found=f"a cycle among the states {{{_a_component(graph)}}}",
             expected="no cycle on the way from the start to a final state",
             remedy="bound the number of arcs with max_length",

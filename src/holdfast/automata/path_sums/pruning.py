@@ -31,9 +31,19 @@ def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:
             has a negative cost.
     """
     if not threshold >= 0:
-        raise InputError("no threshold", found=str(threshold), expected="a cost of 0 or more")
+        raise InputError(
+            "invalid threshold",
+            code="out-of-range",
+            found=str(threshold),
+            expected="a cost of 0 or more",
+        )
     if max_states is not None and max_states < 1:
-        raise InputError("no number of states", found=str(max_states), expected="1 or more")
+        raise InputError(
+            "invalid number of states",
+            code="out-of-range",
+            found=str(max_states),
+            expected="1 or more",
+        )
     if not f.num_states:
         return f
     weight, final = costs_of(f)

@@ -56,7 +56,12 @@ def random_paths(
     if seed < 0:
         raise InputError("invalid seed", code="out-of-range", found=str(seed), expected="0 or more")
     if weighting not in ("uniform", "weight"):
-        raise InputError("unknown weighting", found=repr(weighting), expected="uniform or weight")
+        raise InputError(
+            "unknown weighting",
+            code="unknown-name",
+            found=repr(weighting),
+            expected="uniform or weight",
+        )
     graph = useful_part(f)
     generator = np.random.default_rng(seed)
     if weighting == "uniform":
@@ -138,7 +143,12 @@ def _by_weight(
 def _layers(graph: Useful, weight: F64, final: F64, max_length: int) -> F64:
     """[max_length + 1, V] the sums to the finals over paths of at most so many arcs, as costs."""
     if max_length < 0:
-        raise InputError("no length of paths", found=str(max_length), expected="0 arcs or more")
+        raise InputError(
+            "invalid max_length",
+            code="out-of-range",
+            found=str(max_length),
+            expected="0 arcs or more",
+        )
     needed = (max_length + 1) * len(final) * 8
     if needed > KEPT_TABLE_BYTES:
         raise LimitError(
@@ -159,7 +169,8 @@ def _layers(graph: Useful, weight: F64, final: F64, max_length: int) -> F64:
 def _check_some(some: bool | np.bool_, max_length: int | None) -> None:
     if not some:
         raise InputError(
-            "there is no path to draw",
+            "no path to draw",
+            code="no-match",
             found="no path from the start to a final state"
             + ("" if max_length is None else f" of at most {max_length} arcs"),
         )

@@ -44,7 +44,10 @@ def push(
     """
     if to not in ("initial", "final"):
         raise InputError(
-            "weights cannot be pushed there", found=repr(to), expected="'initial' or 'final'"
+            "invalid direction",
+            code="invalid-value",
+            found=repr(to),
+            expected="'initial' or 'final'",
         )
     f = connect(without_zero_arcs(f))
     if not f.num_states:
