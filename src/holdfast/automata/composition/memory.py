@@ -10,7 +10,8 @@ from pathlib import Path
 from holdfast.errors import LimitError
 
 LASTS_SECONDS = 0.1
-"""For so long the answer of the system is taken for the present one: reading it takes 0.2 ms."""
+PLENTY = 1 << 30
+"""For so long an answer of the system of so many bytes is not asked for again: reading it takes 0.2 ms."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
@@ -23,7 +24,7 @@ _last = [-1e9, 0.0]  # when the system was asked, and what it said
 def available_bytes() -> int:
     """Bytes of memory that this process can still take, within its control group where there is one."""
     now = time.monotonic()
-    if now - _last[0] > LASTS_SECONDS:
+    if now - _last[0] > LASTS_SECONDS or _last[1] < PLENTY:
         _last[:] = now, _asked_bytes()
     return int(_last[1])
 

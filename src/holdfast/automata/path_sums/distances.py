@@ -170,13 +170,13 @@ def without_zero_arcs(f: Fst) -> Fst:
     )
 
 
-def start_sums(f: Fst, code: int, weight: F64, start: int) -> F64:
-    """[V] the sums of all paths from a state to each, as costs; TROPICAL or LOG.
+def start_sums(f: Fst, code: int, weight: F64) -> F64:
+    """[V] the sums of all paths from the start to each state, as costs; of the arcs with these weights.
 
     Raises:
         InputError: if the sum diverges.
     """
-    return _sums(f.with_trusted(start=start), code, weight, np.empty(0), reverse=False)
+    return _sums(f, code, weight, np.empty(0), reverse=False)
 
 
 def _sums(f: Fst, code: int, weight: F64, final: F64, reverse: bool) -> F64:

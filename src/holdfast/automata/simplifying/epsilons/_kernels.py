@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,47 +12,70 @@ from holdfast.automata.path_sums.systems._kernels import DIVERGES, SOLVED, solve
 from holdfast.automata.semirings import TROPICAL
 from holdfast.automata.simplifying._kernels import mixed, sort_in_place
 
+
+class Arcs(NamedTuple):
+    """The arcs that are not epsilons, by state, and final costs."""
+
+    offsets: Any
+    """i64[V + 1]"""
+    ilabel: Any
+    """i32[E]"""
+    olabel: Any
+    """i32[E]"""
+    nextstate: Any
+    """i32[E]"""
+    weight: Any
+    """f64[E] costs."""
+    final: Any
+    """f64[V] costs."""
+
+
+class Epsilons(NamedTuple):
+    """The epsilon arcs by state, their strongly connected components, and scratch."""
+
+    offsets: Any
+    """i64[V + 1]"""
+    nextstate: Any
+    """i32[*]"""
+    weight: Any
+    """f64[*] costs."""
+    component: Any
+    """i32[V] in topological order."""
+    bounds: Any
+    """i64[C + 1]"""
+    order: Any
+    """i64[V] the members of component c are order[bounds[c]:bounds[c + 1]]."""
+    local: Any
+    """i32[V] the place of each state among the members of its component."""
+    cyclic: Any
+    """bool[C] whether a component has arcs inside."""
+    stamp: Any
+    """i64[V] the last source that reached each state."""
+    members: Any
+    """i64[V] the states of a closure."""
+    cost: Any
+    """f64[V] the sums of the paths to them."""
+
+
 FULL = 3  # beside SOLVED, DIVERGES and UNDECIDED: the arrays of the result are too short
 
 
 @compiled
-def _closure(
-    code: int,
-    source: int,
-    is_summed: bool,
-    offsets: Any,
-    nextstate: Any,
-    weight: Any,
-    component: Any,
-    bounds: Any,
-    order: Any,
-    local: Any,
-    cyclic: Any,
-    stamp: Any,
-    members: Any,
-    cost: Any,
-) -> tuple[int, int, int]:
+def _closure(code: int, source: int, is_summed: bool, epsilons: Epsilons) -> tuple[int, int, int]:
     """The states that epsilon arcs reach from a state, and the sum of the paths to each as a cost.
 
     Args:
         code: how costs add.
         source: the state.
-        is_summed: whether `cost` holds the sums already.
-        offsets: i64[V + 1] of the epsilon arcs; then those of
-        nextstate: i32[*],
-        weight: f64[*].
-        component: i32[V] in topological order of the epsilon arcs.
-        bounds: i64[C + 1],
-        order: i64[V]: the members of component c are order[bounds[c]:bounds[c + 1]].
-        local: i32[V] the place of each state among the members of its component.
-        cyclic: bool[C] whether a component has arcs inside.
-        stamp: i64[V] scratch: the last source that reached each state.
-        members: i64[V] is set to the states, the first `count` of them.
-        cost: f64[V] is set to their costs.
+        is_summed: whether the costs are known already.
+        epsilons: its `members` are set to the states, the first `count` of them, and `cost` to their sums.
 
     Returns:
         SOLVED, DIVERGES or UNDECIDED; the component where the sum stopped; the count.
     """
+    offsets, nextstate, weight, component, bounds, order, local, cyclic, stamp, members, cost = (
+        epsilons
+    )
     count = 1
     members[0] = source
     stamp[source] = source
@@ -102,24 +125,9 @@ def _closure(
 @compiled
 def without_epsilons(
     code: int,
-    offsets: Any,
-    ilabel: Any,
-    olabel: Any,
-    nextstate: Any,
-    weight: Any,
-    final: Any,
+    arcs_of: Arcs,
     wanted: Any,
-    epsilon_offsets: Any,
-    epsilon_next: Any,
-    epsilon_weight: Any,
-    component: Any,
-    bounds: Any,
-    order: Any,
-    local: Any,
-    cyclic: Any,
-    stamp: Any,
-    members: Any,
-    cost: Any,
+    epsilons: Epsilons,
     first: int,
     is_summed: bool,
     made_offsets: Any,
@@ -133,26 +141,11 @@ def without_epsilons(
 
     Args:
         code: how costs add.
-        offsets: i64[V + 1] of the other arcs; then those of
-        ilabel: i32[E],
-        olabel: i32[E],
-        nextstate: i32[E],
-        weight: f64[E].
-        final: f64[V] costs.
+        arcs_of: the other arcs.
         wanted: bool[V].
-        epsilon_offsets: i64[V + 1]; for it and the next ten see `_closure`.
-        epsilon_next: i32[*].
-        epsilon_weight: f64[*].
-        component: i32[V].
-        bounds: i64[C + 1].
-        order: i64[V].
-        local: i32[V].
-        cyclic: bool[C].
-        stamp: i64[V].
-        members: i64[V].
-        cost: f64[V].
+        epsilons: the epsilon arcs.
         first: the state to begin with.
-        is_summed: whether `cost` holds the sums of its closure.
+        is_summed: whether the sums of its closure are known already.
         made_offsets: i64[V + 1] is set to the offsets of the result.
         made_arc: i64[*] is set to an arc with the labels and the nextstate of each of its arcs.
         made_cost: f64[*] is set to their costs.
@@ -162,28 +155,15 @@ def without_epsilons(
         How it ended: SOLVED, FULL, DIVERGES or UNDECIDED; at which state; and the component of the latter
         two, or the number of arcs that FULL asks for.
     """
+    offsets, ilabel, olabel, nextstate, weight, final = arcs_of
+    members, cost = epsilons.members, epsilons.cost
     slots = np.full(64, -1, np.int64)
     for state in range(first, len(wanted)):
         arcs = made_offsets[state]
         made_offsets[state + 1] = arcs
         if not wanted[state]:
             continue
-        status, c, count = _closure(
-            code,
-            state,
-            is_summed and state == first,
-            epsilon_offsets,
-            epsilon_next,
-            epsilon_weight,
-            component,
-            bounds,
-            order,
-            local,
-            cyclic,
-            stamp,
-            members,
-            cost,
-        )
+        status, c, count = _closure(code, state, is_summed and state == first, epsilons)
         if status != SOLVED:
             return status, state, c
         gathered = 0

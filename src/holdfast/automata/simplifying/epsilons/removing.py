@@ -16,7 +16,7 @@ from holdfast.automata.path_sums.systems import _kernels as systems
 from holdfast.automata.semirings import TROPICAL
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.simplifying.epsilons import _kernels as kernels
-from holdfast.automata.structure.components import strong_components
+from holdfast.automata.structure import _kernels as structure
 from holdfast.automata.structure.connecting import connect
 from holdfast.errors import InputError
 
@@ -64,56 +64,43 @@ def _removed(f: Fst, epsilon: np.ndarray[tuple[int], np.dtype[np.bool_]], memory
     leaving, within = np.flatnonzero(~epsilon), np.flatnonzero(epsilon)
     # With where the arcs of each state begin among their own kind.
     offsets, epsilon_offsets = (np.searchsorted(kind, f.offsets) for kind in (leaving, within))
-    epsilons = f.with_trusted(
-        offsets=epsilon_offsets, nextstate=f.nextstate[within], weight=costs.arc[within]
-    )
-    weight = costs.arc[within]
-    component, number = strong_components(epsilons)
+    target, weight = f.nextstate[within], costs.arc[within]
+    component, number = structure.strong_components(epsilon_offsets, target)
     bounds, order = sorting.counting_order(component, number)
     local = np.empty(f.num_states, np.int32)
     local[order] = np.arange(f.num_states) - bounds[component[order]]
-    source = np.repeat(np.arange(f.num_states), np.diff(epsilon_offsets))
-    of_arc = np.where(component[source] == component[epsilons.nextstate], component[source], number)
+    of_source = component[f.source[within]]
+    of_arc = np.where(of_source == component[target], of_source, number)
     cyclic = np.zeros(number + 1, np.bool_)
     cyclic[of_arc] = True
+    stamp, members = np.full(f.num_states, -1, np.int64), np.empty(f.num_states, np.int64)
+    sums = np.empty(f.num_states)
+    epsilons = kernels.Epsilons(
+        epsilon_offsets,
+        target,
+        weight,
+        component,
+        bounds,
+        order,
+        local,
+        cyclic,
+        stamp,
+        members,
+        sums,
+    )
     ilabel, olabel, nextstate = (part[leaving] for part in (f.ilabel, f.olabel, f.nextstate))
+    arcs_of = kernels.Arcs(offsets, ilabel, olabel, nextstate, costs.arc[leaving], costs.final)
     # No path comes any more to states that only epsilons enter.
     wanted = np.zeros(f.num_states, np.bool_)
     wanted[nextstate] = wanted[f.start] = True
     made_offsets = np.zeros(f.num_states + 1, np.int64)
     final = np.full(f.num_states, np.inf)
     arc, cost = np.empty(max(len(leaving), 16), np.int64), np.empty(max(len(leaving), 16))
-    stamp, members = np.full(f.num_states, -1, np.int64), np.empty(f.num_states, np.int64)
-    sums = np.empty(f.num_states)
     state, is_summed = 0, False
     raised: set[int] = set()
     while True:
         status, state, detail = kernels.without_epsilons(
-            costs.code,
-            offsets,
-            ilabel,
-            olabel,
-            nextstate,
-            costs.arc[leaving],
-            costs.final,
-            wanted,
-            epsilon_offsets,
-            epsilons.nextstate,
-            weight,
-            component,
-            bounds,
-            order,
-            local,
-            cyclic,
-            stamp,
-            members,
-            sums,
-            state,
-            is_summed,
-            made_offsets,
-            arc,
-            cost,
-            final,
+            costs.code, arcs_of, wanted, epsilons, state, is_summed, made_offsets, arc, cost, final
         )
         is_summed = False
         stamp.fill(-1)  # the state is begun again
@@ -131,7 +118,8 @@ def _removed(f: Fst, epsilon: np.ndarray[tuple[int], np.dtype[np.bool_]], memory
                 np.concatenate((old, np.empty(room - len(old), old.dtype))) for old in (arc, cost)
             )
         elif status == systems.UNDECIDED:
-            sums[:] = start_sums(epsilons, costs.code, weight, state)
+            alone = f.with_trusted(offsets=epsilon_offsets, nextstate=target, start=state)
+            sums[:] = start_sums(alone, costs.code, weight)
             is_summed = True
         elif costs.code == TROPICAL and detail not in raised:
             # A cycle of cost zero may be below it by rounding: that much more for each arc.
