@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata import _kernels as kernels
+from holdfast.automata.arguments import invalid
 from holdfast.automata.semirings import Semiring, check_weights, semiring_of
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError, LimitError
@@ -21,6 +22,7 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.floating[Any]]
 
+VALUE = "invalid-value"
 EPS = 0
 NO_STATE = -1
 
@@ -141,26 +143,11 @@ class Fst:
         highest = [int(column.max()) for column in (source, nextstate) if len(column)]
         count = max([start, *weights, *highest]) + 1 if states is None else states
         if count < 0:
-            raise InputError(
-                "invalid number of states",
-                code="out-of-range",
-                found=str(count),
-                expected="0 or more",
-            )
-        if len(source) and (source.min() < 0 or source.max() >= count):
-            raise InputError(
-                "an arc leaves a state that does not exist",
-                code="out-of-range",
-                found=f"state {int(source.min()) if source.min() < 0 else int(source.max())}",
-                expected=f"0 to {count - 1}",
-            )
-        if weights and (min(weights) < 0 or max(weights) >= count):
-            raise InputError(
-                "a final weight for a state that does not exist",
-                code="out-of-range",
-                found=f"state {min(weights) if min(weights) < 0 else max(weights)}",
-                expected=f"0 to {count - 1}",
-            )
+            raise invalid("number of states", count, "0 or more")
+        for what, named in (("source", source), ("final state", list(weights))):
+            low, high = (min(named), max(named)) if len(named) else (0, -1)
+            if low < 0 or high >= count:
+                raise invalid(what, f"state {int(low if low < 0 else high)}", f"0 to {count - 1}")
         offsets, order = kernels.counting_order(source, count)
         final = np.full(count, ring.zero, ring.dtype)
         for state, last in weights.items():
@@ -362,13 +349,13 @@ class Fst:
             ("last offset", int(self.offsets[-1]) if count >= 0 else -1, arcs),
         ):
             if found != expected:
-                raise _invalid(name, "", str(found), f"{expected}: as many as there are")
+                raise invalid(name, found, f"{expected}: as many as there are", code=VALUE)
         if self.offsets[0] != 0 or (np.diff(self.offsets) < 0).any():
-            raise _invalid("offsets", "", "a descent or no 0", "0 and then no descent")
+            raise invalid("offsets", "a descent or no 0", "0 and then no descent", code=VALUE)
         lowest, highest = (0, count - 1) if count else (NO_STATE, NO_STATE)
         if not lowest <= self.start <= highest:
             expected = f"0 to {highest}" if count else f"{NO_STATE}, as there are no states"
-            raise _invalid("start state", "", f"state {self.start}", expected)
+            raise invalid("start state", f"state {self.start}", expected, code=VALUE)
         for name, values, high in (
             ("ilabel", self.ilabel, None),
             ("olabel", self.olabel, None),
@@ -381,7 +368,7 @@ class Fst:
             state = int(np.searchsorted(self.offsets, at, "right")) - 1
             expected = "0 or more" if high is None else f"0 to {high}"
             place = f"arc {at} of state {state}"
-            raise _invalid(name, place, str(int(values[at])), expected)
+            raise invalid(name, int(values[at]), expected, place=place, code=VALUE)
         check_weights(self.weight, self.semiring, "arc")
         check_weights(self.final, self.semiring, "final weight of state")
         return self
@@ -402,7 +389,7 @@ def _own(name: str, values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """A column of a machine as a locked array of its dtype that nobody else can write to."""
     given = np.asarray(values)
     if given.ndim != 1:
-        raise _invalid(name, "", f"shape {given.shape}", "one axis")
+        raise invalid(name, f"shape {given.shape}", "one axis", code=VALUE)
     if given.dtype == dtype:
         # Others could write to it through their name for it, unless it is read-only already.
         return locked(given.copy() if given.flags.writeable else given)
@@ -410,14 +397,9 @@ def _own(name: str, values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         made = given.astype(dtype)
     if made.dtype.kind == "i" and not np.array_equal(made, given):
         at = int(np.argmax(made != given))
-        raise _invalid(name, f"entry {at}", str(given[at]), f"a whole number of {made.dtype}")
+        expected = f"a whole number of {made.dtype}"
+        raise invalid(name, given[at], expected, place=f"entry {at}", code=VALUE)
     return locked(made)
-
-
-def _invalid(name: str, place: str, found: str, expected: str) -> InputError:
-    return InputError(
-        f"invalid {name}", code="invalid-value", place=place or None, found=found, expected=expected
-    )
 
 
 def _is_arc(arc: Any) -> bool:
@@ -452,13 +434,9 @@ def _columns(arcs: list[Sequence[Any]]) -> list[npt.NDArray[Any]]:
             wrong = (column != np.floor(column)) | (np.abs(column) > np.iinfo(np.int32).max)
             if wrong.any():
                 at = int(np.argmax(wrong))
-                raise InputError(
-                    f"invalid {what}",
-                    code="invalid-value",
-                    place=f"arc {at} of those given",
-                    found=str(arcs[at][k]),
-                    expected="a whole number from 0 to 2147483647",
-                )
+                place = f"arc {at} of those given"
+                expected = "a whole number from 0 to 2147483647"
+                raise invalid(what, arcs[at][k], expected, place=place, code=VALUE)
             column = column.astype(np.int64)
         columns.append(column)
     return columns

@@ -8,6 +8,7 @@ import numpy as np
 
 from holdfast.automata.algebra import _kernels as kernels
 from holdfast.automata.algebra.assembling import agreed_tables
+from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.composing import compose
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.memory import available_bytes, readable
@@ -112,9 +113,7 @@ def complement(f: Fst, labels: Iterable[int]) -> Fst:
     """
     alphabet = np.unique(np.array(list(labels), np.int64))
     if len(alphabet) and alphabet[0] <= EPS:
-        raise InputError(
-            "invalid label", code="out-of-range", found=str(alphabet[0]), expected="1 or more"
-        )
+        raise invalid("label", alphabet[0], "1 or more")
     dfa = language(f, "F")
     lost = dfa.num_states
     arcs = (lost + 1) * len(alphabet)

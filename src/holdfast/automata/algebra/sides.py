@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast.automata import _kernels as kernels
+from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import EPS, Fst
 from holdfast.automata.structure.components import topological_order
 from holdfast.errors import InputError
@@ -29,9 +30,7 @@ def project(f: Fst, side: Literal["input", "output"] = "input") -> Fst:
         return f.with_trusted(olabel=f.ilabel, osymbols=f.isymbols)
     if side == "output":
         return f.with_trusted(ilabel=f.olabel, isymbols=f.osymbols)
-    raise InputError(
-        "invalid side", code="invalid-value", found=repr(side), expected="input or output"
-    )
+    raise invalid("side", repr(side), "input or output", code="invalid-value")
 
 
 def arcsort(f: Fst, by: Literal["ilabel", "olabel"] = "ilabel") -> Fst:
@@ -44,9 +43,7 @@ def arcsort(f: Fst, by: Literal["ilabel", "olabel"] = "ilabel") -> Fst:
         InputError: if `by` is neither.
     """
     if by not in ("ilabel", "olabel"):
-        raise InputError(
-            "invalid label side", code="invalid-value", found=repr(by), expected="ilabel or olabel"
-        )
+        raise invalid("label side", repr(by), "ilabel or olabel", code="invalid-value")
     view = f.by_ilabel if by == "ilabel" else f.by_olabel
     if view.label is (f.ilabel if by == "ilabel" else f.olabel):
         return f

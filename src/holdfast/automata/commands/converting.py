@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from holdfast.automata.commands.streams import (
     STREAM,
+    Facts,
     MachineArgument,
     OutOption,
     SemiringOption,
@@ -20,9 +20,6 @@ from holdfast.automata.commands.streams import (
     write_machine,
 )
 from holdfast.console import JsonOption, QuietOption, emit, remark
-
-if TYPE_CHECKING:
-    from holdfast.automata.fst import Fst
 
 InputSymbols = Annotated[
     str | None,
@@ -40,23 +37,6 @@ Acceptor = Annotated[bool, typer.Option("--acceptor", help="Text with one label 
 Form = Annotated[
     Literal["openfst", "k2"], typer.Option("--form", help="Text format: openfst or k2.")
 ]
-
-
-@dataclass(frozen=True)
-class Written:
-    """A machine that a command wrote."""
-
-    machine: Fst
-    wrote: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """States, arcs, semiring, and where it went."""
-        return {
-            "states": self.machine.num_states,
-            "arcs": self.machine.num_arcs,
-            "semiring": self.machine.semiring.name,
-            "wrote": self.wrote or None,
-        }
 
 
 def compile_text(
@@ -111,25 +91,13 @@ def compile_text(
         made = made.with_(isymbols=None, osymbols=None)
     wrote = write_machine(made, out, as_json, quiet)
     if as_json:
-        emit(Written(made, wrote), as_json, str)
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A machine, arc by arc."""
-
-    machine: Fst
-
-    def to_dict(self) -> dict[str, Any]:
-        """The start, the arcs, and the final weights by state."""
-        f = self.machine
-        return {
-            "start": f.start,
-            "states": f.num_states,
-            "semiring": f.semiring.name,
-            "arcs": [arc._asdict() for arc in f.arcs()],
-            "finals": f.finals,
+        facts = {
+            "states": made.num_states,
+            "arcs": made.num_arcs,
+            "semiring": made.semiring.name,
+            "wrote": wrote or None,
         }
+        emit(Facts(facts), as_json, str)
 
 
 def print_text(
@@ -159,7 +127,14 @@ def print_text(
 
     f = read_machine(machine, semiring)
     if as_json:
-        emit(Listed(f), as_json, str)
+        facts = {
+            "start": f.start,
+            "states": f.num_states,
+            "semiring": f.semiring.name,
+            "arcs": [arc._asdict() for arc in f.arcs()],
+            "finals": f.finals,
+        }
+        emit(Facts(facts), as_json, str)
         return
     if form == "k2":
         with about(machine):

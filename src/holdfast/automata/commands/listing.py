@@ -10,6 +10,7 @@ import typer
 
 from holdfast.automata.commands.streams import (
     STREAM,
+    Facts,
     MachineArgument,
     SemiringOption,
     about,
@@ -84,18 +85,6 @@ def shortestpath(
         emit(Listing(best, list(paths(best, limit=count)), wrote), as_json, _listed)
 
 
-@dataclass(frozen=True)
-class Distances:
-    """The sums of the paths to the states of one machine, or from them."""
-
-    distances: list[float]
-    semiring: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The sum of each state, null where there is no path."""
-        return {"distances": self.distances, "semiring": self.semiring}
-
-
 def shortestdistance(
     machine: MachineArgument = STREAM,
     reverse: Annotated[
@@ -115,7 +104,7 @@ def shortestdistance(
     with about(machine):
         sums = state_distances(f, reverse)
     if as_json:
-        emit(Distances(sums.tolist(), f.semiring.name), as_json, str)
+        emit(Facts({"distances": sums.tolist(), "semiring": f.semiring.name}), as_json, str)
     else:
         sys.stdout.writelines(f"{state}\t{one:.9g}\n" for state, one in enumerate(sums.tolist()))
 

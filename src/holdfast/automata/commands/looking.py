@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from holdfast.automata.commands.streams import (
     STREAM,
+    Facts,
     MachineArgument,
     SemiringOption,
     about,
@@ -78,22 +79,14 @@ def draw(
     f = read_machine(machine, semiring)
     if out is None or out == STREAM:
         if as_json:
-            emit(_Picture({"dot": to_dot(f)}), as_json, str)
+            emit(Facts({"dot": to_dot(f)}), as_json, str)
         else:
             sys.stdout.write(to_dot(f))
         return
     run(f, out)
     if as_json:
-        emit(_Picture({"wrote": out}), as_json, str)
+        emit(Facts({"wrote": out}), as_json, str)
     remark(f"wrote {out}", quiet)
-
-
-@dataclass(frozen=True)
-class _Picture:
-    facts: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.facts
 
 
 @dataclass(frozen=True)
@@ -107,7 +100,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name."""
-        return {"equal": self.equal, "sense": self.sense, "difference": self.difference}
+        return asdict(self)
 
 
 def equal(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from inspect import Parameter, Signature
 from typing import Annotated, Any, Literal
 
@@ -13,6 +12,7 @@ import typer
 from holdfast import automata as fa
 from holdfast.automata.commands.streams import (
     STREAM,
+    Facts,
     MachineArgument,
     OutOption,
     SemiringOption,
@@ -25,29 +25,6 @@ from holdfast.console import JsonOption, QuietOption, emit
 
 MANY_ARCS = 100_000
 """From so many arcs on the time per arc measures the work, not what it takes to begin."""
-
-
-@dataclass(frozen=True)
-class Made:
-    """A machine that an operation made, and what that took."""
-
-    machine: fa.Fst
-    seconds: float
-    """Of the operation alone, without files."""
-    wrote: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """States, arcs, time, and where it went."""
-        arcs = self.machine.num_arcs
-        return {
-            "states": self.machine.num_states,
-            "arcs": arcs,
-            "semiring": self.machine.semiring.name,
-            "seconds": self.seconds,
-            "ns_per_arc": 1e9 * self.seconds / arcs if arcs else None,
-            "bytes": self.machine.nbytes,
-            "wrote": self.wrote or None,
-        }
 
 
 def size(text: str | int) -> int:
@@ -227,4 +204,13 @@ def _finish(made: fa.Fst, seconds: float, out: str | None, as_json: bool, quiet:
         facts += f" ({number(1e9 * seconds / made.num_arcs, 0)} ns per arc)"
     wrote = write_machine(made, out, as_json, quiet, facts)
     if as_json:
-        emit(Made(made, seconds, wrote), as_json, str)
+        facts_of = {
+            "states": made.num_states,
+            "arcs": made.num_arcs,
+            "semiring": made.semiring.name,
+            "seconds": seconds,
+            "ns_per_arc": 1e9 * seconds / made.num_arcs if made.num_arcs else None,
+            "bytes": made.nbytes,
+            "wrote": wrote or None,
+        }
+        emit(Facts(facts_of), as_json, str)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -39,6 +40,17 @@ SemiringOption = Annotated[
         help="Semiring of text input: tropical, log, log64, probability, boolean, or an OpenFST arc type.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a command prints as JSON."""
+
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts by name."""
+        return self.facts
 
 
 def read_bytes(source: str, what: str) -> tuple[bytes, str]:

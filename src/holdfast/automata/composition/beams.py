@@ -14,6 +14,7 @@ from typing import Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.composition import frontiers
 from holdfast.automata.composition.composing import ArcMap, check_composable
 from holdfast.automata.composition.filters import FilterName
@@ -95,11 +96,9 @@ def compose_pruned(
         LimitError: if `max_states` would be passed.
     """
     if not beam >= 0:
-        raise InputError("invalid beam", code="out-of-range", found=str(beam), expected="0 or more")
+        raise invalid("beam", beam, "0 or more")
     if max_active is not None and max_active < 1:
-        raise InputError(
-            "invalid max_active", code="out-of-range", found=str(max_active), expected="1 or more"
-        )
+        raise invalid("max_active", max_active, "1 or more")
     check_composable(a, b)
     if a.num_states == 0 or b.num_states == 0:
         empty = np.empty(0, np.int64)

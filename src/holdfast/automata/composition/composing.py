@@ -17,12 +17,12 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy.typing as npt
 
 from holdfast.automata.algebra.assembling import agreed_table, check_semirings
+from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.exploring import Search, Workers
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.memory import available_bytes, no_memory
 from holdfast.automata.composition.trimming import Found, finished
 from holdfast.automata.fst import Fst
-from holdfast.errors import InputError
 
 
 class ArcMap(NamedTuple):
@@ -97,12 +97,7 @@ def compose(
     """
     check_composable(a, b)
     if threads < 1:
-        raise InputError(
-            "invalid number of threads",
-            code="out-of-range",
-            found=str(threads),
-            expected="1 or more",
-        )
+        raise invalid("number of threads", threads, "1 or more")
     if device is not None:
         from holdfast.automata.composition.on_device import compose_on_device
 

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.memory import no_memory
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.path_sums.distances import costs_of, least_costs
 from holdfast.automata.path_sums.path import Path, paths_of
 from holdfast.automata.path_sums.search.best_first import BestFirst, steps_to_go
 from holdfast.automata.path_sums.strings import _kernels as strings
-from holdfast.errors import InputError
 
 FIRST_ASKED = 16
 MOST_ASKED = 4096
@@ -47,9 +47,7 @@ def shortest_path(f: Fst, n: int = 1, unique: bool = False) -> Fst:
         LimitError: if the paths do not fit into memory.
     """
     if n < 1:
-        raise InputError(
-            "invalid number of paths", code="out-of-range", found=str(n), expected="1 or more"
-        )
+        raise invalid("number of paths", n, "1 or more")
     try:
         bounds, arcs = _best_strings(f, n) if unique else BestFirst(f, n).more(n)
         return _chains(f, bounds, arcs)
@@ -70,9 +68,7 @@ def paths(f: Fst, limit: int | None = None) -> Iterator[Path]:
         InputError: if a cycle has a negative cost, or the limit is negative.
     """
     if limit is not None and limit < 0:
-        raise InputError(
-            "invalid number of paths", code="out-of-range", found=str(limit), expected="0 or more"
-        )
+        raise invalid("number of paths", limit, "0 or more")
     return _listed(f, limit)
 
 

@@ -223,10 +223,11 @@ def _sum_cyclic(f: Fst, code: int, graph: _Graph, reverse: bool, low: F64, total
         members = order[bounds[at] : bounds[at + 1]]
         solved = status == systems.UNDECIDED and solve(code, *graph, component, members, low, total)
         if not solved:
-            raise _divergence(members, code)
+            raise divergence(members, code)
 
 
-def _divergence(members: I64, code: int) -> InputError:
+def divergence(members: I64, code: int) -> InputError:
+    """The error for a sum that diverges around the cycles of a component."""
     named = ", ".join(map(str, members[:NAMED_STATES].tolist()))
     if len(members) > NAMED_STATES:
         named += f", ... ({len(members)} states)"

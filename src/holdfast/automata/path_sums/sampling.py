@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.path_sums.counting import (
     KEPT_TABLE_BYTES,
@@ -50,11 +51,9 @@ def random_paths(
         LimitError: if the tables that paths are drawn with take too much memory.
     """
     if n < 0:
-        raise InputError(
-            "invalid number of paths", code="out-of-range", found=str(n), expected="0 or more"
-        )
+        raise invalid("number of paths", n, "0 or more")
     if seed < 0:
-        raise InputError("invalid seed", code="out-of-range", found=str(seed), expected="0 or more")
+        raise invalid("seed", seed, "0 or more")
     if weighting not in ("uniform", "weight"):
         raise InputError(
             "unknown weighting",
@@ -143,12 +142,7 @@ def _by_weight(
 def _layers(graph: Useful, weight: F64, final: F64, max_length: int) -> F64:
     """[max_length + 1, V] the sums to the finals over paths of at most so many arcs, as costs."""
     if max_length < 0:
-        raise InputError(
-            "invalid max_length",
-            code="out-of-range",
-            found=str(max_length),
-            expected="0 arcs or more",
-        )
+        raise invalid("max_length", max_length, "0 arcs or more")
     needed = (max_length + 1) * len(final) * 8
     if needed > KEPT_TABLE_BYTES:
         raise LimitError(

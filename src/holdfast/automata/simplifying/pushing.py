@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums.distances import F64, state_distances, without_zero_arcs
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.structure.connecting import connect
-from holdfast.errors import InputError
 
 
 def push(
@@ -43,12 +43,7 @@ def push(
         InputError: if the sum of all paths diverges.
     """
     if to not in ("initial", "final"):
-        raise InputError(
-            "invalid direction",
-            code="invalid-value",
-            found=repr(to),
-            expected="'initial' or 'final'",
-        )
+        raise invalid("direction", repr(to), "'initial' or 'final'", code="invalid-value")
     f = connect(without_zero_arcs(f))
     if not f.num_states:
         return f

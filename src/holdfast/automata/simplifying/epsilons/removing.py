@@ -10,17 +10,15 @@ import numpy as np
 
 from holdfast.automata import _kernels as sorting
 from holdfast.automata.composition.memory import available_bytes, no_memory, refuse_memory
-from holdfast.automata.fst import EPS, I64, Fst
-from holdfast.automata.path_sums.distances import start_sums, without_zero_arcs
+from holdfast.automata.fst import EPS, Fst
+from holdfast.automata.path_sums.distances import divergence, start_sums, without_zero_arcs
 from holdfast.automata.path_sums.systems import _kernels as systems
 from holdfast.automata.semirings import TROPICAL
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.simplifying.epsilons import _kernels as kernels
 from holdfast.automata.structure import _kernels as structure
 from holdfast.automata.structure.connecting import connect
-from holdfast.errors import InputError
 
-NAMED_STATES = 10
 ARC_BYTES = 80
 """Of each arc of the result at the most: while it grows, is gathered, and is trimmed."""
 ROUNDING = 1e-7
@@ -127,7 +125,7 @@ def _removed(f: Fst, epsilon: np.ndarray[tuple[int], np.dtype[np.bool_]], memory
             inside = of_arc == detail
             weight[inside] += ROUNDING * max(1.0, float(np.abs(weight[inside]).max()))
         else:
-            raise _divergence(order[bounds[detail] : bounds[detail + 1]])
+            raise divergence(np.sort(order[bounds[detail] : bounds[detail + 1]]), costs.code)
     arcs = int(made_offsets[-1])
     arc = arc[:arcs]
     return f.with_trusted(
@@ -137,17 +135,4 @@ def _removed(f: Fst, epsilon: np.ndarray[tuple[int], np.dtype[np.bool_]], memory
         nextstate=nextstate[arc],
         weight=weights_of(cost[:arcs], f.semiring),
         final=weights_of(final, f.semiring),
-    )
-
-
-def _divergence(members: I64) -> InputError:
-    named = ", ".join(map(str, np.sort(members)[:NAMED_STATES].tolist()))
-    if len(members) > NAMED_STATES:
-        named += f", ... ({len(members)} states)"
-    return InputError(
-        f"sum diverges in component {{{named}}}",
-        code="divergent-sum",
-        place="epsilon arcs of the connected machine",
-        expected="cycles of epsilons whose weights have a finite sum",
-        remedy="change the weights of the cycle: negative costs, or probabilities that sum to one or more",
     )

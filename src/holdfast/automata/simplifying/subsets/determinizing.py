@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.memory import available_bytes
 from holdfast.automata.fst import I32, Fst
 from holdfast.automata.path_sums.distances import without_zero_arcs
@@ -67,9 +68,7 @@ def determinize(
         InputError: if one input has two outputs, or `delta` is not above 0.
     """
     if not delta > 0:
-        raise InputError(
-            "invalid delta", code="out-of-range", found=str(delta), expected="a cost above 0"
-        )
+        raise invalid("delta", delta, "a cost above 0")
     f = connect(without_zero_arcs(f))
     if not f.num_states:
         return f
