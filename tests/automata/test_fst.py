@@ -141,10 +141,10 @@ def test_symbols_are_found_both_ways() -> None:
 @pytest.mark.parametrize(
     ("arc", "problem"),
     [
-        ((0, 2**32 + 1, 1, 0.0, 1), "no valid ilabel"),
-        ((0, 1, 1.5, 0.0, 1), "no valid olabel"),
-        ((0, 1, 1, 0.0, 2**33), "no valid nextstate"),
-        ((0.5, 1, 1, 0.0, 1), "no valid source"),
+        ((0, 2**32 + 1, 1, 0.0, 1), "invalid ilabel"),
+        ((0, 1, 1.5, 0.0, 1), "invalid olabel"),
+        ((0, 1, 1, 0.0, 2**33), "invalid nextstate"),
+        ((0.5, 1, 1, 0.0, 1), "invalid source"),
         ((0, 1, 1), "five numbers"),
         ((0, "a", 1, 0.0, 1), "five numbers"),
         (None, "five numbers"),

@@ -92,7 +92,7 @@ def _watch_compiler() -> None:
 
     announce = _announce.pop()
 
-    class Listener(event.Listener):  # type: ignore[misc]
+    class Listener(event.Listener):
         def on_start(self, _: Any) -> None:
             event.unregister("numba:compile", self)
             announce()

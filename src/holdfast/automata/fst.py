@@ -341,15 +341,15 @@ class Fst:
             InputError: see `Fst`.
         """
         count, arcs = self.num_states, self.num_arcs
-        for name, found, expected in (
+        for name, found, wanted in (
             ("olabel", len(self.olabel), arcs),
             ("nextstate", len(self.nextstate), arcs),
             ("weight", len(self.weight), arcs),
             ("final", len(self.final), count),
             ("last offset", int(self.offsets[-1]) if count >= 0 else -1, arcs),
         ):
-            if found != expected:
-                raise invalid(name, found, f"{expected}: as many as there are", code=VALUE)
+            if found != wanted:
+                raise invalid(name, found, f"{wanted}: as many as there are", code=VALUE)
         if self.offsets[0] != 0 or (np.diff(self.offsets) < 0).any():
             raise invalid("offsets", "a descent or no 0", "0 and then no descent", code=VALUE)
         lowest, highest = (0, count - 1) if count else (NO_STATE, NO_STATE)
@@ -387,19 +387,20 @@ def locked(value: Any) -> Any:
 
 def _own(name: str, values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """A column of a machine as a locked array of its dtype that nobody else can write to."""
-    given = np.asarray(values)
+    given: npt.NDArray[Any] = np.asarray(values)
     if given.ndim != 1:
         raise invalid(name, f"shape {given.shape}", "one axis", code=VALUE)
     if given.dtype == dtype:
         # Others could write to it through their name for it, unless it is read-only already.
-        return locked(given.copy() if given.flags.writeable else given)
+        own: npt.NDArray[Any] = locked(given.copy() if given.flags.writeable else given)
+        return own
     with np.errstate(invalid="ignore", over="ignore"):
-        made = given.astype(dtype)
+        made: npt.NDArray[Any] = locked(given.astype(dtype))
     if made.dtype.kind == "i" and not np.array_equal(made, given):
         at = int(np.argmax(made != given))
         expected = f"a whole number of {made.dtype}"
         raise invalid(name, given[at], expected, place=f"entry {at}", code=VALUE)
-    return locked(made)
+    return made
 
 
 def _is_arc(arc: Any) -> bool:

@@ -87,8 +87,8 @@ def _same_strings(a: Fst, b: Fst, delta: float, max_states: int) -> bool:
         # Their weights cannot be compared; they may differ in the strings alone.
         if a.semiring.name == "boolean":
             raise
-        plain = (f.as_semiring("boolean") for f in (a, b))
-        if not _same_strings(*plain, delta, max_states):
+        languages = (a.as_semiring("boolean"), b.as_semiring("boolean"))
+        if not _same_strings(*languages, delta, max_states):
             return False
         raise
     if left.num_states == 0 or right.num_states == 0:

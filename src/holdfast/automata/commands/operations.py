@@ -164,10 +164,14 @@ def _command(
 ) -> Callable[..., None]:
     def command(out: str | None, semiring: str, as_json: bool, quiet: bool, **given: Any) -> None:
         sources = [given.pop(side) for side in sides]
-        read = (read_two if machines == 2 else read_machine)(*sources, semiring)
+        read: tuple[fa.Fst, ...]
+        if machines == 2:
+            read = read_two(sources[0], sources[1], semiring)
+        else:
+            read = (read_machine(sources[0], semiring),)
         begin = time.perf_counter()
         with about(*sources):
-            made = getattr(fa, name)(*(read if machines == 2 else (read,)), **given)
+            made = getattr(fa, name)(*read, **given)
         _finish(made, time.perf_counter() - begin, out, as_json, quiet)
 
     kind = Parameter.KEYWORD_ONLY

@@ -10,14 +10,15 @@ import numpy as np
 
 from holdfast.automata import _kernels as sorting
 from holdfast.automata.composition.memory import available_bytes, no_memory, refuse_memory
-from holdfast.automata.fst import EPS, Fst
-from holdfast.automata.path_sums.distances import divergence, start_sums, without_zero_arcs
+from holdfast.automata.fst import EPS, I64, Fst
+from holdfast.automata.path_sums.distances import F64, divergence, start_sums, without_zero_arcs
 from holdfast.automata.path_sums.systems import _kernels as systems
 from holdfast.automata.semirings import TROPICAL
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.simplifying.epsilons import _kernels as kernels
 from holdfast.automata.structure import _kernels as structure
 from holdfast.automata.structure.connecting import connect
+from holdfast.automata.structure.reachability import Bools
 
 ARC_BYTES = 80
 """Of each arc of the result at the most: while it grows, is gathered, and is trimmed."""
@@ -57,7 +58,7 @@ def rmepsilon(f: Fst, *, memory_bytes: int | None = None) -> Fst:
         raise no_memory("the machine without epsilons", error) from error
 
 
-def _removed(f: Fst, epsilon: np.ndarray[tuple[int], np.dtype[np.bool_]], memory: int) -> Fst:
+def _removed(f: Fst, epsilon: Bools, memory: int) -> Fst:
     costs = costs_of(f)
     leaving, within = np.flatnonzero(~epsilon), np.flatnonzero(epsilon)
     # With where the arcs of each state begin among their own kind.
@@ -93,7 +94,9 @@ def _removed(f: Fst, epsilon: np.ndarray[tuple[int], np.dtype[np.bool_]], memory
     wanted[nextstate] = wanted[f.start] = True
     made_offsets = np.zeros(f.num_states + 1, np.int64)
     final = np.full(f.num_states, np.inf)
-    arc, cost = np.empty(max(len(leaving), 16), np.int64), np.empty(max(len(leaving), 16))
+    room = max(len(leaving), 16)
+    arc: I64 = np.empty(room, np.int64)
+    cost: F64 = np.empty(room)
     state, is_summed = 0, False
     raised: set[int] = set()
     while True:
@@ -112,9 +115,8 @@ def _removed(f: Fst, epsilon: np.ndarray[tuple[int], np.dtype[np.bool_]], memory
                     "the machine without epsilons", detail * ARC_BYTES, memory, reached
                 )
             room = min(max(detail, 2 * len(arc)), most)
-            arc, cost = (
-                np.concatenate((old, np.empty(room - len(old), old.dtype))) for old in (arc, cost)
-            )
+            arc = np.append(arc, np.empty(room - len(arc), np.int64))
+            cost = np.append(cost, np.empty(room - len(cost)))
         elif status == systems.UNDECIDED:
             alone = f.with_trusted(offsets=epsilon_offsets, nextstate=target, start=state)
             sums[:] = start_sums(alone, costs.code, weight)
