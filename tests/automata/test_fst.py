@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from machines import random_fst
 
-from holdfast.automata import SEMIRINGS, Fst, Semiring, SymbolTable
+from holdfast.automata import SEMIRINGS, Fst, Semiring, SymbolTable, compose, reverse
+from holdfast.automata import _kernels as sorting
 from holdfast.automata._kernels import plus, times
+from holdfast.automata.formats import _kernels as files
+from holdfast.automata.formats.openfst_records import vector_words
 from holdfast.automata.semirings import semiring_of
+from holdfast.automata.structure import _kernels as graph
 from holdfast.errors import InputError
 
 
@@ -112,6 +116,9 @@ def test_what_is_no_machine_is_refused(
 def test_a_start_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InputError, match="start state"):
         Fst.build([(0, 1, 1, 0.0, 0)], [0], start=3, states=2)
+    for states in (-3, -1, 0):
+        with pytest.raises(InputError):
+            Fst.build([], [], states=states)
     with pytest.raises(InputError, match="probability"):
         Fst.build([(0, 1, 1, -0.5, 0)], [0], semiring="probability")
 
@@ -134,10 +141,10 @@ def test_symbols_are_found_both_ways() -> None:
 @pytest.mark.parametrize(
     ("arc", "problem"),
     [
-        ((0, 2**32 + 1, 1, 0.0, 1), "no valid ilabel"),
-        ((0, 1, 1.5, 0.0, 1), "no valid olabel"),
-        ((0, 1, 1, 0.0, 2**33), "no valid nextstate"),
-        ((0.5, 1, 1, 0.0, 1), "no valid source"),
+        ((0, 2**32 + 1, 1, 0.0, 1), "invalid ilabel"),
+        ((0, 1, 1.5, 0.0, 1), "invalid olabel"),
+        ((0, 1, 1, 0.0, 2**33), "invalid nextstate"),
+        ((0.5, 1, 1, 0.0, 1), "invalid source"),
         ((0, 1, 1), "five numbers"),
         ((0, "a", 1, 0.0, 1), "five numbers"),
         (None, "five numbers"),
@@ -147,3 +154,93 @@ def test_what_is_no_arc_is_refused_by_its_place(arc: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem) as caught:
         Fst.build([(0, 1, 1, 0.0, 1), arc], [1])
     assert (caught.value.place or "").startswith("arc 1")
+
+
+def test_arrays_are_read_only_and_nobody_elses() -> None:
+    weight = np.zeros(1, np.float32)
+    given = Fst([0, 1], [1], [1], [0], weight, np.zeros(1, np.float32), 0, SEMIRINGS["tropical"])
+    weight[0] = 5.0
+    for f in (given, given.with_(start=0), random_fst(3), compose(given, given), reverse(given)):
+        arrays = (f.offsets, f.ilabel, f.olabel, f.nextstate, f.weight, f.final, f.source)
+        for array in (*arrays, *f.by_ilabel, *f.by_olabel):
+            with pytest.raises(ValueError, match="read-only"):
+                array[:1] = 0
+    assert given.weight.tolist() == [0.0]
+    assert weight.flags.writeable
+    assert given.with_(weight=given.weight).weight is given.weight
+
+
+VALID = {
+    "offsets": [0, 1, 2],
+    "ilabel": [1, 2],
+    "olabel": [0, 2],
+    "nextstate": [1, 1],
+    "weight": [0.5, 0.0],
+    "final": [math.inf, 0.0],
+    "start": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("offsets", [0, 1]),
+        ("offsets", []),
+        ("offsets", [1, 1, 2]),
+        ("offsets", [0, 3, 2]),
+        ("offsets", [0, -1, 2]),
+        ("offsets", [0, 1, 3]),
+        ("offsets", [[0, 1, 2]]),
+        ("ilabel", [1]),
+        ("ilabel", [1, -1]),
+        ("ilabel", [1, 2**31]),
+        ("olabel", [1.5, 1]),
+        ("olabel", [1, 2, 3]),
+        ("nextstate", [1, 700_000_000]),
+        ("nextstate", [1, 2]),
+        ("nextstate", [-1, 1]),
+        ("weight", [math.nan, 0]),
+        ("weight", [0, -math.inf]),
+        ("weight", [0]),
+        ("final", [0.0, math.nan]),
+        ("final", [0.0]),
+        ("start", 2),
+        ("start", -1),
+    ],
+)
+def test_arrays_that_are_no_machine_are_refused(name: str, value: Any) -> None:
+    ring = SEMIRINGS["tropical"]
+    valid = Fst(**VALID, semiring=ring)
+    for refused in (
+        lambda: Fst(**{**VALID, name: value}, semiring=ring),
+        lambda: valid.with_(**{name: value}),
+    ):
+        with pytest.raises(InputError) as caught:
+            refused()
+        assert caught.value.code == "invalid-value"
+
+
+def test_kernels_give_the_same_interpreted_and_compiled() -> None:
+    for seed in range(20):
+        f = random_fst(seed, states=9, arcs=4 * (seed % 8))
+        final = f.final != np.inf
+        for kernel, arguments in (
+            (sorting.counting_order, (f.nextstate, f.num_states)),
+            (sorting.order_by_label, (f.offsets, f.ilabel)),
+            (sorting.is_sorted, (f.offsets, f.ilabel)),
+            (sorting.zeros_by_state, (f.offsets, f.ilabel)),
+            (sorting.sources_of_arcs, (f.offsets, f.num_arcs)),
+            (graph.accessible, (f.offsets, f.nextstate, f.start)),
+            (graph.coaccessible, (f.offsets, f.nextstate, final)),
+            (graph.strong_components, (f.offsets, f.nextstate)),
+            (graph.topological_order, (f.offsets, f.nextstate)),
+            (graph.kept_arcs, (f.offsets, f.nextstate, final)),
+            (files.label_facts, (f.offsets, f.ilabel)),
+            (files.records, (vector_words(f), f.num_states, 3, 4)),
+        ):
+            left, right = (call(*arguments) for call in (kernel.function, kernel))
+            for x, y in zip(
+                *((v if isinstance(v, tuple) else (v,)) for v in (left, right)), strict=True
+            ):
+                np.testing.assert_array_equal(x, y, kernel.__name__)
+                assert getattr(x, "dtype", None) == getattr(y, "dtype", None), kernel.__name__

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.automata.algebra.isomorphism import isomorphic
     from holdfast.automata.algebra.rational import closure, concat, union
     from holdfast.automata.algebra.sets import complement, difference, intersect
-    from holdfast.automata.algebra.sides import arcsort, invert, project, reverse
+    from holdfast.automata.algebra.sides import arcsort, invert, project, reverse, topsort
     from holdfast.automata.algebra.strings import linear_emissions, string_fst, trie
     from holdfast.automata.comparing import first_difference
     from holdfast.automata.composition.batches import compose_batch
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from holdfast.automata.formats.k2_text import parse_k2, render_k2
     from holdfast.automata.formats.symbol_tables import read_symbols, write_symbols
     from holdfast.automata.fst import Arc, Fst
-    from holdfast.automata.measuring import measure_compose
     from holdfast.automata.path_sums.best import paths, shortest_path
     from holdfast.automata.path_sums.counting import count_paths
     from holdfast.automata.path_sums.distances import (
@@ -57,65 +56,41 @@ if TYPE_CHECKING:
     from holdfast.automata.structure.reachability import accessible, coaccessible
     from holdfast.automata.symbols import SymbolTable
 
-_HOMES = {
-    "SEMIRINGS": "semirings",
-    "Arc": "fst",
-    "ArcMap": "composition.composing",
-    "ComposedOnDemand": "composition.on_demand",
-    "Fst": "fst",
-    "Path": "path_sums.path",
-    "Semiring": "semirings",
-    "SymbolTable": "symbols",
-    "TensorFst": "differentiable",
-    "accessible": "structure.reachability",
-    "arcsort": "algebra.sides",
-    "closure": "algebra.rational",
-    "coaccessible": "structure.reachability",
-    "complement": "algebra.sets",
-    "compose": "composition.composing",
-    "compose_batch": "composition.batches",
-    "compose_pruned": "composition.beams",
-    "compose_tensors": "differentiable",
-    "concat": "algebra.rational",
-    "connect": "structure.connecting",
-    "count_paths": "path_sums.counting",
-    "describe": "describing",
-    "determinize": "simplifying.subsets.determinizing",
-    "difference": "algebra.sets",
-    "draw": "drawing.pictures",
-    "emissions": "differentiable",
-    "equivalent": "algebra.equality",
-    "first_difference": "comparing",
-    "forward_score": "path_sums.distances",
-    "intersect": "algebra.sets",
-    "invert": "algebra.sides",
-    "is_acyclic": "structure.components",
-    "is_connected": "structure.connecting",
-    "isomorphic": "algebra.isomorphism",
-    "linear_emissions": "algebra.strings",
-    "measure_compose": "measuring",
-    "minimize": "simplifying.partitions.minimizing",
-    "parse_k2": "formats.k2_text",
-    "paths": "path_sums.best",
-    "project": "algebra.sides",
-    "prune": "path_sums.pruning",
-    "push": "simplifying.pushing",
-    "randequivalent": "algebra.equality",
-    "random_paths": "path_sums.sampling",
-    "read_symbols": "formats.symbol_tables",
-    "render_k2": "formats.k2_text",
-    "reverse": "algebra.sides",
-    "rmepsilon": "simplifying.epsilons.removing",
-    "shortest_distance": "path_sums.distances",
-    "shortest_path": "path_sums.best",
-    "state_distances": "path_sums.distances",
-    "string_fst": "algebra.strings",
-    "strong_components": "structure.components",
-    "topological_order": "structure.components",
-    "trie": "algebra.strings",
-    "union": "algebra.rational",
-    "write_symbols": "formats.symbol_tables",
+_NAMES = {
+    "algebra.equality": "equivalent randequivalent",
+    "algebra.isomorphism": "isomorphic",
+    "algebra.rational": "closure concat union",
+    "algebra.sets": "complement difference intersect",
+    "algebra.sides": "arcsort invert project reverse topsort",
+    "algebra.strings": "linear_emissions string_fst trie",
+    "comparing": "first_difference",
+    "composition.batches": "compose_batch",
+    "composition.beams": "compose_pruned",
+    "composition.composing": "ArcMap compose",
+    "composition.on_demand": "ComposedOnDemand",
+    "describing": "describe",
+    "differentiable": "TensorFst compose_tensors emissions",
+    "drawing.pictures": "draw",
+    "formats.k2_text": "parse_k2 render_k2",
+    "formats.symbol_tables": "read_symbols write_symbols",
+    "fst": "Arc Fst",
+    "path_sums.best": "paths shortest_path",
+    "path_sums.counting": "count_paths",
+    "path_sums.distances": "forward_score shortest_distance state_distances",
+    "path_sums.path": "Path",
+    "path_sums.pruning": "prune",
+    "path_sums.sampling": "random_paths",
+    "semirings": "SEMIRINGS Semiring",
+    "simplifying.epsilons.removing": "rmepsilon",
+    "simplifying.partitions.minimizing": "minimize",
+    "simplifying.pushing": "push",
+    "simplifying.subsets.determinizing": "determinize",
+    "structure.components": "is_acyclic strong_components topological_order",
+    "structure.connecting": "connect is_connected",
+    "structure.reachability": "accessible coaccessible",
+    "symbols": "SymbolTable",
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "SEMIRINGS",
@@ -153,7 +128,6 @@ __all__ = [
     "is_connected",
     "isomorphic",
     "linear_emissions",
-    "measure_compose",
     "minimize",
     "parse_k2",
     "paths",
@@ -172,6 +146,7 @@ __all__ = [
     "string_fst",
     "strong_components",
     "topological_order",
+    "topsort",
     "trie",
     "union",
     "write_symbols",

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.automata.formats.properties import known_properties
-from holdfast.automata.fst import Fst
-from holdfast.automata.structure.components import strong_components
+from holdfast.automata.formats import _kernels as kernels
+from holdfast.automata.fst import I32, Fst
+from holdfast.automata.structure.components import strong_components, topological_order
 from holdfast.automata.structure.reachability import accessible, coaccessible
 from holdfast.automata.symbols import SymbolTable
 
@@ -41,7 +41,7 @@ class Description:
     ilabel_sorted: bool
     olabel_sorted: bool
     ilabel_deterministic: bool | None
-    """No two arcs of a state have the same input label; None: arcs are not sorted, so nobody looked."""
+    """No two arcs of a state have the same input label; None: unknown, as arcs are not sorted."""
     olabel_deterministic: bool | None
     top_sorted: bool
     """Every arc leads to a state of higher number."""
@@ -71,35 +71,51 @@ class Description:
 
 def describe(f: Fst) -> Description:
     """Counts, and what is cheap to prove; in time linear in states and arcs, and one sort of the labels."""
-    known = known_properties(f)
+    in_sides, out_sides = (kernels.label_facts(f.offsets, label) for label in (f.ilabel, f.olabel))
+    reached, reaching = accessible(f), coaccessible(f)
+    ring = f.semiring
     return Description(
         states=f.num_states,
         arcs=f.num_arcs,
         start=f.start,
         finals=len(f.finals),
-        semiring=f.semiring.name,
-        acyclic=not known["cyclic"],
-        connected=known["accessible"] and known["coaccessible"],
-        acceptor=known["acceptor"],
-        weighted=known["weighted"],
+        semiring=ring.name,
+        acyclic=topological_order(f) is not None,
+        connected=bool(reached.all() and reaching.all()),
+        acceptor=f.is_acceptor,
+        weighted=any(
+            bool(((values != ring.one) & (values != ring.zero)).any())
+            for values in (f.weight, f.final)
+        ),
         input_epsilons=int(np.count_nonzero(f.ilabel == 0)),
         output_epsilons=int(np.count_nonzero(f.olabel == 0)),
         epsilons=int(np.count_nonzero((f.ilabel == 0) & (f.olabel == 0))),
-        ilabel_sorted=known["ilabel_sorted"],
-        olabel_sorted=known["olabel_sorted"],
-        ilabel_deterministic=known.get("ilabel_deterministic"),
-        olabel_deterministic=known.get("olabel_deterministic"),
-        top_sorted=known["top_sorted"],
-        accessible=int(accessible(f).sum()),
-        coaccessible=int(coaccessible(f).sum()),
+        ilabel_sorted=in_sides[0],
+        olabel_sorted=out_sides[0],
+        ilabel_deterministic=_deterministic(*in_sides),
+        olabel_deterministic=_deterministic(*out_sides),
+        top_sorted=bool(np.all(f.nextstate > f.source)),
+        accessible=int(reached.sum()),
+        coaccessible=int(reaching.sum()),
         components=int(strong_components(f).number),
-        ilabels=len(np.unique(f.ilabel[f.ilabel != 0])),
-        olabels=len(np.unique(f.olabel[f.olabel != 0])),
+        ilabels=_different(f.ilabel),
+        olabels=_different(f.olabel),
         most_arcs=int(np.diff(f.offsets).max(initial=0)),
         isymbols=_table(f.isymbols),
         osymbols=_table(f.osymbols),
         bytes=f.nbytes,
     )
+
+
+def _deterministic(is_sorted: bool, is_repeated: bool) -> bool | None:
+    """Whether labels of a state differ: known if equal ones stand side by side."""
+    return not is_repeated if is_sorted or is_repeated else None
+
+
+def _different(labels: I32) -> int:
+    """How many labels other than epsilon there are."""
+    ordered = np.sort(labels)  # np.unique would import masked arrays
+    return int(np.count_nonzero(np.diff(ordered, prepend=np.int32(0))))
 
 
 def _table(symbols: SymbolTable | None) -> dict[str, Any] | None:

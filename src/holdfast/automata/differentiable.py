@@ -71,6 +71,7 @@ class TensorFst:
         if fst.semiring.code == BOOLEAN:
             raise InputError(
                 "the boolean semiring has no gradients",
+                code="unsupported",
                 found="boolean",
                 expected="a semiring of costs or probabilities",
                 remedy="convert the machine with as_semiring",
@@ -105,7 +106,9 @@ class TensorFst:
     def to_fst(self) -> Fst:
         """The machine with its present weights, in the dtype of the semiring."""
         exact, dtype = self._exactly(), self.semiring.dtype
-        return exact.with_(weight=exact.weight.astype(dtype), final=exact.final.astype(dtype))
+        return exact.with_trusted(
+            weight=exact.weight.astype(dtype), final=exact.final.astype(dtype)
+        )
 
     def compose(
         self,
@@ -149,7 +152,7 @@ class TensorFst:
 
         Weights are read as costs in the tropical semiring too. The gradient by an arc's cost is minus the
         number of times that a path passes it on average, its posterior probability if there are no cycles;
-        it is zero if there is no path. Differentiable twice.
+        it is zero if there is no path. Differentiable once.
 
         Raises:
             InputError: if the sum diverges, naming the component; if a weight is NaN.
@@ -177,7 +180,7 @@ class TensorFst:
         weight, final = (
             tensor.detach().to("cpu", torch.float64).numpy() for tensor in (self.weight, self.final)
         )
-        return self.structure.with_(weight=weight, final=final)
+        return self.structure.with_trusted(weight=weight, final=final)
 
     def _joined_by(self, other: TensorFst | Fst) -> TensorFst:
         if isinstance(other, TensorFst):
@@ -299,16 +302,21 @@ def _check(name: str, tensor: Tensor, count: int, device: torch.device) -> None:
     if tuple(tensor.shape) != (count,):
         raise InputError(
             f"the tensor {name} does not fit the machine",
+            code="conflict",
             found=f"shape {list(tensor.shape)}",
             expected=f"shape [{count}]",
         )
     if not tensor.is_floating_point():
         raise InputError(
-            f"the tensor {name} has no gradients", found=str(tensor.dtype), expected="a float dtype"
+            f"the tensor {name} has no gradients",
+            code="unsupported",
+            found=str(tensor.dtype),
+            expected="a float dtype",
         )
     if tensor.device != device:
         raise InputError(
             "weight and final are on different devices",
+            code="conflict",
             found=f"{device} and {tensor.device}",
             expected="one device",
         )

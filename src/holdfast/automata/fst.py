@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.automata import _kernels as kernels
+from holdfast.automata.arguments import invalid
 from holdfast.automata.semirings import Semiring, check_weights, semiring_of
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError, LimitError
@@ -20,6 +22,7 @@ I32 = npt.NDArray[np.int32]
 I64 = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.floating[Any]]
 
+VALUE = "invalid-value"
 EPS = 0
 NO_STATE = -1
 
@@ -58,9 +61,13 @@ class SortedView(NamedTuple):
 class Fst:
     """A weighted finite-state transducer. V states, E arcs; label 0 is epsilon.
 
-    The arcs that leave state s are `offsets[s]:offsets[s + 1]` of the arrays of arcs. The arrays are
-    shared between machines and are never changed after they were given; every operation makes a new
-    machine.
+    The arcs that leave state s are `offsets[s]:offsets[s + 1]` of the arrays of arcs. A machine never
+    changes: its arrays are read-only (those passed in are copied if they are not), so machines can share
+    them, and every operation makes a new machine.
+
+    Raises:
+        InputError: if the arrays are not a machine, naming the arc or state: offsets that do not fit, a
+            negative label, a state that does not exist, a weight that is NaN or -inf, no start state.
     """
 
     offsets: I64
@@ -84,6 +91,24 @@ class Fst:
     """Names of the output labels."""
 
     # --- making ------------------------------------------------------------------------------------
+
+    def __post_init__(self) -> None:
+        real = self.semiring.dtype
+        dtypes = (np.int64, np.int32, np.int32, np.int32, real, real)
+        for name, dtype in zip(_FIELDS, dtypes, strict=False):
+            object.__setattr__(self, name, _own(name, getattr(self, name), dtype))
+        self.checked()
+
+    @classmethod
+    def trusted(cls, *fields: Any) -> Fst:
+        """A machine of arrays that an operation made: they are valid, and nobody else will write to them.
+
+        The fields of the constructor in its order; nothing is copied, converted or checked.
+        """
+        made = object.__new__(cls)
+        for field, value in zip_longest(_FIELDS, fields):
+            object.__setattr__(made, field, locked(value))
+        return made
 
     @classmethod
     def build(
@@ -109,7 +134,7 @@ class Fst:
             osymbols: names of the output labels.
 
         Raises:
-            InputError: if a label or state is negative, a weight is not a number, ... (see `checked`).
+            InputError: if a label or state is negative, a weight is not a number, ... (see `Fst`).
         """
         ring = semiring_of(semiring)
         listed = list(arcs)
@@ -117,18 +142,12 @@ class Fst:
         weights = finals if isinstance(finals, dict) else dict.fromkeys(finals, ring.one)
         highest = [int(column.max()) for column in (source, nextstate) if len(column)]
         count = max([start, *weights, *highest]) + 1 if states is None else states
-        if len(source) and (source.min() < 0 or source.max() >= count):
-            raise InputError(
-                "an arc leaves a state that does not exist",
-                found=f"state {int(source.min()) if source.min() < 0 else int(source.max())}",
-                expected=f"0 to {count - 1}",
-            )
-        if weights and (min(weights) < 0 or max(weights) >= count):
-            raise InputError(
-                "a final weight for a state that does not exist",
-                found=f"state {min(weights) if min(weights) < 0 else max(weights)}",
-                expected=f"0 to {count - 1}",
-            )
+        if count < 0:
+            raise invalid("number of states", count, "0 or more")
+        for what, named in (("source", source), ("final state", list(weights))):
+            low, high = (min(named), max(named)) if len(named) else (0, -1)
+            if low < 0 or high >= count:
+                raise invalid(what, f"state {int(low if low < 0 else high)}", f"0 to {count - 1}")
         offsets, order = kernels.counting_order(source, count)
         final = np.full(count, ring.zero, ring.dtype)
         for state, last in weights.items():
@@ -144,7 +163,7 @@ class Fst:
             ring,
             isymbols,
             osymbols,
-        ).checked()
+        )
 
     @classmethod
     def empty(
@@ -157,7 +176,7 @@ class Fst:
         ring = semiring_of(semiring)
         none = np.empty(0, np.int32)
         weights = np.empty(0, ring.dtype)
-        return cls(
+        return cls.trusted(
             np.zeros(1, np.int64),
             none,
             none,
@@ -174,7 +193,7 @@ class Fst:
     def from_text(
         cls,
         text: str,
-        semiring: str | Semiring = "log",
+        semiring: str | Semiring = "tropical",
         *,
         isymbols: SymbolTable | None = None,
         osymbols: SymbolTable | None = None,
@@ -186,7 +205,7 @@ class Fst:
         return parse(text, semiring, isymbols=isymbols, osymbols=osymbols, acceptor=acceptor)
 
     @classmethod
-    def read(cls, path: str | Path, semiring: str | Semiring = "log") -> Fst:
+    def read(cls, path: str | Path, semiring: str | Semiring = "tropical") -> Fst:
         """A machine from a file, binary or text as its first bytes tell; see `formats.files.read`.
 
         A binary file names its own semiring; `semiring` is that of a text.
@@ -252,7 +271,7 @@ class Fst:
     @cached_property
     def source(self) -> I32:
         """[E] the state that each arc leaves."""
-        made: I32 = kernels.sources_of_arcs(self.offsets, self.num_arcs)
+        made: I32 = locked(kernels.sources_of_arcs(self.offsets, self.num_arcs))
         return made
 
     @cached_property
@@ -267,14 +286,14 @@ class Fst:
 
     def _sorted(self, label: I32, other: I32) -> SortedView:
         # Memory traffic counts here: what is sorted already is not copied.
-        epsilons = kernels.zeros_by_state(self.offsets, label)
+        columns = (label, other, self.nextstate, self.weight)
         if kernels.is_sorted(self.offsets, label):
             arc = np.arange(self.num_arcs)
-            return SortedView(label, other, self.nextstate, self.weight, arc, epsilons)
-        arc = kernels.order_by_label(self.offsets, label)
-        return SortedView(
-            label[arc], other[arc], self.nextstate[arc], self.weight[arc], arc, epsilons
-        )
+        else:
+            arc = kernels.order_by_label(self.offsets, label)
+            columns = (label[arc], other[arc], self.nextstate[arc], self.weight[arc])
+        epsilons = kernels.zeros_by_state(self.offsets, label)
+        return SortedView(*map(locked, (*columns, arc, epsilons)))
 
     def _repr_svg_(self) -> str | None:
         """A picture in a notebook; nothing for machines too large for one."""
@@ -291,8 +310,14 @@ class Fst:
     # --- changing ----------------------------------------------------------------------------------
 
     def with_(self, **changed: Any) -> Fst:
-        """The same machine with some fields exchanged."""
+        """The same machine with some fields exchanged; see `Fst` for what is copied and refused."""
+        if changed.keys() <= {"isymbols", "osymbols"}:
+            return self.with_trusted(**changed)
         return replace(self, **changed)
+
+    def with_trusted(self, **changed: Any) -> Fst:
+        """The same with fields that an operation made; see `trusted`."""
+        return self.trusted(*(changed.get(name, getattr(self, name)) for name in _FIELDS))
 
     def as_semiring(self, semiring: str | Semiring) -> Fst:
         """The same machine with its weights read in another semiring.
@@ -303,47 +328,79 @@ class Fst:
         ring = semiring_of(semiring)
         if ring == self.semiring:
             return self
-        return self.with_(
+        return self.with_trusted(
             weight=_converted(self.weight, self.semiring, ring),
             final=_converted(self.final, self.semiring, ring),
             semiring=ring,
         )
 
     def checked(self) -> Fst:
-        """This machine, if it is one.
+        """This machine, if it is one; linear in states and arcs.
 
         Raises:
-            InputError: naming the arc or state: a negative label, a state that does not exist, a weight
-                that is NaN or -inf, no start state.
+            InputError: see `Fst`.
         """
-        count = self.num_states
-        if count == 0:
-            return self
-        if not 0 <= self.start < count:
-            raise InputError(
-                "the start state does not exist",
-                found=f"state {self.start}",
-                expected=f"0 to {count - 1}",
-            )
-        for name, values, low, high in (
-            ("ilabel", self.ilabel, 0, None),
-            ("olabel", self.olabel, 0, None),
-            ("nextstate", self.nextstate, 0, count),
+        count, arcs = self.num_states, self.num_arcs
+        for name, found, wanted in (
+            ("olabel", len(self.olabel), arcs),
+            ("nextstate", len(self.nextstate), arcs),
+            ("weight", len(self.weight), arcs),
+            ("final", len(self.final), count),
+            ("last offset", int(self.offsets[-1]) if count >= 0 else -1, arcs),
         ):
-            wrong = values < low
-            if high is not None:
-                wrong |= values >= high
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                raise InputError(
-                    f"an arc has no valid {name}",
-                    place=f"arc {at} of state {int(np.searchsorted(self.offsets, at, 'right')) - 1}",
-                    found=str(int(values[at])),
-                    expected="0 or more" if high is None else f"0 to {high - 1}",
-                )
+            if found != wanted:
+                raise invalid(name, found, f"{wanted}: as many as there are", code=VALUE)
+        if self.offsets[0] != 0 or (np.diff(self.offsets) < 0).any():
+            raise invalid("offsets", "a descent or no 0", "0 and then no descent", code=VALUE)
+        lowest, highest = (0, count - 1) if count else (NO_STATE, NO_STATE)
+        if not lowest <= self.start <= highest:
+            expected = f"0 to {highest}" if count else f"{NO_STATE}, as there are no states"
+            raise invalid("start state", f"state {self.start}", expected, code=VALUE)
+        for name, values, high in (
+            ("ilabel", self.ilabel, None),
+            ("olabel", self.olabel, None),
+            ("nextstate", self.nextstate, count - 1),
+        ):
+            # The extremes first: they take no memory.
+            if not arcs or (values.min() >= 0 and (high is None or values.max() <= high)):
+                continue
+            at = int(np.argmax((values < 0) | (values > (np.inf if high is None else high))))
+            state = int(np.searchsorted(self.offsets, at, "right")) - 1
+            expected = "0 or more" if high is None else f"0 to {high}"
+            place = f"arc {at} of state {state}"
+            raise invalid(name, int(values[at]), expected, place=place, code=VALUE)
         check_weights(self.weight, self.semiring, "arc")
         check_weights(self.final, self.semiring, "final weight of state")
         return self
+
+
+_FIELDS = tuple(field.name for field in fields(Fst))
+
+
+def locked(value: Any) -> Any:
+    """A read-only view of an array, which shares its memory; anything else as it is."""
+    if isinstance(value, np.ndarray) and value.flags.writeable:
+        value = value.view()
+        value.flags.writeable = False
+    return value
+
+
+def _own(name: str, values: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A column of a machine as a locked array of its dtype that nobody else can write to."""
+    given: npt.NDArray[Any] = np.asarray(values)
+    if given.ndim != 1:
+        raise invalid(name, f"shape {given.shape}", "one axis", code=VALUE)
+    if given.dtype == dtype:
+        # Others could write to it through their name for it, unless it is read-only already.
+        own: npt.NDArray[Any] = locked(given.copy() if given.flags.writeable else given)
+        return own
+    with np.errstate(invalid="ignore", over="ignore"):
+        made: npt.NDArray[Any] = locked(given.astype(dtype))
+    if made.dtype.kind == "i" and not np.array_equal(made, given):
+        at = int(np.argmax(made != given))
+        expected = f"a whole number of {made.dtype}"
+        raise invalid(name, given[at], expected, place=f"entry {at}", code=VALUE)
+    return made
 
 
 def _is_arc(arc: Any) -> bool:
@@ -364,7 +421,8 @@ def _columns(arcs: list[Sequence[Any]]) -> list[npt.NDArray[Any]]:
     except (TypeError, ValueError, OverflowError):
         at = next((at for at, arc in enumerate(arcs) if not _is_arc(arc)), 0)
         raise InputError(
-            "an arc is five numbers",
+            "an arc must be five numbers",
+            code="invalid-value",
             place=f"arc {at} of those given",
             found=repr(arcs[at]),
             expected="(source, ilabel, olabel, weight, nextstate)",
@@ -377,12 +435,9 @@ def _columns(arcs: list[Sequence[Any]]) -> list[npt.NDArray[Any]]:
             wrong = (column != np.floor(column)) | (np.abs(column) > np.iinfo(np.int32).max)
             if wrong.any():
                 at = int(np.argmax(wrong))
-                raise InputError(
-                    f"an arc has no valid {what}",
-                    place=f"arc {at} of those given",
-                    found=str(arcs[at][k]),
-                    expected="a whole number from 0 to 2147483647",
-                )
+                place = f"arc {at} of those given"
+                expected = "a whole number from 0 to 2147483647"
+                raise invalid(what, arcs[at][k], expected, place=place, code=VALUE)
             column = column.astype(np.int64)
         columns.append(column)
     return columns

@@ -4,9 +4,6 @@ The score of a machine is z = log(sum over paths of p), p the product of the pat
 alpha[s] of all paths from the start to s and beta[s] of all from s to the finals, the probability that a
 path passes an arc e from s to t is g[e] = alpha[s] w[e] beta[t] / sum(p). So dz / d(cost of e) = -g[e] and
 dz / dw[e] = g[e] / w[e]. (With cycles g[e] is how often a path passes e on average.)
-
-The second derivative needs d(log alpha) and d(log beta) along a direction: sums are linear in their terms,
-so these solve two sparse linear systems whose entries are the shares of the arcs in the sums.
 """
 
 from __future__ import annotations
@@ -15,8 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csc_array, eye_array
-from scipy.sparse.linalg import spsolve
 
 from holdfast.automata.composition.device_transfers import sent
 from holdfast.automata.fst import Fst
@@ -47,7 +42,7 @@ def gathered(values: Tensor, index: Tensor, absent: float) -> Tensor:
 
 
 def forward_score(structure: Fst, weight: Tensor, final: Tensor) -> Tensor:
-    """The logarithm of the summed probability of all paths; differentiable twice.
+    """The logarithm of the summed probability of all paths; differentiable once.
 
     Args:
         structure: states and arcs; of its own weights only the semiring counts.
@@ -70,27 +65,17 @@ class _Gathered(torch.autograd.Function):  # type: ignore[misc]
         return padded[index]  # -1 is the last
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return _Scattered.apply(grad, *ctx.saved_tensors, ctx.length), None, None
-
-
-class _Scattered(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, grad: Tensor, index: Tensor, length: int) -> Tensor:
-        ctx.save_for_backward(index)
-        total = grad.new_zeros(length + 1)
-        at = torch.where(index < 0, length, index)
+        (index,) = ctx.saved_tensors
+        total = grad.new_zeros(ctx.length + 1)
+        at = torch.where(index < 0, ctx.length, index)
         # Each adds in a fixed order on its device, and atomically on the other.
         if grad.is_cuda:
             total.index_put_((at,), grad, accumulate=True)
         else:
             total.index_add_(0, at, grad)
-        return total[:length]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        (index,) = ctx.saved_tensors
-        return gathered(grad, index, 0.0), None, None
+        return total[: ctx.length], None, None
 
 
 class _ForwardScore(torch.autograd.Function):  # type: ignore[misc]
@@ -102,30 +87,11 @@ class _ForwardScore(torch.autograd.Function):  # type: ignore[misc]
         return weight.new_full((), -sums.total)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        weight, final = ctx.saved_tensors
-        by_weight, by_final = _Slopes.apply(weight, final, ctx.structure, ctx.sums)
-        return grad * by_weight, grad * by_final, None
-
-
-class _Slopes(torch.autograd.Function):  # type: ignore[misc]
-    """The derivative of the score by every weight."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, final: Tensor, structure: Fst, sums: _Sums
-    ) -> tuple[Tensor, Tensor]:
-        slopes = _slopes(structure, sums)
-        ctx.structure, ctx.sums, ctx.slopes = structure, sums, slopes
-        return _like(weight, slopes[0]), _like(weight, slopes[1])
-
-    @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, along_weight: Tensor, along_final: Tensor) -> tuple[Any, ...]:
-        curved = _curvature(
-            ctx.structure, ctx.sums, ctx.slopes, _array(along_weight), _array(along_final)
-        )
-        return *(_like(along_weight, values) for values in curved), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        slopes = zip(ctx.saved_tensors, _slopes(ctx.structure, ctx.sums), strict=True)
+        by_weight, by_final = (grad * _like(tensor, values) for tensor, values in slopes)
+        return by_weight, by_final, None
 
 
 class _Sums(NamedTuple):
@@ -164,50 +130,6 @@ def _slopes(structure: Fst, sums: _Sums) -> tuple[F64, F64]:
     if structure.semiring.is_negative_log:
         return -np.exp(-(around + sums.weight)), -np.exp(-(sums.ahead - sums.total + sums.final))
     return np.exp(-around), np.exp(-(sums.ahead - sums.total))
-
-
-def _curvature(
-    structure: Fst, sums: _Sums, slopes: tuple[F64, F64], along: F64, along_final: F64
-) -> tuple[F64, F64]:
-    """The derivative of the slopes along a direction of the weights."""
-    if sums.total == np.inf:
-        return np.zeros_like(along), np.zeros_like(along_final)
-    source, target = structure.source, structure.nextstate
-    costs = structure.semiring.is_negative_log
-    # How a small change of a weight changes the logarithm of a sum that the weight has a share in.
-    share_ahead, rate_ahead = _shares(sums.ahead[source], sums.weight, sums.ahead[target], costs)
-    share_behind, rate_behind = _shares(
-        sums.behind[target], sums.weight, sums.behind[source], costs
-    )
-    _, rate_final = _shares(np.zeros_like(sums.final), sums.final, sums.behind, costs)
-    count = structure.num_states
-    change_ahead: F64 = np.bincount(target, rate_ahead * along, minlength=count).astype(np.float64)
-    change_behind = np.bincount(source, rate_behind * along, minlength=count)
-    ahead = _solved(target, source, share_ahead, change_ahead)
-    behind = _solved(source, target, share_behind, change_behind + rate_final * along_final)
-    total = behind[structure.start]
-    by_weight = ahead[source] + behind[target] - total
-    by_final = ahead - total
-    if costs:
-        by_weight, by_final = by_weight - along, by_final - along_final
-    return slopes[0] * by_weight, slopes[1] * by_final
-
-
-def _shares(part: F64, weight: F64, whole: F64, costs: bool) -> tuple[F64, F64]:
-    """The share of weight x part in a sum, and how fast the sum's logarithm grows with the weight."""
-    on_a_path = np.isfinite(part) & np.isfinite(whole)
-    with np.errstate(invalid="ignore"):
-        rest = np.where(on_a_path, part - whole, np.inf)
-    share = np.exp(-(weight + rest))
-    return share, -share if costs else np.exp(-rest)
-
-
-def _solved(row: Any, column: Any, share: F64, change: F64) -> F64:
-    """The solution of x = S x + change, S the shares of the arcs."""
-    count = len(change)
-    shares = csc_array((share, (row, column)), shape=(count, count))
-    made: F64 = spsolve(csc_array(eye_array(count) - shares), change)
-    return made
 
 
 def _array(values: Tensor) -> F64:

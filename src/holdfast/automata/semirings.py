@@ -81,17 +81,20 @@ def semiring_of(name: str | Semiring) -> Semiring:
         if name in (semiring.name, semiring.arc_type):
             return semiring
     raise InputError(
-        "unknown semiring", found=repr(name), expected=f"one of {', '.join(SEMIRINGS)}"
+        "unknown semiring",
+        code="unknown-name",
+        found=repr(name),
+        expected=f"one of {', '.join(SEMIRINGS)}",
     )
 
 
 def check_weights(weights: npt.NDArray[Any], semiring: Semiring, of: str) -> None:
-    """Refuse what is no weight.
+    """Refuse what is not a weight.
 
     Args:
-        weights: to be looked at.
+        weights: [N]
         semiring: whose weights they should be.
-        of: what they are of, for the message: ``"arc"``.
+        of: what they belong to, for the message: ``"arc"``.
 
     Raises:
         InputError: naming the first that is NaN, -inf, or in a semiring of probabilities negative.
@@ -102,7 +105,8 @@ def check_weights(weights: npt.NDArray[Any], semiring: Semiring, of: str) -> Non
     if wrong.any():
         at = int(np.argmax(wrong))
         raise InputError(
-            "a weight that is none",
+            "invalid weight",
+            code="invalid-value",
             place=f"{of} {at}",
             found=str(float(weights[at])),
             expected=f"a weight of the {semiring.name} semiring",

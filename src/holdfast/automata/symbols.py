@@ -39,6 +39,7 @@ class SymbolTable:
         if symbol not in self.labels:
             raise InputError(
                 "unknown symbol",
+                code="unknown-name",
                 found=repr(symbol),
                 expected=f"one of the {len(self.symbols)} of table {self.name!r}",
             )

@@ -233,7 +233,7 @@ def test_the_limit_of_addresses_limits_memory(monkeypatch):
 
 def test_a_composition_needs_a_thread():
     a = random_fst(1)
-    with pytest.raises(InputError, match="no number of threads"):
+    with pytest.raises(InputError, match="number of threads"):
         compose(a, a, threads=0)
 
 

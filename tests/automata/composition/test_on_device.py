@@ -158,7 +158,7 @@ def test_states_that_reach_a_final_one_by_brute_force() -> None:
             last = min(first + 5, 12)
             begin, end = machine.offsets[first], machine.offsets[last]
             ends = torch.from_numpy(machine.offsets[first + 1 : last + 1] - begin)
-            nextstate = torch.from_numpy(machine.nextstate[begin:end])
+            nextstate = torch.from_numpy(machine.nextstate[begin:end].copy())
             blocks.append(Block(first, ends, nextstate, nextstate, nextstate))
         expected = np.isfinite(machine.final)
         for _ in range(12):

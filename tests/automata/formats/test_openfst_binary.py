@@ -13,29 +13,21 @@ from machines import random_fst
 from openfst import ARC_TYPES, from_openfst, to_openfst
 from same_machine import assert_same
 
-from holdfast.automata import SEMIRINGS, Fst, SymbolTable
+from holdfast.automata import SEMIRINGS, Fst, SymbolTable, describe
 from holdfast.automata.formats import _kernels as kernels
 from holdfast.automata.formats.openfst_binary import decode, encode
-from holdfast.automata.formats.properties import BITS, known_properties, property_bits
 from holdfast.errors import InputError
 
 LETTERS = SymbolTable.of(["a", "bb", "日本"], "letters")
 BITS_OF_OPENFST = {
-    "acceptor": "ACCEPTOR",
-    "ilabel_deterministic": "I_DETERMINISTIC",
-    "olabel_deterministic": "O_DETERMINISTIC",
-    "epsilons": "EPSILONS",
-    "input_epsilons": "I_EPSILONS",
-    "output_epsilons": "O_EPSILONS",
-    "ilabel_sorted": "I_LABEL_SORTED",
-    "olabel_sorted": "O_LABEL_SORTED",
-    "weighted": "WEIGHTED",
-    "cyclic": "CYCLIC",
-    "initial_cyclic": "INITIAL_CYCLIC",
-    "top_sorted": "TOP_SORTED",
-    "accessible": "ACCESSIBLE",
-    "coaccessible": "COACCESSIBLE",
-    "weighted_cycles": "WEIGHTED_CYCLES",
+    "acceptor": pywrapfst.ACCEPTOR,
+    "acyclic": pywrapfst.ACYCLIC,
+    "weighted": pywrapfst.WEIGHTED,
+    "top_sorted": pywrapfst.TOP_SORTED,
+    "ilabel_sorted": pywrapfst.I_LABEL_SORTED,
+    "olabel_sorted": pywrapfst.O_LABEL_SORTED,
+    "ilabel_deterministic": pywrapfst.I_DETERMINISTIC,
+    "olabel_deterministic": pywrapfst.O_DETERMINISTIC,
 }
 
 
@@ -122,23 +114,16 @@ def test_files_go_both_ways(tmp_path: Path) -> None:
     assert_same(Fst.read(tmp_path / "theirs.fst"), f)
 
 
-def test_properties_are_those_that_openfst_finds() -> None:
+def test_described_properties_are_those_that_openfst_finds() -> None:
     seen: set[tuple[str, bool]] = set()
     for seed in range(300):
         f = machine(seed)
-        made = to_openfst(f)
-        for name, holds in known_properties(f).items():
-            bit = getattr(pywrapfst, BITS_OF_OPENFST[name])
-            assert (made.properties(bit, True) == bit) == holds, (seed, name)
-            seen.add((name, holds))
-    never = {("weighted_cycles", True)}  # left open
-    assert seen == {(name, holds) for name in BITS for holds in (True, False)} - never
-
-
-def test_property_bits_are_never_both() -> None:
-    for seed in range(50):
-        bits = property_bits(machine(seed))
-        assert not any(bits & yes and bits & no for yes, no in BITS.values())
+        made, found = pywrapfst.Fst.read_from_string(encode(f)), describe(f).to_dict()
+        for name, bit in BITS_OF_OPENFST.items():
+            if found[name] is not None:
+                assert (made.properties(bit, True) == bit) == found[name], (seed, name)
+                seen.add((name, found[name]))
+    assert seen == {(name, holds) for name in BITS_OF_OPENFST for holds in (True, False)}
 
 
 def test_the_machine_without_states() -> None:
@@ -210,7 +195,7 @@ def test_every_truncation_is_told() -> None:
 def test_bytes_too_many() -> None:
     for convert in ("vector", "const"):
         data = pywrapfst.convert(to_openfst(random_fst(2)), convert).write_to_string()
-        with pytest.raises(InputError, match="goes on") as caught:
+        with pytest.raises(InputError, match="data after") as caught:
             decode(data + b"\0\0\0\0\0", "long.fst")
         assert caught.value.place == f"byte {len(data)}"
 

@@ -107,9 +107,9 @@ def test_symbols_that_text_cannot_hold(symbol: str) -> None:
     [
         (b"\xff\xfe\x00", "byte 0"),
         (b"a 1\n\x00", "byte 4"),
-        (encode_symbols(SymbolTable.of("ab")) + b"!", "goes on"),
-        (encode_symbols(SymbolTable({1: "a"})).replace(b"a", b"\xff"), "no UTF-8"),
-        (encode_symbols(SymbolTable({-5: "a"})), "label of its own"),
+        (encode_symbols(SymbolTable.of("ab")) + b"!", "data after"),
+        (encode_symbols(SymbolTable({1: "a"})).replace(b"a", b"\xff"), "not UTF-8"),
+        (encode_symbols(SymbolTable({-5: "a"})), "repeated label"),
     ],
 )
 def test_errors_in_files(tmp_path: Path, data: bytes, match: str) -> None:

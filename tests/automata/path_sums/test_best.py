@@ -13,12 +13,12 @@ from machines import path_costs, random_fst
 from openfst import from_openfst, to_openfst
 from plain_paths import arc_paths
 
-from holdfast.automata import SEMIRINGS, Fst, SymbolTable
+from holdfast.automata import SEMIRINGS, Fst, SymbolTable, string_fst
 from holdfast.automata.path_sums.best import paths, shortest_path
 from holdfast.automata.path_sums.distances import shortest_distance, state_distances
 from holdfast.automata.path_sums.path import Path
 from holdfast.automata.path_sums.pruning import prune
-from holdfast.errors import InputError
+from holdfast.errors import InputError, LimitError
 
 NAMES = ["tropical", "log", "log64", "probability", "boolean"]
 
@@ -227,7 +227,19 @@ def test_a_path_shows_its_symbols() -> None:
 
 def test_a_number_of_paths_is_asked_for() -> None:
     f = Fst.build([], [0], states=1)
-    with pytest.raises(InputError, match="no number of paths"):
+    with pytest.raises(InputError, match="number of paths"):
         shortest_path(f, 0)
-    with pytest.raises(InputError, match="no number of paths"):
+    with pytest.raises(InputError, match="number of paths"):
         list(paths(f, -1))
+
+
+def test_paths_that_do_not_fit_into_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    loops = Fst.build([(0, label, label, 1.0, 0) for label in (1, 2)], [0], semiring="tropical")
+    long = string_fst([1] * 5000, semiring="tropical")
+    monkeypatch.setattr(
+        "holdfast.automata.path_sums.search.best_first.available_bytes", lambda: 400_000
+    )
+    for f, n in ((loops, 10**5), (loops, 10**15), (long, 1)):
+        with pytest.raises(LimitError):
+            shortest_path(f, n)
+    assert shortest_path(loops, 100).num_arcs > 100

@@ -75,7 +75,7 @@ def test_no_threshold_keeps_what_lies_on_a_path() -> None:
 def test_arguments_that_are_none() -> None:
     f = Fst.build([], [0], states=1)
     for threshold in (-1.0, math.nan):
-        with pytest.raises(InputError, match="no threshold"):
+        with pytest.raises(InputError, match="invalid threshold"):
             prune(f, threshold)
-    with pytest.raises(InputError, match="no number of states"):
+    with pytest.raises(InputError, match="number of states"):
         prune(f, 1.0, max_states=0)

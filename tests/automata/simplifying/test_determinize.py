@@ -14,7 +14,8 @@ from machines import path_costs, random_fst, relation
 from openfst import from_openfst, to_openfst
 from string_costs import furthest, string_costs
 
-from holdfast.automata import SEMIRINGS, Fst
+from holdfast.automata import SEMIRINGS, Fst, string_fst
+from holdfast.automata.algebra.equality import cost_of_strings
 from holdfast.automata.simplifying.alphabets import alphabet_of
 from holdfast.automata.simplifying.subsets.determinizing import DELTA, determinize
 from holdfast.automata.structure.connecting import connect
@@ -107,6 +108,9 @@ def test_boolean_machines_get_the_subsets_of_python_sets(seed: int, labels: int)
     made = determinize(given)
     if not given.num_states:
         assert not made.num_states
+        return
+    if is_deterministic(given):
+        assert made is given
         return
     # The subset construction with Python's sets.
     targets: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -220,24 +224,59 @@ def test_encoded_labels_determinize_any_transducer() -> None:
         assert furthest(string_costs(given, 5), string_costs(made, 5)) < 1e-4
 
 
-@pytest.mark.parametrize("ring", ["tropical", "log", "probability"])
-def test_encoded_weights_end_where_weights_do_not(ring: str) -> None:
-    refused = 0
-    for seed in range(150):
-        given = random_fst(seed, states=5, arcs=10, labels=2, acceptor=True, semiring=ring)
+def test_strings_of_a_cycle_cost_what_they_did() -> None:
+    """Residuals that are merged must not add up along a long string."""
+    chance = random.Random(7)
+    given = [
+        Fst.build(
+            [(0, 1, 1, 0.5595, 0), (0, 1, 1, 0.631, 1), (1, 1, 1, 1.0007, 1)],
+            {0: 0.7932, 1: 2.9786},
+            semiring="log64",
+        )
+    ]
+    given += [
+        random_fst(seed, states=3, arcs=6, labels=1, acceptor=True, semiring="log64", epsilons=0)
+        for seed in range(20)
+    ]
+    compared = 0
+    for f in given:
+        f = f.with_(weight=f.weight + chance.random() / 3)
         try:
-            determinize(given, max_states=200)
+            made = determinize(f, max_states=2000)
         except LimitError:
-            refused += 1
-        try:
-            made = determinize(given, encode_weights=True, max_states=2000)
-        except LimitError:  # even then, how many equal paths a string has may grow with its length
-            assert not given.semiring.is_idempotent
             continue
-        keys = [(arc.source, arc.ilabel, arc.olabel, arc.weight) for arc in made.arcs()]
-        assert len(keys) == len(set(keys)) or not given.semiring.is_idempotent
-        assert furthest(string_costs(given, 5), string_costs(made, 5)) < 5 * DELTA
-    assert refused > 10
+        for length in (60, 200, 1000):
+            string = (1,) * length
+            cost = cost_of_strings(f, string, string)
+            assert cost_of_strings(made, string, string) == pytest.approx(cost, rel=1e-4), length
+            compared += cost < np.inf
+    assert compared > 20, compared
+
+
+def test_deterministic_machines_come_back_whatever_their_size() -> None:
+    long = string_fst([1, 2] * 600_000, semiring="log64")
+    assert determinize(long) is long
+    assert determinize(long, 5) is long
+    for seed in range(40):
+        made = determinize(random_fst(seed, acceptor=True, acyclic=True))
+        assert determinize(made) is made
+        two = random_fst(seed, acyclic=True)
+        pairs = determinize(two, encode_labels=True)
+        assert determinize(pairs, encode_labels=True) is pairs
+
+
+def test_memory_bounds_the_construction() -> None:
+    # The last letter but 17 is a 1: 2 ** 18 subsets.
+    last = [(s, label, label, 1.0, s + 1) for s in range(1, 18) for label in (1, 2)]
+    begin = [(0, 1, 1, 1.0, 0), (0, 2, 2, 1.0, 0), (0, 1, 1, 1.0, 1)]
+    given = Fst.build([*begin, *last], [18], semiring="boolean")
+    with pytest.raises(LimitError) as refused:
+        determinize(given, memory_bytes=8_000_000)
+    assert refused.value.allowed == "8 MB"
+    assert determinize(given).num_states == 1 << 18
+    with pytest.raises(InputError) as invalid:
+        determinize(given, delta=0.0)
+    assert invalid.value.code == "out-of-range"
 
 
 def test_twins_that_differ_stop_at_the_limit() -> None:
@@ -252,9 +291,8 @@ def test_twins_that_differ_stop_at_the_limit() -> None:
     lagging = Fst.build(
         [(0, 1, 0, 0, 1), (0, 1, 0, 0, 2), (1, 2, 7, 0, 1), (2, 2, 8, 0, 2), *ends], [3]
     )
-    with pytest.raises(LimitError, match="lags further and further"):
+    with pytest.raises(LimitError, match="lags too far"):
         determinize(lagging)
-    assert determinize(given, encode_weights=True).num_states == 5
 
 
 def test_noise_in_the_weights_adds_no_states() -> None:
@@ -263,12 +301,12 @@ def test_noise_in_the_weights_adds_no_states() -> None:
     for branch in (0, 4):
         for at, cost in enumerate(rounds):
             here, there = 1 + branch + at, 1 + branch + (at + 1) % 4
-            noise = 3e-7 if branch else 0.0
+            noise = 6e-8 if branch else 0.0
             arcs.append((here, 1, 1, cost + noise, there))
     made = determinize(Fst.build(arcs, {1: 0.0, 6: 0.1}, semiring="tropical"), max_states=10_000)
     assert (
         made.num_states < 10_000
-    )  # a drift of 3e-7 a step would never come back to an exact residual
+    )  # a drift of 6e-8 a step would never come back to an exact residual
 
 
 def test_labels_that_no_arc_tells_apart_are_one_group() -> None:

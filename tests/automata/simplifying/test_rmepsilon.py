@@ -13,10 +13,10 @@ from machines import path_costs, random_fst, relation
 from openfst import to_openfst
 from string_costs import string_costs
 
-from holdfast.automata import Fst
+from holdfast.automata import SEMIRINGS, Fst
 from holdfast.automata.simplifying.epsilons.removing import rmepsilon
 from holdfast.automata.structure.connecting import connect, is_connected
-from holdfast.errors import InputError
+from holdfast.errors import InputError, LimitError
 
 
 def has_epsilons(machine: Fst) -> bool:
@@ -143,3 +143,42 @@ def test_nothing_and_next_to_nothing() -> None:
     only = rmepsilon(Fst.build([(0, 0, 0, 1.0, 1)], {1: 0.5}))
     assert only.finals == {0: 1.5}
     assert only.num_arcs == 0
+
+
+@pytest.mark.parametrize("ring", ["tropical", "log64", "probability"])
+def test_large_cycles_and_chains_of_epsilons(ring: str) -> None:
+    size = 10_000
+    one = SEMIRINGS[ring].one
+    step = 0.999 if ring == "probability" else 1e-4
+    around = [(s, 0, 0, step, (s + 1) % size) for s in range(size)]
+    cycle = Fst.build([*around, (size // 2, 1, 1, one, size)], [size], semiring=ring)
+    made = rmepsilon(cycle, memory_bytes=2_000_000)
+    assert (made.num_states, made.num_arcs) == (2, 1)
+    (cost,) = made.as_semiring("log64").weight
+    total = size * (-math.log(step) if ring == "probability" else step)
+    expected = total / 2 + (0.0 if ring == "tropical" else math.log(-math.expm1(-total)))
+    assert cost == pytest.approx(expected, rel=1e-9 if ring != "tropical" else 1e-5)
+    chain = [(s, label, label, one, s + 1) for s in range(60_000) for label in (0, 1)]
+    with pytest.raises(LimitError):
+        rmepsilon(Fst.build(chain, [60_000], semiring=ring), memory_bytes=50_000_000)
+    assert (
+        rmepsilon(Fst.build(chain[:200], [100], semiring=ring), memory_bytes=1 << 19).num_arcs
+        == 5050
+    )
+
+
+def test_slow_sums_and_dense_components() -> None:
+    """More states than are eliminated densely, and cycles that sweeps hardly sum: solved exactly."""
+    chance = np.random.default_rng(2)
+    size = 600
+    hops = [
+        (int(s), 0, 0, 0.0, int(t)) for s, t in chance.integers(0, size, (3 * size, 2)) if s != t
+    ]
+    ring_of = [(s, 0, 0, 0.0, (s + 1) % size) for s in range(size)]
+    arcs = [*ring_of, *hops]
+    counts = np.bincount([s for s, *_ in arcs], minlength=size)
+    arcs = [(s, 0, 0, (1 - 1e-7 * (s == 0)) / counts[s], t) for s, _, _, _, t in arcs]
+    ends = [(s, 1, 1, 1e-7, size) for s in (0,)]
+    made = rmepsilon(Fst.build([*arcs, *ends], [size], semiring="probability"))
+    # Whoever walks at random leaves by the one exit in the end.
+    assert made.weight.tolist() == pytest.approx([1.0], rel=1e-4)  # as exact as 1 - 1e-7 allows

@@ -19,8 +19,8 @@ def agreed_tables(a: Fst, b: Fst) -> tuple[SymbolTable | None, SymbolTable | Non
     """
     check_semirings(a, b)
     return (
-        _agreed("input", a.isymbols, b.isymbols),
-        _agreed("output", a.osymbols, b.osymbols),
+        agreed_table("input symbols of the machines", a.isymbols, b.isymbols),
+        agreed_table("output symbols of the machines", a.osymbols, b.osymbols),
     )
 
 
@@ -33,13 +33,19 @@ def check_semirings(a: Fst, b: Fst) -> None:
     if a.semiring != b.semiring:
         raise InputError(
             "the semirings differ",
+            code="conflict",
             found=f"{a.semiring.name} and {b.semiring.name}",
             expected="one semiring",
             remedy="convert one machine with as_semiring()",
         )
 
 
-def _agreed(side: str, a: SymbolTable | None, b: SymbolTable | None) -> SymbolTable | None:
+def agreed_table(what: str, a: SymbolTable | None, b: SymbolTable | None) -> SymbolTable | None:
+    """The table of two that must be the same, if there is one.
+
+    Raises:
+        InputError: naming the first label on which they differ.
+    """
     if a is None or b is None or a is b or a.symbols == b.symbols:
         return b if a is None else a
     label = min(
@@ -48,7 +54,8 @@ def _agreed(side: str, a: SymbolTable | None, b: SymbolTable | None) -> SymbolTa
         if a.symbols.get(label) != b.symbols.get(label)
     )
     raise InputError(
-        f"the {side} symbols of the two machines differ",
+        f"the {what} differ",
+        code="conflict",
         place=f"label {label}",
         found=f"{a.symbols.get(label)!r} and {b.symbols.get(label)!r}",
         expected="one symbol",
@@ -59,7 +66,7 @@ def _agreed(side: str, a: SymbolTable | None, b: SymbolTable | None) -> SymbolTa
 def beside(a: Fst, b: Fst) -> Fst:
     """Both machines as one, not connected: the states of B follow those of A, whose start it has."""
     isymbols, osymbols = agreed_tables(a, b)
-    return Fst(
+    return Fst.trusted(
         np.concatenate((a.offsets, b.offsets[1:] + a.num_arcs)),
         np.concatenate((a.ilabel, b.ilabel)),
         np.concatenate((a.olabel, b.olabel)),
@@ -75,7 +82,7 @@ def beside(a: Fst, b: Fst) -> Fst:
 
 def with_state(machine: Fst, final: float) -> Fst:
     """One state more, without arcs and numbered last."""
-    return machine.with_(
+    return machine.with_trusted(
         offsets=np.append(machine.offsets, machine.num_arcs),
         final=np.append(machine.final, machine.final.dtype.type(final)),
     )
@@ -94,7 +101,7 @@ def with_epsilons(machine: Fst, source: Any, target: Any, weight: Any) -> Fst:
     added = np.bincount(source, minlength=machine.num_states)
     offsets = machine.offsets.copy()
     offsets[1:] += np.cumsum(added)
-    return machine.with_(
+    return machine.with_trusted(
         offsets=offsets,
         ilabel=np.insert(machine.ilabel, at, EPS),
         olabel=np.insert(machine.olabel, at, EPS),

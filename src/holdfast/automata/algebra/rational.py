@@ -31,12 +31,12 @@ def union(a: Fst, b: Fst) -> Fst:
         return both
     start = b.start + a.num_states
     if a.num_states == 0:
-        return both.with_(start=start)
+        return both.with_trusted(start=start)
     one = a.semiring.one
     if not (a.nextstate == a.start).any():
         return with_epsilons(both, [a.start], start, one)
     new = both.num_states
-    grown = with_state(both, a.semiring.zero).with_(start=new)
+    grown = with_state(both, a.semiring.zero).with_trusted(start=new)
     return with_epsilons(grown, [new, new], [a.start, start], one)
 
 
@@ -56,7 +56,9 @@ def concat(a: Fst, b: Fst) -> Fst:
     ends = np.flatnonzero(a.final != a.semiring.zero)
     final = both.final.copy()
     final[: a.num_states] = a.semiring.zero
-    return with_epsilons(both, ends, b.start + a.num_states, a.final[ends]).with_(final=final)
+    return with_epsilons(both, ends, b.start + a.num_states, a.final[ends]).with_trusted(
+        final=final
+    )
 
 
 def closure(f: Fst, plus: bool = False) -> Fst:
@@ -71,5 +73,5 @@ def closure(f: Fst, plus: bool = False) -> Fst:
     if plus:
         return looped
     new = f.num_states
-    grown = with_state(looped, one).with_(start=new)
+    grown = with_state(looped, one).with_trusted(start=new)
     return grown if new == 0 else with_epsilons(grown, [new], f.start, one)

@@ -8,6 +8,7 @@ import numpy as np
 
 from holdfast.automata.algebra import _kernels as kernels
 from holdfast.automata.algebra.assembling import agreed_tables
+from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.composing import compose
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.memory import available_bytes, readable
@@ -82,7 +83,7 @@ def difference(a: Fst, b: Fst, connect: bool = True) -> Fst:
     of_a, of_b = np.divmod(keys, dfa.num_states + 1)
     accepted = np.append(dfa.final != dfa.semiring.zero, False)[of_b]
     final = np.where(accepted, a.final.dtype.type(a.semiring.zero), a.final[of_a])
-    made = a.with_(
+    made = a.with_trusted(
         offsets=offsets,
         ilabel=a.ilabel[arc],
         olabel=a.olabel[arc],
@@ -112,7 +113,7 @@ def complement(f: Fst, labels: Iterable[int]) -> Fst:
     """
     alphabet = np.unique(np.array(list(labels), np.int64))
     if len(alphabet) and alphabet[0] <= EPS:
-        raise InputError("not a label of a string", found=str(alphabet[0]), expected="1 or more")
+        raise invalid("label", alphabet[0], "1 or more")
     dfa = language(f, "F")
     lost = dfa.num_states
     arcs = (lost + 1) * len(alphabet)
@@ -131,7 +132,7 @@ def complement(f: Fst, labels: Iterable[int]) -> Fst:
     ring = f.semiring
     final = np.full(lost + 1, ring.one, ring.dtype)
     final[:lost][dfa.final != dfa.semiring.zero] = ring.zero
-    return Fst(
+    return Fst.trusted(
         np.arange(lost + 2) * len(alphabet),
         label,
         label,
@@ -155,6 +156,7 @@ def check_acceptor(f: Fst, name: str) -> None:
         arc = int(np.argmax(f.ilabel != f.olabel))
         raise InputError(
             f"{name} is a transducer",
+            code="unsupported",
             place=f"arc {arc}",
             found=f"input label {f.ilabel[arc]}, output label {f.olabel[arc]}",
             expected="an acceptor: both labels of an arc are the same",
@@ -182,7 +184,8 @@ def language(f: Fst, name: str) -> Fst:
     finals = np.flatnonzero((f.final != ring.one) & (f.final != ring.zero))
     if len(weighted) or len(finals):
         raise InputError(
-            f"{name} has weights: strings that it accepts a little are neither in it nor out of it",
+            f"{name} has weights, so it is not a set of strings",
+            code="unsupported",
             place=f"arc {weighted[0]}" if len(weighted) else f"final state {finals[0]}",
             found=str(f.weight[weighted[0]] if len(weighted) else f.final[finals[0]]),
             expected=f"weights of {ring.one:g}, the one of the {ring.name} semiring",

@@ -7,13 +7,17 @@ from typing import Literal
 import numpy as np
 
 from holdfast.automata import _kernels as kernels
+from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import EPS, Fst
+from holdfast.automata.structure.components import topological_order
 from holdfast.errors import InputError
 
 
 def invert(f: Fst) -> Fst:
     """Input and output exchanged, the symbol tables too."""
-    return f.with_(ilabel=f.olabel, olabel=f.ilabel, isymbols=f.osymbols, osymbols=f.isymbols)
+    return f.with_trusted(
+        ilabel=f.olabel, olabel=f.ilabel, isymbols=f.osymbols, osymbols=f.isymbols
+    )
 
 
 def project(f: Fst, side: Literal["input", "output"] = "input") -> Fst:
@@ -23,10 +27,10 @@ def project(f: Fst, side: Literal["input", "output"] = "input") -> Fst:
         InputError: if `side` is neither.
     """
     if side == "input":
-        return f.with_(olabel=f.ilabel, osymbols=f.isymbols)
+        return f.with_trusted(olabel=f.ilabel, osymbols=f.isymbols)
     if side == "output":
-        return f.with_(ilabel=f.olabel, isymbols=f.osymbols)
-    raise InputError("a transducer has two sides", found=repr(side), expected="input or output")
+        return f.with_trusted(ilabel=f.olabel, isymbols=f.osymbols)
+    raise invalid("side", repr(side), "input or output", code="invalid-value")
 
 
 def arcsort(f: Fst, by: Literal["ilabel", "olabel"] = "ilabel") -> Fst:
@@ -39,12 +43,44 @@ def arcsort(f: Fst, by: Literal["ilabel", "olabel"] = "ilabel") -> Fst:
         InputError: if `by` is neither.
     """
     if by not in ("ilabel", "olabel"):
-        raise InputError("arcs have two labels", found=repr(by), expected="ilabel or olabel")
+        raise invalid("label side", repr(by), "ilabel or olabel", code="invalid-value")
     view = f.by_ilabel if by == "ilabel" else f.by_olabel
     if view.label is (f.ilabel if by == "ilabel" else f.olabel):
         return f
     ilabel, olabel = (view.label, view.other) if by == "ilabel" else (view.other, view.label)
-    return f.with_(ilabel=ilabel, olabel=olabel, nextstate=view.nextstate, weight=view.weight)
+    return f.with_trusted(
+        ilabel=ilabel, olabel=olabel, nextstate=view.nextstate, weight=view.weight
+    )
+
+
+def topsort(f: Fst) -> Fst:
+    """The states numbered so that every arc leads to a higher one; the arcs of a state keep their order.
+
+    Raises:
+        InputError: if there is a cycle.
+    """
+    order = topological_order(f)
+    if order is None:
+        raise InputError(
+            "a transducer with cycles has no topological order",
+            code="cyclic",
+            expected="no cycle, on useful states or others",
+            remedy="connect() removes cycles that are on no path to a final state",
+        )
+    number = np.empty(f.num_states, np.int32)
+    number[order] = np.arange(f.num_states)
+    degree = np.diff(f.offsets)[order]
+    offsets = np.concatenate(([0], np.cumsum(degree)))
+    arc = np.arange(f.num_arcs) + np.repeat(f.offsets[order] - offsets[:-1], degree)
+    return f.with_trusted(
+        offsets=offsets,
+        ilabel=f.ilabel[arc],
+        olabel=f.olabel[arc],
+        nextstate=number[f.nextstate[arc]],
+        weight=f.weight[arc],
+        final=f.final[order],
+        start=int(number[f.start]) if f.num_states else f.start,
+    )
 
 
 def reverse(f: Fst) -> Fst:
@@ -60,7 +96,7 @@ def reverse(f: Fst) -> Fst:
     none = np.full(len(ends), EPS, np.int32)
     final = np.full(f.num_states + 1, f.semiring.zero, f.final.dtype)
     final[f.start + 1] = f.semiring.one
-    return f.with_(
+    return f.with_trusted(
         offsets=np.concatenate(([0], offsets + len(ends))),
         ilabel=np.concatenate((none, f.ilabel[order])),
         olabel=np.concatenate((none, f.olabel[order])),

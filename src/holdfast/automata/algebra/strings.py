@@ -52,7 +52,7 @@ def string_fst(
         ring,
         symbols,
         symbols,
-    ).checked()
+    )
 
 
 def trie(
@@ -88,7 +88,8 @@ def trie(
     for what, each in (("outputs", outputs), ("weights", weights)):
         if each is not None and len(each) != len(rows):
             raise InputError(
-                f"{what} for each of the strings",
+                f"there must be as many {what} as strings",
+                code="conflict",
                 found=f"{len(each)} {what} for {len(rows)} strings",
                 expected=f"{len(rows)} {what}",
             )
@@ -124,7 +125,7 @@ def trie(
         0,
         ring,
         *tables,
-    ).checked()
+    )
 
 
 def linear_emissions(
@@ -153,13 +154,17 @@ def linear_emissions(
     score = np.asarray(scores, np.float64)
     if score.ndim != 2:
         raise InputError(
-            "scores have two axes, time and label", found=f"shape {score.shape}", expected="[T, L]"
+            "scores must have two axes, time and label",
+            code="invalid-value",
+            found=f"shape {score.shape}",
+            expected="[T, L]",
         )
     frames, width = score.shape
     columns = np.arange(1, width + 1) if labels is None else _labels(list(labels), None)
     if len(columns) != width:
         raise InputError(
-            "a label for each column of the scores",
+            "there must be as many labels as columns of scores",
+            code="conflict",
             found=f"{len(columns)} labels for {width} columns",
             expected=f"{width} labels",
         )
@@ -167,7 +172,8 @@ def linear_emissions(
     if wrong.any():
         time, column = (int(at) for at in np.argwhere(wrong)[0])
         raise InputError(
-            "a score that is none",
+            "invalid score",
+            code="invalid-value",
             place=f"time {time}, column {column}",
             found=str(score[time, column]),
             expected="a logarithm below +inf",
@@ -203,7 +209,8 @@ def _labels(string: String, symbols: SymbolTable | None) -> I64:
         label = np.array(parts, np.int64).reshape(-1)
     except (ValueError, TypeError) as error:
         raise InputError(
-            "a string of labels is needed, or a symbol table",
+            "a string must be labels, or symbols with a symbol table",
+            code="invalid-value",
             found=repr(parts)[:80],
             expected="whole numbers",
             remedy="pass symbols=",
@@ -211,7 +218,8 @@ def _labels(string: String, symbols: SymbolTable | None) -> I64:
     if len(label) and (label.min() < 1 or label.max() > np.iinfo(np.int32).max):
         at = int(np.argmax((label < 1) | (label > np.iinfo(np.int32).max)))
         raise InputError(
-            "not a label of a string",
+            "invalid label",
+            code="out-of-range",
             place=f"position {at}",
             found=str(int(label[at])),
             expected="1 to 2147483647 (0 is epsilon, which no string contains)",

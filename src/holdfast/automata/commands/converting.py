@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from holdfast.automata.commands.streams import (
     STREAM,
+    Facts,
     MachineArgument,
     OutOption,
     SemiringOption,
@@ -21,43 +21,27 @@ from holdfast.automata.commands.streams import (
 )
 from holdfast.console import JsonOption, QuietOption, emit, remark
 
-if TYPE_CHECKING:
-    from holdfast.automata.fst import Fst
-
 InputSymbols = Annotated[
     str | None,
-    typer.Option("--isymbols", metavar="FILE", help="Names of the input labels, text or binary."),
+    typer.Option(
+        "--isymbols", metavar="FILE", help="Symbol table of the input labels, text or binary."
+    ),
 ]
 OutputSymbols = Annotated[
     str | None,
-    typer.Option("--osymbols", metavar="FILE", help="Names of the output labels."),
+    typer.Option(
+        "--osymbols", metavar="FILE", help="Symbol table of the output labels, text or binary."
+    ),
 ]
-Acceptor = Annotated[bool, typer.Option("--acceptor", help="Arcs have one label in the text.")]
+Acceptor = Annotated[bool, typer.Option("--acceptor", help="Text with one label per arc.")]
 Form = Annotated[
-    Literal["openfst", "k2"], typer.Option("--form", help="Whose text: OpenFST's or k2's.")
+    Literal["openfst", "k2"], typer.Option("--form", help="Text format: openfst or k2.")
 ]
-
-
-@dataclass(frozen=True)
-class Written:
-    """A machine that a command wrote."""
-
-    machine: Fst
-    wrote: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """States, arcs, semiring, and where it went."""
-        return {
-            "states": self.machine.num_states,
-            "arcs": self.machine.num_arcs,
-            "semiring": self.machine.semiring.name,
-            "wrote": self.wrote or None,
-        }
 
 
 def compile_text(
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Lines of text; - reads standard input.")
+        str, typer.Argument(metavar="TEXT", help="Text file; - reads standard input.")
     ] = STREAM,
     out: OutOption = None,
     isymbols: InputSymbols = None,
@@ -68,17 +52,17 @@ def compile_text(
         bool,
         typer.Option(
             "--renumber",
-            help="Number states as the text first names them, as fstcompile does by default.",
+            help="Number states by first appearance, as fstcompile does by default.",
         ),
     ] = False,
     keep_symbols: Annotated[
-        bool, typer.Option(help="Write the symbol tables into the machine.")
+        bool, typer.Option(help="Store the symbol tables in the transducer.")
     ] = True,
     form: Form = "openfst",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """A machine from text, as fstcompile reads it.
+    """Compile text to a transducer, as fstcompile does.
 
     A line is an arc, `source destination ilabel olabel [weight]`, or a final state, `state [weight]`. The
     first line's source is the start state. States keep their numbers.
@@ -107,44 +91,33 @@ def compile_text(
         made = made.with_(isymbols=None, osymbols=None)
     wrote = write_machine(made, out, as_json, quiet)
     if as_json:
-        emit(Written(made, wrote), as_json, str)
-
-
-@dataclass(frozen=True)
-class Listed:
-    """A machine, arc by arc."""
-
-    machine: Fst
-
-    def to_dict(self) -> dict[str, Any]:
-        """The start, the arcs, and the final weights by state."""
-        f = self.machine
-        return {
-            "start": f.start,
-            "states": f.num_states,
-            "semiring": f.semiring.name,
-            "arcs": [arc._asdict() for arc in f.arcs()],
-            "finals": f.finals,
+        facts = {
+            "states": made.num_states,
+            "arcs": made.num_arcs,
+            "semiring": made.semiring.name,
+            "wrote": wrote or None,
         }
+        emit(Facts(facts), as_json, str)
 
 
 def print_text(
     machine: MachineArgument = STREAM,
     out: Annotated[
-        str | None, typer.Option("--out", "-o", metavar="FILE", help="Where the text goes.")
+        str | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Output file (default: standard output)."),
     ] = None,
     isymbols: InputSymbols = None,
     osymbols: OutputSymbols = None,
     acceptor: Acceptor = False,
     numeric: Annotated[
-        bool, typer.Option("--numeric", help="Labels as numbers, even where they have symbols.")
+        bool, typer.Option("--numeric", help="Print labels as numbers, even if they have symbols.")
     ] = False,
     semiring: SemiringOption = "tropical",
     form: Form = "openfst",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """A machine as text, as fstprint writes it.
+    """Print a transducer as text, as fstprint does.
 
     Labels are symbols where the machine has tables or the options name some.
     """
@@ -154,7 +127,14 @@ def print_text(
 
     f = read_machine(machine, semiring)
     if as_json:
-        emit(Listed(f), as_json, str)
+        facts = {
+            "start": f.start,
+            "states": f.num_states,
+            "semiring": f.semiring.name,
+            "arcs": [arc._asdict() for arc in f.arcs()],
+            "finals": f.finals,
+        }
+        emit(Facts(facts), as_json, str)
         return
     if form == "k2":
         with about(machine):

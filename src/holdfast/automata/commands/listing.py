@@ -1,7 +1,8 @@
-"""`holdfast fst shortestpath` and `randgen`: paths of a machine, the best ones or any."""
+"""`holdfast fst shortestpath`, `shortestdistance` and `randgen`: paths of a machine and their sums."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,6 +10,7 @@ import typer
 
 from holdfast.automata.commands.streams import (
     STREAM,
+    Facts,
     MachineArgument,
     SemiringOption,
     about,
@@ -29,7 +31,7 @@ PathsOut = Annotated[
         "--out",
         "-o",
         metavar="FILE",
-        help="Write them as a machine too; - writes it to standard output, and no table.",
+        help="Write the paths as a transducer too; - writes it to standard output, without a table.",
     ),
 ]
 
@@ -63,19 +65,16 @@ class Listing:
 
 def shortestpath(
     machine: MachineArgument = STREAM,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many paths.")] = 1,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of paths.")] = 1,
     unique: Annotated[
-        bool, typer.Option("--unique", help="Different input strings, each with its best path.")
+        bool, typer.Option("--unique", help="Best path of each distinct input string.")
     ] = False,
     out: PathsOut = None,
     semiring: SemiringOption = "tropical",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The n best paths, the best first.
-
-    Each with its cost, its input and its output, in symbols where the machine has tables.
-    """
+    """List the n best paths with cost, input and output."""
     from holdfast.automata import paths, shortest_path
 
     f = read_machine(machine, semiring)
@@ -86,26 +85,52 @@ def shortestpath(
         emit(Listing(best, list(paths(best, limit=count)), wrote), as_json, _listed)
 
 
+def shortestdistance(
+    machine: MachineArgument = STREAM,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="Distance from each state to the final states.")
+    ] = False,
+    semiring: SemiringOption = "tropical",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Sum the paths from the start to each state.
+
+    One line per state: its number and the least cost, or the log sum in the log semiring.
+    """
+    from holdfast.automata import state_distances
+
+    f = read_machine(machine, semiring)
+    with about(machine):
+        sums = state_distances(f, reverse)
+    if as_json:
+        emit(Facts({"distances": sums.tolist(), "semiring": f.semiring.name}), as_json, str)
+    else:
+        sys.stdout.writelines(f"{state}\t{one:.9g}\n" for state, one in enumerate(sums.tolist()))
+
+
 def randgen(
     machine: MachineArgument = STREAM,
-    count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many paths.")] = 1,
-    seed: Annotated[int, typer.Option("--seed", help="Of the random numbers.")] = 0,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="Number of paths.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Random seed (same seed, same paths).")
+    ] = 0,
     weighting: Annotated[
         Literal["uniform", "weight"],
         typer.Option(
             "--weighting",
-            help="uniform: every path alike; weight: by its probability, exp(-cost).",
+            help="uniform: every path is equally likely; weight: by probability, exp(-cost).",
         ),
     ] = "uniform",
     max_length: Annotated[
-        int | None, typer.Option("--max-length", min=0, help="Arcs of a path, at most.")
+        int | None, typer.Option("--max-length", min=0, help="Maximum number of arcs per path.")
     ] = None,
     out: PathsOut = None,
     semiring: SemiringOption = "tropical",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Random paths, in the order in which they were drawn."""
+    """Draw random paths."""
     from holdfast.automata import random_paths
 
     f = read_machine(machine, semiring)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from holdfast.automata.commands.streams import (
     STREAM,
+    Facts,
     MachineArgument,
     SemiringOption,
     about,
@@ -32,7 +33,7 @@ def info(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """What there is to know of a machine."""
+    """Describe a transducer: states, arcs, labels, properties."""
     from holdfast.automata.describing import describe
 
     found = describe(read_machine(machine, semiring))
@@ -61,39 +62,31 @@ def draw(
     out: Annotated[
         str | None,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="A name that ends in .svg, .dot or .gv; else dot."
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Output file: .svg, .dot or .gv (default: dot to standard output).",
         ),
     ] = None,
     semiring: SemiringOption = "tropical",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """A picture of a machine: SVG or dot.
-
-    Without a name, Graphviz's dot goes to standard output.
-    """
+    """Draw a transducer as SVG or Graphviz dot."""
     from holdfast.automata.drawing.dot import to_dot
     from holdfast.automata.drawing.pictures import draw as run
 
     f = read_machine(machine, semiring)
     if out is None or out == STREAM:
         if as_json:
-            emit(_Picture({"dot": to_dot(f)}), as_json, str)
+            emit(Facts({"dot": to_dot(f)}), as_json, str)
         else:
             sys.stdout.write(to_dot(f))
         return
     run(f, out)
     if as_json:
-        emit(_Picture({"wrote": out}), as_json, str)
+        emit(Facts({"wrote": out}), as_json, str)
     remark(f"wrote {out}", quiet)
-
-
-@dataclass(frozen=True)
-class _Picture:
-    facts: dict[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.facts
 
 
 @dataclass(frozen=True)
@@ -107,31 +100,34 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The fields by name."""
-        return {"equal": self.equal, "sense": self.sense, "difference": self.difference}
+        return asdict(self)
 
 
 def equal(
-    first: Annotated[str, typer.Argument(metavar="A", help="A machine; - reads standard input.")],
-    second: Annotated[str, typer.Argument(metavar="B", help="Another.")],
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="First transducer; - reads standard input.")
+    ],
+    second: Annotated[
+        str, typer.Argument(metavar="B", help="Second transducer; - reads standard input.")
+    ],
     sense: Annotated[
         Literal["exact", "isomorphic", "equivalent"],
         typer.Option(
             "--sense",
-            help="exact: the same numbers of states and order of arcs; isomorphic: up to these; "
-            "equivalent: the same strings with the same weights.",
+            help="exact: same state numbers and order of arcs; isomorphic: up to renumbering; "
+            "equivalent: same strings with the same weights.",
         ),
     ] = "exact",
-    delta: Annotated[
-        float, typer.Option("--delta", min=0, help="Weights this close are the same.")
-    ] = 1 / 1024,
-    symbols: Annotated[bool, typer.Option("--symbols", help="Symbol tables count too.")] = False,
+    delta: Annotated[float, typer.Option("--delta", min=0, help="Tolerance for weights.")] = 1
+    / 1024,
+    symbols: Annotated[bool, typer.Option("--symbols", help="Compare symbol tables too.")] = False,
     semiring: SemiringOption = "tropical",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Whether two machines are the same.
+    """Compare two transducers.
 
-    The exit code is 0 if they are, and 1 if not.
+    Exit code 0: equal; 1: different; 2: cannot be decided (equivalence of non-functional transducers).
     """
     from holdfast.automata.comparing import first_difference
 

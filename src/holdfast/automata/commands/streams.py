@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 STREAM = "-"
 
 MachineArgument = Annotated[
-    str, typer.Argument(metavar="FST", help="A machine, binary or text; - reads standard input.")
+    str,
+    typer.Argument(metavar="FST", help="Transducer file, binary or text; - reads standard input."),
 ]
 OutOption = Annotated[
     str | None,
@@ -27,7 +29,7 @@ OutOption = Annotated[
         "--out",
         "-o",
         metavar="FILE",
-        help="Where the machine goes: binary, or text if the name ends in .txt; else standard output.",
+        help="Output file: binary, or text if the name ends in .txt (default: standard output).",
     ),
 ]
 SemiringOption = Annotated[
@@ -35,9 +37,20 @@ SemiringOption = Annotated[
     typer.Option(
         "--semiring",
         metavar="NAME",
-        help="Of machines in text: tropical, log, log64, probability, boolean, or OpenFST's arc type.",
+        help="Semiring of text input: tropical, log, log64, probability, boolean, or an OpenFST arc type.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a command prints as JSON."""
+
+    facts: dict[str, Any]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts by name."""
+        return self.facts
 
 
 def read_bytes(source: str, what: str) -> tuple[bytes, str]:
@@ -60,7 +73,8 @@ def read_two(first: str, second: str, semiring: str) -> tuple[Fst, Fst]:
     """Two machines, one of which standard input may hold."""
     if first == second == STREAM:
         raise InputError(
-            "standard input holds one machine",
+            "standard input holds one transducer",
+            code="conflict",
             found="- and -",
             expected="one of the two in a file",
             remedy="name a file, or use <(...) of the shell",
@@ -79,6 +93,7 @@ def about(*sources: str) -> Iterator[None]:
         names = ("standard input" if source == STREAM else source for source in sources)
         raise InputError(
             error.problem,
+            code=error.code,
             path=" and ".join(names),
             place=error.place,
             found=error.found,
@@ -119,7 +134,8 @@ def write_machine(f: Fst, out: str | None, as_json: bool, quiet: bool, facts: st
     if as_json:
         if out == STREAM:
             raise InputError(
-                "standard output cannot hold both the machine and JSON",
+                "standard output cannot hold both the transducer and JSON",
+                code="conflict",
                 found="--json and -o -",
                 expected="one of them",
                 remedy="name a file with -o",
@@ -131,10 +147,11 @@ def write_machine(f: Fst, out: str | None, as_json: bool, quiet: bool, facts: st
 
 
 def write_bytes(data: bytes) -> None:
-    """Write bytes to standard output, unless somebody would have to look at them."""
+    """Write bytes to standard output, unless that is a terminal."""
     if sys.stdout.isatty():
         raise InputError(
-            "a binary machine would go to the terminal",
+            "a binary transducer cannot be written to the terminal",
+            code="conflict",
             found="standard output is a terminal",
             expected="a file or a pipe",
             remedy="name a file with -o, or pipe into holdfast fst print",

@@ -95,7 +95,8 @@ def paired(a: Left | Sequence[Left], b: Right | Sequence[Right]) -> tuple[list[L
     rights: list[Any] = list(b) if isinstance(b, Sequence) else [b] * count
     if len(lefts) != len(rights):
         raise InputError(
-            "a batch needs a second machine for every first",
+            "a batch must have as many second machines as first ones",
+            code="conflict",
             found=f"{len(lefts)} and {len(rights)} machines",
             expected="as many, or one on one side",
         )

@@ -14,6 +14,7 @@ from typing import Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.composition import frontiers
 from holdfast.automata.composition.composing import ArcMap, check_composable
 from holdfast.automata.composition.filters import FilterName
@@ -95,9 +96,9 @@ def compose_pruned(
         LimitError: if `max_states` would be passed.
     """
     if not beam >= 0:
-        raise InputError("a beam is a difference of costs", found=str(beam), expected="0 or more")
+        raise invalid("beam", beam, "0 or more")
     if max_active is not None and max_active < 1:
-        raise InputError("a frontier keeps states", found=str(max_active), expected="1 or more")
+        raise invalid("max_active", max_active, "1 or more")
     check_composable(a, b)
     if a.num_states == 0 or b.num_states == 0:
         empty = np.empty(0, np.int64)
@@ -112,7 +113,7 @@ def compose_pruned(
         *_searched(a, costed, beam, max_active, max_states),
     )
     arcs = step_arcs(given, at_a, at_b, a.semiring.is_negative_log)
-    machine = Fst(
+    machine = Fst.trusted(
         offsets,
         arcs.ilabel,
         arcs.olabel,
@@ -160,7 +161,8 @@ def _searched(
     if why == frontiers.DIVERGES:
         left, right, _ = key_parts(int(keys[0]))
         raise InputError(
-            "costs fall without end around a cycle that reads nothing new of A",
+            "a cycle that reads no label of A has a negative cost",
+            code="divergent-sum",
             place=f"state {left} of A with state {right} of B",
             expected="cycles of epsilons whose weights cost 0 or more",
         )
@@ -173,7 +175,7 @@ def _connected(f: Fst, arc_map: ArcMap) -> tuple[Fst, ArcMap]:
     if not keep[0]:
         return Fst.empty(f.semiring, f.isymbols, f.osymbols), ArcMap(arc_map.a[:0], arc_map.b[:0])
     offsets, arc, number = kept_arcs(f.offsets, f.nextstate, keep)
-    machine = f.with_(
+    machine = f.with_trusted(
         offsets=offsets,
         ilabel=f.ilabel[arc],
         olabel=f.olabel[arc],

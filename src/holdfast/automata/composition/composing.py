@@ -16,13 +16,13 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy.typing as npt
 
+from holdfast.automata.algebra.assembling import agreed_table, check_semirings
+from holdfast.automata.arguments import invalid
 from holdfast.automata.composition.exploring import Search, Workers
 from holdfast.automata.composition.filters import FilterName
 from holdfast.automata.composition.memory import available_bytes, no_memory
 from holdfast.automata.composition.trimming import Found, finished
 from holdfast.automata.fst import Fst
-from holdfast.automata.symbols import SymbolTable
-from holdfast.errors import InputError
 
 
 class ArcMap(NamedTuple):
@@ -97,7 +97,7 @@ def compose(
     """
     check_composable(a, b)
     if threads < 1:
-        raise InputError("no number of threads", found=str(threads), expected="1 or more")
+        raise invalid("number of threads", threads, "1 or more")
     if device is not None:
         from holdfast.automata.composition.on_device import compose_on_device
 
@@ -115,7 +115,7 @@ def compose(
             search.run(workers)
             found = finished(search, a.semiring.zero, connect, workers)
     except MemoryError as error:
-        raise no_memory(error) from error
+        raise no_memory("the composition", error) from error
     machine = _machine(a, b, found)
     return (machine, ArcMap(found.arcs.from_a, found.arcs.from_b)) if return_arc_map else machine
 
@@ -126,43 +126,15 @@ def check_composable(a: Fst, b: Fst) -> None:
     Raises:
         InputError: if the semirings, or the symbols in between, differ.
     """
-    if a.semiring != b.semiring:
-        raise InputError(
-            "the machines have different semirings",
-            found=f"{a.semiring.name} and {b.semiring.name}",
-            expected="one semiring",
-            remedy="convert one with as_semiring",
-        )
-    if a.osymbols is not None and b.isymbols is not None:
-        _check_symbols(a.osymbols, b.isymbols)
-
-
-def _check_symbols(left: SymbolTable, right: SymbolTable) -> None:
-    if left is right or left.symbols == right.symbols:
-        return
-    for label, symbol in left:
-        if right.symbols.get(label) != symbol:
-            raise _different(label, repr(symbol), repr(right.symbols.get(label)))
-    for label, symbol in right:
-        if label not in left.symbols:
-            raise _different(label, "None", repr(symbol))
-
-
-def _different(label: int, left: str, right: str) -> InputError:
-    return InputError(
-        "A's output symbols differ from B's input symbols",
-        place=f"label {label}",
-        found=f"{left} in A, {right} in B",
-        expected="the same symbol",
-        remedy="relabel one machine, or take away the tables if the labels agree",
-    )
+    check_semirings(a, b)
+    agreed_table("output symbols of A and the input symbols of B", a.osymbols, b.isymbols)
 
 
 def _machine(a: Fst, b: Fst, found: Found) -> Fst:
     if not len(found.final):
         return Fst.empty(a.semiring, a.isymbols, b.osymbols)
     arcs = found.arcs
-    return Fst(
+    return Fst.trusted(
         found.offsets,
         arcs.ilabel,
         arcs.olabel,

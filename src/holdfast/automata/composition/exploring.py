@@ -304,7 +304,7 @@ class Search:
 
     def _refusal(self) -> LimitError:
         reached = f"{self.known:,} states found, {self.done:,} of them expanded"
-        return refuse_memory(max(self._used, self.memory), self.memory, reached)
+        return refuse_memory("the composition", max(self._used, self.memory), self.memory, reached)
 
 
 class Spare(NamedTuple):

@@ -86,6 +86,7 @@ def transitions(name: FilterName) -> npt.NDArray[np.int8]:
         return table
     raise InputError(
         "unknown filter",
+        code="unknown-name",
         found=repr(name),
         expected="auto, sequence, alt_sequence, match, trivial or null",
     )

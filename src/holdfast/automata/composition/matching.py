@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.automata._kernels import writable
 from holdfast.automata.composition import joining
 from holdfast.automata.composition.filters import (
     A_ALONE,
@@ -215,8 +216,9 @@ def _prepare(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapp
     if mapped:
         arc = np.full(machine.num_arcs + machine.num_states, -1, position)
         arc[: machine.num_arcs] = view.arc
+    # Records hold the arrays of the machine itself: as a kernel takes them.
     return Side(
-        view.label,
+        writable(view.label),
         outer,
         nextstate,
         weight,
@@ -224,7 +226,7 @@ def _prepare(machine: Fst, by: LabelSide, buckets: Buckets, position: type, mapp
         offsets,
         epsilons,
         kind,
-        machine.final,
+        writable(machine.final),
         mask,
         rank,
         span[:used],

@@ -1,20 +1,35 @@
-"""How much memory a composition may take, and the refusal when it would take more."""
+"""How much memory an operation may take, and the error when it would take more."""
 
 from __future__ import annotations
 
 import os
 import resource
+import time
 from pathlib import Path
 
 from holdfast.errors import LimitError
+
+LASTS_SECONDS = 0.1
+PLENTY = 1 << 30
+"""For so long an answer of the system of so many bytes is not asked for again: reading it takes 0.2 ms."""
 
 _CGROUP = Path("/sys/fs/cgroup")
 _MEMINFO = Path("/proc/meminfo")
 _STATM = Path("/proc/self/statm")
 
 
+_last = [-1e9, 0.0]  # when the system was asked, and what it said
+
+
 def available_bytes() -> int:
     """Bytes of memory that this process can still take, within its control group where there is one."""
+    now = time.monotonic()
+    if now - _last[0] > LASTS_SECONDS or _last[1] < PLENTY:
+        _last[:] = now, _asked_bytes()
+    return int(_last[1])
+
+
+def _asked_bytes() -> int:
     free = _machine_bytes()
     addresses = left_of_addresses()
     if addresses is not None:
@@ -55,23 +70,23 @@ def _machine_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def refuse_memory(needed: int, allowed: int, reached: str) -> LimitError:
-    """The error for a composition that does not fit."""
+def refuse_memory(what: str, needed: int, allowed: int, reached: str) -> LimitError:
+    """The error for a result that does not fit."""
     return LimitError(
-        "the composition does not fit into memory",
+        f"{what} does not fit into memory",
         needed=f"more than {readable(needed)} ({reached})",
         allowed=readable(allowed),
-        remedy="raise memory_bytes, compose lazily or with a beam, or compose smaller machines",
+        remedy="use smaller machines (prune them), or allow more (memory_bytes; --memory)",
     )
 
 
-def no_memory(why: MemoryError) -> LimitError:
-    """The error for arrays that the system did not give."""
+def no_memory(what: str, why: MemoryError) -> LimitError:
+    """The error for arrays that the system refused."""
     return LimitError(
-        "the composition does not fit into memory",
+        f"{what} does not fit into memory",
         needed=str(why) or "more than there is",
-        allowed="what the system gives",
-        remedy="free memory, pass max_states, compose lazily or with a beam, or compose smaller machines",
+        allowed="what the system provides",
+        remedy="free memory, or use smaller machines (prune them)",
     )
 
 

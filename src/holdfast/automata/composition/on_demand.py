@@ -166,7 +166,7 @@ class ComposedOnDemand:
         number = np.full(self.known, NO_STATE, np.int32)
         number[order] = np.arange(len(order))
         keys = np.array(self._keys)[order]
-        return Fst(
+        return Fst.trusted(
             np.cumsum([0, *(len(nextstate) for _, nextstate in made)]),
             np.concatenate([arcs.ilabel for arcs, _ in made]),
             np.concatenate([arcs.olabel for arcs, _ in made]),
@@ -189,7 +189,8 @@ class ComposedOnDemand:
     def _key(self, state: int) -> int:
         if not 0 <= state < self.known:
             raise InputError(
-                "a state that has not been met",
+                "unknown state",
+                code="out-of-range",
                 found=f"state {state}",
                 expected=f"0 to {self.known - 1}" if self.known else "none: a machine is empty",
             )

@@ -115,7 +115,7 @@ def compose_on_device(
     if len(made.final):
         names = ("offsets", "ilabel", "olabel", "nextstate", "weight", "final")
         arrays = {name: getattr(made, name).cpu().numpy() for name in names}
-        machine = machine.with_(start=0, **arrays)
+        machine = machine.with_trusted(start=0, **arrays)
     if not return_arc_map:
         return machine
     return machine, ArcMap(made.arc_a.cpu().numpy(), made.arc_b.cpu().numpy())
@@ -261,6 +261,7 @@ def _usable(device: str | torch.device) -> torch.device:
     ) as error:  # the latter from a torch built for the CPU alone
         raise InputError(
             "torch cannot use this device",
+            code="unsupported",
             found=str(device),
             expected="a device such as cpu or cuda:0",
             remedy=str(error).splitlines()[0],

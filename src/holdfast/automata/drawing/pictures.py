@@ -24,7 +24,8 @@ def draw(machine: Fst, path: str | Path) -> None:
     target = Path(path)
     if target.suffix not in FORMATS:
         raise InputError(
-            "unknown kind of picture",
+            "unknown picture format",
+            code="unknown-format",
             path=target,
             found=repr(target.suffix),
             expected=f"a name that ends in {', '.join(FORMATS)}",

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.automata._kernels import compiled
+from holdfast.automata._kernels import graph_walk
 
 
-@compiled
+@graph_walk
 def records(words: Any, states: int, header: int, per_arc: int) -> Any:
     """The word at which the record of each state begins, i64[states + 1], the last the end of all.
 
@@ -31,14 +31,12 @@ def records(words: Any, states: int, header: int, per_arc: int) -> Any:
     return begin
 
 
-@compiled
-def label_facts(offsets: Any, label: Any) -> tuple[bool, bool, bool]:
-    """Whether a label is 0, whether each state's are sorted, whether a state has equal ones in a row."""
-    zero, in_order, repeated = False, True, False
+@graph_walk
+def label_facts(offsets: Any, label: Any) -> tuple[bool, bool]:
+    """Whether the labels of each state are sorted, and whether a state has equal ones side by side."""
+    in_order, repeated = True, False
     for state in range(len(offsets) - 1):
-        for arc in range(offsets[state], offsets[state + 1]):
-            zero |= label[arc] == 0
-            if arc > offsets[state]:
-                in_order &= label[arc] >= label[arc - 1]
-                repeated |= label[arc] == label[arc - 1]
-    return zero, in_order, repeated
+        for arc in range(offsets[state] + 1, offsets[state + 1]):
+            in_order &= label[arc] >= label[arc - 1]
+            repeated |= label[arc] == label[arc - 1]
+    return bool(in_order), bool(repeated)

@@ -38,7 +38,7 @@ class Fields:
         size = self.number("int32", f"the length of {what}")
         if not 0 <= size <= _LONGEST:
             raise self.error(
-                f"the length of {what} makes no sense",
+                f"invalid length of {what}",
                 begin,
                 found=f"{size:,} bytes",
                 expected=f"0 to {_LONGEST:,}",
@@ -49,7 +49,7 @@ class Fields:
             return self.data[self.at - size : self.at].decode()
         except UnicodeDecodeError as error:
             raise self.error(
-                f"{what} is no UTF-8",
+                f"{what} is not UTF-8",
                 begin,
                 found=repr(self.data[self.at - size : self.at]),
                 expected="text in UTF-8",
@@ -68,10 +68,12 @@ class Fields:
             )
         self.at += size
 
-    def error(self, problem: str, at: int | None = None, **facts: str) -> InputError:
+    def error(
+        self, problem: str, at: int | None = None, code: str = "damaged", **facts: str
+    ) -> InputError:
         """An error at a byte, by default the next one."""
         place = f"byte {self.at if at is None else at:,}"
-        return InputError(problem, path=self.name, place=place, **facts)
+        return InputError(problem, code=code, path=self.name, place=place, **facts)
 
 
 def packed(kind: Kind, number: int) -> bytes:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.automata.formats.openfst_text import parse, render
-from holdfast.automata.formats.tokens import as_text
 from holdfast.automata.fst import Fst
 from holdfast.automata.semirings import Semiring
 from holdfast.automata.symbols import SymbolTable
@@ -17,7 +15,7 @@ TEXT_SUFFIX = ".txt"
 
 def read(
     path: str | Path,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
     *,
     isymbols: SymbolTable | None = None,
     osymbols: SymbolTable | None = None,
@@ -44,7 +42,7 @@ def read(
 def decode(
     data: bytes,
     name: str,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
     *,
     isymbols: SymbolTable | None = None,
     osymbols: SymbolTable | None = None,
@@ -63,7 +61,8 @@ def decode(
 
     if not data and Path(name).suffix != TEXT_SUFFIX:
         raise InputError(
-            "there is nothing in it",
+            "the file is empty",
+            code="empty-input",
             path=name,
             place="byte 0",
             found="0 bytes",
@@ -72,6 +71,10 @@ def decode(
         )
     if openfst_binary.is_binary(data):
         return openfst_binary.decode(data, name)
+    # Text alone needs Arrow.
+    from holdfast.automata.formats.openfst_text import parse
+    from holdfast.automata.formats.tokens import as_text
+
     return parse(
         as_text(data, name, "transducer"),
         semiring,
@@ -99,4 +102,4 @@ def encode(f: Fst, *, text: bool = False) -> bytes:
     """The bytes of a machine's file."""
     from holdfast.automata.formats import openfst_binary
 
-    return render(f).encode() if text else openfst_binary.encode(f)
+    return f.to_text().encode() if text else openfst_binary.encode(f)

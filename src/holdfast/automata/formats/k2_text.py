@@ -22,7 +22,7 @@ FINAL_LABEL = -1
 
 def parse_k2(
     text: str,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
     *,
     aux_labels: bool | None = None,
     path: str | None = None,
@@ -63,7 +63,7 @@ def parse_k2(
         part[~ends][order].astype(np.int32) for part in (ilabel, olabel, target)
     )
     exact = semiring_of("log64")
-    made = Fst(offsets, inputs, outputs, targets, cost[~ends][order], final, 0, exact)
+    made = Fst.trusted(offsets, inputs, outputs, targets, cost[~ends][order], final, 0, exact)
     return made.as_semiring(ring) if last else Fst.empty(ring)
 
 
@@ -81,7 +81,8 @@ def render_k2(f: Fst, aux_labels: bool | None = None) -> str:
         aux_labels = not f.is_acceptor
     if not aux_labels and not f.is_acceptor:
         raise InputError(
-            "the machine is no acceptor",
+            "the machine is not an acceptor",
+            code="unsupported",
             found="an arc whose labels differ",
             expected="one label an arc",
             remedy="write it with aux_labels, or project it to one side first",
@@ -117,7 +118,7 @@ def _check_columns(lines: Lines, labels: int) -> None:
     is_last = bad == len(lines) - 1
     raise lines.error(
         bad,
-        "the last line is not the final state" if is_last else "an arc has not the right columns",
+        "the last line is not the final state" if is_last else "wrong number of columns",
         found=f"{lines.columns[bad]} columns",
         expected="the number of the final state alone"
         if is_last

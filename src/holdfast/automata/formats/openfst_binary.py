@@ -16,7 +16,6 @@ from holdfast.automata.formats.openfst_records import (
     read_vector,
     vector_words,
 )
-from holdfast.automata.formats.properties import property_bits
 from holdfast.automata.formats.symbol_tables import decode_symbols, encode_symbols
 from holdfast.automata.fst import Fst
 from holdfast.automata.semirings import SEMIRINGS, Semiring
@@ -26,6 +25,8 @@ MAGIC = 2125659606
 """The first number of a file."""
 _HAS_ISYMBOLS, _HAS_OSYMBOLS, _ALIGNED = 1, 2, 4
 _VERSION = 2
+_EXPANDED, _MUTABLE = 1 << 0, 1 << 1
+"""Properties of every file; OpenFST works out the others when it needs them."""
 
 
 class _Header(NamedTuple):
@@ -73,14 +74,14 @@ def decode(data: bytes, name: str) -> Fst:
         return Fst.empty(header.ring, header.isymbols, header.osymbols)
     if not 0 <= header.start < states:
         raise fields.error(
-            "there is no start state",
+            "the start state does not exist",
             header.start_at,
             found=f"state {header.start}",
             expected=f"a state from 0 to {states - 1}",
             remedy="set the start state before the machine is written",
         )
     check_body(fields, header.ring, body)
-    return Fst(
+    return Fst.trusted(
         body.offsets,
         body.ilabel,
         body.olabel,
@@ -103,7 +104,7 @@ def encode(f: Fst) -> bytes:
         packed_text(f.semiring.arc_type),
         packed("int32", _VERSION),
         packed("int32", flags),
-        packed("uint64", property_bits(f)),
+        packed("uint64", _EXPANDED | _MUTABLE),
         packed("int64", f.start),
         packed("int64", f.num_states),
         packed("int64", f.num_arcs),
@@ -116,8 +117,9 @@ def _read_header(fields: Fields) -> _Header:
     magic = fields.number("int32", "the mark of a transducer")
     if magic != MAGIC:
         raise fields.error(
-            "this is no binary transducer of OpenFST",
+            "not a binary transducer of OpenFST",
             0,
+            code="unknown-format",
             found=f"first bytes {fields.data[:4].hex(' ')}",
             expected=packed("int32", MAGIC).hex(" "),
         )
@@ -125,8 +127,9 @@ def _read_header(fields: Fields) -> _Header:
     fst_type = fields.text("the type of the transducer")
     if fst_type not in ("vector", "const"):
         raise fields.error(
-            "a type of transducer that is not read here",
+            "unsupported type of transducer",
             at,
+            code="unsupported",
             found=repr(fst_type),
             expected="vector or const",
             remedy="fstconvert --fst_type=vector IN OUT",
@@ -136,8 +139,9 @@ def _read_header(fields: Fields) -> _Header:
     rings = {ring.arc_type: ring for ring in SEMIRINGS.values()}
     if arc_type not in rings:
         raise fields.error(
-            "a type of arcs that is not read here",
+            "unsupported type of arcs",
             at,
+            code="unsupported",
             found=repr(arc_type),
             expected=f"one of {', '.join(rings)}",
             remedy="fstmap --map_type=to_std, to_log or to_log64 makes one of these from some types",
@@ -146,8 +150,9 @@ def _read_header(fields: Fields) -> _Header:
     version = fields.number("int32", "the version")
     if not (version == _VERSION or (version == 1 and fst_type == "const")):
         raise fields.error(
-            "a version of the format that is not read here",
+            "unsupported version of the format",
             at,
+            code="unsupported",
             found=str(version),
             expected=str(_VERSION),
             remedy="write the file again with OpenFST 1.2 or later",

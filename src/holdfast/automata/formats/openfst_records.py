@@ -127,7 +127,7 @@ def read_const(fields: Fields, ring: Semiring, states: int, arcs: int, is_aligne
     if wrong.any() or offsets[-1] != arcs:
         bad = int(np.argmax(wrong)) if wrong.any() else len(heads) - 1
         raise fields.error(
-            "the arcs of the states do not follow each other",
+            "the arcs of the states are not contiguous",
             states_at + bad * state_type.itemsize,
             found=f"state {bad} with arcs from {heads['first'][bad]}, {arcs} arcs in all",
             expected=f"arcs from {offsets[bad]}, {offsets[-1]} in all",
@@ -150,7 +150,7 @@ def _table(fields: Fields, row: np.dtype[np.void], count: int, what: str) -> npt
     begin = fields.at
     if count < 0:
         raise fields.error(
-            f"the number of {what} is not known",
+            f"invalid number of {what}",
             found=str(count),
             expected="0 or more",
             remedy="the file is damaged: make it again",
@@ -166,10 +166,10 @@ def _align(fields: Fields) -> None:
 def _check_end(fields: Fields) -> None:
     if fields.at < len(fields.data):
         raise fields.error(
-            "the file goes on after its last arc",
+            "data after the last arc",
             found=f"{len(fields.data) - fields.at:,} more bytes",
             expected="the end of the file",
-            remedy="one machine a file; the file is damaged if it should hold one",
+            remedy="one machine per file; the file is damaged if it should hold one",
         )
 
 
@@ -199,7 +199,7 @@ def check_body(fields: Fields, ring: Semiring, body: Body) -> None:
             state = int(np.searchsorted(body.offsets, arc, "right")) - 1
             nth = arc - int(body.offsets[state])
             raise fields.error(
-                f"arc {nth} of state {state} has no valid {name}",
+                f"arc {nth} of state {state}: invalid {name}",
                 int(body.arc_at[state]) + nth * body.arc_bytes + at,
                 found=str(values[arc]),
                 expected=expected,
@@ -208,7 +208,7 @@ def check_body(fields: Fields, ring: Semiring, body: Body) -> None:
     if wrong.any():
         state = int(np.argmax(wrong))
         raise fields.error(
-            f"state {state} has no valid final weight",
+            f"state {state}: invalid final weight",
             int(body.final_at[state]),
             found=str(body.final[state]),
             expected=f"a weight of the {ring.name} semiring",

@@ -40,7 +40,7 @@ _PART = 200_000
 
 def parse(
     text: str,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
     *,
     isymbols: SymbolTable | None = None,
     osymbols: SymbolTable | None = None,
@@ -126,6 +126,7 @@ def _machine(
     if count > _GAPS + 2 * len(source):
         raise InputError(
             "most states between the lowest and the highest number do not occur",
+            code="out-of-range",
             path=path,
             found=f"{count:,} states in {len(source):,} lines",
             expected="numbers of states without large gaps",
@@ -134,7 +135,7 @@ def _machine(
     final = np.full(count, ring.zero, ring.dtype)
     final[source[~is_arc]] = weight[~is_arc]
     offsets, order = kernels.counting_order(source[is_arc], count)
-    return Fst(
+    return Fst.trusted(
         offsets,
         ilabel[order],
         olabel[order],
@@ -163,7 +164,8 @@ def render(f: Fst, acceptor: bool | None = None) -> str:
     """
     if acceptor and not f.is_acceptor:
         raise InputError(
-            "the machine is no acceptor",
+            "the machine is not an acceptor",
+            code="unsupported",
             found="an arc whose labels differ",
             expected="one label an arc",
             remedy="write it with both labels, or project it to one side first",
@@ -212,7 +214,7 @@ def _check_columns(lines: Lines, labels: int) -> None:
     names = "label" if labels == 1 else "ilabel olabel"
     raise lines.error(
         bad,
-        "an arc or a final state has not the right columns",
+        "wrong number of columns",
         found=f"{lines.columns[bad]} columns",
         expected=f"source destination {names} [weight], or state [weight]",
         remedy="holdfast fst compile --acceptor (acceptor=True) reads arcs with one label"
@@ -236,7 +238,7 @@ def _weights(lines: Lines, chosen: I64, at: int, ring: Semiring) -> Weights:
         bad = int(np.argmax(weights < 0))
         raise lines.error(
             chosen[given[bad]],
-            "a weight that is none",
+            "invalid weight",
             found=str(weights[bad]),
             expected=f"a weight of the {ring.name} semiring, 0 or more",
         )
@@ -273,6 +275,7 @@ def _symbols(labels: I32, symbols: SymbolTable | None) -> Strings:
     if missing.any():
         raise InputError(
             "a label has no symbol",
+            code="unknown-name",
             found=str(int(labels[np.argmax(missing)])),
             expected=f"one of the {len(known)} labels of table {symbols.name!r}",
             remedy="give the label a symbol, or write the machine without symbols",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from holdfast.automata.formats.fields import Fields, packed, packed_text
-from holdfast.automata.formats.tokens import Lines, as_text, cut
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError
 from holdfast.whole_files import read_whole, write_whole
+
+if TYPE_CHECKING:
+    from holdfast.automata.formats.tokens import Lines
 
 MAGIC = 2125658996
 """The first number of a binary table."""
@@ -30,11 +33,13 @@ def read_symbols(path: str | Path) -> SymbolTable:
         table = decode_symbols(fields)
         if fields.at < len(data):
             raise fields.error(
-                "the file goes on after its symbol table",
+                "data after the symbol table",
                 found=f"{len(data) - fields.at:,} more bytes",
                 expected="the end of the file",
             )
         return table
+    from holdfast.automata.formats.tokens import as_text
+
     return parse_symbols(as_text(data, str(path), "symbol table"), str(path))
 
 
@@ -55,13 +60,15 @@ def parse_symbols(text: str, path: str | None = None) -> SymbolTable:
     Raises:
         InputError: naming the line: not two columns, no label of at least 0, a symbol or label twice.
     """
+    from holdfast.automata.formats.tokens import cut
+
     lines = cut(text, path)
     wrong = lines.columns != 2
     if wrong.any():
         bad = int(np.argmax(wrong))
         raise lines.error(
             bad,
-            "a line of a symbol table has not two columns",
+            "wrong number of columns",
             found=f"{lines.columns[bad]} columns",
             expected="symbol label",
             remedy="symbols cannot have spaces; write <space>, or the binary form",
@@ -84,7 +91,8 @@ def render_symbols(table: SymbolTable) -> str:
     for label, symbol in table:
         if not symbol or set(symbol) & set(" \t\n\r"):
             raise InputError(
-                f"the symbol of label {label} cannot stand in text",
+                f"the symbol of label {label} cannot be written as text",
+                code="unsupported",
                 found=repr(symbol),
                 expected="at least one character, and no space, tab or line end",
                 remedy="write the table in the binary form",
@@ -102,7 +110,7 @@ def decode_symbols(fields: Fields) -> SymbolTable:
     magic = fields.number("int32", "the mark of a symbol table")
     if magic != MAGIC:
         raise fields.error(
-            "this is no symbol table",
+            "not a symbol table",
             begin,
             found=f"the number {magic}",
             expected=f"{MAGIC}, with which a symbol table begins",
@@ -114,7 +122,7 @@ def decode_symbols(fields: Fields) -> SymbolTable:
     most = (len(fields.data) - fields.at) // _LEAST_BYTES
     if not 0 <= size <= most:
         raise fields.error(
-            "the number of symbols makes no sense",
+            "invalid number of symbols",
             at,
             found=f"{size:,}",
             expected=f"at most {most:,} in the bytes that are left",
@@ -127,7 +135,7 @@ def decode_symbols(fields: Fields) -> SymbolTable:
         label = fields.number("int64", "the label of a symbol")
         if not 0 <= label < 2**31 - 1 or label in symbols:
             raise fields.error(
-                "a symbol has no label of its own",
+                "invalid or repeated label",
                 at,
                 found=f"{symbol!r} with label {label}",
                 expected="a label from 0, of one symbol only",
@@ -154,7 +162,7 @@ def _repeated(lines: Lines, labels: list[int], symbols: list[str]) -> InputError
         line += 1
     return lines.error(
         line,
-        "a symbol or label stands twice in the table",
+        "repeated symbol or label",
         found=f"{symbols[line]!r} with label {labels[line]}",
         expected="one symbol a label, and one label a symbol",
         remedy="remove one of the two lines",

@@ -89,15 +89,22 @@ class Lines:
             bad = int(np.argmax(wrong))
             raise self.error(
                 lines[bad],
-                "a weight that is none",
+                "invalid weight",
                 found=repr(tokens[bad].as_py()),
                 expected=expected,
             )
         return numbers
 
-    def error(self, line: int | np.int64, problem: str, **facts: str | None) -> InputError:
+    def error(
+        self,
+        line: int | np.int64,
+        problem: str,
+        code: str = "invalid-syntax",
+        **facts: str | None,
+    ) -> InputError:
         """An error in a line, which is counted as `first` counts them."""
-        return InputError(problem, path=self.path, place=f"line {int(self.number[line])}", **facts)
+        place = f"line {int(self.number[line])}"
+        return InputError(problem, code=code, path=self.path, place=place, **facts)
 
 
 def parts(text: str, path: str | None = None, size: int = PART) -> Iterator[Lines]:
@@ -158,6 +165,7 @@ def as_text(data: bytes, name: str, what: str) -> str:
         at = error.start
     raise InputError(
         f"this is neither a binary {what} of OpenFST nor text",
+        code="unknown-format",
         path=name,
         place=f"byte {at:,}",
         found=f"{data[at : at + 4].hex(' ')}, in a file that begins with {data[:4].hex(' ')}",

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from holdfast.automata.arguments import invalid
+from holdfast.automata.composition.memory import no_memory
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.path_sums.distances import costs_of, least_costs
 from holdfast.automata.path_sums.path import Path, paths_of
 from holdfast.automata.path_sums.search.best_first import BestFirst, steps_to_go
 from holdfast.automata.path_sums.strings import _kernels as strings
-from holdfast.errors import InputError
 
 FIRST_ASKED = 16
 MOST_ASKED = 4096
@@ -43,11 +44,15 @@ def shortest_path(f: Fst, n: int = 1, unique: bool = False) -> Fst:
 
     Raises:
         InputError: if n is less than 1, or a cycle has a negative cost.
+        LimitError: if the paths do not fit into memory.
     """
     if n < 1:
-        raise InputError("no number of paths", found=str(n), expected="1 or more")
-    bounds, arcs = _best_strings(f, n) if unique else BestFirst(f, n).more(n)
-    return _chains(f, bounds, arcs)
+        raise invalid("number of paths", n, "1 or more")
+    try:
+        bounds, arcs = _best_strings(f, n) if unique else BestFirst(f, n).more(n)
+        return _chains(f, bounds, arcs)
+    except MemoryError as error:
+        raise no_memory("the list of paths", error) from error
 
 
 def paths(f: Fst, limit: int | None = None) -> Iterator[Path]:
@@ -63,7 +68,7 @@ def paths(f: Fst, limit: int | None = None) -> Iterator[Path]:
         InputError: if a cycle has a negative cost, or the limit is negative.
     """
     if limit is not None and limit < 0:
-        raise InputError("no number of paths", found=str(limit), expected="0 or more")
+        raise invalid("number of paths", limit, "0 or more")
     return _listed(f, limit)
 
 
@@ -131,7 +136,7 @@ def _chains(f: Fst, bounds: I64, arcs: I64) -> Fst:
     final[ends] = f.final[f.nextstate[arcs[ends - 1]]]
     if (lengths == 0).any():
         final[0] = f.final[f.start]
-    return f.with_(
+    return f.with_trusted(
         offsets=offsets.astype(np.int64),
         ilabel=f.ilabel[kept],
         olabel=f.olabel[kept],

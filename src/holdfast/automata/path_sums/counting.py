@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import I32, I64, Fst
 from holdfast.automata.path_sums import _kernels as sums
 from holdfast.automata.path_sums.distances import NAMED_STATES, useful_states
@@ -82,12 +83,13 @@ def bounded_length(f: Fst, graph: Useful, max_length: int | None) -> int | None:
         InputError: if there is no bound and no end of paths, or the bound is negative.
     """
     if max_length is not None and max_length < 0:
-        raise InputError("no length of paths", found=str(max_length), expected="0 arcs or more")
+        raise invalid("max_length", max_length, "0 arcs or more")
     if len(walks.topological_order(graph.offsets, graph.nextstate)) == f.num_states:
         return None if max_length is None or max_length >= f.num_states - 1 else max_length
     if max_length is None:
         raise InputError(
             "the machine has infinitely many paths",
+            code="infinite",
             found=f"a cycle among the states {{{_a_component(graph)}}}",
             expected="no cycle on the way from the start to a final state",
             remedy="bound the number of arcs with max_length",

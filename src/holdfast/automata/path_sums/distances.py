@@ -161,13 +161,22 @@ def without_zero_arcs(f: Fst) -> Fst:
         return f
     kept = np.flatnonzero(~zero)
     before = np.concatenate(([0], np.cumsum(~zero)))
-    return f.with_(
+    return f.with_trusted(
         offsets=before[f.offsets],
         ilabel=f.ilabel[kept],
         olabel=f.olabel[kept],
         nextstate=f.nextstate[kept],
         weight=f.weight[kept],
     )
+
+
+def start_sums(f: Fst, code: int, weight: F64) -> F64:
+    """[V] the sums of all paths from the start to each state, as costs; of the arcs with these weights.
+
+    Raises:
+        InputError: if the sum diverges.
+    """
+    return _sums(f, code, weight, np.empty(0), reverse=False)
 
 
 def _sums(f: Fst, code: int, weight: F64, final: F64, reverse: bool) -> F64:
@@ -214,15 +223,17 @@ def _sum_cyclic(f: Fst, code: int, graph: _Graph, reverse: bool, low: F64, total
         members = order[bounds[at] : bounds[at + 1]]
         solved = status == systems.UNDECIDED and solve(code, *graph, component, members, low, total)
         if not solved:
-            raise _divergence(members, code)
+            raise divergence(members, code)
 
 
-def _divergence(members: I64, code: int) -> InputError:
+def divergence(members: I64, code: int) -> InputError:
+    """The error for a sum that diverges around the cycles of a component."""
     named = ", ".join(map(str, members[:NAMED_STATES].tolist()))
     if len(members) > NAMED_STATES:
         named += f", ... ({len(members)} states)"
     return InputError(
         f"sum diverges in component {{{named}}}",
+        code="divergent-sum",
         found="a cycle of negative cost"
         if code == TROPICAL
         else "cycles whose weights sum to infinity",

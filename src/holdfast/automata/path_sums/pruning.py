@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums import _kernels as kernels
 from holdfast.automata.path_sums.distances import costs_of, least_costs
 from holdfast.automata.structure.connecting import connect
-from holdfast.errors import InputError
 
 ROUNDING = 2.0**-45
 """Of the size of what is added up: by so much sums may differ that are equal."""
@@ -31,9 +31,9 @@ def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:
             has a negative cost.
     """
     if not threshold >= 0:
-        raise InputError("no threshold", found=str(threshold), expected="a cost of 0 or more")
+        raise invalid("threshold", threshold, "a cost of 0 or more")
     if max_states is not None and max_states < 1:
-        raise InputError("no number of states", found=str(max_states), expected="1 or more")
+        raise invalid("number of states", max_states, "1 or more")
     if not f.num_states:
         return f
     weight, final = costs_of(f)
@@ -52,7 +52,7 @@ def prune(f: Fst, threshold: float, max_states: int | None = None) -> Fst:
         return connect(f)
     arc = np.flatnonzero(kept_arc)
     return connect(
-        f.with_(
+        f.with_trusted(
             offsets=np.concatenate(([0], np.cumsum(kept_arc)))[f.offsets],
             ilabel=f.ilabel[arc],
             olabel=f.olabel[arc],

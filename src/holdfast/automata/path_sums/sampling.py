@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import I64, Fst
 from holdfast.automata.path_sums.counting import (
     KEPT_TABLE_BYTES,
@@ -50,9 +51,16 @@ def random_paths(
         LimitError: if the tables that paths are drawn with take too much memory.
     """
     if n < 0:
-        raise InputError("no number of paths", found=str(n), expected="0 or more")
+        raise invalid("number of paths", n, "0 or more")
+    if seed < 0:
+        raise invalid("seed", seed, "0 or more")
     if weighting not in ("uniform", "weight"):
-        raise InputError("unknown weighting", found=repr(weighting), expected="uniform or weight")
+        raise InputError(
+            "unknown weighting",
+            code="unknown-name",
+            found=repr(weighting),
+            expected="uniform or weight",
+        )
     graph = useful_part(f)
     generator = np.random.default_rng(seed)
     if weighting == "uniform":
@@ -134,7 +142,7 @@ def _by_weight(
 def _layers(graph: Useful, weight: F64, final: F64, max_length: int) -> F64:
     """[max_length + 1, V] the sums to the finals over paths of at most so many arcs, as costs."""
     if max_length < 0:
-        raise InputError("no length of paths", found=str(max_length), expected="0 arcs or more")
+        raise invalid("max_length", max_length, "0 arcs or more")
     needed = (max_length + 1) * len(final) * 8
     if needed > KEPT_TABLE_BYTES:
         raise LimitError(
@@ -155,7 +163,8 @@ def _layers(graph: Useful, weight: F64, final: F64, max_length: int) -> F64:
 def _check_some(some: bool | np.bool_, max_length: int | None) -> None:
     if not some:
         raise InputError(
-            "there is no path to draw",
+            "no path to draw",
+            code="no-match",
             found="no path from the start to a final state"
             + ("" if max_length is None else f" of at most {max_length} arcs"),
         )

@@ -10,11 +10,11 @@ from typing import Literal
 
 import numpy as np
 
+from holdfast.automata.arguments import invalid
 from holdfast.automata.fst import Fst
 from holdfast.automata.path_sums.distances import F64, state_distances, without_zero_arcs
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.structure.connecting import connect
-from holdfast.errors import InputError
 
 
 def push(
@@ -43,9 +43,7 @@ def push(
         InputError: if the sum of all paths diverges.
     """
     if to not in ("initial", "final"):
-        raise InputError(
-            "weights cannot be pushed there", found=repr(to), expected="'initial' or 'final'"
-        )
+        raise invalid("direction", repr(to), "'initial' or 'final'", code="invalid-value")
     f = connect(without_zero_arcs(f))
     if not f.num_states:
         return f
@@ -75,7 +73,7 @@ def _reweighted(f: Fst, potential: F64, ends: F64) -> Fst:
     """Arcs cost w - potential[source] + potential[nextstate], final states their cost + ends[state]."""
     costs = costs_of(f)
     arc = costs.arc - potential[f.source] + potential[f.nextstate]
-    return f.with_(
+    return f.with_trusted(
         weight=weights_of(arc, f.semiring),
         final=weights_of(costs.final + ends, f.semiring),
     )
@@ -88,11 +86,11 @@ def _with_total_at_start(f: Fst, total: float) -> Fst:
         leaving = slice(f.offsets[f.start], f.offsets[f.start + 1])
         costs.arc[leaving] += total
         costs.final[f.start] += total
-        return f.with_(
+        return f.with_trusted(
             weight=weights_of(costs.arc, f.semiring), final=weights_of(costs.final, f.semiring)
         )
     epsilon = np.zeros(1, np.int32)
-    return f.with_(
+    return f.with_trusted(
         offsets=np.append(f.offsets, f.num_arcs + 1),
         ilabel=np.append(f.ilabel, epsilon),
         olabel=np.append(f.olabel, epsilon),

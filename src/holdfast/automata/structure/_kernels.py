@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.automata._kernels import compiled
+from holdfast.automata._kernels import graph_walk
 
 
-@compiled
+@graph_walk
 def accessible(offsets: Any, nextstate: Any, start: int) -> Any:
     """Which states a path from `start` reaches: bool[V]; none if `start` is -1."""
     states = len(offsets) - 1
@@ -36,7 +36,7 @@ SWEPT = 256  # states whose arcs are looked at together
 MOST_LOOKS = 4  # at each arc, on average, before the rest is walked backwards
 
 
-@compiled
+@graph_walk
 def coaccessible(offsets: Any, nextstate: Any, is_final: Any) -> Any:
     """Which states reach a final one: bool[V]."""
     marked = is_final.copy()
@@ -46,7 +46,7 @@ def coaccessible(offsets: Any, nextstate: Any, is_final: Any) -> Any:
     return marked
 
 
-@compiled
+@graph_walk
 def mark_leading(
     offsets: Any, nextstate: Any, begin: int, end: int, marked: Any, waiting: Any
 ) -> int:
@@ -88,7 +88,7 @@ def mark_leading(
     return count
 
 
-@compiled
+@graph_walk
 def mark_rest(offsets: Any, nextstate: Any, marked: Any, waiting: Any, count: int) -> None:
     """Mark those of the `count` waiting states that reach a marked one.
 
@@ -118,7 +118,7 @@ def mark_rest(offsets: Any, nextstate: Any, marked: Any, waiting: Any, count: in
             return
 
 
-@compiled
+@graph_walk
 def _mark_backwards(offsets: Any, nextstate: Any, marked: Any, left: int) -> None:
     """Mark what reaches a marked state, along the reversed arcs between the `left` unmarked ones."""
     states = len(offsets) - 1
@@ -162,7 +162,7 @@ def _mark_backwards(offsets: Any, nextstate: Any, marked: Any, left: int) -> Non
                     count += 1
 
 
-@compiled
+@graph_walk
 def strong_components(offsets: Any, nextstate: Any) -> tuple[Any, int]:
     """The strongly connected component of each state, i32[V], and how many there are.
 
@@ -216,7 +216,7 @@ def strong_components(offsets: Any, nextstate: Any) -> tuple[Any, int]:
     return component, found
 
 
-@compiled
+@graph_walk
 def topological_order(offsets: Any, nextstate: Any) -> Any:
     """The states so that every arc leads to a later one, i32[V]; shorter than V if there is a cycle.
 
@@ -251,7 +251,7 @@ def topological_order(offsets: Any, nextstate: Any) -> Any:
     return order[:count]
 
 
-@compiled
+@graph_walk
 def kept_arcs(offsets: Any, nextstate: Any, keep: Any) -> tuple[Any, Any, Any]:
     """What is left of a machine when only some states are kept, bool[V], and the arcs between them.
 

@@ -19,7 +19,7 @@ def connect(f: Fst) -> Fst:
     if not keep.any():
         return Fst.empty(f.semiring, f.isymbols, f.osymbols)
     offsets, arc, number = kernels.kept_arcs(f.offsets, f.nextstate, keep)
-    return f.with_(
+    return f.with_trusted(
         offsets=offsets,
         ilabel=f.ilabel[arc],
         olabel=f.olabel[arc],

@@ -191,8 +191,8 @@ def _heir(
 
 
 @compiled
-def trace(parent: Any, arc_of: Any, ends: Any) -> tuple[Any, Any]:
-    """The arcs of complete paths: bounds i64[n + 1] and arcs i64[*]."""
+def trace(parent: Any, arc_of: Any, ends: Any, most: int) -> tuple[Any, Any]:
+    """The arcs of complete paths: bounds i64[n + 1] and arcs i64[*], none if they are more than `most`."""
     bounds = np.zeros(len(ends) + 1, np.int64)
     for path in range(len(ends)):
         count = 0
@@ -201,6 +201,8 @@ def trace(parent: Any, arc_of: Any, ends: Any) -> tuple[Any, Any]:
             count += arc_of[item] >= 0
             item = parent[item]
         bounds[path + 1] = bounds[path] + count
+    if bounds[-1] > most:
+        return bounds, np.empty(0, np.int64)
     arcs = np.empty(bounds[-1], np.int64)
     for path in range(len(ends)):
         at = bounds[path + 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from holdfast.automata.composition.memory import available_bytes, refuse_memory
 from holdfast.automata.fst import I32, I64, Fst
 from holdfast.automata.path_sums.distances import F64, costs_of, least_costs
 from holdfast.automata.path_sums.search import _kernels as kernels
@@ -13,6 +14,8 @@ from holdfast.automata.structure.reachability import incoming
 FIRST_ROOM = 1 << 10
 MOST_KNOWN = 1 << 20
 ROUNDING = 2.0**-48
+# Of a beginning of a path in the search, and of an arc of a path that is returned as a machine.
+_ITEM_BYTES, _ARC_BYTES = 36, 100
 
 
 class BestFirst:
@@ -55,7 +58,11 @@ class BestFirst:
         kernels.is_needed(self._known, self._spare, self._counters, 0.0)
 
     def more(self, count: int) -> tuple[I64, I64]:
-        """The next paths, at most `count`: bounds [n + 1] and the arcs of all, one path after the other."""
+        """The next paths, at most `count`: bounds [n + 1] and the arcs of all, one path after the other.
+
+        Raises:
+            LimitError: if they do not fit into memory.
+        """
         ends = np.empty(count, np.int64)
         self._counters[kernels.FOUND] = 0
         while True:
@@ -68,13 +75,21 @@ class BestFirst:
                 break
             self._grow()
         found = int(self._counters[kernels.FOUND])
-        bounds, arcs = kernels.trace(self._parent, self._arc, ends[:found])
+        memory = available_bytes()
+        bounds, arcs = kernels.trace(self._parent, self._arc, ends[:found], memory // _ARC_BYTES)
+        if len(arcs) < bounds[-1]:
+            reached = f"{int(bounds[-1]):,} arcs of {found:,} paths"
+            raise refuse_memory("the list of paths", int(bounds[-1]) * _ARC_BYTES, memory, reached)
         return bounds, arcs
 
     def _grow(self) -> None:
         state = int(self._state[kernels.item_of(int(self._ties[0]))])
         degree = int(self._f.offsets[state + 1] - self._f.offsets[state])
         size = max(2 * len(self._keys), int(self._counters[kernels.ITEMS]) + degree + 1)
+        memory, needed = available_bytes(), _ITEM_BYTES * size
+        if needed > memory:
+            reached = f"{len(self._keys):,} beginnings of paths"
+            raise refuse_memory("the search for paths", needed, memory, reached)
         for name in ("_keys", "_ties", "_state", "_parent", "_arc"):
             old = getattr(self, name)
             new = np.empty(size, old.dtype)

@@ -274,4 +274,4 @@ def best_strings(
     parent, arc_of = np.empty(elements, np.int64), np.empty(elements, np.int64)
     for at in range(elements):
         parent[at], arc_of[at] = element[PARENT + 3 * at], element[ARC + 3 * at]
-    return trace(parent, arc_of, found[:strings])
+    return trace(parent, arc_of, found[:strings], np.iinfo(np.int64).max)

@@ -9,26 +9,35 @@ from __future__ import annotations
 import numpy as np
 
 from holdfast.automata import _kernels as sorting
+from holdfast.automata.composition.memory import available_bytes, no_memory, refuse_memory
 from holdfast.automata.fst import EPS, I64, Fst
-from holdfast.automata.path_sums.distances import without_zero_arcs
+from holdfast.automata.path_sums.distances import F64, divergence, start_sums, without_zero_arcs
+from holdfast.automata.path_sums.systems import _kernels as systems
+from holdfast.automata.semirings import TROPICAL
 from holdfast.automata.simplifying.costs import costs_of, weights_of
 from holdfast.automata.simplifying.epsilons import _kernels as kernels
 from holdfast.automata.structure import _kernels as structure
 from holdfast.automata.structure.connecting import connect
-from holdfast.errors import InputError
+from holdfast.automata.structure.reachability import Bools
 
-NAMED_STATES = 10
+ARC_BYTES = 80
+"""Of each arc of the result at the most: while it grows, is gathered, and is trimmed."""
+ROUNDING = 1e-7
+"""Relative to the highest cost of a component: what the float32 weights of a cycle of cost 0 may lack."""
 
 
-def rmepsilon(f: Fst) -> Fst:
+def rmepsilon(f: Fst, *, memory_bytes: int | None = None) -> Fst:
     """An equivalent machine without arcs that have epsilon on both sides.
 
     A state gets the arcs and the final weight of every state that epsilons lead to, times the sum over all
     paths of epsilons between the two; arcs with the same labels and nextstate become one. Cycles of
-    epsilons are summed exactly: each strongly connected component is a system of linear equations.
+    epsilons are summed exactly: a search for least costs (tropical), or a system of linear equations, for
+    each state that enters their component.
 
     Args:
         f: any machine; what lies on no path from the start to a final state is left out first.
+        memory_bytes: stop before the result takes more (default: the memory available). Each state of a
+            chain of n epsilons may get the arcs of all that follow, n * n / 2 of them.
 
     Returns:
         A connected machine; states keep their order. The (connected) machine itself if it has no epsilons.
@@ -36,57 +45,96 @@ def rmepsilon(f: Fst) -> Fst:
     Raises:
         InputError: if the sum over a cycle of epsilons diverges: one of negative cost in the tropical
             semiring, weights that do not sum below one in the log and probability semirings.
+        LimitError: if the result does not fit into memory.
     """
     f = connect(without_zero_arcs(f))
     epsilon = (f.ilabel == EPS) & (f.olabel == EPS)
     if not epsilon.any():
         return f
+    memory = available_bytes() if memory_bytes is None else memory_bytes
+    try:
+        return connect(_removed(f, epsilon, memory))
+    except MemoryError as error:
+        raise no_memory("the machine without epsilons", error) from error
+
+
+def _removed(f: Fst, epsilon: Bools, memory: int) -> Fst:
     costs = costs_of(f)
     leaving, within = np.flatnonzero(~epsilon), np.flatnonzero(epsilon)
     # With where the arcs of each state begin among their own kind.
     offsets, epsilon_offsets = (np.searchsorted(kind, f.offsets) for kind in (leaving, within))
-    epsilons = (epsilon_offsets, f.nextstate[within], costs.arc[within])
-    component, number = structure.strong_components(*epsilons[:2])
+    target, weight = f.nextstate[within], costs.arc[within]
+    component, number = structure.strong_components(epsilon_offsets, target)
     bounds, order = sorting.counting_order(component, number)
-    sums, begin, wrong = kernels.component_stars(costs.code, *epsilons, component, bounds, order)
-    if wrong >= 0:
-        raise _divergence(order[bounds[wrong] : bounds[wrong + 1]])
-    ilabel, olabel, nextstate = (part[leaving] for part in (f.ilabel, f.olabel, f.nextstate))
-    made, arc, cost, final = kernels.without_epsilons(
-        costs.code,
-        offsets,
-        ilabel,
-        olabel,
-        nextstate,
-        costs.arc[leaving],
-        costs.final,
-        f.start,
-        *epsilons,
+    local = np.empty(f.num_states, np.int32)
+    local[order] = np.arange(f.num_states) - bounds[component[order]]
+    of_source = component[f.source[within]]
+    of_arc = np.where(of_source == component[target], of_source, number)
+    cyclic = np.zeros(number + 1, np.bool_)
+    cyclic[of_arc] = True
+    stamp, members = np.full(f.num_states, -1, np.int64), np.empty(f.num_states, np.int64)
+    sums = np.empty(f.num_states)
+    epsilons = kernels.Epsilons(
+        epsilon_offsets,
+        target,
+        weight,
         component,
         bounds,
         order,
+        local,
+        cyclic,
+        stamp,
+        members,
         sums,
-        begin,
     )
-    return connect(
-        f.with_(
-            offsets=made,
-            ilabel=ilabel[arc],
-            olabel=olabel[arc],
-            nextstate=nextstate[arc],
-            weight=weights_of(cost, f.semiring),
-            final=weights_of(final, f.semiring),
+    ilabel, olabel, nextstate = (part[leaving] for part in (f.ilabel, f.olabel, f.nextstate))
+    arcs_of = kernels.Arcs(offsets, ilabel, olabel, nextstate, costs.arc[leaving], costs.final)
+    # No path comes any more to states that only epsilons enter.
+    wanted = np.zeros(f.num_states, np.bool_)
+    wanted[nextstate] = wanted[f.start] = True
+    made_offsets = np.zeros(f.num_states + 1, np.int64)
+    final = np.full(f.num_states, np.inf)
+    room = max(len(leaving), 16)
+    arc: I64 = np.empty(room, np.int64)
+    cost: F64 = np.empty(room)
+    state, is_summed = 0, False
+    raised: set[int] = set()
+    while True:
+        status, state, detail = kernels.without_epsilons(
+            costs.code, arcs_of, wanted, epsilons, state, is_summed, made_offsets, arc, cost, final
         )
-    )
-
-
-def _divergence(members: I64) -> InputError:
-    named = ", ".join(map(str, np.sort(members)[:NAMED_STATES].tolist()))
-    if len(members) > NAMED_STATES:
-        named += f", ... ({len(members)} states)"
-    return InputError(
-        f"sum diverges in component {{{named}}}",
-        place="epsilon arcs of the connected machine",
-        expected="cycles of epsilons whose weights have a finite sum",
-        remedy="change the weights of the cycle: negative costs, or probabilities that sum to one or more",
+        is_summed = False
+        stamp.fill(-1)  # the state is begun again
+        if status == systems.SOLVED:
+            break
+        if status == kernels.FULL:
+            most = memory // ARC_BYTES
+            if detail > most:
+                reached = f"{detail:,} arcs, for {state + 1:,} of {f.num_states:,} states"
+                raise refuse_memory(
+                    "the machine without epsilons", detail * ARC_BYTES, memory, reached
+                )
+            room = min(max(detail, 2 * len(arc)), most)
+            arc = np.append(arc, np.empty(room - len(arc), np.int64))
+            cost = np.append(cost, np.empty(room - len(cost)))
+        elif status == systems.UNDECIDED:
+            alone = f.with_trusted(offsets=epsilon_offsets, nextstate=target, start=state)
+            sums[:] = start_sums(alone, costs.code, weight)
+            is_summed = True
+        elif costs.code == TROPICAL and detail not in raised:
+            # A cycle of cost zero may be below it by rounding: that much more for each arc.
+            raised.add(detail)
+            inside = of_arc == detail
+            weight[inside] += ROUNDING * max(1.0, float(np.abs(weight[inside]).max()))
+        else:
+            raise divergence(np.sort(order[bounds[detail] : bounds[detail + 1]]), costs.code)
+    arcs = int(made_offsets[-1])
+    arc = arc[:arcs]
+    return f.with_trusted(
+        offsets=made_offsets,
+        ilabel=ilabel[arc],
+        olabel=olabel[arc],
+        nextstate=nextstate[arc],
+        weight=weights_of(cost[:arcs], f.semiring),
+        final=weights_of(final, f.semiring),
     )

@@ -61,7 +61,7 @@ def spelled_out(f: Fst, outputs: Outputs) -> Fst:
     def joined(old: I32, new: list[int]) -> I32:
         return np.concatenate([old, np.array(new, np.int32)])[order]
 
-    return f.with_(
+    return f.with_trusted(
         offsets=offsets,
         ilabel=joined(f.ilabel, [0] * len(extra)),
         olabel=joined(olabel, [arc[1] for arc in extra]),

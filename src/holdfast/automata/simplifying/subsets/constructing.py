@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from holdfast.automata.composition.memory import refuse_memory
 from holdfast.automata.fst import I32, I64
 from holdfast.automata.path_sums.distances import F64
 from holdfast.automata.simplifying.strings import _kernels as strings
@@ -13,6 +14,7 @@ from holdfast.automata.simplifying.subsets import _kernels as kernels
 from holdfast.automata.simplifying.subsets.room import Machine, Scratch, Subsets
 
 _FIRST_ROOM = 1024
+_LEAST_MEMORY = 1 << 22
 
 
 class Constructed(NamedTuple):
@@ -41,7 +43,13 @@ class Constructed(NamedTuple):
 
 
 def construct(
-    machine: Machine, start: int, labels: int, code: int, delta: float, max_states: int
+    machine: Machine,
+    start: int,
+    labels: int,
+    code: int,
+    delta: float,
+    max_states: int,
+    memory: int,
 ) -> Constructed:
     """The subsets that {start} leads to, breadth first and labels ascending.
 
@@ -52,12 +60,21 @@ def construct(
         code: how costs add (`semirings.TROPICAL` or `LOG`).
         delta: residual costs that round to the same multiple of this are equal.
         max_states: how many subsets there may be.
+        memory: bytes that the arrays may take.
+
+    Raises:
+        LimitError: if they would take more.
     """
     made, scratch = _begun(start, labels, len(machine.final))
     counters = np.zeros(kernels.COUNTERS, np.int64)
     counters[kernels.MADE_SUBSETS] = 1
     outcome = kernels.FULL
     while outcome == kernels.FULL:
+        # What grows is at least doubled, and there twice while it is copied.
+        taken = sum(array.nbytes for array in (*made, *scratch))
+        if 3 * taken > max(memory, _LEAST_MEMORY):
+            reached = f"{int(counters[kernels.MADE_SUBSETS]):,} states"
+            raise refuse_memory("the deterministic machine", 3 * taken, memory, reached)
         made, scratch = _with_room(made, scratch, counters)
         outcome = kernels.advance(machine, made, scratch, counters, code, delta, max_states)
     states = int(counters[kernels.MADE_SUBSETS])
