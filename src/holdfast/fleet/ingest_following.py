@@ -358,7 +358,7 @@ class _Reader:
         if any(entry["fingerprint"] == key for entry in entries):
             return None
         stage = self.stages[True]
-        for batch in known.read(self.path, self.options, 0):
+        for batch in known.batches(self.path, self.options, 0):
             stage.add(batch)
         counts = _counts(stage)
         made = {
@@ -378,7 +378,7 @@ def _parsed(
     """The rows of a piece; its rejects with their places in the whole file."""
     file = scratch / path.name
     file.write_bytes(form.header + piece.data)
-    for batch in known.read(file, options, 0):
+    for batch in known.batches(file, options, 0):
         tables = dict(batch.tables)
         if "rejects" in tables and len(tables["rejects"]):
             rejects = tables["rejects"]

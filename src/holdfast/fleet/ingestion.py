@@ -254,7 +254,7 @@ def _read(
     shown = min(stage.journal.offset, size)
     bar.advance(shown)
     if not stage.journal.done:
-        for batch in source.format.read(source.path, options, stage.journal.offset):
+        for batch in source.format.batches(source.path, options, stage.journal.offset):
             stage.add(_within(batch, window))
             # A compressed source has more bytes than its file: the bar then waits at the end.
             now = min(batch.offset, size)

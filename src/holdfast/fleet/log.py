@@ -148,12 +148,12 @@ class FleetLog:
                 t.user + "/" + t.name + "/" + t.work_dir + "/" + t.node_count.cast("string"), run
             )
         t = t.mutate(ran=ran, stop_s=stop, run=run)
-        exposed = ibis.ifelse(t.ran, t.runtime_s, 0)
+        exposed = ibis.ifelse(t.ran, t.runtime_s.fill_null(0), 0)
         if self.since_s is not None:
             since = int(self.since_s)
             t = t.filter(t.stop_s >= since)
             exposed = ibis.ifelse(
-                t.ran, ibis.least(t.runtime_s, ibis.greatest(t.stop_s - since, 0)), 0
+                t.ran, ibis.least(t.runtime_s.fill_null(0), ibis.greatest(t.stop_s - since, 0)), 0
             )
         t = t.mutate(exposed_s=exposed).mutate(
             gpu_hours=lambda t: t.exposed_s * t.gpus.fill_null(0) / HOUR_S,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
+
+from holdfast.fleet.formats.clean import clean
+from holdfast.fleet.formats.columns import Column
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Batch:
     """sacct step records in this piece (they are not jobs)."""
     facts: Mapping[str, object] = field(default_factory=dict)
     """What the reader noticed about the source, for `store.json` (columns, version, time zone ...)."""
+    lines: Mapping[str, Column] = field(default_factory=dict)
+    """Table -> 1-based line of each of its rows in the source, where the reader knows it."""
 
 
 @dataclass(frozen=True)
@@ -51,4 +56,9 @@ class Format:
     sniff: Callable[[bytes, Path], bool]
     """(first 64 KiB of the decompressed source, path) -> is it this format?"""
     read: Callable[[Path, ReadOptions, int], Iterator[Batch]]
-    """(path, options, offset to start from) -> batches, in order."""
+    """(path, options, offset to start from) -> batches, in order, as the file has them."""
+
+    def batches(self, path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+        """What `read` gives, with impossible rows among the rejects (`clean`)."""
+        for batch in self.read(path, options, offset):
+            yield replace(batch, tables=clean(batch.tables, batch.lines, path))

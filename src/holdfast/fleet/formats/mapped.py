@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
 from holdfast.fleet.formats.delimited import header_at, place_rejects, read_delimited
 from holdfast.fleet.formats.fields import (
@@ -236,6 +237,7 @@ def _convert(piece: pa.Table, rules: ColumnMap, options: ReadOptions) -> tuple[p
     else:
         ours.setdefault("state", pa.array(["FAILURE"] * piece.num_rows, pa.string()))
     table = table_of(schema, ours, piece.num_rows)
+    reasons = pc.coalesce(reasons, faults(table))
     return table.filter(pc.is_null(reasons)), reasons
 
 
@@ -264,15 +266,17 @@ def _field(name: str, kind: pa.DataType, column: Column) -> pa.Array:
     if pa.types.is_string(kind):
         return texts(array)
     if pa.types.is_floating(array.type):
-        array = pc.round(array).cast(pa.int64(), safe=False)
+        known = pc.if_else(pc.is_finite(array), pc.round(array), None)
+        bounded = pc.max_element_wise(known, -1e15, skip_nulls=False)
+        array = pc.min_element_wise(bounded, 1e15, skip_nulls=False).cast(pa.int64())
     if pa.types.is_integer(array.type):
-        return array.cast(kind, safe=False)
+        return array.cast(pa.int64(), safe=False)  # `table_of` and `clean` see what does not fit
     numbers = parse_integer(texts(array))
     if name in _DURATIONS:
         numbers = pc.coalesce(numbers, parse_duration(texts(array)))
     elif name == "gpus":
         numbers = pc.coalesce(numbers, parse_gpus(texts(array)).cast(pa.int64()))
-    return numbers.cast(kind, safe=False)
+    return numbers
 
 
 def _state(text: str) -> str | None:
@@ -297,9 +301,6 @@ def _reasons(
             "unknown state ", pc.fill_null(texts(theirs["state"]), "?"), ""
         )
         reasons = pc.coalesce(reasons, pc.if_else(unknown, said, pa.scalar(None, pa.string())))
-    if {"start_s", "end_s"} <= ours.keys():
-        backwards = pc.fill_null(pc.less(ours["end_s"], ours["start_s"]), False)
-        reasons = pc.coalesce(reasons, pc.if_else(backwards, "it ends before it starts", None))
     return reasons
 
 

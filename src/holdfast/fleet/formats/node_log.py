@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import Column, flat, table_of
 from holdfast.fleet.formats.delimited import (
     Header,
@@ -129,18 +130,13 @@ def outages_table(
     """
     start_s, end_s = (_times(value, zone) for value in (start, end))
     unread_end = pc.and_(pc.is_null(end_s), pc.invert(is_blank(end.cast(pa.string()))))
-    backwards = pc.fill_null(pc.less(end_s, start_s), False)
     reasons = pc.if_else(
         is_blank(node.cast(pa.string())),
         "no node",
         pc.if_else(
             pc.is_null(start_s),
             "no start time that can be read",
-            pc.if_else(
-                unread_end,
-                "no end time that can be read",
-                pc.if_else(backwards, "it ends before it starts", None),
-            ),
+            pc.if_else(unread_end, "no end time that can be read", None),
         ),
     )
     cause = cause.cast(pa.string())
@@ -155,6 +151,7 @@ def outages_table(
         },
         len(start_s),
     )
+    reasons = pc.coalesce(reasons, faults(table))
     return table.filter(pc.is_null(reasons)), reasons
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.columns import table_of
+from holdfast.fleet.formats.columns import rows_table
 from holdfast.fleet.formats.fields import gpus_of, state_of
 from holdfast.fleet.formats.hosts import excluded_hosts, hosts_of
 from holdfast.fleet.formats.opening import open_source, unreadable
@@ -63,7 +64,7 @@ def _jobs(source: BinaryIO, path: Path) -> Iterator[Any]:
 
     seen = 0
     try:
-        for job in ijson.items(source, "jobs.item", use_float=True):
+        for job in ijson.items(source, "jobs.item"):  # floats would limit integers to 64 bits
             seen += 1
             yield job
     except ijson.JSONError as error:
@@ -83,44 +84,45 @@ def _batch(jobs: list[Any], done: int, options: ReadOptions, source: str) -> Bat
     attempts: list[Row] = []
     steps: list[Row] = []
     rejects = Rejects(source)
+    lines: list[int] = []
+    step_lines: list[int] = []
     step_count = 0
     for place, job in enumerate(jobs, done + 1):
         reason = _unusable(job)
+        if reason is None:
+            try:
+                attempt = _attempt(job, options)
+                own = [_step(step, attempt) for step in job.get("steps") or []]
+            except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+                reason = f"a field of an unexpected type ({error})"
         if reason is not None:
             rejects.add(place, reason, repr(job))
             continue
-        attempt = _attempt(job, options)
-        for step in job.get("steps") or []:
-            step_count += 1
-            row = _step(step, attempt)
+        step_count += len(own)
+        for row in own:
             attempt["out_of_memory"] |= row["out_of_memory"]
             attempt["sigterm"] |= row["sigterm"]
             begun, start = row["start_s"], attempt["start_s"]
             if begun is not None and start is not None and begun < start:
                 steps.append(row)
+                step_lines.append(place)
         attempts.append(attempt)
+        lines.append(place)
     tables = {
-        "attempts": _table(attempts, ATTEMPTS),
-        "steps": _table(steps, STEPS),
+        "attempts": rows_table(ATTEMPTS, attempts),
+        "steps": rows_table(STEPS, steps),
         "rejects": rejects.table(),
     }
-    return Batch(tables, done + len(jobs), step_count)
+    places = {"attempts": pa.array(lines, pa.int64()), "steps": pa.array(step_lines, pa.int64())}
+    return Batch(tables, done + len(jobs), step_count, lines=places)
 
 
 def _unusable(job: Any) -> str | None:
-    if not isinstance(job, dict) or not isinstance(job.get("job_id"), int):
+    if not isinstance(job, dict) or type(job.get("job_id")) is not int:
         return "the job has no number"
     if _state(job) is None:
         return f"the state is {(job.get('state') or {})!r}"
     return None
-
-
-def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
-    names = [name for name in schema.names if rows and name in rows[0]]
-    columns = {
-        name: pa.array([row[name] for row in rows], schema.field(name).type) for name in names
-    }
-    return table_of(schema, columns, len(rows))
 
 
 def _number(value: Any) -> int | None:
@@ -129,9 +131,9 @@ def _number(value: Any) -> int | None:
         if not value.get("set") or value.get("infinite"):
             return None
         value = value.get("number")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or value != value:
         return None
-    return int(value)
+    return int(max(-(2**62), min(value, 2**62)))
 
 
 def _time(value: Any) -> int | None:
