@@ -161,7 +161,7 @@ def _find(
         if not source.is_dir():
             if not source.exists():
                 raise InputError(
-                    "the file does not exist", path=source, remedy="check the path of the log"
+                    "file not found", code="not-found", path=source, remedy="check the path"
                 )
             known = chosen or (recognise(source) or fallback if fallback else detect(source))
             found.append((source, known))
@@ -176,7 +176,8 @@ def _find(
                 found.append((file, kind))
     if not found:
         raise InputError(
-            "none of the files is a log that holdfast knows",
+            "no file is in a known log format",
+            code="unknown-format",
             path=", ".join(map(str, sources)),
             found=", ".join(Path(each).name for each in strangers[:5]) or "no file",
             expected="for example the output of `sacct --parsable2 --duplicates`",
@@ -206,7 +207,8 @@ def zone_of(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InputError(
-            f"there is no time zone {name!r}",
+            f"time zone not found: {name!r}",
+            code="unknown-name",
             expected="a name of the tz database, for example UTC or Europe/Berlin",
             remedy="correct --timezone",
         ) from error
@@ -308,6 +310,7 @@ def _check_rejects(
         )
         raise InputError(
             f"{rejected} of {rejected + used} records cannot be used",
+            code="too-many-rejects",
             path=source.path,
             found=first,
             expected=f"at most {most:.2%} of the records",

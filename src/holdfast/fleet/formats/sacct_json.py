@@ -41,7 +41,7 @@ def sniff(head: bytes, _: Path) -> bool:
         head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
         and b'"job_state"' not in head
         and re.search(rb'"jobs"\s*:\s*\[', head) is not None
-        and _SLURMDBD.search(head) is not None
+        and (_SLURMDBD.search(head) or re.search(rb'"jobs"\s*:\s*\[\s*\]', head)) is not None
     )
 
 
