@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.fleet.store import Store
 
 UNATTRIBUTED = "unattributed"
+_FOR_EVIDENCE = ("key", "cluster", "nodes", "stop_s", "job_id_raw", "failed_node")
 
 SLURM_MATCH_S = 10
 """Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only."""
@@ -78,7 +79,7 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     failures = log.rows(infrastructure_failures(log).filter(lambda t: t.key.isin(keys)))
     infrastructure = {row["key"] for row in failures}
     named = log.rows(
-        _evident_nodes(log, mine.select("key", "nodes", "stop_s", "job_id_raw", "failed_node"))
+        _evident_nodes(log, mine.select(*_FOR_EVIDENCE))
     )
     explained = [
         {
@@ -324,7 +325,7 @@ def _evident_nodes(log: FleetLog, attempts: ir.Table) -> ir.Table:
 
     Args:
         log: the open log.
-        attempts: attempts with key, nodes, stop_s, job_id_raw and failed_node.
+        attempts: attempts with the columns `_FOR_EVIDENCE`.
     """
     ends = _explode(attempts, "key", "stop_s")
     outages = log.table("node_outages").filter(lambda t: ~t.state.upper().contains("MAINT"))
@@ -335,8 +336,8 @@ def _evident_nodes(log: FleetLog, attempts: ir.Table) -> ir.Table:
     )
     by_outage = down.filter((down.outage_s - down.stop_s).abs() <= SLURM_MATCH_S)
     said = log.table("controller_events").filter(lambda t: t.event == "node_fail")
-    heard = attempts.select("key", "job_id_raw", "stop_s").join(
-        said.select("time_s", "node", "job_id_raw"), "job_id_raw"
+    heard = attempts.select("key", "stop_s", *log.job_keys).join(
+        said.select("time_s", "node", *log.job_keys), log.job_keys
     )
     by_controller = heard.filter((heard.time_s - heard.stop_s).abs() <= SLURM_MATCH_S)
     by_accounting = attempts.filter(

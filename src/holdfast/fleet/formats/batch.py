@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 
 from holdfast.fleet.formats.clean import clean
-from holdfast.fleet.formats.columns import Column
+from holdfast.fleet.formats.columns import Column, with_cluster
 
 
 @dataclass(frozen=True)
@@ -61,4 +61,6 @@ class Format:
     def batches(self, path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
         """What `read` gives, with impossible rows among the rejects (`clean`)."""
         for batch in self.read(path, options, offset):
-            yield replace(batch, tables=clean(batch.tables, batch.lines, path))
+            tables = clean(batch.tables, batch.lines, path)
+            tables = {name: with_cluster(table, options.cluster) for name, table in tables.items()}
+            yield replace(batch, tables=tables)

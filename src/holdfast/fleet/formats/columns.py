@@ -62,6 +62,16 @@ def rows_table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table
     return table_of(schema, columns, len(rows))
 
 
+def with_cluster(table: pa.Table, cluster: str) -> pa.Table:
+    """The rows with `cluster` where they state none."""
+    if not cluster or "cluster" not in table.column_names:
+        return table
+    stated = flat(table["cluster"])
+    filled = pc.if_else(pc.equal(pc.fill_null(stated, ""), ""), pa.scalar(cluster), stated)
+    place = table.schema.get_field_index("cluster")
+    return table.set_column(place, table.schema.field(place), filled)
+
+
 def limits(kind: pa.DataType) -> tuple[int, int]:
     """The least and the greatest value of an integer type."""
     info = np.iinfo(kind.to_pandas_dtype())

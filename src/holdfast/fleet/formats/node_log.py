@@ -4,6 +4,7 @@
 node          node, host, hostname, nodename, node_name, nodenum
 start         start, start_time, failed, failure_start, began, down, prob started ...
 end           end, end_time, repaired, failure_end, fixed, up, prob fixed ...
+cluster       cluster, cluster_name, system, system_id, machine
 cause         cause, root_cause, reason, category, type; or LANL's columns Facilities, Hardware,
               Human Error, Network, Undetermined, Software (the one that is filled, then its text)
 ============  ====================================================================================
@@ -63,6 +64,7 @@ _END = (
     "prob fixed (mm/dd/yy hh:mm)",
 )
 _CAUSE = ("cause", "root_cause", "root cause", "failure_cause", "reason", "category", "type")
+_CLUSTER = ("cluster", "cluster_name", "system", "system_id", "machine")
 _LANL_CAUSES = ("Facilities", "Hardware", "Human Error", "Network", "Undetermined", "Software")
 _US_FORMATS = (("%m/%d/%y %H:%M", r"^\d+/\d+/\d\d "), ("%m/%d/%Y %H:%M", r"^\d+/\d+/\d{4} "))
 
@@ -114,13 +116,14 @@ def _outages(header: Header, piece: pa.Table, zone: ZoneInfo) -> tuple[pa.Table,
             return pa.array([""] * piece.num_rows)
         return pc.utf8_trim_whitespace(flat(piece.column(header.names.index(name))))
 
+    cause, cluster = _cause(header, column), column(*_CLUSTER)
     return outages_table(
-        column(*_NODE), column(*_START), column(*_END), _cause(header, column), zone
+        column(*_NODE), column(*_START), column(*_END), cause, zone, cluster
     )
 
 
 def outages_table(
-    node: Column, start: Column, end: Column, cause: Column, zone: ZoneInfo
+    node: Column, start: Column, end: Column, cause: Column, zone: ZoneInfo, cluster: Column
 ) -> tuple[pa.Table, pa.Array]:
     """Node failures from a log's own columns, each of shape ``[n]``.
 
@@ -143,6 +146,7 @@ def outages_table(
     table = table_of(
         NODE_OUTAGES,
         {
+            "cluster": cluster.cast(pa.string()),
             "node": node.cast(pa.string()),
             "start_s": start_s,
             "end_s": end_s,

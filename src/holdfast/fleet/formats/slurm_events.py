@@ -83,6 +83,7 @@ def _outages(header: Header, piece: pa.Table, options: ReadOptions) -> tuple[pa.
     table = table_of(
         NODE_OUTAGES,
         {
+            "cluster": column("Cluster", "ClusterName"),
             "node": node,
             "start_s": start_s,
             "end_s": end_s,

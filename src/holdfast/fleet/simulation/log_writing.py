@@ -177,6 +177,7 @@ def _write_tables(run: Run, folder: Path) -> None:
         folder,
         {
             "cluster": scenario.name,
+            "clusters": [scenario.name],
             "commits": 1,
             "counts": counts,
             "duplicates_flag": "present",
