@@ -16,6 +16,7 @@ from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.failure_trend import Trend
 from holdfast.fleet.failures import Mttf, failure_ageing, failure_trend, mttf
+from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import Goodput, goodput, losses
 from holdfast.fleet.node_ranking import Lemons, lemons
@@ -111,8 +112,15 @@ class Analysis:
 
     @cached_property
     def lemons(self) -> Lemons:
-        """The nodes, ranked."""
+        """The nodes, ranked; without any where the log does not know them (`nodes_known`)."""
+        if not self.nodes_known:
+            return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}))
         return lemons(self.log)
+
+    @property
+    def nodes_known(self) -> bool:
+        """Whether attempts say on which nodes they ran."""
+        return self.log.nodes_known
 
     @cached_property
     def measured(self) -> MeasuredEttr:

@@ -94,6 +94,15 @@ def ingest(
             "--gpus-per-node", min=1, help="For logs that count nodes or processors only."
         ),
     ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            min=1,
+            metavar="N",
+            help="Number of nodes of the fleet, for node-failure logs (which name failed nodes only).",
+        ),
+    ] = None,
     max_reject_share: Annotated[
         float,
         typer.Option(
@@ -123,6 +132,7 @@ def ingest(
         delimiter=delimiter,
         column_map=column_map,
         gpus_per_node=gpus_per_node,
+        nodes=nodes,
         max_reject_share=max_reject_share,
     )
     emit(result, as_json, terminal.ingested)

@@ -76,17 +76,19 @@ def commit(
         **attempts.counts,
         "nodes": nodes,
         "health_events": _count(folder, tables["health"]),
+        "node_outages": _count(folder, tables["node_outages"]),
         "rejected": _count(folder, tables["rejects"]),
     }
     write_manifest(
         folder,
         {
             **facts,
+            "node_total": facts.get("node_total") or (old and old.facts.get("node_total")),
             "commits": number,
             "tables": tables,
             "counts": counts,
             "duplicates_flag": attempts.duplicates_flag,
-            "time_range": attempts.time_range,
+            "time_range": attempts.time_range or _event_range(small),
             "cluster": attempts.cluster,
             "clusters": sorted(work.owners),
             "inferred": [*inferred, *attempts.inferred],
@@ -253,6 +255,14 @@ def _time_range(index: Index) -> list[int] | None:
     if not len(times):
         times = index.submit[index.keep & (index.submit != NULL)]
     return [int(times.min()), int(times.max())] if len(times) else None
+
+
+def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) -> list[int] | None:
+    """First and last time of a log without attempts."""
+    outages, health = small["node_outages"][1](), small["health"][1]()
+    spans = [pc.min_max(each).as_py() for each in (outages["start_s"], outages["end_s"], health["time_s"])]
+    times = [value for span in spans for value in span.values() if value is not None]
+    return [int(min(times)), int(max(times))] if times else None
 
 
 def _write(

@@ -44,10 +44,11 @@ class IngestResult:
     """Records that could not be used; the table `rejects` has them."""
     nodes: int
     health_events: int
+    node_outages: int
     duplicates_flag: str
     """Was `sacct --duplicates` used: "present", "missing" (failures are hidden) or "unknown"."""
     time_range: tuple[str, str] | None
-    """First and last time of an attempt, ISO 8601 in UTC."""
+    """First and last time of an attempt (without any: of an outage or event), ISO 8601 in UTC."""
     sources: list[dict[str, Any]] = field(default_factory=list)
     """Every source of the store: path, format, rows, steps, rejected."""
     already_known: list[str] = field(default_factory=list)
@@ -84,6 +85,7 @@ def ingest(
     max_reject_share: float = 0.01,
     column_map: str | Path | None = None,
     gpus_per_node: int | None = None,
+    nodes: int | None = None,
     delimiter: str | None = None,
 ) -> IngestResult:
     """Read logs into a store; what the store has already is not added twice.
@@ -102,6 +104,7 @@ def ingest(
         max_reject_share: share of the records of one source above which it is refused.
         column_map: TOML map for CSV and Parquet: files that no format recognises are read by it.
         gpus_per_node: GPUs of a node, for formats that count nodes or processors only.
+        nodes: nodes of the fleet, for node-failure logs, which do not name those that never failed.
         delimiter: of `sacct` text; None: detect.
 
     Returns:
@@ -122,7 +125,7 @@ def ingest(
         gpus_per_node=gpus_per_node,
     )
     window = (_seconds(since, zone), _seconds(until, zone))
-    settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node)
+    settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node, nodes)
     fallback = None if column_map is None else by_name("mapped")
     found, strangers = _find(sources, format, fallback, folder, settings)
     old = existing_store(folder)
@@ -135,7 +138,7 @@ def ingest(
             stages = _stage(new, folder, options, window)
             _check_rejects(new, stages, max_reject_share, folder)
             entries = [*(old.facts["sources"] if old else []), *map(_entry, new, stages)]
-            old = commit(folder, old, stages, {"sources": entries, "timezone": timezone})
+            old = commit(folder, old, stages, {"sources": entries, "timezone": timezone, "node_total": nodes})
         shutil.rmtree(folder / STAGING, ignore_errors=True)
     return _result(old, known, strangers)
 
@@ -349,6 +352,7 @@ def _result(store: Store, known: list[str], strangers: list[str]) -> IngestResul
         rejected=counts["rejected"],
         nodes=counts["nodes"],
         health_events=counts["health_events"],
+        node_outages=counts["node_outages"],
         duplicates_flag=facts["duplicates_flag"],
         time_range=None if span is None else (iso(span[0]), iso(span[1])),
         sources=[{k: v for k, v in entry.items() if k != "facts"} for entry in facts["sources"]],

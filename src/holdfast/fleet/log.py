@@ -36,6 +36,17 @@ SHORTEST_S = 0.5
 """Slurm keeps whole seconds: an attempt that failed within its first ran for less than one."""
 
 NODE_FAIL = "NODE_FAIL"
+KNOWABLE = {
+    "nodes": ("NodeList", "which nodes fail, and which check explains a failure, is unknown"),
+    "node_count": ("NNodes", "failure rates per node-day are unknown"),
+    "gpus": ("AllocTRES", "GPU-hours, losses and job sizes are unknown"),
+    "submit_s": ("Submit", "waiting times are unknown and count as zero"),
+    "qos": ("QOS", "who may preempt whom is unknown: only states PREEMPTED count as preemptions"),
+    "partition": ("Partition", "partitions are unknown"),
+    "priority": ("Priority", "who preempted an attempt is unknown without the QOS table"),
+    "time_limit_s": ("Timelimit", "preemptions recorded as early TIMEOUTs are not found"),
+}
+"""Column of the attempts -> its name in `sacct`, and what is unknown without it."""
 _NUMBERS = count()
 
 
@@ -203,6 +214,20 @@ class FleetLog:
             node_days=lambda t: t.exposed_s * t.node_count.fill_null(0) / DAY_S,
         )
         return self.view("attempts", t)
+
+    @cached_property
+    def unknown_columns(self) -> dict[str, int]:
+        """Column -> attempts that ran and do not have it, of all attempts that ran ("ran")."""
+        t = self.executions
+        absent = {name: t[name].isnull().sum() for name in KNOWABLE if name != "nodes"}
+        row = self.rows(t.agg(ran=t.count(), nodes=(t.nodes.length() == 0).sum(), **absent))[0]
+        return {name: int(n or 0) for name, n in row.items()}
+
+    @property
+    def nodes_known(self) -> bool:
+        """Whether some attempt that ran says on which nodes (true where none ran)."""
+        missing = self.unknown_columns
+        return missing["ran"] == 0 or missing["nodes"] < missing["ran"]
 
     @cached_property
     def executions(self) -> ir.Table:

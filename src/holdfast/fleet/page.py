@@ -44,7 +44,9 @@ class FleetReport:
             "goodput": analysis.goodput.to_dict(),
             "mttf": None if analysis.mttf is None else analysis.mttf.to_dict(),
             "trend": analysis.trend.to_dict(),
-            "lemons": analysis.lemons.lemons,
+            "nodes_known": analysis.nodes_known,
+            "lemons": analysis.lemons.lemons if analysis.nodes_known else None,
+            "unknown": [" ".join((u.text, u.remedy)).strip() for u in unknowns(analysis)],
             "ettr": {
                 "expected": analysis.expected_ettr,
                 "measured": analysis.measured.to_dict(),

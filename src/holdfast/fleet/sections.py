@@ -133,6 +133,8 @@ def lemons(analysis: Analysis) -> Section:
 
 
 def _lemons_sentence(analysis: Analysis, unit: RateUnit) -> str:
+    if not analysis.nodes_known:
+        return "The log does not say on which nodes attempts ran: which of them fail is unknown."
     found = analysis.lemons
     named = ", ".join(found.lemons[:MOST_NAMED])
     more = len(found.lemons) - MOST_NAMED

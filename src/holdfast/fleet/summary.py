@@ -131,6 +131,13 @@ def _second_order(analysis: Analysis) -> str:
 
 
 def _nodes_to_pull(analysis: Analysis) -> Iterator[Finding]:
+    if not analysis.nodes_known:
+        yield Finding(
+            "the log does not say on which nodes attempts ran. Export NodeList too.",
+            UNKNOWN,
+            lead="Which nodes fail is unknown:",
+        )
+        return
     rows = analysis.lemons.nodes.to_pylist()
     bad = [row for row in rows if row["node"] in set(analysis.lemons.lemons)]
     fleet = analysis.lemons.detector.fleet_rate_per_1000_node_days_
@@ -206,6 +213,8 @@ def _rate(analysis: Analysis) -> Iterator[Finding]:
     model, unit = analysis.mttf.model, rate_unit(analysis)
     scope = f" in attempts above {analysis.min_gpus:,} GPUs" if analysis.min_gpus else ""
     low, high = (unit.of(bound) for bound in model.ci95_)
+    if not analysis.mttf.nodes_known:
+        scope += " (too high: nodes that never failed are not counted)"
     if model.failures_:
         lead = "Failure rate:"
         text = f"{brief(unit.of(model.rate_per_1000_node_days_))} {brief_interval(low, high)} "

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.log import KNOWABLE
+from holdfast.fleet.outage_log import all_nodes_known
 from holdfast.numbers import counted, duration
 from holdfast.report import Unknown
 
@@ -16,6 +18,7 @@ def unknowns(analysis: Analysis) -> list[Unknown]:
     return [
         *_hidden_attempts(facts),
         *_rejects(analysis, facts),
+        *_columns(analysis),
         *_causes(analysis, facts),
         *_exposure(analysis),
         *_sizes(analysis),
@@ -43,6 +46,17 @@ def _rejects(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:
         )
 
 
+def _columns(analysis: Analysis) -> Iterator[Unknown]:
+    """Columns whose absence changes an answer."""
+    missing = analysis.log.unknown_columns
+    for column, (name, consequence) in KNOWABLE.items():
+        if n := missing[column]:
+            of = "" if n == missing["ran"] else f" for {n:,} of {counted(missing['ran'], 'attempt')}"
+            yield Unknown(
+                f"{name} is not in the log{of}: {consequence}.", f"Add {name} to sacct --format."
+            )
+
+
 def _causes(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:
     if not analysis.status.attempts:
         return
@@ -62,10 +76,10 @@ def _causes(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:
 
 
 def _exposure(analysis: Analysis) -> Iterator[Unknown]:
-    if analysis.outages is not None and not analysis.log.count("nodes"):
+    if analysis.outages is not None and not all_nodes_known(analysis.log):
         yield Unknown(
             "Nodes that never failed are not in the log, so the failure rate is too high.",
-            "Ingest an inventory, for example the output of scontrol show node.",
+            "Ingest an inventory, or state the number of nodes with ingest --nodes.",
         )
 
 

@@ -55,6 +55,7 @@ _TABLES: Mapping[str, tuple[pa.Schema, tuple[str, ...]]] = {
 }
 _TIMES = {"submit_s", "eligible_s", "start_s", "end_s", "time_s"}
 _DURATIONS = {"runtime_s", "time_limit_s"}
+_NOT_OVER = pa.array(["RUNNING", "PENDING", "SUSPENDED"])
 _TRUE = pa.array(["true", "1", "yes", "t", "y"])
 
 
@@ -114,6 +115,16 @@ def load_map(path: Path) -> ColumnMap:
     for field in required:
         if field not in columns and not (field == "submit_s" and "start_s" in columns):
             raise wrong(f"columns.{field}", "nothing", f"the name of their column for {field}")
+    if name == "attempts" and not ({"start_s"} <= columns.keys() and {"end_s", "runtime_s"} & columns.keys()):
+        raise InputError(
+            "the column map names no start and no end of the attempts: no rate can be known",
+            code="missing-column",
+            path=path,
+            place="columns",
+            found=", ".join(columns),
+            expected="start_s, and end_s or runtime_s",
+            remedy="name the columns that hold them",
+        )
     values = {}
     given = data.get("values", {})
     for field, table in given.items() if isinstance(given, dict) else [("", given)]:
@@ -310,6 +321,10 @@ def _derive(ours: dict[str, pa.Array]) -> None:
     ours.setdefault("eligible_s", ours["submit_s"])
     if "runtime_s" not in ours and {"start_s", "end_s"} <= ours.keys():
         ours["runtime_s"] = pc.subtract(ours["end_s"], ours["start_s"])
+    if "end_s" not in ours:  # an attempt that is over ended when it had run
+        over = pc.invert(pc.is_in(ours["state"], value_set=_NOT_OVER))
+        end = pc.add(ours["start_s"], ours["runtime_s"].cast(pa.int64()))
+        ours["end_s"] = pc.if_else(over, end, pa.scalar(None, pa.int64()))
     if "node_count" not in ours and "nodes" in ours:
         ours["node_count"] = pc.list_value_length(ours["nodes"])
     if "job_id_raw" not in ours:

@@ -73,6 +73,7 @@ def header_of(path: Path, delimiter: str | None) -> Header:
         first = head.strip().split(b"\n", 1)[0][:120].decode(errors="replace")
         raise InputError(
             "no header of `sacct --parsable2` was found",
+            code="unknown-format",
             path=path,
             place="line 1",
             found=repr(first) if first else "nothing",
@@ -82,7 +83,8 @@ def header_of(path: Path, delimiter: str | None) -> Header:
     missing = [name for name in REQUIRED if name not in header.layout.columns]
     if missing:
         raise InputError(
-            f"the column {missing[0]} is missing",
+            f"missing column: {missing[0]}",
+            code="missing-column",
             path=path,
             place=f"line {header.lines}",
             found=", ".join(name for name in header.layout.columns[:12] if name),

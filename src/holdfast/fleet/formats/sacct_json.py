@@ -120,6 +120,8 @@ def _batch(jobs: list[Any], done: int, options: ReadOptions, source: str) -> Bat
 def _unusable(job: Any) -> str | None:
     if not isinstance(job, dict) or type(job.get("job_id")) is not int:
         return "the job has no number"
+    if not isinstance(job.get("time"), dict):
+        return "the job has no times"
     if _state(job) is None:
         return f"the state is {(job.get('state') or {})!r}"
     return None

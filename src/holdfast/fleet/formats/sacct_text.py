@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.opening import open_source, read_exactly
 from holdfast.fleet.formats.sacct_columns import convert, misfits
@@ -363,6 +364,17 @@ def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
         InputError: if the file cannot be read, or has no header or not the columns JobID and State.
     """
     header = header_of(path, options.delimiter)
+    missing = [name for name in ("Start", "End") if name not in header.layout.columns]
+    if missing:
+        raise InputError(
+            f"missing column: {' and '.join(missing)}; without it no time and no rate is known",
+            code="missing-column",
+            path=path,
+            place=f"line {header.lines}",
+            found=", ".join(name for name in header.layout.columns[:12] if name),
+            expected=", ".join(("JobID", "State", "Submit", "Start", "End", "NodeList")),
+            remedy="export again with `sacct -a -D -P --format=ALL`",
+        )
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
         try:

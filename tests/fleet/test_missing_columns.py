@@ -1,0 +1,64 @@
+"""Columns that a log lacks: what they would answer is refused or unknown, never a false all-clear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from logs import BASE, COLUMNS, random_log
+from typer.testing import CliRunner
+
+import holdfast.fleet as fleet
+from holdfast.errors import InputError
+from holdfast.fleet.cli import app
+
+
+@pytest.mark.parametrize("absent", [("Start",), ("End",), ("Start", "End"), ("State",), ("JobID",)])
+def test_sacct_without_times_or_states(tmp_path: Path, absent: tuple[str, ...]) -> None:
+    columns = [name for name in COLUMNS if name not in absent]
+    with pytest.raises(InputError) as error:
+        random_log(5, jobs=4).store(tmp_path, columns)
+    assert error.value.code == "missing-column"
+    assert all(name in str(error.value.problem) for name in absent)
+
+
+def test_a_column_map_without_times(tmp_path: Path) -> None:
+    (tmp_path / "map.toml").write_text('[columns]\njob_id="j"\nstate="s"\nsubmit_s="t"\n')
+    (tmp_path / "log.csv").write_text("j,s,t\n1,NODE_FAIL,1767571200\n")
+    with pytest.raises(InputError) as error:
+        fleet.ingest([tmp_path / "log.csv"], tmp_path / "s", column_map=tmp_path / "map.toml")
+    assert error.value.code == "missing-column"
+
+
+def test_json_without_times(tmp_path: Path) -> None:
+    job = {"job_id": 1, "state": {"current": ["NODE_FAIL"]}, "association": {}}
+    (tmp_path / "log.json").write_text(json.dumps({"jobs": [job]}))
+    with pytest.raises(InputError) as error:
+        fleet.ingest([tmp_path / "log.json"], tmp_path / "s")
+    assert error.value.code == "too-many-rejects"
+
+
+def test_a_mapped_end_follows_from_the_runtime(tmp_path: Path) -> None:
+    (tmp_path / "map.toml").write_text(
+        '[columns]\njob_id="j"\nstate="s"\nstart_s="t"\nruntime_s="r"\n'
+    )
+    rows = f"1,NODE_FAIL,{BASE},60\n2,RUNNING,{BASE},60\n"
+    (tmp_path / "log.csv").write_text("j,s,t,r\n" + rows)
+    fleet.ingest([tmp_path / "log.csv"], tmp_path / "s", column_map=tmp_path / "map.toml")
+    assert fleet.goodput(tmp_path / "s").failures == 1
+
+
+def test_nodes_that_are_unknown(tmp_path: Path) -> None:
+    absent = ("NodeList", "AllocTRES", "QOS", "Timelimit")
+    store = random_log(5, jobs=25).store(tmp_path, [name for name in COLUMNS if name not in absent])
+    with pytest.raises(InputError) as error:
+        fleet.lemons(store)
+    assert error.value.code == "missing-column"
+    assert CliRunner().invoke(app, ["lemons", str(store)]).exit_code != 0
+    found = fleet.report(store, html=tmp_path / "page.html").to_dict()
+    assert (found["nodes_known"], found["lemons"]) == (False, None)
+    assert not any("no node failed" in finding for finding in found["findings"])
+    for name in absent:
+        assert any(name in sentence for sentence in found["unknown"])
+    assert not any("Submit" in sentence for sentence in found["unknown"])
