@@ -20,7 +20,21 @@ from holdfast.fleet.formats.batch import ReadOptions
 from holdfast.fleet.store import Store
 
 NASTY = [
-    *("", "0", "-1", "3", "99999999999", "9" * 30, "1e400", "NaN", "²", "Unknown", "None", "a", "\x00"),
+    *(
+        "",
+        "0",
+        "-1",
+        "3",
+        "99999999999",
+        "9" * 30,
+        "1e400",
+        "NaN",
+        "²",
+        "Unknown",
+        "None",
+        "a",
+        "\x00",
+    ),
     *("2000-01-01T00:00:00", "1985-01-01T00:00:00", "2093-01-01T00:00:00", "9999-12-31T23:59:59"),
     *("2026-01-05T01:00:00", "2026-10-05T01:00:00", "1:99999999999", "gres/gpu=99999999999"),
     *("gres/gpu=-8", "cpu=1,gres/gpu=800000", "node[1-999999999]", "n[001", "99999999-00:00:00"),
@@ -79,7 +93,11 @@ def figures(store: Path) -> None:
 
 
 def stored(store: Path, without: str) -> list[dict[str, Any]]:
-    rows = [row for file in Store.open(store).files("attempts") for row in pq.read_table(file).to_pylist()]
+    rows = [
+        row
+        for file in Store.open(store).files("attempts")
+        for row in pq.read_table(file).to_pylist()
+    ]
     kept = [row for row in rows if without not in (row["job_id"], str(row["job_id_raw"]))]
     for row in kept:  # a line without a job id reads on the last text field of the line above
         del row["work_dir"]
@@ -142,7 +160,12 @@ def test_any_damaged_field_changes_its_own_row_only(
 
 def job(number: int) -> dict[str, Any]:
     """A job as `sacct --json` of Slurm 23.11 has it."""
-    time = {"submission": 1_767_571_200, "start": 1_767_571_200, "end": 1_767_574_800, "elapsed": 3600}
+    time = {
+        "submission": 1_767_571_200,
+        "start": 1_767_571_200,
+        "end": 1_767_574_800,
+        "elapsed": 3600,
+    }
     tres = [{"type": "gres", "name": "gpu", "count": 8}, {"type": "node", "name": "", "count": 1}]
     return {
         **{"job_id": number, "name": "train", "user": "u", "cluster": "c", "nodes": "n1"},
@@ -160,11 +183,18 @@ def check(number: int) -> dict[str, Any]:
 def pod(number: int) -> dict[str, Any]:
     stamp = "2026-01-05T00:00:00Z"
     ended = {"startedAt": stamp, "finishedAt": stamp, "exitCode": 137, "reason": "OOMKilled"}
-    status = {"phase": "Failed", "startTime": stamp, "conditions": [{"type": "x", "status": "True"}]}
+    status = {
+        "phase": "Failed",
+        "startTime": stamp,
+        "conditions": [{"type": "x", "status": "True"}],
+    }
     return {
         **{"apiVersion": "v1", "kind": "Pod"},
         "metadata": {"name": f"p{number}", "labels": {"job-name": "j"}, "creationTimestamp": stamp},
-        "spec": {"nodeName": "n1", "containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}]},
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{"resources": {"limits": {"nvidia.com/gpu": 8}}}],
+        },
         "status": {**status, "containerStatuses": [{"state": {"terminated": ended}}]},
     }
 
@@ -178,7 +208,13 @@ def swf(number: int) -> list[Any]:
     return [number, 0, 5, 3600, 4, -1, -1, 4, 7200, -1, 1, 1, 1, 1, 1, 1, -1, -1]
 
 
-RECORDS = {"sacct-json": job, "health-jsonl": check, "kubernetes": pod, "prometheus": series, "swf": swf}
+RECORDS = {
+    "sacct-json": job,
+    "health-jsonl": check,
+    "kubernetes": pod,
+    "prometheus": series,
+    "swf": swf,
+}
 VALUES = st.one_of(
     TEXT, st.integers(), st.floats(), st.none(), st.booleans(), st.lists(TEXT), st.just({"a": {}})
 )

@@ -87,7 +87,10 @@ def test_a_source_without_a_cluster_needs_one(tmp_path: Path) -> None:
     opened = fleet.open(tmp_path / "store")
     assert [row["node"] for row in opened.rows(opened.table("health"))] == ["alpha:n1"]
     causes = fleet.attribute(opened, "100").attempts
-    assert {each["state"]: len(each["causes"]) for each in causes} == {"NODE_FAIL": 1, "COMPLETED": 0}
+    assert {each["state"]: len(each["causes"]) for each in causes} == {
+        "NODE_FAIL": 1,
+        "COMPLETED": 0,
+    }
 
 
 def test_nodes_of_one_cluster_only_tell_it(tmp_path: Path) -> None:

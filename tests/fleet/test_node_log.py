@@ -102,10 +102,14 @@ def failure_log(path: Path, cluster: bool = False) -> Path:
     if cluster:
         rows += [("b", "n1", start + day * 5, "memory")]
     lines = [
-        f"{own},{node},{time},{time + 3600},{cause}" if cluster else f"{node},{time},{time + 3600},{cause}"
+        f"{own},{node},{time},{time + 3600},{cause}"
+        if cluster
+        else f"{node},{time},{time + 3600},{cause}"
         for own, node, time, cause in rows
     ]
-    path.write_text(("system," if cluster else "") + "node,start,end,cause\n" + "\n".join(lines) + "\n")
+    path.write_text(
+        ("system," if cluster else "") + "node,start,end,cause\n" + "\n".join(lines) + "\n"
+    )
     return path
 
 

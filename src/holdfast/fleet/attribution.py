@@ -78,9 +78,7 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     causes = log.rows(ranked_causes(log).filter(lambda t: t.key.isin(keys)).order_by("key", "rank"))
     failures = log.rows(infrastructure_failures(log).filter(lambda t: t.key.isin(keys)))
     infrastructure = {row["key"] for row in failures}
-    named = log.rows(
-        _evident_nodes(log, mine.select(*_FOR_EVIDENCE))
-    )
+    named = log.rows(_evident_nodes(log, mine.select(*_FOR_EVIDENCE)))
     explained = [
         {
             "attempt": row["attempt"],

@@ -80,6 +80,14 @@ def ingest(
     delimiter: Annotated[
         str | None, typer.Option("--delimiter", help="Field delimiter of sacct; else detected.")
     ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="A,B,...",
+            help="Columns of sacct output without a header, as given to sacct --format.",
+        ),
+    ] = None,
     column_map: Annotated[
         Path | None,
         typer.Option(
@@ -130,6 +138,7 @@ def ingest(
         since=None if since is None else instant(since, "--since"),
         until=None if until is None else instant(until, "--until"),
         delimiter=delimiter,
+        columns=columns,
         column_map=column_map,
         gpus_per_node=gpus_per_node,
         nodes=nodes,

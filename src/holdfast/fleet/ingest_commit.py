@@ -260,7 +260,10 @@ def _time_range(index: Index) -> list[int] | None:
 def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) -> list[int] | None:
     """First and last time of a log without attempts."""
     outages, health = small["node_outages"][1](), small["health"][1]()
-    spans = [pc.min_max(each).as_py() for each in (outages["start_s"], outages["end_s"], health["time_s"])]
+    spans = [
+        pc.min_max(each).as_py()
+        for each in (outages["start_s"], outages["end_s"], health["time_s"])
+    ]
     times = [value for span in spans for value in span.values() if value is not None]
     return [int(min(times)), int(max(times))] if times else None
 

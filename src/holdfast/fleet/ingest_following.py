@@ -234,7 +234,7 @@ class _Reader:
         quiet: bool,
     ) -> None:
         self.store, self.path, self.options, self.quiet = store, path, options, quiet
-        self.settings = (zone, options.cluster, (None, None), None, None, None)
+        self.settings = (zone, options.cluster, (None, None), *[None] * 5)
         self.stages = {
             settled: Stage(store, f"follow-{number}-{name}")
             for settled, name in ((True, "settled"), (False, "tail"))

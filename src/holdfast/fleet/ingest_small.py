@@ -117,7 +117,9 @@ def cluster_nodes(work: Commit, attempt_clusters: Iterable[str]) -> dict[str, se
             tables += [with_cluster(table, work.old_cluster) for table in stored]
         for table in tables:
             pairs = table.select(["cluster", "node"]).group_by(["cluster", "node"]).aggregate([])
-            for cluster, node in zip(*(pairs[each].to_pylist() for each in ("cluster", "node")), strict=True):
+            for cluster, node in zip(
+                *(pairs[each].to_pylist() for each in ("cluster", "node")), strict=True
+            ):
                 if cluster:
                     owners.setdefault(cluster, set()).add(node)
     return owners

@@ -193,7 +193,9 @@ def _seen_nodes(attempts: pa.Table) -> pa.Table:
     each = pc.divide(pc.add(gpus, pc.subtract(count, 1)), pc.max_element_wise(count, 1))
     parents = pc.list_parent_indices(nodes)
     cluster = flat(attempts["cluster"]).take(parents)
-    rows = pa.table({"cluster": cluster, "node": pc.list_flatten(nodes), "gpus": each.take(parents)})
+    rows = pa.table(
+        {"cluster": cluster, "node": pc.list_flatten(nodes), "gpus": each.take(parents)}
+    )
     most = rows.group_by(["cluster", "node"], use_threads=False).aggregate([("gpus", "max")])
     return most.rename_columns(["cluster", "node", "gpus"]).cast(SEEN_NODES)
 

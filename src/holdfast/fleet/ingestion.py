@@ -87,6 +87,7 @@ def ingest(
     gpus_per_node: int | None = None,
     nodes: int | None = None,
     delimiter: str | None = None,
+    columns: str | None = None,
 ) -> IngestResult:
     """Read logs into a store; what the store has already is not added twice.
 
@@ -106,6 +107,7 @@ def ingest(
         gpus_per_node: GPUs of a node, for formats that count nodes or processors only.
         nodes: nodes of the fleet, for node-failure logs, which do not name those that never failed.
         delimiter: of `sacct` text; None: detect.
+        columns: of `sacct` text without a header (``--noheader``), as given to ``--format``.
 
     Returns:
         what the store holds now.
@@ -121,11 +123,12 @@ def ingest(
         timezone=zone,
         cluster=cluster,
         delimiter=delimiter,
+        columns=columns,
         column_map=None if column_map is None else Path(column_map),
         gpus_per_node=gpus_per_node,
     )
     window = (_seconds(since, zone), _seconds(until, zone))
-    settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node, nodes)
+    settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node, nodes, columns)
     fallback = None if column_map is None else by_name("mapped")
     found, strangers = _find(sources, format, fallback, folder, settings)
     old = existing_store(folder)
@@ -138,7 +141,9 @@ def ingest(
             stages = _stage(new, folder, options, window)
             _check_rejects(new, stages, max_reject_share, folder)
             entries = [*(old.facts["sources"] if old else []), *map(_entry, new, stages)]
-            old = commit(folder, old, stages, {"sources": entries, "timezone": timezone, "node_total": nodes})
+            old = commit(
+                folder, old, stages, {"sources": entries, "timezone": timezone, "node_total": nodes}
+            )
         shutil.rmtree(folder / STAGING, ignore_errors=True)
     return _result(old, known, strangers)
 

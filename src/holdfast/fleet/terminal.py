@@ -115,7 +115,7 @@ def mttf(result: Mttf) -> RenderableType:
             f"{number(model.rate_per_1000_node_days_)} failures per 1,000 node-days "
             f"{interval(*model.ci95_)} at 95 %: {model.failures_:,} in "
             f"{number(model.node_days_)} node-days, {scope}"
-        )
+        ),
     ]
     if model.buckets_:
         rows = [

@@ -51,7 +51,9 @@ def _columns(analysis: Analysis) -> Iterator[Unknown]:
     missing = analysis.log.unknown_columns
     for column, (name, consequence) in KNOWABLE.items():
         if n := missing[column]:
-            of = "" if n == missing["ran"] else f" for {n:,} of {counted(missing['ran'], 'attempt')}"
+            of = (
+                "" if n == missing["ran"] else f" for {n:,} of {counted(missing['ran'], 'attempt')}"
+            )
             yield Unknown(
                 f"{name} is not in the log{of}: {consequence}.", f"Add {name} to sacct --format."
             )

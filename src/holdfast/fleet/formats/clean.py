@@ -55,7 +55,9 @@ def faults(table: pa.Table) -> pa.Array:
     now = max(time.time(), RELEASED_S) + DAY_S
     for name in [name for name in _TIMES if name in columns]:
         late = pc.invert(pc.less(columns[name], LATEST_S))  # also what is no number
-        add(pc.or_(pc.less(columns[name], EARLIEST_S), late), f"{name} is before 1990 or after 2100")
+        add(
+            pc.or_(pc.less(columns[name], EARLIEST_S), late), f"{name} is before 1990 or after 2100"
+        )
         # The end of an outage may be planned; that of an attempt is seen.
         if name in _PAST or (name == "end_s" and "submit_s" in columns):
             add(pc.greater(columns[name], now), f"{name} lies in the future")

@@ -49,7 +49,9 @@ def values_of(values: list[Any], kind: pa.DataType) -> pa.Array:
         try:
             return pa.array(values, kind)
         except (pa.ArrowException, UnicodeEncodeError):  # numbers, lists; lone surrogates of JSON
-            values = [None if v is None else str(v).encode(errors="replace").decode() for v in values]
+            values = [
+                None if v is None else str(v).encode(errors="replace").decode() for v in values
+            ]
     return pa.array(values, kind)
 
 
@@ -138,7 +140,9 @@ def table_of(schema: pa.Schema, columns: dict[str, Column], length: int) -> pa.T
 def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_integer(kind) and pa.types.is_int64(array.type) and kind != array.type:
         low, high = (pa.scalar(limit, array.type) for limit in limits(kind))
-        array = pc.min_element_wise(pc.max_element_wise(array, low, skip_nulls=False), high, skip_nulls=False)
+        array = pc.min_element_wise(
+            pc.max_element_wise(array, low, skip_nulls=False), high, skip_nulls=False
+        )
     return array.cast(kind)
 
 

@@ -115,16 +115,6 @@ def load_map(path: Path) -> ColumnMap:
     for field in required:
         if field not in columns and not (field == "submit_s" and "start_s" in columns):
             raise wrong(f"columns.{field}", "nothing", f"the name of their column for {field}")
-    if name == "attempts" and not ({"start_s"} <= columns.keys() and {"end_s", "runtime_s"} & columns.keys()):
-        raise InputError(
-            "the column map names no start and no end of the attempts: no rate can be known",
-            code="missing-column",
-            path=path,
-            place="columns",
-            found=", ".join(columns),
-            expected="start_s, and end_s or runtime_s",
-            remedy="name the columns that hold them",
-        )
     values = {}
     given = data.get("values", {})
     for field, table in given.items() if isinstance(given, dict) else [("", given)]:
@@ -142,6 +132,17 @@ def load_map(path: Path) -> ColumnMap:
         zone = ZoneInfo(time["zone"]) if "zone" in time else None
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise wrong("time.zone", time["zone"], "a zone such as Europe/Berlin") from error
+    times = "start_s" in columns and ("end_s" in columns or "runtime_s" in columns)
+    if name == "attempts" and not times:
+        raise InputError(
+            "the column map names no start and no end of the attempts: no rate can be known",
+            code="missing-column",
+            path=path,
+            place="columns",
+            found=", ".join(columns),
+            expected="start_s, and end_s or runtime_s",
+            remedy="name the columns that hold them",
+        )
     return ColumnMap(path, name, columns, values, time.get("format"), zone, delimiter)
 
 

@@ -117,9 +117,7 @@ def _outages(header: Header, piece: pa.Table, zone: ZoneInfo) -> tuple[pa.Table,
         return pc.utf8_trim_whitespace(flat(piece.column(header.names.index(name))))
 
     cause, cluster = _cause(header, column), column(*_CLUSTER)
-    return outages_table(
-        column(*_NODE), column(*_START), column(*_END), cause, zone, cluster
-    )
+    return outages_table(column(*_NODE), column(*_START), column(*_END), cause, zone, cluster)
 
 
 def outages_table(

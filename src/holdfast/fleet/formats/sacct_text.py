@@ -22,12 +22,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.opening import open_source, read_exactly
 from holdfast.fleet.formats.sacct_columns import convert, misfits
 from holdfast.fleet.formats.sacct_fields import FEW_VALUES, NEEDED
-from holdfast.fleet.formats.sacct_header import Header, find_header, header_of
+from holdfast.fleet.formats.sacct_header import Header, find_header, header_of, looks_headerless
 from holdfast.fleet.formats.sacct_repair import Layout, Record, Reject, repair
 from holdfast.fleet.formats.source import Rejects
 
@@ -363,18 +362,7 @@ def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     Raises:
         InputError: if the file cannot be read, or has no header or not the columns JobID and State.
     """
-    header = header_of(path, options.delimiter)
-    missing = [name for name in ("Start", "End") if name not in header.layout.columns]
-    if missing:
-        raise InputError(
-            f"missing column: {' and '.join(missing)}; without it no time and no rate is known",
-            code="missing-column",
-            path=path,
-            place=f"line {header.lines}",
-            found=", ".join(name for name in header.layout.columns[:12] if name),
-            expected=", ".join(("JobID", "State", "Submit", "Start", "End", "NodeList")),
-            remedy="export again with `sacct -a -D -P --format=ALL`",
-        )
+    header = header_of(path, options.delimiter, options.columns)
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
         try:
@@ -390,8 +378,8 @@ def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
 
 
 def sniff(head: bytes, _: Path) -> bool:
-    """Whether the source begins with a header of `sacct`."""
-    return find_header(head) is not None
+    """Whether the source begins with a header of `sacct`, or with records without one."""
+    return find_header(head) is not None or looks_headerless(head)
 
 
 FORMAT = Format(
