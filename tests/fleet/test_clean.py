@@ -168,10 +168,18 @@ def job(number: int) -> dict[str, Any]:
     }
     tres = [{"type": "gres", "name": "gpu", "count": 8}, {"type": "node", "name": "", "count": 1}]
     return {
-        **{"job_id": number, "name": "train", "user": "u", "cluster": "c", "nodes": "n1"},
-        **{"time": time, "state": {"current": ["COMPLETED"], "reason": "None"}},
-        **{"tres": {"allocated": tres, "requested": tres}, "array": {"job_id": 0}, "qos": "normal"},
-        **{"exit_code": {"return_code": {"set": True, "number": 0}}, "association": {"user": "u"}},
+        "job_id": number,
+        "name": "train",
+        "user": "u",
+        "cluster": "c",
+        "nodes": "n1",
+        "time": time,
+        "state": {"current": ["COMPLETED"], "reason": "None"},
+        "tres": {"allocated": tres, "requested": tres},
+        "array": {"job_id": 0},
+        "qos": "normal",
+        "exit_code": {"return_code": {"set": True, "number": 0}},
+        "association": {"user": "u"},
         "steps": [{"time": {"start": 1_767_571_200, "end": 1_767_574_800}, "state": ["COMPLETED"]}],
     }
 
@@ -189,7 +197,8 @@ def pod(number: int) -> dict[str, Any]:
         "conditions": [{"type": "x", "status": "True"}],
     }
     return {
-        **{"apiVersion": "v1", "kind": "Pod"},
+        "apiVersion": "v1",
+        "kind": "Pod",
         "metadata": {"name": f"p{number}", "labels": {"job-name": "j"}, "creationTimestamp": stamp},
         "spec": {
             "nodeName": "n1",

@@ -11,7 +11,9 @@ from typer.testing import CliRunner
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
+from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.cli import app
+from holdfast.fleet.unknowns import unknowns
 
 
 @pytest.mark.parametrize("absent", [("Start",), ("End",), ("Start", "End"), ("State",), ("JobID",)])
@@ -95,6 +97,17 @@ def test_a_mapped_end_follows_from_the_runtime(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("j,s,t,r\n" + rows)
     fleet.ingest([tmp_path / "log.csv"], tmp_path / "s", column_map=tmp_path / "map.toml")
     assert fleet.goodput(tmp_path / "s").failures == 1
+
+
+@pytest.mark.parametrize("nodes", ["n[001", "n[1-999999999]"])
+def test_a_node_list_that_cannot_be_read_is_told(tmp_path: Path, nodes: str) -> None:
+    rows = [each.fields() for each in random_log(5, jobs=10).attempts]
+    rows[1]["NodeList"] = nodes
+    log = tmp_path / "log.psv"
+    log.write_text("\n".join(["|".join(COLUMNS), *("|".join(row.values()) for row in rows)]) + "\n")
+    fleet.ingest([log], tmp_path / "s")
+    found = unknowns(Analysis(fleet.open(tmp_path / "s")))
+    assert any("1 node list" in each.text for each in found)
 
 
 def test_nodes_that_are_unknown(tmp_path: Path) -> None:

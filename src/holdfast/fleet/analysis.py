@@ -11,7 +11,13 @@ import pandas as pd
 
 from holdfast.errors import InputError
 from holdfast.fleet.ageing import Ageing
-from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
+from holdfast.fleet.attribution import (
+    UNATTRIBUTED,
+    ClockLag,
+    clock_lag,
+    infrastructure_failures,
+    ranked_causes,
+)
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.failure_trend import Trend
@@ -126,6 +132,11 @@ class Analysis:
     def measured(self) -> MeasuredEttr:
         """ETTR as it was."""
         return measured_ettr(self.log)
+
+    @cached_property
+    def clock_lag(self) -> ClockLag | None:
+        """Whether health checks fit failures better hours away."""
+        return clock_lag(self.log)
 
     @cached_property
     def unattributed(self) -> tuple[int, int]:

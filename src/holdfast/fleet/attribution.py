@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ibis
+import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InputError
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 UNATTRIBUTED = "unattributed"
 _FOR_EVIDENCE = ("key", "cluster", "nodes", "stop_s", "job_id_raw", "failed_node")
+
+LONGEST_LAG_S, LAG_STEP_S = 14 * 3600, 1800
+LEAST_MATCHES = 3
+"""Fewer failures with a check at a lag prove nothing."""
 
 SLURM_MATCH_S = 10
 """Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only."""
@@ -347,3 +352,55 @@ def _evident_nodes(log: FleetLog, attempts: ir.Table) -> ir.Table:
         .union(by_accounting)
         .distinct()
     )
+
+
+@dataclass(frozen=True)
+class ClockLag:
+    """Failures that have a failed check in the window, with the checks' clock as it is and shifted."""
+
+    lag_s: int
+    """Checks fit best if they fired this much after the ends of attempts (negative: before)."""
+    failures: int
+    matched: int
+    """Failures with a check at the lag."""
+    matched_now: int
+    """Failures with a check at lag 0."""
+
+
+def clock_lag(log: FleetLog) -> ClockLag | None:
+    """Whether checks fit failures clearly better hours away: the sign of a wrong time zone.
+
+    `sacct` prints local time without its zone, and checks often carry UTC. Tests every half hour up to
+    14 hours, the range of the world's zones, on NODE_FAIL attempts (which always have a reason).
+
+    Returns:
+        the best lag; None if no lag fits clearly better than none.
+    """
+    ends = log.frame(_failed_ends(log).join(_failed(log).select("key", "state"), "key"))
+    node_fails = ends[ends["state"] == NODE_FAIL]
+    ends = node_fails if len(node_fails) else ends
+    fired = log.table("health").filter(lambda t: t.result == "fail").select("node", "time_s")
+    events = log.frame(fired.semi_join(_failed_ends(log), "node"))
+    if ends.empty or events.empty:
+        return None
+    # One sorted number line of all nodes, each far enough from the next for any lag.
+    code = {node: place for place, node in enumerate(sorted(events["node"].unique()))}
+    ends = ends[ends["node"].isin(code)]
+    width = float(log.end_s - log.begin_s + events["time_s"].max() - events["time_s"].min()) + 1e7
+    base = min(events["time_s"].min(), log.begin_s)
+    line = np.sort(events["node"].map(code) * width + events["time_s"] - base)
+    stops = (ends["node"].map(code) * width + ends["stop_s"] - base).to_numpy(np.float64)
+    keys = ends["key"].to_numpy()
+    before, after = log.assumptions.check_before_s, log.assumptions.check_after_s
+    lags = range(-LONGEST_LAG_S, LONGEST_LAG_S + 1, LAG_STEP_S)
+
+    def matched(lag: int) -> int:
+        low = np.searchsorted(line, stops + lag - before, "left")
+        return len(np.unique(keys[np.searchsorted(line, stops + lag + after, "right") > low]))
+
+    counts = {lag: matched(lag) for lag in lags}
+    best = max(counts, key=lambda lag: (counts[lag], -abs(lag)))
+    usual = max(float(np.median(list(counts.values()))), counts[0])
+    if counts[best] < max(LEAST_MATCHES, 3 * usual):
+        return None
+    return ClockLag(best, len(np.unique(keys)), counts[best], counts[0])

@@ -46,6 +46,7 @@ class FleetReport:
             "trend": analysis.trend.to_dict(),
             "nodes_known": analysis.nodes_known,
             "lemons": analysis.lemons.lemons if analysis.nodes_known else None,
+            "clock_lag_s": None if analysis.clock_lag is None else analysis.clock_lag.lag_s,
             "unknown": [" ".join((u.text, u.remedy)).strip() for u in unknowns(analysis)],
             "ettr": {
                 "expected": analysis.expected_ettr,

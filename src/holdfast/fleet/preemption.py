@@ -121,8 +121,8 @@ def _from_controller_log(log: FleetLog) -> ir.Table:
         )
     ).filter(lambda t: t.place == 0)
     starts = log.executions.select(
-        preemptor_key="key",
         *log.job_keys[1:],
+        preemptor_key="key",
         preemptor_raw="job_id_raw",
         preemptor_start_s="start_s",
         preemptor_attempt="attempt",  # a job that is resized has two attempts in one second

@@ -19,6 +19,7 @@ def unknowns(analysis: Analysis) -> list[Unknown]:
         *_hidden_attempts(facts),
         *_rejects(analysis, facts),
         *_columns(analysis),
+        *_clocks(analysis),
         *_causes(analysis, facts),
         *_exposure(analysis),
         *_sizes(analysis),
@@ -48,6 +49,13 @@ def _rejects(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:
 
 def _columns(analysis: Analysis) -> Iterator[Unknown]:
     """Columns whose absence changes an answer."""
+    sources = analysis.log.store.facts["sources"]
+    if broken := sum(each.get("facts", {}).get("unreadable_node_lists", 0) for each in sources):
+        yield Unknown(
+            f"{counted(broken, 'node list')} could not be read (cut off, or of over a million nodes): "
+            "those attempts have no nodes.",
+            "Export with sacct --parsable2, which does not cut columns off.",
+        )
     missing = analysis.log.unknown_columns
     for column, (name, consequence) in KNOWABLE.items():
         if n := missing[column]:
@@ -57,6 +65,20 @@ def _columns(analysis: Analysis) -> Iterator[Unknown]:
             yield Unknown(
                 f"{name} is not in the log{of}: {consequence}.", f"Add {name} to sacct --format."
             )
+
+
+def _clocks(analysis: Analysis) -> Iterator[Unknown]:
+    lag = analysis.clock_lag
+    if lag is not None:
+        hours = -lag.lag_s / 3600
+        example = f" (for example Etc/GMT{-hours:+.0f})" if hours.is_integer() else ""
+        yield Unknown(
+            f"The clocks of jobs and health events differ by about {abs(hours):g} h: "
+            f"{lag.matched:,} of {counted(lag.failures, 'failure')} have a failed check "
+            f"{abs(hours):g} h {'earlier' if hours > 0 else 'later'}, {lag.matched_now:,} at their end.",
+            "sacct prints local time: ingest into a new store with --timezone ZONE, likely one at "
+            f"UTC{hours:+g}{example}.",
+        )
 
 
 def _causes(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:

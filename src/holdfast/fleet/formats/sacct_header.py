@@ -13,7 +13,6 @@ from holdfast.fleet.formats.opening import first_bytes
 from holdfast.fleet.formats.sacct_fields import CANONICAL, JOB_ID, KNOWN, REQUIRED
 from holdfast.fleet.formats.sacct_repair import Layout
 
-
 XDMOD = (
     *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID"),
     *("Submit", "Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS"),
@@ -104,14 +103,14 @@ def looks_headerless(head: bytes, delimiter: str | None = None) -> bool:
     """Whether the source looks like `sacct --noheader`: job numbers and states on its first lines."""
     lines = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").splitlines()[:20]
     rows = [line.split(delimiter or "|") for line in lines if line.strip()]
-    good = sum(
+    good = [
         len(row) > 1
         and re.match(JOB_ID, row[0]) is not None
         and any(state_of(field) is not None and len(field) > 2 for field in row)
-        and any(_TIME_OR_EXIT.fullmatch(field) for field in row)  # which squeue does not print
+        and any(_TIME_OR_EXIT.fullmatch(field) for field in row)
         for row in rows
-    )
-    return bool(rows) and 2 * good > len(rows)
+    ]
+    return bool(rows) and good[0] and 2 * sum(good) > len(rows)
 
 
 def _named(columns: str) -> list[str]:

@@ -113,8 +113,9 @@ def _batch(jobs: list[Any], done: int, options: ReadOptions, source: str) -> Bat
         "steps": rows_table(STEPS, steps),
         "rejects": rejects.table(),
     }
+    facts = {"unreadable_node_lists": sum(row["unreadable"] for row in attempts)}
     places = {"attempts": pa.array(lines, pa.int64()), "steps": pa.array(step_lines, pa.int64())}
-    return Batch(tables, done + len(jobs), step_count, lines=places)
+    return Batch(tables, done + len(jobs), step_count, facts, places)
 
 
 def _unusable(job: Any) -> str | None:
@@ -212,7 +213,7 @@ def _attempt(job: Row, options: ReadOptions) -> Row:
         code = signal = None  # before 23.11: SUCCESS and 0 for whatever was no signal
     derived, derived_signal = _exit(job.get("derived_exit_code"))
     start = _time(times.get("start"))
-    nodes = hosts_of(job.get("nodes") or "") or []
+    nodes = hosts_of(job.get("nodes") or "")
     allocated, requested = _tres(job, "allocated"), _tres(job, "requested")
     limit = _number(times.get("limit"))
     elapsed = _number(times.get("elapsed"))
@@ -244,8 +245,9 @@ def _attempt(job: Row, options: ReadOptions) -> Row:
         "end_s": _time(times.get("end")),
         "runtime_s": None if start is None else elapsed,
         "time_limit_s": None if limit is None else limit * 60,
-        "node_count": allocated.get("node") or requested.get("node") or len(nodes),
-        "nodes": nodes,
+        "node_count": allocated.get("node") or requested.get("node") or len(nodes or []),
+        "nodes": nodes or [],
+        "unreadable": nodes is None,
         "gpus": _gpus(allocated, requested),
         "cpus": allocated.get("cpu") or requested.get("cpu") or _dig(job, "required", "CPUs"),
         "excluded_nodes": _excluded(job.get("submit_line")),
