@@ -74,7 +74,8 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     )
     if not attempts:
         raise InputError(
-            f"no attempt of job {job_id!r} in this log",
+            f"job not found: {job_id!r}",
+            code="no-match",
             path=log.store.path,
             expected="a job id as sacct prints it, for example 93, 306_4 or 98+1",
             remedy="check the id, and that the window (--since) covers the job",

@@ -270,13 +270,15 @@ class _Reader:
         found = recognise(self.path)
         if found is None:
             raise InputError(
-                "this is no log that holdfast knows",
+                "unknown log format",
+                code="unknown-format",
                 path=self.path,
                 remedy="move it out of the folder that is watched",
             )
         if entry is not None and entry["format"] != found.name:
             raise InputError(
                 "the file was in another format before",
+                code="conflict",
                 path=self.path,
                 found=found.name,
                 expected=str(entry["format"]),

@@ -66,7 +66,7 @@ def _without(rejects: pa.Table, superseded: Mapping[str, int]) -> pa.Table:
 
 
 def last_of_each(rows: pa.Table, keys: pa.Array) -> Ints:
-    """One row a key, in the order of the table: the last, but a period that has ended first."""
+    """One row per key, in the order of the table: the last, but a period that has ended first."""
     values = flat(keys).to_numpy()
     over = np.ones(len(values), bool)
     if "end_s" in rows.column_names:

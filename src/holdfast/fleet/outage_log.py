@@ -21,7 +21,7 @@ class Outages:
     """The failures of a node-failure log."""
 
     frame: pd.DataFrame
-    """One row a failure, earliest first: node, start_s, down_s, cause (null where not said)."""
+    """One row per failure, earliest first: node, start_s, down_s, cause (null where not said)."""
     nodes: int
     """Nodes that the log, an inventory or `ingest --nodes` tell."""
 

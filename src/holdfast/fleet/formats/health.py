@@ -257,6 +257,7 @@ def _read_csv(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     if not _complete(header.names):
         raise InputError(
             "this is not a CSV of health events",
+            code="unknown-format",
             path=path,
             place="line 1",
             found=", ".join(header.names),

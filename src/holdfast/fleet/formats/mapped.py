@@ -82,12 +82,17 @@ def load_map(path: Path) -> ColumnMap:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(
-            "the column map cannot be read", path=path, found=str(error), expected="a TOML file"
+            "the column map cannot be read",
+            code="unreadable",
+            path=path,
+            found=str(error),
+            expected="a TOML file",
         ) from error
 
     def wrong(place: str, found: object, expected: str) -> InputError:
         return InputError(
-            "the column map says something that it may not",
+            "invalid column map",
+            code="invalid-value",
             path=path,
             place=place,
             found=repr(found),
@@ -150,6 +155,7 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     if options.column_map is None:
         raise InputError(
             "a mapped file needs a column map",
+            code="missing-key",
             path=path,
             expected="--map FILE.toml",
             remedy="write a map from its columns to holdfast's fields",
@@ -175,7 +181,11 @@ def _read_parquet(path: Path, rules: ColumnMap, options: ReadOptions) -> Iterato
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
         raise InputError(
-            "the Parquet file cannot be read", path=path, found=str(error), expected="whole Parquet"
+            "the Parquet file cannot be read",
+            code="damaged",
+            path=path,
+            found=str(error),
+            expected="whole Parquet",
         ) from error
     with file:
         _check_columns(path, rules, file.schema_arrow.names)
@@ -216,6 +226,7 @@ def _check_columns(path: Path, rules: ColumnMap, there: list[str]) -> None:
     if missing:
         raise InputError(
             "the column map names columns that the file does not have",
+            code="missing-column",
             path=path,
             place=", ".join(f"columns.{field}" for field in missing),
             found=", ".join(there),

@@ -90,6 +90,7 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     if not _is_failure_log(header):
         raise InputError(
             "this is not a log of node failures",
+            code="unknown-format",
             path=path,
             place="line 1",
             found=", ".join(header.names),

@@ -63,6 +63,7 @@ def _series(path: Path) -> list[Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             "this is not the answer to a range query of Prometheus",
+            code="unknown-format",
             path=path,
             found=str(error),
             expected='{"status": "success", "data": {"resultType": "matrix", "result": [...]}}',
@@ -70,6 +71,7 @@ def _series(path: Path) -> list[Any]:
         ) from error
     raise InputError(
         "this is not the answer to a range query of Prometheus",
+        code="unknown-format",
         path=path,
         place="data.resultType",
         found=repr(data["resultType"]),

@@ -70,6 +70,7 @@ def _jobs(source: BinaryIO, path: Path) -> Iterator[Any]:
     except ijson.JSONError as error:
         raise InputError(
             "the JSON is broken or cut off",
+            code="invalid-syntax",
             path=path,
             place=f"after job {seen}",
             found=str(error).splitlines()[0],

@@ -111,6 +111,7 @@ def _start(header: dict[str, str], path: Path) -> int:
     if not re.match(r"^[1-9]\d{0,11}\b", text):
         raise InputError(
             "the log does not say when it starts",
+            code="missing-column",
             path=path,
             place="header",
             found=f"UnixStartTime: {text}" if text else "no UnixStartTime",
