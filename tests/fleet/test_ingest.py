@@ -472,7 +472,7 @@ def test_other_mistakes_have_an_answer(testbed: Path, tmp_path: Path) -> None:
         assert caught.value.code == code
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("x")
-    with pytest.raises(StoreError, match="holds other things"):
+    with pytest.raises(StoreError, match="not empty and is not a store"):
         ingest([source], tmp_path / "mine")
     with pytest.raises(InputError):
         ingest([tmp_path / "mine"], tmp_path / "s")

@@ -17,6 +17,7 @@ import pandas as pd
 
 from holdfast.errors import InputError
 from holdfast.fleet.ageing import Ageing, ageing
+from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.failure_model import FailureModel
 from holdfast.fleet.failure_trend import Trend, trend
@@ -63,8 +64,8 @@ def mttf(
 
     Args:
         log: a store or an open log.
-        min_gpus: count attempts with more GPUs than this; 0: all; None: the assumption's 128, or 0
-            where nothing larger ran.
+        min_gpus: count attempts with more GPUs than this; 0: all; None: the assumption's, whose
+            default of 128 becomes 0 where nothing larger ran.
         project: job sizes in GPUs.
 
     Returns:
@@ -81,7 +82,8 @@ def mttf(
         known = all_nodes_known(log)
         return Mttf(model, 0, log.gpus_per_node, tuple(project), "node_outages", known)
     frame = counts_by_size(log, threshold)
-    if min_gpus is None and threshold and frame["node_days"].sum() == 0:
+    usual = min_gpus is None and threshold == Assumptions.min_gpus
+    if usual and frame["node_days"].sum() == 0:
         threshold = 0
         frame = counts_by_size(log, threshold)
     if frame["node_days"].sum() == 0:
