@@ -178,6 +178,7 @@ def _write_tables(run: Run, folder: Path) -> None:
         {
             "cluster": scenario.name,
             "clusters": [scenario.name],
+            "node_total": None,
             "commits": 1,
             "counts": counts,
             "duplicates_flag": "present",
