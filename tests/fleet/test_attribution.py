@@ -254,5 +254,5 @@ def test_times_of_the_answer_are_utc(tmp_path: Path) -> None:
 
 
 def test_unknown_job(random_fleet: RandomFleet) -> None:
-    with pytest.raises(InputError, match="no attempt of job '4711_0'"):
+    with pytest.raises(InputError, match="job not found: '4711_0'"):
         fleet.attribute(random_fleet.log, "4711_0")

@@ -256,17 +256,17 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "a negative duration": (("goodput", STORE, "--checkpoint", "-5m"), "is no duration"),
     "a duration without sense": (("goodput", STORE, "--check-before", "soon"), "is no duration"),
     "no checkpoint interval": (("goodput", STORE, "--checkpoint", "0"), "checkpoint interval"),
-    "an unknown job": (("attribute", STORE, "4711"), "no attempt of job '4711'"),
+    "an unknown job": (("attribute", STORE, "4711"), "job not found: '4711'"),
     "since is no time": (("status", STORE, "--since", "nonsense"), "--since is neither"),
     "ingest since is no time": (
         ("ingest", STORE, "-o", "/nowhere", "--since", "nonsense"),
-        "--since is no time",
+        "--since is not a time",
     ),
     "ingest until is no time": (
         ("ingest", STORE, "-o", "/nowhere", "--until", "30d"),
-        "--until is no time",
+        "--until is not a time",
     ),
-    "no such source": (("ingest", "/no/such/log", "-o", "/nowhere"), "does not exist"),
+    "no such source": (("ingest", "/no/such/log", "-o", "/nowhere"), "file not found"),
     "no nodes": (("ettr", "--nodes", "0", "--rate", "1e-3", "--checkpoint", "1h"), "nodes"),
     "a negative rate": (("ettr", "--nodes", "9", "--rate", "-1", "--checkpoint", "1h"), "rate"),
     "a rate that is none": (

@@ -78,5 +78,6 @@ def test_first_lines(tmp_path: Path, text: str, name: str | None) -> None:
 def test_no_log_at_all(tmp_path: Path) -> None:
     path = tmp_path / "input"
     path.write_text("hello\n")
-    with pytest.raises(InputError, match="no log that holdfast knows"):
+    with pytest.raises(InputError) as caught:
         detect(path)
+    assert caught.value.code == "unknown-format"

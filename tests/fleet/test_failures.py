@@ -86,9 +86,11 @@ def test_no_failure_gives_an_upper_bound(tmp_path: Path) -> None:
 
 
 def test_nothing_of_that_size(random_fleet: RandomFleet) -> None:
-    with pytest.raises(InputError, match="no attempt with more than 128 GPUs ran") as caught:
-        fleet.mttf(random_fleet.log)
-    assert "largest attempt: 48 GPUs" in str(caught.value)
+    assert fleet.mttf(random_fleet.log).min_gpus == 0  # the default falls back to every attempt
+    with pytest.raises(InputError) as caught:
+        fleet.mttf(random_fleet.log, min_gpus=128)
+    assert caught.value.code == "no-data"
+    assert "48 GPUs" in str(caught.value.found)
 
 
 def failure_log(folder: Path, rows: list[tuple[str, int, int | None]]) -> Path:

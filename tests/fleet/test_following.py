@@ -309,7 +309,7 @@ def test_bad_files_are_told_and_do_not_keep_others_out(tmp_path: Path) -> None:
         "b-broken.gz",
         "c-short.psv",
     }
-    assert "column State is missing" in look.problems[str(spool / "c-short.psv")]
+    assert "missing column: State" in look.problems[str(spool / "c-short.psv")]
     assert follower.look().problems == look.problems  # until they change
     (spool / "a-picture.png").unlink()
     (spool / "b-broken.gz").write_bytes(gzip.compress(rows_of(*day(1)).encode()))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reading import read, rejected, rows
 
+import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import ReadOptions
 from holdfast.fleet.formats.node_log import NODE_LOG
@@ -69,7 +70,7 @@ def test_another_file(tmp_path: Path) -> None:
     st.lists(
         st.tuples(
             st.from_regex(r"[a-z]{1,4}[0-9]{1,4}", fullmatch=True),
-            st.integers(10**9, 2 * 10**9),
+            st.integers(10**9, 1_790_000_000),
             st.none() | st.integers(0, 10**6),
             st.sampled_from(["disk, two", 'a "b"', "ib_link", ""]),
         ),
@@ -90,3 +91,51 @@ def test_round_trip(
         (node, start, None if length is None else start + length, "FAILURE", cause or None)
         for node, start, length, cause in outages
     ]
+
+
+def failure_log(path: Path, cluster: bool = False) -> Path:
+    """40 failures of n1, one of each of n2 ... n9, one node a day; n1 twice in one minute."""
+    day, start = 86_400, 1_767_571_200
+    rows = [("a", "n1", start + day * i, "nvlink") for i in range(40)]
+    rows += [("a", f"n{i}", start + day * i, "memory") for i in range(2, 10)]
+    rows += [("a", "n1", start, "memory")]
+    if cluster:
+        rows += [("b", "n1", start + day * 5, "memory")]
+    lines = [
+        f"{own},{node},{time},{time + 3600},{cause}"
+        if cluster
+        else f"{node},{time},{time + 3600},{cause}"
+        for own, node, time, cause in rows
+    ]
+    path.write_text(
+        ("system," if cluster else "") + "node,start,end,cause\n" + "\n".join(lines) + "\n"
+    )
+    return path
+
+
+def test_answers_of_a_failure_log(tmp_path: Path) -> None:
+    log = failure_log(tmp_path / "failures.csv")
+    result = fleet.ingest([log], tmp_path / "s")
+    assert (result.node_outages, result.attempts) == (49, 0)
+    assert result.time_range == ("2026-01-05T00:00:00Z", "2026-02-13T01:00:00Z")
+    found, rate = fleet.lemons(tmp_path / "s"), fleet.mttf(tmp_path / "s")
+    assert found.lemons == ["n1"]
+    worst = found.nodes.to_pylist()[0]
+    days = 39 + 1 / 24  # from the first failure to the last repair
+    assert (worst["node"], worst["failures"]) == ("n1", 41)
+    assert worst["node_days"] == pytest.approx(days - 40 / 24)
+    assert rate.model.node_days_ == pytest.approx(9 * days - 48 / 24)
+    assert (found.to_dict()["nodes_known"], rate.to_dict()["nodes_known"]) == (False, False)
+    fleet.ingest([log], tmp_path / "t", nodes=100)
+    found, rate = fleet.lemons(tmp_path / "t"), fleet.mttf(tmp_path / "t")
+    assert rate.model.node_days_ == pytest.approx(100 * days - 48 / 24)
+    assert (found.to_dict()["nodes_known"], rate.to_dict()["nodes_known"]) == (True, True)
+    assert (found.lemons[0], found.nodes.num_rows) == ("n1", 9)
+    assert found.nodes.to_pylist()[0]["q_value"] < worst["q_value"]
+
+
+def test_a_failure_log_of_two_systems(tmp_path: Path) -> None:
+    fleet.ingest([failure_log(tmp_path / "failures.csv", cluster=True)], tmp_path / "s")
+    found = fleet.lemons(tmp_path / "s")
+    assert found.lemons == ["a:n1"]
+    assert {row["node"]: row["failures"] for row in found.nodes.to_pylist()}["b:n1"] == 1

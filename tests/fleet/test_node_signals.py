@@ -110,7 +110,7 @@ def test_signals_are_those_of_the_last_28_days(tmp_path: Path) -> None:
     end = 40 * DAY
     attempts = [
         Attempt(1, ("n1",), 0, 5 * DAY, "NODE_FAIL", exclude="n2"),
-        Attempt(2, ("n1",), 6 * DAY, end, "NODE_FAIL", submit=20 * DAY, exclude="n2"),
+        Attempt(2, ("n1",), 20 * DAY, end, "NODE_FAIL", exclude="n2"),
     ]
     checks = [
         Check(2 * DAY, "n2", "ticket", "LOW"),

@@ -57,7 +57,7 @@ WORDS = st.text(
 )
 OUTAGE = st.tuples(
     st.from_regex(r"[a-z]{1,4}[0-9]{1,4}", fullmatch=True),
-    st.integers(10**9, 2 * 10**9),
+    st.integers(10**9, 1_790_000_000),
     st.none() | st.integers(0, 10**6),
     st.sampled_from(["DOWN", "DRAIN", "FAIL", "MAINT", "IDLE+DRAIN"]),
     WORDS,

@@ -142,4 +142,4 @@ def test_a_new_check_is_told(tmp_path: Path) -> None:
     attempts[15] = Attempt(15, ("n1",), 15 * day, 15 * day + HOUR, "FAILED", exit_code="1:0")
     checks = [Check(15 * day + HOUR - 30 + 60 * k, "n1", "check nvlink") for k in range(12)]
     text = " ".join(sentences(Log(attempts, checks).open(tmp_path)))
-    assert "1 check began during the log" in text
+    assert "1 health check was introduced" in text

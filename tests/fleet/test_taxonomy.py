@@ -207,7 +207,7 @@ def test_a_users_file_is_laid_over_the_shipped_one(tmp_path: Path) -> None:
             ["checks.rules[0].severity", "HIGH or LOW"],
         ),
         ("[xids]\nabc = {}", ["xids.abc", "XID number"]),
-        ("not toml", ["not TOML"]),
+        ("not toml", ["invalid TOML"]),
     ],
 )
 def test_what_a_users_file_may_not_say(tmp_path: Path, text: str, words: list[str]) -> None:

@@ -104,13 +104,17 @@ def ageing(
     nodes = np.ones(duration.shape) if node_count is None else np.asarray(node_count, np.float64)
     weight = np.ones(duration.shape) if weights is None else np.asarray(weights, np.float64)
     if duration.ndim != 1 or any(c.shape != duration.shape for c in (event, nodes, weight)):
-        raise InputError("the columns of the durations differ in length")
+        raise InputError("the columns of the durations differ in length", code="conflict")
     if duration.size == 0:
-        raise InputError("no durations: nothing ran")
+        raise InputError("no durations: nothing ran", code="no-data")
     if not (np.isfinite(duration).all() and duration.min() >= 0):
-        raise InputError("a duration is missing or negative", expected="seconds, zero or more")
+        raise InputError(
+            "a duration is missing or negative",
+            code="invalid-value",
+            expected="seconds, zero or more",
+        )
     if not (nodes.min() >= 1 and np.isfinite(weight).all() and weight.min() >= 0):
-        raise InputError("a node count is below 1, or a weight below 0")
+        raise InputError("a node count is below 1, or a weight below 0", code="invalid-value")
     duration = np.maximum(duration, SHORTEST_S)
     ended = _points(duration, weight * event)
     cut = _points(duration, weight * (nodes - event))

@@ -11,11 +11,18 @@ import pandas as pd
 
 from holdfast.errors import InputError
 from holdfast.fleet.ageing import Ageing
-from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
+from holdfast.fleet.attribution import (
+    UNATTRIBUTED,
+    ClockLag,
+    clock_lag,
+    infrastructure_failures,
+    ranked_causes,
+)
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.failure_trend import Trend
 from holdfast.fleet.failures import Mttf, failure_ageing, failure_trend, mttf
+from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import Goodput, goodput, losses
 from holdfast.fleet.node_ranking import Lemons, lemons
@@ -111,13 +118,25 @@ class Analysis:
 
     @cached_property
     def lemons(self) -> Lemons:
-        """The nodes, ranked."""
+        """The nodes, ranked; without any where the log does not know them (`nodes_known`)."""
+        if not self.nodes_known:
+            return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}))
         return lemons(self.log)
+
+    @property
+    def nodes_known(self) -> bool:
+        """Whether attempts say on which nodes they ran."""
+        return self.log.nodes_known
 
     @cached_property
     def measured(self) -> MeasuredEttr:
         """ETTR as it was."""
         return measured_ettr(self.log)
+
+    @cached_property
+    def clock_lag(self) -> ClockLag | None:
+        """Whether health checks fit failures better hours away."""
+        return clock_lag(self.log)
 
     @cached_property
     def unattributed(self) -> tuple[int, int]:

@@ -57,13 +57,15 @@ class Assumptions:
                 continue
             if not (math.isfinite(value) and value >= 0):
                 raise InputError(
-                    f"the assumption {name} makes no sense",
+                    f"invalid assumption {name}",
+                    code="invalid-value",
                     found=str(value),
                     expected="a finite number, zero or more",
                 )
         if self.checkpoint_interval_s == 0:
             raise InputError(
                 "a checkpoint interval of zero would mean that a failure never loses work",
+                code="invalid-value",
                 expected="a time above zero, for example 60m",
             )
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import ibis
+import numpy as np
 import pyarrow as pa
 
 from holdfast.errors import InputError
@@ -28,6 +29,11 @@ if TYPE_CHECKING:
     from holdfast.fleet.store import Store
 
 UNATTRIBUTED = "unattributed"
+_FOR_EVIDENCE = ("key", "cluster", "nodes", "stop_s", "job_id_raw", "failed_node")
+
+LONGEST_LAG_S, LAG_STEP_S = 14 * 3600, 1800
+LEAST_MATCHES = 3
+"""Fewer failures with a check at a lag prove nothing."""
 
 SLURM_MATCH_S = 10
 """Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only."""
@@ -68,7 +74,8 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     )
     if not attempts:
         raise InputError(
-            f"no attempt of job {job_id!r} in this log",
+            f"job not found: {job_id!r}",
+            code="no-match",
             path=log.store.path,
             expected="a job id as sacct prints it, for example 93, 306_4 or 98+1",
             remedy="check the id, and that the window (--since) covers the job",
@@ -77,9 +84,7 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     causes = log.rows(ranked_causes(log).filter(lambda t: t.key.isin(keys)).order_by("key", "rank"))
     failures = log.rows(infrastructure_failures(log).filter(lambda t: t.key.isin(keys)))
     infrastructure = {row["key"] for row in failures}
-    named = log.rows(
-        _evident_nodes(log, mine.select("key", "nodes", "stop_s", "job_id_raw", "failed_node"))
-    )
+    named = log.rows(_evident_nodes(log, mine.select(*_FOR_EVIDENCE)))
     explained = [
         {
             "attempt": row["attempt"],
@@ -324,7 +329,7 @@ def _evident_nodes(log: FleetLog, attempts: ir.Table) -> ir.Table:
 
     Args:
         log: the open log.
-        attempts: attempts with key, nodes, stop_s, job_id_raw and failed_node.
+        attempts: attempts with the columns `_FOR_EVIDENCE`.
     """
     ends = _explode(attempts, "key", "stop_s")
     outages = log.table("node_outages").filter(lambda t: ~t.state.upper().contains("MAINT"))
@@ -335,8 +340,8 @@ def _evident_nodes(log: FleetLog, attempts: ir.Table) -> ir.Table:
     )
     by_outage = down.filter((down.outage_s - down.stop_s).abs() <= SLURM_MATCH_S)
     said = log.table("controller_events").filter(lambda t: t.event == "node_fail")
-    heard = attempts.select("key", "job_id_raw", "stop_s").join(
-        said.select("time_s", "node", "job_id_raw"), "job_id_raw"
+    heard = attempts.select("key", "stop_s", *log.job_keys).join(
+        said.select("time_s", "node", *log.job_keys), log.job_keys
     )
     by_controller = heard.filter((heard.time_s - heard.stop_s).abs() <= SLURM_MATCH_S)
     by_accounting = attempts.filter(
@@ -348,3 +353,55 @@ def _evident_nodes(log: FleetLog, attempts: ir.Table) -> ir.Table:
         .union(by_accounting)
         .distinct()
     )
+
+
+@dataclass(frozen=True)
+class ClockLag:
+    """Failures that have a failed check in the window, with the checks' clock as it is and shifted."""
+
+    lag_s: int
+    """Checks fit best if they fired this much after the ends of attempts (negative: before)."""
+    failures: int
+    matched: int
+    """Failures with a check at the lag."""
+    matched_now: int
+    """Failures with a check at lag 0."""
+
+
+def clock_lag(log: FleetLog) -> ClockLag | None:
+    """Whether checks fit failures clearly better hours away: the sign of a wrong time zone.
+
+    `sacct` prints local time without its zone, and checks often carry UTC. Tests every half hour up to
+    14 hours, the range of the world's zones, on NODE_FAIL attempts (which always have a reason).
+
+    Returns:
+        the best lag; None if no lag fits clearly better than none.
+    """
+    ends = log.frame(_failed_ends(log).join(_failed(log).select("key", "state"), "key"))
+    node_fails = ends[ends["state"] == NODE_FAIL]
+    ends = node_fails if len(node_fails) else ends
+    fired = log.table("health").filter(lambda t: t.result == "fail").select("node", "time_s")
+    events = log.frame(fired.semi_join(_failed_ends(log), "node"))
+    if ends.empty or events.empty:
+        return None
+    # One sorted number line of all nodes, each far enough from the next for any lag.
+    code = {node: place for place, node in enumerate(sorted(events["node"].unique()))}
+    ends = ends[ends["node"].isin(code)]
+    width = float(log.end_s - log.begin_s + events["time_s"].max() - events["time_s"].min()) + 1e7
+    base = min(events["time_s"].min(), log.begin_s)
+    line = np.sort(events["node"].map(code) * width + events["time_s"] - base)
+    stops = (ends["node"].map(code) * width + ends["stop_s"] - base).to_numpy(np.float64)
+    keys = ends["key"].to_numpy()
+    before, after = log.assumptions.check_before_s, log.assumptions.check_after_s
+    lags = range(-LONGEST_LAG_S, LONGEST_LAG_S + 1, LAG_STEP_S)
+
+    def matched(lag: int) -> int:
+        low = np.searchsorted(line, stops + lag - before, "left")
+        return len(np.unique(keys[np.searchsorted(line, stops + lag + after, "right") > low]))
+
+    counts = {lag: matched(lag) for lag in lags}
+    best = max(counts, key=lambda lag: (counts[lag], -abs(lag)))
+    usual = max(float(np.median(list(counts.values()))), counts[0])
+    if counts[best] < max(LEAST_MATCHES, 3 * usual):
+        return None
+    return ClockLag(best, len(np.unique(keys)), counts[best], counts[0])

@@ -79,7 +79,8 @@ def require_number(name: str, value: float, *, positive: bool) -> None:
     """Raise InputError unless the value is finite and zero or more (above zero if `positive`)."""
     if not math.isfinite(value) or value < 0 or (positive and value == 0):
         raise InputError(
-            f"{name} makes no sense",
+            f"invalid {name}",
+            code="invalid-value",
             found=repr(value),
             expected="a finite number above zero" if positive else "a finite number, zero or more",
         )

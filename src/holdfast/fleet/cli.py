@@ -50,35 +50,48 @@ def ingest(
     sources: Annotated[
         list[Path],
         typer.Argument(
-            metavar="SRC...", help="Logs, or folders of logs; plain or compressed with gzip."
+            metavar="SRC...", help="Log files or folders; plain, gzip, zstd, xz or bzip2."
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="STORE", help="The store to write or extend.")
+        Path, typer.Option("--output", "-o", metavar="STORE", help="Store to create or extend.")
     ],
     file_format: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="Format of all sources; else detected."),
+        typer.Option("--format", metavar="NAME", help="Format of all sources (default: detected)."),
     ] = None,
     timezone: Annotated[
         str,
         typer.Option(
-            "--timezone", metavar="ZONE", help="Zone of times that are written without one."
+            "--timezone",
+            metavar="ZONE",
+            help="Time zone of times that state none, such as those of sacct.",
         ),
     ] = "UTC",
     cluster: Annotated[
-        str, typer.Option("--cluster", help="Cluster name for logs that do not carry one.")
+        str, typer.Option("--cluster", help="Cluster of logs that state none.")
     ] = "",
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="TIME", help="Only attempts that ended at or after this."),
+        typer.Option("--since", metavar="TIME", help="Skip attempts that ended before this time."),
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option("--until", metavar="TIME", help="Only attempts that ended before this."),
+        typer.Option(
+            "--until", metavar="TIME", help="Skip attempts that ended at or after this time."
+        ),
     ] = None,
     delimiter: Annotated[
-        str | None, typer.Option("--delimiter", help="Field delimiter of sacct; else detected.")
+        str | None,
+        typer.Option("--delimiter", help="Field delimiter of sacct output (default: detected)."),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="A,B,...",
+            help="Columns of sacct output without a header, as given to sacct --format.",
+        ),
     ] = None,
     column_map: Annotated[
         Path | None,
@@ -91,13 +104,27 @@ def ingest(
     gpus_per_node: Annotated[
         int | None,
         typer.Option(
-            "--gpus-per-node", min=1, help="For logs that count nodes or processors only."
+            "--gpus-per-node",
+            min=1,
+            help="GPUs per node, for logs that count only nodes or processors.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--nodes",
+            min=1,
+            metavar="N",
+            help="Number of nodes of the fleet, for node-failure logs (which name failed nodes only).",
         ),
     ] = None,
     max_reject_share: Annotated[
         float,
         typer.Option(
-            "--max-reject-share", min=0.0, max=1.0, help="Fail above this share of rejects."
+            "--max-reject-share",
+            min=0.0,
+            max=1.0,
+            help="Maximum share of rejected records per source.",
         ),
     ] = 0.01,
     as_json: JsonOption = False,
@@ -121,8 +148,10 @@ def ingest(
         since=None if since is None else instant(since, "--since"),
         until=None if until is None else instant(until, "--until"),
         delimiter=delimiter,
+        columns=columns,
         column_map=column_map,
         gpus_per_node=gpus_per_node,
+        nodes=nodes,
         max_reject_share=max_reject_share,
     )
     emit(result, as_json, terminal.ingested)
@@ -134,7 +163,7 @@ def ingest(
 def report(
     store: StoreArgument,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the full report as a page.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write the full report to FILE.")
     ] = None,
     since: SinceOption = None,
     assumptions: Assumptions = PAPER,
@@ -142,7 +171,7 @@ def report(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The morning summary, and with --html every figure behind it."""
+    """Summarize the fleet; with --html, write every figure behind the summary."""
     from holdfast.fleet import terminal
     from holdfast.fleet.page import report as run
 
@@ -160,7 +189,7 @@ def status(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """How attempts ended, by count and by GPU time."""
+    """Show how attempts ended, by count and by GPU time."""
     from holdfast.fleet import terminal
     from holdfast.fleet.state_mix import status as run
 
@@ -173,7 +202,7 @@ def mttf(
     store: Annotated[
         Path,
         typer.Argument(
-            metavar="STORE", help="A store, or a node-failure log (CSV: node, start, end, cause)."
+            metavar="STORE", help="Store, or a node-failure log (CSV: node, start, end, cause)."
         ),
     ],
     assumptions: Assumptions = PAPER,
@@ -186,7 +215,7 @@ def mttf(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """The failure rate per node-day with exact intervals, by job size, and the MTTF at others."""
+    """Estimate the failure rate per node-day by job size, and project the MTTF."""
     from holdfast.fleet import terminal
     from holdfast.fleet.failures import mttf as run
 
@@ -212,7 +241,10 @@ def ettr(
     queue: Annotated[
         float,
         typer.Option(
-            "--queue", parser=duration, metavar="DURATION", help="Mean wait before each (re)start."
+            "--queue",
+            parser=duration,
+            metavar="DURATION",
+            help="Mean queue time before each start.",
         ),
     ] = 0.0,
     productive: Annotated[
@@ -221,7 +253,7 @@ def ettr(
             "--productive",
             parser=duration,
             metavar="DURATION",
-            help="Productive time that the run needs; else without end.",
+            help="Productive time that the run needs (default: unlimited).",
         ),
     ] = None,
     solve: Annotated[
@@ -229,19 +261,17 @@ def ettr(
         typer.Option(
             "--solve",
             metavar="NAME",
-            help="Solve for checkpoint, rate, write, init, queue or nodes.",
+            help="Parameter to solve for: checkpoint, rate, write, init, queue or nodes.",
         ),
     ] = None,
-    target: Annotated[
-        float, typer.Option("--target", help="The ETTR that --solve is to reach.")
-    ] = 0.9,
+    target: Annotated[float, typer.Option("--target", help="Target ETTR of --solve.")] = 0.9,
     monte_carlo: Annotated[
         bool, typer.Option("--monte-carlo", help="Also simulate (exponential gaps, fixed seed).")
     ] = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Expected share of wall-clock time that is productive, and the best checkpoint interval."""
+    """Compute the expected ETTR of a job and its best checkpoint interval."""
     from holdfast.fleet import terminal
 
     given = {"nodes": nodes, "rate": rate, "checkpoint": checkpoint}
@@ -249,6 +279,7 @@ def ettr(
     if missing:
         raise InputError(
             "the ETTR needs nodes, failure rate and checkpoint interval",
+            code="missing-key",
             found=f"without {', '.join(missing)}",
             expected="for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m",
         )
@@ -295,7 +326,7 @@ def goodput(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """GPU-hours lost to failures, and to preemptions by jobs that failed."""
+    """Compute GPU-hours lost to failures and to preemptions by restarted jobs."""
     from holdfast.fleet import terminal
     from holdfast.fleet.losses import goodput as run
 
@@ -318,7 +349,7 @@ def lemons(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> None:
-    """Nodes that fail more than their share of the work explains, with the evidence."""
+    """Rank nodes by failure rate and name those that are not bad by chance."""
     from holdfast.fleet import terminal
     from holdfast.fleet.lemon_model import LemonRule
     from holdfast.fleet.node_ranking import lemons as run
@@ -332,13 +363,15 @@ def lemons(
 @assuming(*CHECKS)
 def attribute(
     store: StoreArgument,
-    job_id: Annotated[str, typer.Argument(metavar="JOBID", help="As sacct prints it: 93, 306_4.")],
+    job_id: Annotated[
+        str, typer.Argument(metavar="JOBID", help="Job id as sacct prints it: 93, 306_4.")
+    ],
     assumptions: Assumptions = PAPER,
     engine: EngineOption = DEFAULT_ENGINE,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Why each attempt of a job ended: the checks near its end, ranked."""
+    """Explain the end of each attempt of a job by the checks near it."""
     from holdfast.fleet import terminal
     from holdfast.fleet.attribution import attribute as run
 
@@ -359,8 +392,13 @@ def _sizes(text: str) -> list[int]:
         sizes = [int(part.strip().replace("_", "")) for part in text.split(",") if part.strip()]
     except ValueError as error:
         raise InputError(
-            "--project takes numbers of GPUs", found=text, expected="for example 16384,131072"
+            "--project takes numbers of GPUs",
+            code="invalid-syntax",
+            found=text,
+            expected="for example 16384,131072",
         ) from error
     if any(size < 1 for size in sizes):
-        raise InputError("--project takes positive numbers of GPUs", found=text)
+        raise InputError(
+            "--project takes positive numbers of GPUs", code="invalid-value", found=text
+        )
     return sizes

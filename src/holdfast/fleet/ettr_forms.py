@@ -269,6 +269,7 @@ def expected_ettr(
     if form not in ("v2", "full"):
         raise InputError(
             "unknown form of the ETTR",
+            code="unknown-name",
             found=repr(form),
             expected="v2, full, exact, exact_finite or monte_carlo",
         )
@@ -276,6 +277,7 @@ def expected_ettr(
     if value is None:
         raise InputError(
             f"the form {form} is outside its range: it would give an ETTR below zero",
+            code="invalid-value",
             found=f"L(u0 + dt/2) = {p.first_order_load:.3g}",
             expected=f"well below 1 (trust it below {FIRST_ORDER_LIMIT})",
             remedy="use the form exact",
@@ -362,6 +364,7 @@ def exact_finite_ettr(p: EttrParameters) -> float:
     if p.productive_s is None:
         raise InputError(
             "the form exact_finite needs the productive time of the run",
+            code="missing-key",
             remedy="give productive_s, or use the form exact",
         )
     rate, queue = p.failures_per_s, p.queue_s

@@ -82,7 +82,9 @@ def monte_carlo_ettr(
         InputError: an unknown distribution, useless gaps, or runs that do not end.
     """
     if replicas < 2:
-        raise InputError("too few replicas", found=str(replicas), expected="at least 2")
+        raise InputError(
+            "too few replicas", code="no-data", found=str(replicas), expected="at least 2"
+        )
     name = distribution if isinstance(distribution, str) else "empirical"
     if parameters.failures_per_s == 0:
         finite = parameters.productive_s is not None
@@ -117,6 +119,7 @@ class _Gaps:
             if not (measured.size and np.isfinite(measured).all() and (measured > 0).all()):
                 raise InputError(
                     "the measured gaps cannot be resampled",
+                    code="invalid-value",
                     expected="one or more finite times above zero, in seconds",
                 )
             self.kind, self.measured = "empirical", measured * (mean_s / measured.mean())
@@ -124,11 +127,14 @@ class _Gaps:
         if distribution not in ("exponential", "weibull", "lognormal"):
             raise InputError(
                 "unknown distribution of the gaps between failures",
+                code="unknown-name",
                 found=repr(distribution),
                 expected="exponential, weibull, lognormal, or an array of gaps in seconds",
             )
         if not (math.isfinite(shape) and shape > 0):
-            raise InputError("shape makes no sense", found=repr(shape), expected="above zero")
+            raise InputError(
+                "invalid shape", code="invalid-value", found=repr(shape), expected="above zero"
+            )
         self.kind = distribution
 
     def draw(self, count: int) -> FloatArray:
@@ -166,6 +172,7 @@ def _runs(p: EttrParameters, gaps: _Gaps, count: int) -> FloatArray:
             raise InputError(
                 "the simulated runs do not end: almost no start lives long enough to keep a "
                 "checkpoint",
+                code="damaged",
                 found=f"{MOST_DRAWS} starts for {count - active.size} of {count} runs",
                 remedy="use the form exact, a shorter checkpoint interval or a shorter run",
             )

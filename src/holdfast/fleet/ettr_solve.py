@@ -92,16 +92,25 @@ def solve(
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
     """
     if for_ not in FIELDS:
-        raise InputError("this cannot be solved for", found=repr(for_), expected=", ".join(FIELDS))
+        raise InputError(
+            "this cannot be solved for",
+            code="unknown-key",
+            found=repr(for_),
+            expected=", ".join(FIELDS),
+        )
     if not 0 < target < 1:
         raise InputError(
-            "the target is not an ETTR", found=repr(target), expected="a number between 0 and 1"
+            "the target is not an ETTR",
+            code="out-of-range",
+            found=repr(target),
+            expected="a number between 0 and 1",
         )
     if form not in ("exact", "full", "v2", "exact_finite") or (
         form == "exact_finite" and (for_ == "checkpoint" or productive_s is None)
     ):
         raise InputError(
             "this form of the ETTR cannot be solved here",
+            code="unknown-key",
             found=repr(form),
             expected="exact, full or v2 (exact_finite with a productive time, not for checkpoint)",
         )
@@ -114,7 +123,7 @@ def solve(
     given[name] = 1.0 if name in given else None
     missing = [key for key, value in given.items() if value is None and key != name]
     if missing:
-        raise InputError(f"solving for {for_} needs {', '.join(missing)}")
+        raise InputError(f"solving for {for_} needs {', '.join(missing)}", code="missing-key")
     filled = {key: value for key, value in given.items() if value is not None}
     base = EttrParameters(
         **filled,
@@ -136,6 +145,7 @@ def solve(
     if best_ettr < target:
         raise InputError(
             f"no {for_} reaches an ETTR of {target:g}",
+            code="unsupported",
             found=f"at best {best_ettr:.6f}, with {name} = {best:.6g} ({unit})",
             expected=f"a target below {best_ettr:.4f}",
             remedy=_why(for_, base),
@@ -176,7 +186,10 @@ def contours(
     level = np.unique(np.asarray(levels, dtype=np.float64))
     if not ((level > 0) & (level < 1)).all():
         raise InputError(
-            "a contour's level is not an ETTR", found=str(levels), expected="between 0 and 1"
+            "a contour's level is not an ETTR",
+            code="out-of-range",
+            found=str(levels),
+            expected="between 0 and 1",
         )
     interval = (
         np.geomspace(10.0, SECONDS_PER_DAY, 61)
@@ -184,7 +197,11 @@ def contours(
         else np.unique(np.asarray(checkpoint_interval_s, dtype=np.float64))
     )
     if not (np.isfinite(interval) & (interval > 0)).all():
-        raise InputError("a checkpoint interval is not above zero", found=str(interval.min()))
+        raise InputError(
+            "a checkpoint interval is not above zero",
+            code="invalid-value",
+            found=str(interval.min()),
+        )
     ettr, dt = (grid.ravel() for grid in np.meshgrid(level, interval, indexing="ij"))
     reached = dt / (dt + write_s) > ettr
     ettr, dt = ettr[reached], dt[reached]

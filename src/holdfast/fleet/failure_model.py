@@ -127,6 +127,7 @@ class FailureModel:
         if exposure[0] == 0:
             raise InputError(
                 "no node-days: there is nothing to take a failure rate of",
+                code="no-data",
                 found="0 node-days",
                 expected="attempts that ran, of the sizes asked for",
                 remedy="lower the minimum number of GPUs, or widen the time range",
@@ -157,7 +158,7 @@ class FailureModel:
         counts, exposure = checked_counts(failures, node_days)
         smallest = np.asarray(gpus_min, dtype=np.int64)
         if not smallest.shape == counts.shape == (len(gpus_max),):
-            raise InputError("the columns of the buckets differ in length")
+            raise InputError("the columns of the buckets differ in length", code="conflict")
         self.buckets_ = []
         for low, high, count, days in zip(smallest, gpus_max, counts, exposure, strict=True):
             rate = interval = None
@@ -180,7 +181,11 @@ class FailureModel:
         A job takes whole nodes. With no failures only the lower end is known: (None, low, None).
         """
         if gpus < 1 or gpus_per_node < 1:
-            raise InputError("a job has at least one GPU", found=f"{gpus} / {gpus_per_node}")
+            raise InputError(
+                "a job has at least one GPU",
+                code="invalid-value",
+                found=f"{gpus} / {gpus_per_node}",
+            )
         hours = 24 / math.ceil(gpus / gpus_per_node)
         low, high = self.mttf_node_days_ci95_
         value = self.mttf_node_days_
@@ -271,14 +276,17 @@ def checked_counts(
     counts = np.asarray(failures, dtype=np.float64)
     days = np.asarray(exposure, dtype=np.float64)
     if counts.shape != days.shape or counts.ndim != 1:
-        raise InputError("failures and exposure differ in length")
+        raise InputError("failures and exposure differ in length", code="conflict")
     if not (np.isfinite(counts).all() and (counts >= 0).all() and (counts % 1 == 0).all()):
-        raise InputError("a count of failures is not a whole number, zero or more")
+        raise InputError(
+            "a count of failures is not a whole number, zero or more", code="invalid-value"
+        )
     if not (np.isfinite(days).all() and (days >= 0).all()):
-        raise InputError("an exposure is not a finite number, zero or more")
+        raise InputError("an exposure is not a finite number, zero or more", code="invalid-value")
     if (counts[days == 0] > 0).any():
         raise InputError(
             "failures without exposure: a failed attempt ran, so it has node-days",
+            code="invalid-value",
             found=f"{int(counts[days == 0].sum())} failures in 0 node-days",
             remedy="take failures and node-days from the same attempts",
         )

@@ -78,7 +78,9 @@ def trend(
     counts, days = checked_counts(failures, node_days)
     month = np.asarray(month_index, dtype=np.float64)
     if month.shape != counts.shape or not (np.isfinite(month).all() and (month % 1 == 0).all()):
-        raise InputError("a month index is not a whole number, or their number differs")
+        raise InputError(
+            "a month index is not a whole number, or their number differs", code="conflict"
+        )
     month, counts, days = month[days > 0], counts[days > 0], days[days > 0]
     total = int(counts.sum())
     months = int(np.unique(month).size)

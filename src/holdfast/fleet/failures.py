@@ -17,12 +17,13 @@ import pandas as pd
 
 from holdfast.errors import InputError
 from holdfast.fleet.ageing import Ageing, ageing
+from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.failure_model import FailureModel
 from holdfast.fleet.failure_trend import Trend, trend
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
-from holdfast.fleet.outage_log import known_nodes
+from holdfast.fleet.outage_log import all_nodes_known, only_outages, outage_exposure
 from holdfast.fleet.store import Store
 from holdfast.fleet.timeline import larger_than
 
@@ -39,6 +40,8 @@ class Mttf:
     """Job sizes (GPUs) to project to."""
     source: str
     """"attempts" or "node_outages"."""
+    nodes_known: bool = True
+    """False: nodes that never failed are not counted, so the rate is too high."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet mttf``."""
@@ -47,6 +50,7 @@ class Mttf:
             "min_gpus": self.min_gpus,
             "gpus_per_node": self.gpus_per_node,
             "counted": self.source,
+            "nodes_known": self.nodes_known,
         }
 
 
@@ -60,7 +64,8 @@ def mttf(
 
     Args:
         log: a store or an open log.
-        min_gpus: count attempts with more GPUs than this; 0: all; None: the assumption's 128.
+        min_gpus: count attempts with more GPUs than this; 0: all; None: the assumption's, whose
+            default of 128 becomes 0 where nothing larger ran.
         project: job sizes in GPUs.
 
     Returns:
@@ -71,21 +76,28 @@ def mttf(
     """
     log = open_log(log)
     threshold = log.assumptions.min_gpus if min_gpus is None else min_gpus
-    if _only_outages(log):
-        failures, node_days = _outage_counts(log)
-        model = FailureModel().fit(failures, node_days)
-        return Mttf(model, 0, log.gpus_per_node, tuple(project), "node_outages")
+    if only_outages(log):
+        nodes = outage_exposure(log)
+        model = FailureModel().fit(int(nodes["failures"].sum()), float(nodes["node_days"].sum()))
+        known = all_nodes_known(log)
+        return Mttf(model, 0, log.gpus_per_node, tuple(project), "node_outages", known)
     frame = counts_by_size(log, threshold)
+    usual = min_gpus is None and threshold == Assumptions.min_gpus
+    if usual and frame["node_days"].sum() == 0:
+        threshold = 0
+        frame = counts_by_size(log, threshold)
     if frame["node_days"].sum() == 0:
         if frame["failures"].sum() > 0:
             raise InputError(
                 "there are failures but no node-days to set them against",
+                code="missing-column",
                 path=log.store.path,
                 expected="attempts that ran for some time on a known number of nodes",
                 remedy="export the column NNodes or NodeList too",
             )
         raise InputError(
             f"no attempt with more than {threshold:,} GPUs ran",
+            code="no-data",
             path=log.store.path,
             found=f"largest attempt: {_largest(log):,} GPUs",
             expected="attempts above the threshold, or a lower one",
@@ -154,30 +166,3 @@ def failure_ageing(log: FleetLog, min_gpus: int) -> Ageing:
 
 def _largest(log: FleetLog) -> int:
     return log.rows(log.executions.agg(gpus=log.executions.gpus.max()))[0]["gpus"] or 0
-
-
-def _only_outages(log: FleetLog) -> bool:
-    return log.count("attempts") == 0 and log.count("node_outages") > 0
-
-
-def _outage_counts(log: FleetLog) -> tuple[int, float]:
-    """Failures and node-days of a log of node failures.
-
-    A node is exposed while it is up; nodes that never failed are known only from an inventory.
-    """
-    t = log.table("node_outages")
-    failed = t.filter((t.state == "FAILURE") & (t.start_s >= int(log.begin_s)))
-    count = log.rows(failed.agg(n=failed.count()))[0]["n"]
-    begin, end = (
-        ibis.greatest(t.start_s, log.begin_s),
-        ibis.least(t.end_s.fill_null(2**60), log.end_s),
-    )
-    down = log.frame(t.select("node", begin=begin, end=end).filter(lambda t: t.end > t.begin))
-    down = down.sort_values(["node", "begin"], ignore_index=True)
-    # Reports of one node overlap: it is down once.
-    reached = down.groupby("node")["end"].cummax().groupby(down["node"]).shift()
-    down_s = (
-        (down["end"] - down["begin"].clip(lower=reached.fillna(log.begin_s))).clip(lower=0).sum()
-    )
-    up_s = known_nodes(log) * (log.end_s - log.begin_s) - float(down_s)
-    return count, max(up_s, 0.0) / DAY_S

@@ -25,16 +25,16 @@ def existing_store(folder: Path) -> Store | None:
         store = Store.open(folder)
         if store.is_simulated:
             raise StoreError(
-                f"{folder}: the store holds a simulated log, which a real one cannot extend\n"
+                f"{folder}: cannot add a real log to a store that holds a simulated one\n"
                 "  remedy: name a new or an empty folder"
             )
         return store
     if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder}: a file stands where the store should go")
+        raise StoreError(f"{folder}: the store path is a file")
     own = {STAGING, _LOCK, *TABLES}
     if folder.is_dir() and any(entry.name not in own for entry in folder.iterdir()):
         raise StoreError(
-            f"{folder}: the folder holds other things than a store\n"
+            f"{folder}: the folder is not empty and is not a store\n"
             "  remedy: name a new or an empty folder"
         )
     return None
@@ -73,5 +73,5 @@ def disk_errors(folder: Path) -> Iterator[None]:
         raise StoreError(
             f"{folder}: the store could not be written and is as it was before\n"
             f"  found: {error}\n"
-            "  remedy: make room and run the same command again; it goes on where it stopped"
+            "  remedy: free some space and rerun the same command; it resumes"
         ) from error

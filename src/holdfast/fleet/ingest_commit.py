@@ -21,10 +21,16 @@ from pyarrow import ipc
 
 from holdfast.fleet.formats.columns import flat, row_key
 from holdfast.fleet.ingest_duplicates import merge_duplicates
-from holdfast.fleet.ingest_index import NULL, Index, Ints, Mask, Part, Sign, named, only_cluster
+from holdfast.fleet.ingest_index import NULL, Index, Ints, Mask, Part, Sign, cluster_names, named
 from holdfast.fleet.ingest_recovery import explain, lost_attempts
 from holdfast.fleet.ingest_signs import duplicates_flag
-from holdfast.fleet.ingest_small import IDENTITY, last_of_each, merge_nodes, small_table
+from holdfast.fleet.ingest_small import (
+    IDENTITY,
+    cluster_nodes,
+    last_of_each,
+    merge_nodes,
+    small_table,
+)
 from holdfast.fleet.ingest_staging import STAGING, Stage
 from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS, Commit
 from holdfast.fleet.schema import ATTEMPTS, STEPS
@@ -60,6 +66,7 @@ def commit(
     """
     number = 1 + (int(old.facts.get("commits", 0)) if old else 0)
     work = Commit(folder, old, stages, number, superseded or {})
+    work.owners.update(cluster_nodes(work, cluster_names(_parts(work))))
     small = {name: small_table(work, name) for name in IDENTITY}
     tables = {name: files for name, (files, _) in small.items()}
     attempts = _attempts(work, small["node_outages"][1](), small["controller_events"][1]())
@@ -69,18 +76,21 @@ def commit(
         **attempts.counts,
         "nodes": nodes,
         "health_events": _count(folder, tables["health"]),
+        "node_outages": _count(folder, tables["node_outages"]),
         "rejected": _count(folder, tables["rejects"]),
     }
     write_manifest(
         folder,
         {
             **facts,
+            "node_total": facts.get("node_total") or (old and old.facts.get("node_total")),
             "commits": number,
             "tables": tables,
             "counts": counts,
             "duplicates_flag": attempts.duplicates_flag,
-            "time_range": attempts.time_range,
+            "time_range": attempts.time_range or _event_range(small),
             "cluster": attempts.cluster,
+            "clusters": sorted(work.owners),
             "inferred": [*inferred, *attempts.inferred],
         },
     )
@@ -108,7 +118,7 @@ class _Attempts:
 def _attempts(work: Commit, outages: pa.Table, events: pa.Table) -> _Attempts:
     """Deduplicate, recover, number and write the attempts."""
     parts = _parts(work)
-    index = Index(cluster=only_cluster(parts))
+    index = Index(cluster=next(iter(work.owners)) if len(work.owners) == 1 else "")
     index.extend(parts)
     scratch = work.folder / STAGING / "commit"
     recovered_before = index.gather(index.has(Sign.RECOVERED))
@@ -245,6 +255,17 @@ def _time_range(index: Index) -> list[int] | None:
     if not len(times):
         times = index.submit[index.keep & (index.submit != NULL)]
     return [int(times.min()), int(times.max())] if len(times) else None
+
+
+def _event_range(small: Mapping[str, tuple[list[str], Callable[[], pa.Table]]]) -> list[int] | None:
+    """First and last time of a log without attempts."""
+    outages, health = small["node_outages"][1](), small["health"][1]()
+    spans = [
+        pc.min_max(each).as_py()
+        for each in (outages["start_s"], outages["end_s"], health["time_s"])
+    ]
+    times = [value for span in spans for value in span.values() if value is not None]
+    return [int(min(times)), int(max(times))] if times else None
 
 
 def _write(

@@ -234,7 +234,7 @@ class _Reader:
         quiet: bool,
     ) -> None:
         self.store, self.path, self.options, self.quiet = store, path, options, quiet
-        self.settings = (zone, options.cluster, (None, None), None, None, None)
+        self.settings = (zone, options.cluster, (None, None), *[None] * 5)
         self.stages = {
             settled: Stage(store, f"follow-{number}-{name}")
             for settled, name in ((True, "settled"), (False, "tail"))
@@ -270,13 +270,15 @@ class _Reader:
         found = recognise(self.path)
         if found is None:
             raise InputError(
-                "this is no log that holdfast knows",
+                "unknown log format",
+                code="unknown-format",
                 path=self.path,
                 remedy="move it out of the folder that is watched",
             )
         if entry is not None and entry["format"] != found.name:
             raise InputError(
                 "the file was in another format before",
+                code="conflict",
                 path=self.path,
                 found=found.name,
                 expected=str(entry["format"]),
@@ -358,7 +360,7 @@ class _Reader:
         if any(entry["fingerprint"] == key for entry in entries):
             return None
         stage = self.stages[True]
-        for batch in known.read(self.path, self.options, 0):
+        for batch in known.batches(self.path, self.options, 0):
             stage.add(batch)
         counts = _counts(stage)
         made = {
@@ -378,7 +380,7 @@ def _parsed(
     """The rows of a piece; its rejects with their places in the whole file."""
     file = scratch / path.name
     file.write_bytes(form.header + piece.data)
-    for batch in known.read(file, options, 0):
+    for batch in known.batches(file, options, 0):
         tables = dict(batch.tables)
         if "rejects" in tables and len(tables["rejects"]):
             rejects = tables["rejects"]

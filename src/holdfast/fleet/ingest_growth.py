@@ -228,5 +228,5 @@ def end_of_settled(path: Path, form: Form) -> int:
         low, data = low + skipped, data[skipped:]
     cut = form.boundary(data)
     if not cut:
-        raise InputError("no place between two records was found", path=path)
+        raise InputError("no place between two records was found", code="damaged", path=path)
     return low + cut

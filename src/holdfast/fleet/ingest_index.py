@@ -131,17 +131,12 @@ class Index:
         return pa.concat_tables([ATTEMPTS.empty_table(), *found])
 
 
-def only_cluster(parts: Sequence[Part]) -> str:
-    """The cluster of rows that name none: the one name that is there, or "" if there are several.
-
-    `sacct` prints a cluster only when it is asked to, and the same job must not count twice because
-    one of two logs does not name it.
-    """
+def cluster_names(parts: Sequence[Part]) -> set[str]:
+    """The clusters that attempts name."""
     names: set[str] = set()
     for part in parts:
         names.update(pc.unique(part.read(["cluster"])["cluster"]).to_pylist())
-    names.discard("")
-    return names.pop() if len(names) == 1 else ""
+    return names - {"", None}
 
 
 def named(attempts: pa.Table, cluster: str) -> pa.Table:

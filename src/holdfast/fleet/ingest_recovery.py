@@ -86,7 +86,7 @@ def explain(
     rows = lost.to_pylist()
     down = [
         row
-        for row in outages.select(["node", "start_s", "state"]).to_pylist()
+        for row in outages.select(["cluster", "node", "start_s", "state"]).to_pylist()
         if (row["state"] or "").upper().startswith(_DOWN)
     ]
     failed = [row for row in events.to_pylist() if row["event"] == "node_fail" and row["node"]]
@@ -96,10 +96,14 @@ def explain(
         blamed = {
             event["node"]: int(event["time_s"])
             for event in failed
-            if event["job_id_raw"] == row["job_id_raw"] and int(event["time_s"]) in window
+            if event["job_id_raw"] == row["job_id_raw"]
+            and _same_cluster(event, row)
+            and int(event["time_s"]) in window
         }
         broken = blamed or {
-            each["node"]: each["start_s"] for each in down if each["start_s"] in window
+            each["node"]: each["start_s"]
+            for each in down
+            if each["start_s"] in window and _same_cluster(each, row)
         }
         if row["nodes"]:
             broken = {node: time for node, time in broken.items() if node in row["nodes"]}
@@ -114,6 +118,11 @@ def explain(
                 row["nodes"] = sorted(broken)
         row["runtime_s"] = row["end_s"] - row["start_s"]
     return _table(rows)
+
+
+def _same_cluster(one: Row, other: Row) -> bool:
+    names = one["cluster"], other["cluster"]
+    return names[0] == names[1] or not all(names)
 
 
 def _table(rows: list[Row]) -> pa.Table:

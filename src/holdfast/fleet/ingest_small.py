@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,17 +10,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from holdfast.fleet.formats.columns import flat, row_key
+from holdfast.errors import InputError
+from holdfast.fleet.formats.columns import flat, row_key, with_cluster
 from holdfast.fleet.ingest_index import Ints
-from holdfast.fleet.ingest_staging import SEEN_NODES
+from holdfast.fleet.ingest_staging import SCHEMAS
 from holdfast.fleet.ingest_writing import Commit
 from holdfast.fleet.schema import NODES, TABLES
 
+Node = tuple[str, str]
+"""(cluster, name)."""
+
 # What makes a row of a small table the same row again.
 IDENTITY = {
-    "health": ("time_s", "node", "check", "severity", "result", "message", "xid"),
-    "node_outages": ("node", "start_s", "state"),
-    "controller_events": ("time_s", "event", "job_id", "job_id_raw", "preemptor", "node"),
+    "health": ("cluster", "time_s", "node", "check", "severity", "result", "message", "xid"),
+    # Two components of a node may fail in one second: the cause tells them apart.
+    "node_outages": ("cluster", "node", "start_s", "state", "cause"),
+    "controller_events": (
+        *("cluster", "time_s", "event", "job_id", "job_id_raw", "preemptor", "node"),
+    ),
     "qos": ("qos",),
     "rejects": ("source", "line", "reason", "raw"),
 }
@@ -33,9 +40,9 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
 
     def stored(files: Sequence[str]) -> pa.Table:
         read = [pq.read_table(work.folder / file, schema=schema) for file in files]
-        return pa.concat_tables([schema.empty_table(), *read])
+        return with_cluster(pa.concat_tables([schema.empty_table(), *read]), work.old_cluster)
 
-    staged = pa.concat_tables([schema.empty_table(), *(each.read(name) for each in work.stages)])
+    staged = staged_rows(work, name)
     superseded = work.superseded if name == "rejects" else {}
     if old_files and not len(staged) and not superseded:
         return old_files, lambda: stored(old_files)
@@ -59,7 +66,7 @@ def _without(rejects: pa.Table, superseded: Mapping[str, int]) -> pa.Table:
 
 
 def last_of_each(rows: pa.Table, keys: pa.Array) -> Ints:
-    """One row a key, in the order of the table: the last, but a period that has ended first."""
+    """One row per key, in the order of the table: the last, but a period that has ended first."""
     values = flat(keys).to_numpy()
     over = np.ones(len(values), bool)
     if "end_s" in rows.column_names:
@@ -69,28 +76,78 @@ def last_of_each(rows: pa.Table, keys: pa.Array) -> Ints:
     return np.sort(order[last])
 
 
+def staged_rows(work: Commit, name: str) -> pa.Table:
+    """The staged rows of a table, each with its cluster where the log has several.
+
+    Raises:
+        InputError: if a source does not state the cluster and its nodes do not tell.
+    """
+    tables = [SCHEMAS[name].empty_table(), *(each.read(name) for each in work.stages)]
+    if "cluster" in SCHEMAS[name].names:
+        tables = [_with_cluster(work, table) for table in tables]
+    return pa.concat_tables(tables)
+
+
+def _with_cluster(work: Commit, rows: pa.Table) -> pa.Table:
+    """The rows with the log's only cluster, else with the only one that has their nodes."""
+    if len(work.owners) <= 1:
+        return with_cluster(rows, next(iter(work.owners), ""))
+    stated, nodes = rows["cluster"].to_pylist(), rows["node"].to_pylist()
+    unnamed = {node for cluster, node in zip(stated, nodes, strict=True) if not cluster}
+    fits = [name for name, own in work.owners.items() if unnamed & own]
+    if unnamed and (len(fits) != 1 or None in unnamed):
+        raise InputError(
+            "the cluster of a source is unknown: the log has several and its nodes do not tell",
+            code="unknown-cluster",
+            found=f"nodes such as {min(map(str, unnamed))}, in " + (", ".join(fits) or "none"),
+            expected="one of the clusters " + ", ".join(work.owners),
+            remedy="ingest the sources of each cluster by themselves, with --cluster NAME",
+        )
+    return with_cluster(rows, fits[0]) if unnamed else rows
+
+
+def cluster_nodes(work: Commit, attempt_clusters: Iterable[str]) -> dict[str, set[str]]:
+    """The clusters that the store and the staged rows name, and the nodes of each."""
+    owners: dict[str, set[str]] = {name: set() for name in attempt_clusters if name}
+    for name in ("nodes", "node_outages", "health", "controller_events", "seen_nodes"):
+        tables = [each.read(name) for each in work.stages]
+        if work.old and name in TABLES:
+            files = work.old.files(name)
+            stored = [pq.read_table(file, schema=TABLES[name]) for file in files]
+            tables += [with_cluster(table, work.old_cluster) for table in stored]
+        for table in tables:
+            pairs = table.select(["cluster", "node"]).group_by(["cluster", "node"]).aggregate([])
+            for cluster, node in zip(
+                *(pairs[each].to_pylist() for each in ("cluster", "node")), strict=True
+            ):
+                if cluster:
+                    owners.setdefault(cluster, set()).add(node)
+    return owners
+
+
 def merge_nodes(work: Commit) -> tuple[list[str], int, list[str]]:
     """The inventory, and the nodes that only logs name: files, rows, what was inferred."""
     old = [NODES.empty_table()]
     if work.old:
         old += [pq.read_table(file, schema=NODES) for file in work.old.files("nodes")]
-    known: dict[str, dict[str, Any]] = {}
-    seen: dict[str, int | None] = {}
-    for row in pa.concat_tables([*old, *(each.read("nodes") for each in work.stages)]).to_pylist():
+    known: dict[Node, dict[str, Any]] = {}
+    seen: dict[Node, int | None] = {}
+    stored = with_cluster(pa.concat_tables(old), work.old_cluster)
+    for row in pa.concat_tables([stored, staged_rows(work, "nodes")]).to_pylist():
+        node = (row["cluster"] or "", row["node"])
         if row["inferred"]:
-            _most(seen, row["node"], row["gpus"])
+            _most(seen, node, row["gpus"])
         else:
-            known[row["node"]] = row
-    names = pa.concat_tables(
-        [SEEN_NODES.empty_table(), *(each.read("seen_nodes") for each in work.stages)]
-    )
-    most = names.group_by("node").aggregate([("gpus", "max")])
-    for node, gpus in zip(most["node"].to_pylist(), most["gpus_max"].to_pylist(), strict=True):
-        _most(seen, node, gpus)
+            known[node] = row
+    for row in staged_rows(work, "seen_nodes").to_pylist():
+        _most(seen, (row["cluster"] or "", row["node"]), row["gpus"])
     guessed = sorted(set(seen) - set(known))
     blank = dict.fromkeys(NODES.names)
     rows = [known[node] for node in sorted(known)]
-    rows += [{**blank, "node": node, "gpus": seen[node], "inferred": True} for node in guessed]
+    rows += [
+        {**blank, "cluster": node[0], "node": node[1], "gpus": seen[node], "inferred": True}
+        for node in guessed
+    ]
     inferred = []
     if guessed:
         inferred.append(
@@ -100,6 +157,6 @@ def merge_nodes(work: Commit) -> tuple[list[str], int, list[str]]:
     return [work.write("nodes", pa.Table.from_pylist(rows, schema=NODES))], len(rows), inferred
 
 
-def _most(seen: dict[str, int | None], node: str, gpus: int | None) -> None:
+def _most(seen: dict[Node, int | None], node: Node, gpus: int | None) -> None:
     before = seen.get(node)
     seen[node] = before if gpus is None else gpus if before is None else max(before, gpus)

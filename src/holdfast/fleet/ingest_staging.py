@@ -28,7 +28,7 @@ _JOURNAL = "journal.json"
 _SAMPLE_BYTES = 1 << 20
 _SAMPLES = 16
 
-SEEN_NODES = pa.schema([("node", pa.string()), ("gpus", pa.int32())])
+SEEN_NODES = pa.schema([("cluster", pa.string()), ("node", pa.string()), ("gpus", pa.int32())])
 """Nodes that attempts ran on, with the most GPUs that one attempt had on each."""
 
 SCHEMAS: dict[str, pa.Schema] = {**TABLES, "steps": STEPS, "seen_nodes": SEEN_NODES}
@@ -192,9 +192,12 @@ def _seen_nodes(attempts: pa.Table) -> pa.Table:
     gpus = flat(attempts["gpus"])
     each = pc.divide(pc.add(gpus, pc.subtract(count, 1)), pc.max_element_wise(count, 1))
     parents = pc.list_parent_indices(nodes)
-    rows = pa.table({"node": pc.list_flatten(nodes), "gpus": each.take(parents)})
-    most = rows.group_by("node", use_threads=False).aggregate([("gpus", "max")])
-    return pa.table({"node": most["node"], "gpus": most["gpus_max"]}, schema=SEEN_NODES)
+    cluster = flat(attempts["cluster"]).take(parents)
+    rows = pa.table(
+        {"cluster": cluster, "node": pc.list_flatten(nodes), "gpus": each.take(parents)}
+    )
+    most = rows.group_by(["cluster", "node"], use_threads=False).aggregate([("gpus", "max")])
+    return most.rename_columns(["cluster", "node", "gpus"]).cast(SEEN_NODES)
 
 
 def stages_left(store: Path) -> Iterator[Path]:

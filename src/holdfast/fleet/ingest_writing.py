@@ -35,6 +35,13 @@ class Commit:
     """1, 2, ...: names the files of this commit."""
     superseded: Mapping[str, int] = field(default_factory=dict)
     """Source -> line: what was rejected of it from there on has been read again."""
+    owners: dict[str, set[str]] = field(default_factory=dict)
+    """The clusters of the log and the nodes of each."""
+
+    @property
+    def old_cluster(self) -> str:
+        """The only cluster of the store as it is, or ""; rows of it that state none are of it."""
+        return str(self.old.facts.get("cluster") or "") if self.old else ""
 
     def write(self, name: str, table: pa.Table, suffix: str = "000") -> str:
         """Write one Parquet file of a table; gives its name for `store.json`."""

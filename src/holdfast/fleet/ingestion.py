@@ -44,10 +44,11 @@ class IngestResult:
     """Records that could not be used; the table `rejects` has them."""
     nodes: int
     health_events: int
+    node_outages: int
     duplicates_flag: str
     """Was `sacct --duplicates` used: "present", "missing" (failures are hidden) or "unknown"."""
     time_range: tuple[str, str] | None
-    """First and last time of an attempt, ISO 8601 in UTC."""
+    """First and last time of an attempt (without any: of an outage or event), ISO 8601 in UTC."""
     sources: list[dict[str, Any]] = field(default_factory=list)
     """Every source of the store: path, format, rows, steps, rejected."""
     already_known: list[str] = field(default_factory=list)
@@ -84,7 +85,9 @@ def ingest(
     max_reject_share: float = 0.01,
     column_map: str | Path | None = None,
     gpus_per_node: int | None = None,
+    nodes: int | None = None,
     delimiter: str | None = None,
+    columns: str | None = None,
 ) -> IngestResult:
     """Read logs into a store; what the store has already is not added twice.
 
@@ -102,7 +105,9 @@ def ingest(
         max_reject_share: share of the records of one source above which it is refused.
         column_map: TOML map for CSV and Parquet: files that no format recognises are read by it.
         gpus_per_node: GPUs of a node, for formats that count nodes or processors only.
+        nodes: nodes of the fleet, for node-failure logs, which do not name those that never failed.
         delimiter: of `sacct` text; None: detect.
+        columns: of `sacct` text without a header (``--noheader``), as given to ``--format``.
 
     Returns:
         what the store holds now.
@@ -118,11 +123,12 @@ def ingest(
         timezone=zone,
         cluster=cluster,
         delimiter=delimiter,
+        columns=columns,
         column_map=None if column_map is None else Path(column_map),
         gpus_per_node=gpus_per_node,
     )
     window = (_seconds(since, zone), _seconds(until, zone))
-    settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node)
+    settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node, nodes, columns)
     fallback = None if column_map is None else by_name("mapped")
     found, strangers = _find(sources, format, fallback, folder, settings)
     old = existing_store(folder)
@@ -135,7 +141,9 @@ def ingest(
             stages = _stage(new, folder, options, window)
             _check_rejects(new, stages, max_reject_share, folder)
             entries = [*(old.facts["sources"] if old else []), *map(_entry, new, stages)]
-            old = commit(folder, old, stages, {"sources": entries, "timezone": timezone})
+            old = commit(
+                folder, old, stages, {"sources": entries, "timezone": timezone, "node_total": nodes}
+            )
         shutil.rmtree(folder / STAGING, ignore_errors=True)
     return _result(old, known, strangers)
 
@@ -161,7 +169,7 @@ def _find(
         if not source.is_dir():
             if not source.exists():
                 raise InputError(
-                    "the file does not exist", path=source, remedy="check the path of the log"
+                    "file not found", code="not-found", path=source, remedy="check the path"
                 )
             known = chosen or (recognise(source) or fallback if fallback else detect(source))
             found.append((source, known))
@@ -176,7 +184,8 @@ def _find(
                 found.append((file, kind))
     if not found:
         raise InputError(
-            "none of the files is a log that holdfast knows",
+            "no file is in a known log format",
+            code="unknown-format",
             path=", ".join(map(str, sources)),
             found=", ".join(Path(each).name for each in strangers[:5]) or "no file",
             expected="for example the output of `sacct --parsable2 --duplicates`",
@@ -206,7 +215,8 @@ def zone_of(name: str) -> ZoneInfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InputError(
-            f"there is no time zone {name!r}",
+            f"time zone not found: {name!r}",
+            code="unknown-name",
             expected="a name of the tz database, for example UTC or Europe/Berlin",
             remedy="correct --timezone",
         ) from error
@@ -254,7 +264,7 @@ def _read(
     shown = min(stage.journal.offset, size)
     bar.advance(shown)
     if not stage.journal.done:
-        for batch in source.format.read(source.path, options, stage.journal.offset):
+        for batch in source.format.batches(source.path, options, stage.journal.offset):
             stage.add(_within(batch, window))
             # A compressed source has more bytes than its file: the bar then waits at the end.
             now = min(batch.offset, size)
@@ -308,6 +318,7 @@ def _check_rejects(
         )
         raise InputError(
             f"{rejected} of {rejected + used} records cannot be used",
+            code="too-many-rejects",
             path=source.path,
             found=first,
             expected=f"at most {most:.2%} of the records",
@@ -346,6 +357,7 @@ def _result(store: Store, known: list[str], strangers: list[str]) -> IngestResul
         rejected=counts["rejected"],
         nodes=counts["nodes"],
         health_events=counts["health_events"],
+        node_outages=counts["node_outages"],
         duplicates_flag=facts["duplicates_flag"],
         time_range=None if span is None else (iso(span[0]), iso(span[1])),
         sources=[{k: v for k, v in entry.items() if k != "facts"} for entry in facts["sources"]],

@@ -40,7 +40,7 @@ class LemonDetector:
         rule: thresholds of the seven signals for `rule_lemons_`.
 
     Attributes:
-        nodes_: one row a node, highest shrunk rate first. Columns: node, node_days, failures (blame),
+        nodes_: one row per node, highest shrunk rate first. Columns: node, node_days, failures (blame),
             touched (failures of any attempt on it, null if not given), expected_failures, p_value,
             q_value, shrunk_rate, shrunk_rate_low, shrunk_rate_high (95 % credible) and
             raw_rate, all rates per 1,000 node-days, failures_avoided_per_month (by running its work
@@ -65,7 +65,9 @@ class LemonDetector:
 
     def __init__(self, alpha: float = 0.05, rule: LemonRule | None = None) -> None:
         if not 0 < alpha < 1:
-            raise InputError("alpha is not a false discovery rate", found=repr(alpha))
+            raise InputError(
+                "alpha is not a false discovery rate", code="invalid-value", found=repr(alpha)
+            )
         self.alpha = alpha
         self.rule = rule or LemonRule()
 
@@ -105,23 +107,28 @@ class LemonDetector:
         days = _column("node_days", node_days, names.size)
         blame = _column("failures", failures, names.size)
         if len(set(names.tolist())) != names.size:
-            raise InputError("a node is named twice")
+            raise InputError("a node is named twice", code="duplicate")
         if not (math.isfinite(window_days) and window_days > 0):
-            raise InputError("the window is empty", found=repr(window_days), expected="days")
+            raise InputError(
+                "the window is empty", code="no-data", found=repr(window_days), expected="days"
+            )
         if (blame[days == 0] > 0).any():
             raise InputError(
                 "a node has failures but no node-days",
+                code="invalid-value",
                 found=str(names[(days == 0) & (blame > 0)][0]),
                 remedy="take failures and node-days from the same attempts",
             )
         if (known_failures is None) != (exposure is None):
-            raise InputError("known_failures and exposure only make sense together")
+            raise InputError(
+                "known_failures and exposure only make sense together", code="conflict"
+            )
         if known_failures is None or exposure is None:
             p_value = blame_p_values(blame, days)
             expected = float(blame.sum()) * days / max(float(days.sum()), 1e-300)
         else:
             if exposure.node_days.shape[0] != names.size:
-                raise InputError("the exposure does not fit the nodes")
+                raise InputError("the exposure does not fit the nodes", code="conflict")
             known = _column("known_failures", known_failures, names.size)
             p_value = split_p_values(blame, known, exposure)
             expected = exposure.shares @ (exposure.known_failures + exposure.shared_failures)
@@ -214,7 +221,10 @@ class LemonDetector:
         unknown = sorted(set(given) - set(SIGNALS))
         if unknown:
             raise InputError(
-                "unknown signal", found=", ".join(unknown), expected=", ".join(SIGNALS)
+                "unknown signal",
+                code="unknown-name",
+                found=", ".join(unknown),
+                expected=", ".join(SIGNALS),
             )
         above = np.zeros(count, dtype=np.int64)
         thresholds = {}
@@ -233,8 +243,11 @@ def _column(name: str, values: npt.ArrayLike, count: int) -> FloatArray:
     column = np.asarray(values, dtype=np.float64)
     if column.shape != (count,):
         raise InputError(
-            f"{name} does not fit the nodes", found=str(column.shape), expected=f"({count},)"
+            f"{name} does not fit the nodes",
+            code="conflict",
+            found=str(column.shape),
+            expected=f"({count},)",
         )
     if not (np.isfinite(column).all() and (column >= 0).all()):
-        raise InputError(f"{name} is missing or negative for a node")
+        raise InputError(f"{name} is missing or negative for a node", code="invalid-value")
     return column

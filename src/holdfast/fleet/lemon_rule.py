@@ -38,6 +38,7 @@ class LemonRule:
         if unknown:
             raise InputError(
                 "the lemon rule names a signal that does not exist",
+                code="unknown-name",
                 found=", ".join(unknown),
                 expected=", ".join(SIGNALS),
             )
@@ -45,6 +46,7 @@ class LemonRule:
             if not 0 <= quantile <= 1:
                 raise InputError(
                     "a threshold of the lemon rule is not a quantile",
+                    code="invalid-value",
                     place=name,
                     found=repr(quantile),
                     expected="a number from 0 to 1",
@@ -52,6 +54,7 @@ class LemonRule:
         if self.signals_needed < 1:
             raise InputError(
                 "the lemon rule needs no signal",
+                code="no-data",
                 found=str(self.signals_needed),
                 expected="1 or more",
             )
@@ -63,7 +66,7 @@ class LemonRule:
             content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise InputError(
-                "the lemon rule cannot be read", path=path, found=str(error)
+                "the lemon rule cannot be read", code="unreadable", path=path, found=str(error)
             ) from error
         unknown = sorted(set(content) - {"quantiles", "signals_needed"})
         quantiles = content.get("quantiles", dict.fromkeys(SIGNALS, 0.99))
@@ -76,6 +79,7 @@ class LemonRule:
         ):
             raise InputError(
                 "the lemon rule is not understood",
+                code="invalid-value",
                 path=path,
                 found=f"keys {', '.join(content)}",
                 expected="signals_needed = a whole number, [quantiles] with signal = a number",

@@ -80,19 +80,26 @@ class BlameExposure:
         if self.node_days.shape[1:] != count or not (
             count == self.known_failures.shape == self.shared_failures.shape
         ):
-            raise InputError("the exposure by size has columns of different length")
+            raise InputError(
+                "the exposure by size has columns of different length", code="conflict"
+            )
         parts = (self.node_days, self.known_failures, self.shared_failures)
         if (
             not all(np.isfinite(part).all() and (part >= 0).all() for part in parts)
             or (self.sizes < 1).any()
         ):
-            raise InputError("the exposure by size has missing or negative values")
+            raise InputError(
+                "the exposure by size has missing or negative values", code="invalid-value"
+            )
         if (self.shared_failures[self.sizes == 1] > 0).any():
-            raise InputError("a failure of an attempt on one node cannot be shared")
+            raise InputError(
+                "a failure of an attempt on one node cannot be shared", code="invalid-value"
+            )
         failures = self.known_failures + self.shared_failures
         if (failures[self.node_days.sum(axis=0) == 0] > 0).any():
             raise InputError(
                 "failures of a size without node-days of that size",
+                code="invalid-value",
                 remedy="take failures and node-days from the same attempts",
             )
 
@@ -179,7 +186,7 @@ def split_p_values(
     total = float(known_failures.sum())
     shared = blame - known_failures
     if (shared < -1e-9).any() or (known_failures % 1 != 0).any():
-        raise InputError("the known failures are not a whole part of the blame")
+        raise InputError("the known failures are not a whole part of the blame", code="conflict")
     for what, nodes, fleet in (
         ("known", total, float(exposure.known_failures.sum())),
         ("shared", float(shared.sum()), float(exposure.shared_failures.sum())),
@@ -187,6 +194,7 @@ def split_p_values(
         if abs(nodes - fleet) > 1e-6 * max(fleet, 1.0):
             raise InputError(
                 f"the {what} blame of the nodes does not add up to the fleet's failures",
+                code="conflict",
                 found=f"{nodes:g} over the nodes, {fleet:g} by size",
             )
     shares = exposure.shares
@@ -296,7 +304,7 @@ def _size_class(size: npt.ArrayLike) -> npt.NDArray[np.int64]:
     """0 for 1 node, 1 for 2-3, 2 for 4-7 ..."""
     nodes = np.asarray(size, dtype=np.float64)
     if not (np.isfinite(nodes).all() and (nodes >= 1).all()):
-        raise InputError("a size of an attempt is below one node")
+        raise InputError("a size of an attempt is below one node", code="invalid-value")
     return np.asarray(np.frexp(nodes)[1] - 1, dtype=np.int64)
 
 

@@ -19,6 +19,7 @@ from weakref import finalize
 import ibis
 import pandas as pd
 
+from holdfast.errors import StoreError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.moments import since_s
 from holdfast.fleet.store import Store
@@ -35,6 +36,17 @@ SHORTEST_S = 0.5
 """Slurm keeps whole seconds: an attempt that failed within its first ran for less than one."""
 
 NODE_FAIL = "NODE_FAIL"
+KNOWABLE = {
+    "nodes": ("NodeList", "which nodes fail, and which check explains a failure, is unknown"),
+    "node_count": ("NNodes", "failure rates per node-day are unknown"),
+    "gpus": ("AllocTRES", "GPU-hours, losses and job sizes are unknown"),
+    "submit_s": ("Submit", "waiting times are unknown and count as zero"),
+    "qos": ("QOS", "who may preempt whom is unknown: only states PREEMPTED count as preemptions"),
+    "partition": ("Partition", "partitions are unknown"),
+    "priority": ("Priority", "who preempted an attempt is unknown without the QOS table"),
+    "time_limit_s": ("Timelimit", "preemptions recorded as early TIMEOUTs are not found"),
+}
+"""Column of the attempts -> its name in `sacct`, and what is unknown without it."""
 _NUMBERS = count()
 
 
@@ -64,8 +76,51 @@ class FleetLog:
         self._number = next(_NUMBERS)
 
     def table(self, name: str) -> ir.Table:
-        """A table of the store as it is (`holdfast.fleet.schema`)."""
-        return self.store.table(name, self._connection)
+        """A table of the store (`holdfast.fleet.schema`).
+
+        Where the log has several clusters, the names of nodes and partitions carry their cluster
+        ("alpha:n1"), as two clusters may use one name.
+        """
+        t = self.store.table(name, self._connection)
+        if not self.several_clusters or "cluster" not in t.columns:
+            return t
+        prefix = ibis.ifelse(t.cluster.fill_null("") == "", ibis.literal(""), t.cluster + ":")
+        changed: dict[str, ir.Value] = {
+            column: prefix + t[column]
+            for column in ("node", "failed_node", "partition")
+            if column in t.columns
+        }
+        for column in ("nodes", "excluded_nodes"):
+            if column in t.columns:
+                # Not `map`: engines differ on other columns inside of it. No node has a comma.
+                every = (prefix + t[column].join(",").replace(",", "," + prefix)).split(",")
+                changed[column] = ibis.ifelse(t[column].length() > 0, every, t[column])
+        return t.mutate(**changed)
+
+    @cached_property
+    def several_clusters(self) -> bool:
+        """Whether the store holds more than one cluster.
+
+        Raises:
+            StoreError: if it does and was written before node tables named the cluster.
+        """
+        known = self.store.facts.get("clusters")
+        if known is not None:
+            return len(known) > 1
+        t = self.store.table("attempts", self._connection)
+        several = bool(self.rows(t.agg(n=t.cluster.nunique()))[0]["n"] > 1)
+        if several:
+            raise StoreError(
+                f"{self.store.path}: the nodes of this store do not name their cluster\n"
+                "  found: a store of an older version with several clusters\n"
+                "  remedy: ingest the logs again into a new store"
+            )
+        return several
+
+    @cached_property
+    def job_keys(self) -> list[str]:
+        """Columns that together name a job to its controller: two clusters use one number."""
+        return ["job_id_raw", "cluster"] if self.several_clusters else ["job_id_raw"]
 
     def count(self, name: str) -> int:
         """Rows of a table of the store."""
@@ -141,25 +196,38 @@ class FleetLog:
         ran = t.start_s.notnull()
         stop = ibis.coalesce(t.end_s, t.start_s + t.runtime_s, t.submit_s)
         # In a log of one cluster the id is enough, and short strings are quick to group by.
-        clusters = self.rows(t.agg(n=t.cluster.nunique()))[0]["n"]
-        run = t.job_id if clusters <= 1 else t.cluster + "/" + t.job_id
+        run = t.cluster + "/" + t.job_id if self.several_clusters else t.job_id
         if self.assumptions.chain_by_name:
             run = ibis.coalesce(
                 t.user + "/" + t.name + "/" + t.work_dir + "/" + t.node_count.cast("string"), run
             )
         t = t.mutate(ran=ran, stop_s=stop, run=run)
-        exposed = ibis.ifelse(t.ran, t.runtime_s, 0)
+        exposed = ibis.ifelse(t.ran, t.runtime_s.fill_null(0), 0)
         if self.since_s is not None:
             since = int(self.since_s)
             t = t.filter(t.stop_s >= since)
             exposed = ibis.ifelse(
-                t.ran, ibis.least(t.runtime_s, ibis.greatest(t.stop_s - since, 0)), 0
+                t.ran, ibis.least(t.runtime_s.fill_null(0), ibis.greatest(t.stop_s - since, 0)), 0
             )
         t = t.mutate(exposed_s=exposed).mutate(
             gpu_hours=lambda t: t.exposed_s * t.gpus.fill_null(0) / HOUR_S,
             node_days=lambda t: t.exposed_s * t.node_count.fill_null(0) / DAY_S,
         )
         return self.view("attempts", t)
+
+    @cached_property
+    def unknown_columns(self) -> dict[str, int]:
+        """Column -> attempts that ran and do not have it, of all attempts that ran ("ran")."""
+        t = self.executions
+        absent = {name: t[name].isnull().sum() for name in KNOWABLE if name != "nodes"}
+        row = self.rows(t.agg(ran=t.count(), nodes=(t.nodes.length() == 0).sum(), **absent))[0]
+        return {name: int(n or 0) for name, n in row.items()}
+
+    @property
+    def nodes_known(self) -> bool:
+        """Whether some attempt that ran says on which nodes (true where none ran)."""
+        missing = self.unknown_columns
+        return missing["ran"] == 0 or missing["nodes"] < missing["ran"]
 
     @cached_property
     def executions(self) -> ir.Table:

@@ -212,7 +212,7 @@ def _crash_loops(log: FleetLog, failures: ir.Table, preempted: ir.Table) -> pd.D
     requeued = requeued.semi_join(close, "run")
     own = requeued.group_by("run").agg(
         job_id=requeued.job_id.max(),
-        gpus=requeued.gpus.max(),
+        gpus=requeued.gpus.max().fill_null(0),
         requeues=requeued.count(),
         first_order=requeued.lost.sum(),
         first_s=requeued.stop_s.min(),

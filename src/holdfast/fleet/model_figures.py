@@ -26,7 +26,7 @@ from holdfast.report.theme import colour
 
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
 # mislead here.
-CAUSE_COLOURS = ("first", "sky", "good", "yellow", "ramp5", "purple", "ramp1")
+CAUSE_COLOURS = ("purple", "sky", "good", "yellow", "ramp5", "ramp1")  # "first" is a loss
 ALL_OTHER = "all other causes"
 CURVE_POINTS = 60
 BEYOND = 32

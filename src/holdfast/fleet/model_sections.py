@@ -64,7 +64,7 @@ def rate(analysis: Analysis) -> Section:
                         "Exposure", "node-days", digits=decimals(frame["node_days"])
                     ),
                 },
-                caption=f"One row a {unit} and cause. The exposure is that of the whole {unit}.",
+                caption=f"One row per {unit} and cause. The exposure is that of the whole {unit}.",
                 empty="Nothing ran.",
             )
         ],
@@ -164,7 +164,7 @@ def _size_table(by_size: Mttf, unit: RateUnit) -> Table:
                 interval=("low", "high"),
             ),
         },
-        caption="One row a job size, all attempts.",
+        caption="One row per job size, all attempts.",
         empty="A log of node failures has no job sizes.",
     )
 
@@ -199,7 +199,7 @@ def _projection_table(analysis: Analysis, fitted: Mttf) -> Table:
     if not fitted.model.failures_:  # a lower bound is all there is
         del formats["mttf"], formats["high"]
         formats["low"] = ColumnFormat("MTTF at least, 95 %", right=True)
-    return Table(table, formats, caption="Projections of the fitted rate, one row a job size.")
+    return Table(table, formats, caption="Projections of the fitted rate, one row per job size.")
 
 
 def ettr(analysis: Analysis) -> Section:
@@ -300,7 +300,7 @@ def _measured_table(analysis: Analysis) -> Table:
             "queue": ColumnFormat("Wait a start", "min", digits=decimals(table["queue"])),
             "interruptions": ColumnFormat("Interruptions", "a run", digits=1),
         },
-        caption="One row a job size: runs of the class that waits least.",
+        caption="One row per job size: runs of the class that waits least.",
         empty=f"No run spent {duration(analysis.log.assumptions.long_run_s)} on its nodes.",
     )
 

@@ -36,7 +36,8 @@ def instant(text: str, option: str) -> datetime:
         return datetime.fromisoformat(text)
     except ValueError as error:
         raise InputError(
-            f"{option} is no time",
+            f"{option} is not a time",
+            code="invalid-syntax",
             found=text,
             expected="for example 2026-11-20 or 2026-11-20T10:49:15+01:00",
         ) from error
@@ -58,6 +59,7 @@ def since_s(text: str, end_s: float) -> float:
         except BadParameter as error:
             raise InputError(
                 "--since is neither a duration nor a time",
+                code="invalid-syntax",
                 found=text,
                 expected="for example 30d, 12h, 2026-11-20 or 2026-11-20T10:49:15+01:00",
             ) from error

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from holdfast.errors import InputError
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
+from holdfast.fleet.outage_log import all_nodes_known, only_outages, outage_exposure
 from holdfast.fleet.store import Store
 
 
@@ -20,6 +23,8 @@ class Lemons:
 
     detector: LemonDetector
     """Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more."""
+    nodes_known: bool = True
+    """False: nodes that never failed are not in a log of node failures, nor stated."""
 
     @property
     def nodes(self) -> pa.Table:
@@ -33,7 +38,7 @@ class Lemons:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
-        return self.detector.to_dict()
+        return {**self.detector.to_dict(), "nodes_known": self.nodes_known}
 
 
 def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None) -> Lemons:
@@ -46,8 +51,29 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
     Returns:
         The fitted detector. Failures and exposure are those of the whole window of the log, the
         seven signals those of its last 28 days (`lemon_window_s`).
+
+    Raises:
+        InputError: if attempts ran and none says on which nodes.
     """
     log = open_log(log)
+    window_days = max(log.end_s - log.begin_s, 1.0) / DAY_S
+    if only_outages(log):
+        nodes = outage_exposure(log)
+        names = [node or f"unnamed {place}" for place, node in enumerate(nodes["node"])]
+        detector = LemonDetector(log.assumptions.lemon_fdr, rule).fit(
+            names, nodes["node_days"], nodes["failures"], window_days=window_days
+        )
+        named = pa.array(names[: int(nodes["node"].notna().sum())])
+        detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
+        return Lemons(detector, all_nodes_known(log))
+    if not log.nodes_known:
+        raise InputError(
+            "the nodes of jobs are not in the log: which of them fail is unknown",
+            code="missing-column",
+            path=log.store.path,
+            found="no NodeList",
+            remedy="export again with `sacct -a -D -P --format=ALL`, or add NodeList to --format",
+        )
     found = node_signals(log)
     frame = found.frame
     detector = LemonDetector(log.assumptions.lemon_fdr, rule).fit(
@@ -58,6 +84,6 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
         exposure=found.exposure,
         touched=frame["touched"],
         signals={name: frame[name] for name in SIGNALS},
-        window_days=max(log.end_s - log.begin_s, 1.0) / DAY_S,
+        window_days=window_days,
     )
     return Lemons(detector)

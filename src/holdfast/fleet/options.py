@@ -14,14 +14,14 @@ from holdfast.console import duration
 from holdfast.fleet.assumptions import Assumptions
 
 StoreArgument = Annotated[
-    Path, typer.Argument(metavar="STORE", help="The folder that `holdfast fleet ingest` wrote.")
+    Path, typer.Argument(metavar="STORE", help="Store folder that `holdfast fleet ingest` wrote.")
 ]
 SinceOption = Annotated[
     str | None,
     typer.Option(
         "--since",
         metavar="WHEN",
-        help="Use only what happened after: 30d (before the end of the log) or an ISO time.",
+        help="Start of the analyzed window: 30d (before the end of the log) or an ISO time.",
     ),
 ]
 CheckBeforeOption = Annotated[
@@ -30,7 +30,7 @@ CheckBeforeOption = Annotated[
         "--check-before",
         parser=duration,
         metavar="DURATION",
-        help="A check explains an end at most this long after it fired.",
+        help="Attribute a failure to a check that fired up to this long before it.",
     ),
 ]
 CheckAfterOption = Annotated[
@@ -39,7 +39,7 @@ CheckAfterOption = Annotated[
         "--check-after",
         parser=duration,
         metavar="DURATION",
-        help="... or at most this long before it fired.",
+        help="Attribute a failure to a check that fired up to this long after it.",
     ),
 ]
 GraceOption = Annotated[
@@ -48,7 +48,7 @@ GraceOption = Annotated[
         "--preempt-grace",
         parser=duration,
         metavar="DURATION",
-        help="Preemption grace time, for a QOS whose own is not in the store.",
+        help="Preemption grace time of a QOS that is not in the store.",
     ),
 ]
 SlackOption = Annotated[
@@ -57,7 +57,7 @@ SlackOption = Annotated[
         "--preempt-slack",
         parser=duration,
         metavar="DURATION",
-        help="A preemptor starts at most grace + this after the end of its victim.",
+        help="Maximum time beyond the grace period from a victim's end to its preemptor's start.",
     ),
 ]
 CheckpointOption = Annotated[
@@ -66,7 +66,7 @@ CheckpointOption = Annotated[
         "--checkpoint",
         parser=duration,
         metavar="DURATION",
-        help="Assumed checkpoint interval: a failure loses half of it.",
+        help="Assumed checkpoint interval; a failure loses half of it.",
     ),
 ]
 InitOption = Annotated[
@@ -84,7 +84,7 @@ WriteOption = Annotated[
         "--write",
         parser=duration,
         metavar="DURATION",
-        help="Time for which a checkpoint write stops the job.",
+        help="Assumed pause of the job per checkpoint write.",
     ),
 ]
 MinGpusOption = Annotated[
@@ -92,7 +92,7 @@ MinGpusOption = Annotated[
     typer.Option(
         "--min-gpus",
         min=0,
-        help="Take the failure rate over attempts with more GPUs than this; 0: all.",
+        help="Only attempts with more GPUs than this count for the failure rate (0: all).",
     ),
 ]
 LongRunOption = Annotated[
@@ -101,7 +101,7 @@ LongRunOption = Annotated[
         "--long-run",
         parser=duration,
         metavar="DURATION",
-        help="Measure the ETTR of runs that spent at least this long on their nodes.",
+        help="Minimum time on nodes of runs whose ETTR is measured.",
     ),
 ]
 ChainOption = Annotated[
@@ -113,10 +113,14 @@ ChainOption = Annotated[
 ]
 TaxonomyOption = Annotated[
     Path | None,
-    typer.Option("--taxonomy", metavar="FILE", help="Your own check names and symptoms (TOML)."),
+    typer.Option(
+        "--taxonomy",
+        metavar="FILE",
+        help="Taxonomy of check names and symptoms (TOML; default: the built-in one).",
+    ),
 ]
 FdrOption = Annotated[
-    float, typer.Option("--fdr", min=0.0, max=1.0, help="False discovery rate of a lemon.")
+    float, typer.Option("--fdr", min=0.0, max=1.0, help="False discovery rate of lemon nodes.")
 ]
 
 _ASSUMED: dict[str, Any] = {

@@ -44,7 +44,10 @@ class FleetReport:
             "goodput": analysis.goodput.to_dict(),
             "mttf": None if analysis.mttf is None else analysis.mttf.to_dict(),
             "trend": analysis.trend.to_dict(),
-            "lemons": analysis.lemons.lemons,
+            "nodes_known": analysis.nodes_known,
+            "lemons": analysis.lemons.lemons if analysis.nodes_known else None,
+            "clock_lag_s": None if analysis.clock_lag is None else analysis.clock_lag.lag_s,
+            "unknown": [" ".join((u.text, u.remedy)).strip() for u in unknowns(analysis)],
             "ettr": {
                 "expected": analysis.expected_ettr,
                 "measured": analysis.measured.to_dict(),

@@ -107,9 +107,9 @@ def _from_controller_log(log: FleetLog) -> ir.Table:
     events = log.table("controller_events").filter(
         lambda t: t.event.isin(["preempt", "preempt_kill", "preempt_requeue"])
     )
-    events = events.select("job_id_raw", "preemptor_raw", "time_s", "event")
-    ran = log.executions.select("key", "job_id_raw", "start_s", "stop_s")
-    pairs = events.join(ran, "job_id_raw")
+    events = events.select(*log.job_keys, "preemptor_raw", "time_s", "event")
+    ran = log.executions.select("key", "start_s", "stop_s", *log.job_keys)
+    pairs = events.join(ran, log.job_keys)
     # The attempt that was on its nodes at that moment; a requeue is logged up to its end.
     alive = pairs.filter(
         (pairs.start_s <= pairs.time_s + ROUNDING_S) & (pairs.stop_s >= pairs.time_s - ROUNDING_S)
@@ -121,12 +121,13 @@ def _from_controller_log(log: FleetLog) -> ir.Table:
         )
     ).filter(lambda t: t.place == 0)
     starts = log.executions.select(
+        *log.job_keys[1:],
         preemptor_key="key",
         preemptor_raw="job_id_raw",
         preemptor_start_s="start_s",
         preemptor_attempt="attempt",  # a job that is resized has two attempts in one second
     )
-    took = alive.join(starts, "preemptor_raw").filter(
+    took = alive.join(starts, ["preemptor_raw", *log.job_keys[1:]]).filter(
         lambda t: t.preemptor_start_s >= t.time_s - ROUNDING_S
     )
     order = [took.preemptor_start_s, took.preemptor_attempt, took.preemptor_key]

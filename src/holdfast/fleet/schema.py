@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-STORE_VERSION = 1
+STORE_VERSION = 2
 
 ATTEMPTS = pa.schema(
     [
@@ -54,7 +54,8 @@ ATTEMPTS = pa.schema(
 
 NODES = pa.schema(
     [
-        # One row per node.
+        # One row per node; two clusters may name theirs alike.
+        pa.field("cluster", pa.string()),  # "" or null: not stated; then there is one cluster
         pa.field("node", pa.string()),
         pa.field("gpus", pa.int32()),  # null: unknown
         pa.field("cpus", pa.int32()),
@@ -67,6 +68,7 @@ NODES = pa.schema(
 HEALTH = pa.schema(
     [
         # One row per event of a health check, kernel XID or ticket.
+        pa.field("cluster", pa.string()),  # "" or null: not stated; then there is one cluster
         pa.field("time_s", pa.float64()),
         pa.field("node", pa.string()),
         pa.field("check", pa.string()),  # the check's own name; "xid 79" for a kernel XID; "ticket"
@@ -81,19 +83,21 @@ HEALTH = pa.schema(
 NODE_OUTAGES = pa.schema(
     [
         # One row per period in which a node was down or drained.
+        pa.field("cluster", pa.string()),  # "" or null: not stated; then there is one cluster
         pa.field("node", pa.string()),
         pa.field("start_s", pa.int64()),
         pa.field("end_s", pa.int64()),  # null: not over
         pa.field("state", pa.string()),  # DOWN, DRAIN, MAINT ...; failure log: "FAILURE"
         pa.field("reason", pa.string()),
         pa.field("cause", pa.string()),  # a failure log's own cause; null elsewhere
-        pa.field("key", pa.int64()),  # hash of (node, start_s, state): identity
+        pa.field("key", pa.int64()),  # hash of all that names it: identity
     ]
 )
 
 CONTROLLER_EVENTS = pa.schema(
     [
         # What slurmctld.log says and accounting does not.
+        pa.field("cluster", pa.string()),  # "" or null: not stated; then there is one cluster
         pa.field("time_s", pa.float64()),
         # "preempt" (the grace period starts), "preempt_requeue", "preempt_kill" (it ended so), "node_fail"
         pa.field("event", pa.string()),

@@ -57,7 +57,7 @@ def loss(analysis: Analysis) -> Section:
                     "failures": ColumnFormat("Failures"),
                     **_loss_columns(sizes),
                 },
-                caption="One row a job size. The loss of a preempted job counts in its own size.",
+                caption="One row per job size. The loss of a preempted job counts in its own size.",
                 empty="Nothing ran.",
             )
         ],
@@ -106,7 +106,7 @@ def lemons(analysis: Analysis) -> Section:
             Table(
                 pa.Table.from_pandas(frame, preserve_index=False),
                 _lemon_columns(frame, unit),
-                caption="One row a node, highest shrunk rate first. The last seven columns count over "
+                caption="One row per node, highest shrunk rate first. The last seven columns count over "
                 f"{duration(analysis.log.assumptions.lemon_window_s)} before the end of the log.",
                 empty="No node is known.",
             )
@@ -133,6 +133,8 @@ def lemons(analysis: Analysis) -> Section:
 
 
 def _lemons_sentence(analysis: Analysis, unit: RateUnit) -> str:
+    if not analysis.nodes_known:
+        return "The log does not say on which nodes attempts ran: which of them fail is unknown."
     found = analysis.lemons
     named = ", ".join(found.lemons[:MOST_NAMED])
     more = len(found.lemons) - MOST_NAMED
@@ -205,7 +207,7 @@ def loops(analysis: Analysis) -> Section:
                     "first": ColumnFormat("First failure"),
                     "last": ColumnFormat("Last failure"),
                 },
-                caption="One row a run in a crash loop, most requeues first. Lost: both orders.",
+                caption="One row per run in a crash loop, most requeues first. Lost: both orders.",
                 empty="No run looped.",
             )
         ],
@@ -237,7 +239,7 @@ def causes(analysis: Analysis) -> Section:
                     "nodes": ColumnFormat("Nodes"),
                     **_loss_columns(table),
                 },
-                caption="One row a symptom, largest first-order loss first. Every check of one job: "
+                caption="One row per symptom, largest first-order loss first. Every check of one job: "
                 "holdfast fleet attribute STORE JOBID.",
                 empty="No failures.",
             )
@@ -298,7 +300,7 @@ def preemptions(analysis: Analysis) -> Section:
                     "attempts": ColumnFormat("Attempts"),
                     "second_order": ColumnFormat("Of second order"),
                 },
-                caption="One row a kind of evidence and recorded state, most attempts first.",
+                caption="One row per kind of evidence and recorded state, most attempts first.",
                 empty="No attempt was preempted.",
             )
         ],
@@ -344,7 +346,7 @@ def states(analysis: Analysis) -> Section:
                     "gpu_hours": _hours("GPU time", status.table["gpu_hours"]),
                     "share_by_gpu_time": ColumnFormat("Share of GPU time", "%", digits=2),
                 },
-                caption="One row a state, most attempts first. Attempts that never started count.",
+                caption="One row per state, most attempts first. Attempts that never started count.",
             )
         ],
     )
@@ -376,13 +378,13 @@ def outages(analysis: Analysis) -> Section:
             Table(
                 pa.Table.from_pandas(by_cause, preserve_index=False),
                 {"cause": ColumnFormat("Cause"), **shape},
-                caption="One row a cause, most failures first.",
+                caption="One row per cause, most failures first.",
                 empty="No failures.",
             ),
             Table(
                 pa.Table.from_pandas(by_node, preserve_index=False),
                 {"node": ColumnFormat("Node"), **shape},
-                caption="One row a node that failed, most failures first.",
+                caption="One row per node that failed, most failures first.",
                 empty="No failures.",
             ),
         ],

@@ -118,7 +118,7 @@ def _main_cause(analysis: Analysis) -> str:
     cause, part = str(top["cause"].iloc[0]), float(top["lost"].iloc[0]) / goodput.lost_gpu_hours
     nodes = analysis.nodes_by_cause.get(cause, 0)
     where = f", on {counted(nodes, 'node')}" if nodes else ""
-    return f" The largest part, {percent(part)}, goes back to: {cause}{where}."
+    return f" The largest share ({percent(part)}) is due to {cause}{where}."
 
 
 def _second_order(analysis: Analysis) -> str:
@@ -127,10 +127,17 @@ def _second_order(analysis: Analysis) -> str:
         return ""
     part = percent(goodput.lost_second_order / goodput.lost_gpu_hours)
     attempts = counted(goodput.preemptions_second_order, "attempt")
-    return f" {part} was lost in {attempts} that failed jobs preempted when they came back."
+    return f" {part} was lost in {attempts} preempted by jobs restarting after a failure."
 
 
 def _nodes_to_pull(analysis: Analysis) -> Iterator[Finding]:
+    if not analysis.nodes_known:
+        yield Finding(
+            "the log does not say on which nodes attempts ran. Export NodeList too.",
+            UNKNOWN,
+            lead="Which nodes fail is unknown:",
+        )
+        return
     rows = analysis.lemons.nodes.to_pylist()
     bad = [row for row in rows if row["node"] in set(analysis.lemons.lemons)]
     fleet = analysis.lemons.detector.fleet_rate_per_1000_node_days_
@@ -206,6 +213,8 @@ def _rate(analysis: Analysis) -> Iterator[Finding]:
     model, unit = analysis.mttf.model, rate_unit(analysis)
     scope = f" in attempts above {analysis.min_gpus:,} GPUs" if analysis.min_gpus else ""
     low, high = (unit.of(bound) for bound in model.ci95_)
+    if not analysis.mttf.nodes_known:
+        scope += " (too high: nodes that never failed are not counted)"
     if model.failures_:
         lead = "Failure rate:"
         text = f"{brief(unit.of(model.rate_per_1000_node_days_))} {brief_interval(low, high)} "
@@ -242,8 +251,8 @@ def _new_checks(analysis: Analysis) -> str:
     if not new:
         return ""
     return (
-        f" {counted(new, 'check')} began during the log: a step at that moment is a better view, "
-        "not a worse fleet."
+        f" {counted(new, 'health check')} {'was' if new == 1 else 'were'} introduced during this period; "
+        "a jump at that time reflects better detection, not more failures."
     )
 
 

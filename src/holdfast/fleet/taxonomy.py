@@ -169,6 +169,7 @@ def load(path: Path | None = None) -> Taxonomy:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             "the taxonomy cannot be read",
+            code="unreadable",
             path=path,
             found=str(error),
             expected="a TOML file in UTF-8",
@@ -187,7 +188,9 @@ def _parse(text: str, path: Path | None) -> Taxonomy:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError("this is not TOML", path=path, found=str(error)) from error
+        raise InputError(
+            "invalid TOML", code="invalid-syntax", path=path, found=str(error)
+        ) from error
     reader = _Reader(path)
     top = reader.table(data, "", ("version", "extends", "symptoms", "checks", "xids"))
     if (version := top.get("version", 1)) != 1:
@@ -214,7 +217,8 @@ class _Reader:
 
     def wrong(self, key: str, found: object, expected: str) -> InputError:
         return InputError(
-            "the taxonomy says something that it may not",
+            "invalid taxonomy",
+            code="invalid-value",
             path=self.path,
             place=key,
             found=repr(found),

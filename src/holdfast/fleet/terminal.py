@@ -29,6 +29,10 @@ MOST_NAMES = 12
 MOST_LOSSES = 10
 """Causes, and crash loops: they share a screen."""
 INFINITY = float("inf")
+_UNCOUNTED = (
+    "Nodes that never failed are not counted, so the rate is too high: ingest an inventory, or state "
+    "the total with `ingest --nodes N`."
+)
 
 
 def ingested(result: IngestResult) -> RenderableType:
@@ -41,6 +45,7 @@ def ingested(result: IngestResult) -> RenderableType:
         ("records set aside", f"{result.rejected:,}"),
         ("nodes", f"{result.nodes:,}"),
         ("health events", f"{result.health_events:,}"),
+        ("node outages", f"{result.node_outages:,}"),
     ]
     parts: list[RenderableType] = [table({"in the store": "left", "": "right"}, rows)]
     if result.time_range:
@@ -105,11 +110,12 @@ def mttf(result: Mttf) -> RenderableType:
     if result.source == "node_outages":
         scope = "a log of node failures"
     parts: list[RenderableType] = [
+        *([] if result.nodes_known else [Text(_UNCOUNTED, style="bold red")]),
         Text(
             f"{number(model.rate_per_1000_node_days_)} failures per 1,000 node-days "
             f"{interval(*model.ci95_)} at 95 %: {model.failures_:,} in "
             f"{number(model.node_days_)} node-days, {scope}"
-        )
+        ),
     ]
     if model.buckets_:
         rows = [
@@ -252,7 +258,10 @@ def lemons(result: Lemons, verbose: bool = False) -> RenderableType:
         for row in result.nodes.slice(0, None if verbose else MOST_ROWS).to_pylist()
     ]
     by_rule = _names(result.detector.rule_lemons_)
+    if result.detector.missing_signals_:
+        by_rule = "unknown: a log of node failures has none of them"
     return Group(
+        *([] if result.nodes_known else [Text(_UNCOUNTED, style="bold red")]),
         Text(
             f"lemons at a false discovery rate of {100 * result.detector.alpha:g} %: "
             f"{_names(result.lemons)}"

@@ -90,6 +90,8 @@ def _trend(analysis: Analysis) -> Trend | None:
 
 def _lemons(analysis: Analysis) -> Tile:
     named = analysis.lemons.lemons
+    if not analysis.nodes_known:
+        return Tile("Lemon nodes", "unknown", note="no NodeList in the log", section_id="lemons")
     return Tile(
         "Lemon nodes",
         f"{len(named):,}",

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.log import KNOWABLE
+from holdfast.fleet.outage_log import all_nodes_known
 from holdfast.numbers import counted, duration
 from holdfast.report import Unknown
 
@@ -16,6 +18,8 @@ def unknowns(analysis: Analysis) -> list[Unknown]:
     return [
         *_hidden_attempts(facts),
         *_rejects(analysis, facts),
+        *_columns(analysis),
+        *_clocks(analysis),
         *_causes(analysis, facts),
         *_exposure(analysis),
         *_sizes(analysis),
@@ -43,6 +47,40 @@ def _rejects(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:
         )
 
 
+def _columns(analysis: Analysis) -> Iterator[Unknown]:
+    """Columns whose absence changes an answer."""
+    sources = analysis.log.store.facts["sources"]
+    if broken := sum(each.get("facts", {}).get("unreadable_node_lists", 0) for each in sources):
+        yield Unknown(
+            f"{counted(broken, 'node list')} could not be read (cut off, or of over a million nodes): "
+            "those attempts have no nodes.",
+            "Export with sacct --parsable2, which does not cut columns off.",
+        )
+    missing = analysis.log.unknown_columns
+    for column, (name, consequence) in KNOWABLE.items():
+        if n := missing[column]:
+            of = (
+                "" if n == missing["ran"] else f" for {n:,} of {counted(missing['ran'], 'attempt')}"
+            )
+            yield Unknown(
+                f"{name} is not in the log{of}: {consequence}.", f"Add {name} to sacct --format."
+            )
+
+
+def _clocks(analysis: Analysis) -> Iterator[Unknown]:
+    lag = analysis.clock_lag
+    if lag is not None:
+        hours = -lag.lag_s / 3600
+        example = f" (for example Etc/GMT{-hours:+.0f})" if hours.is_integer() else ""
+        yield Unknown(
+            f"The clocks of jobs and health events differ by about {abs(hours):g} h: "
+            f"{lag.matched:,} of {counted(lag.failures, 'failure')} have a failed check "
+            f"{abs(hours):g} h {'earlier' if hours > 0 else 'later'}, {lag.matched_now:,} at their end.",
+            "sacct prints local time: ingest into a new store with --timezone ZONE, likely one at "
+            f"UTC{hours:+g}{example}.",
+        )
+
+
 def _causes(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:
     if not analysis.status.attempts:
         return
@@ -62,10 +100,10 @@ def _causes(analysis: Analysis, facts: Mapping[str, Any]) -> Iterator[Unknown]:
 
 
 def _exposure(analysis: Analysis) -> Iterator[Unknown]:
-    if analysis.outages is not None and not analysis.log.count("nodes"):
+    if analysis.outages is not None and not all_nodes_known(analysis.log):
         yield Unknown(
             "Nodes that never failed are not in the log, so the failure rate is too high.",
-            "Ingest an inventory, for example the output of scontrol show node.",
+            "Ingest an inventory, or state the number of nodes with ingest --nodes.",
         )
 
 

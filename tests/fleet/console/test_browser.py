@@ -202,7 +202,7 @@ def test_a_field_that_makes_no_sense_says_so_and_keeps_the_curve(page: Page) -> 
     nodes = page.get_by_role("textbox", name="Nodes of the job")
     with page.expect_response("**/ettr/curve?*"):
         nodes.fill("many")
-    expect(page.get_by_role("alert")).to_contain_text("is no number")
+    expect(page.get_by_role("alert")).to_contain_text("is not a number")
     expect(curve(page)).to_have_attribute("d", drawn)
     assert "nodes=100" in page.url
 

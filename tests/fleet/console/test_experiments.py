@@ -115,7 +115,7 @@ def test_the_queue_is_bounded(queue: Experiments, tmp_path: Path) -> None:
     until(lambda: bool(hung(tmp_path)))
     for place in range(MOST_WAITING):
         queue.submit(asked(f"nodes+{place}"))
-    with pytest.raises(InputError, match="too many experiments wait"):
+    with pytest.raises(InputError, match="too many experiments are waiting"):
         queue.submit(asked("nodes+1"))
 
 
@@ -124,19 +124,19 @@ def test_the_queue_is_bounded(queue: Experiments, tmp_path: Path) -> None:
     [
         ("changes", " \n ", "there is no change to try"),
         ("changes", "\n".join(f"nodes+{k}" for k in range(MOST_CHANGES + 1)), "too many changes"),
-        ("changes", "x" * 300, "no short line"),
-        ("changes", "lemons=\x00off", "no short line"),
-        ("changes", "no_such_key=1", "no such key"),
-        ("changes", "nonsense", "this is no change"),
+        ("changes", "x" * 300, "one short line"),
+        ("changes", "lemons=\x00off", "one short line"),
+        ("changes", "no_such_key=1", "unknown key"),
+        ("changes", "nonsense", "not a change"),
         ("changes", "workload.log=/etc/passwd", "does not read another log"),
         ("changes", "lemons=off; workload.kind=replay", "does not read another log"),
         ("given", "workload.log=secret", "does not read another log"),
-        ("replicas", "1", "replicas makes no sense"),
-        ("replicas", "2.5", "replicas makes no sense"),
-        ("replicas", "9999", "replicas makes no sense"),
-        ("days", "-1", "days makes no sense"),
-        ("days", "nan", "days makes no sense"),
-        ("seed", "", "seed makes no sense"),
+        ("replicas", "1", "invalid replicas"),
+        ("replicas", "2.5", "invalid replicas"),
+        ("replicas", "9999", "invalid replicas"),
+        ("days", "-1", "invalid days"),
+        ("days", "nan", "invalid days"),
+        ("seed", "", "invalid seed"),
     ],
 )
 def test_requests_that_make_no_sense(field: str, value: str, message: str) -> None:

@@ -119,13 +119,13 @@ def test_durations(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ({"nodes": "many"}, "“Nodes of the job” is no number"),
+        ({"nodes": "many"}, "“Nodes of the job” is not a number"),
         ({"nodes": "0"}, "out of range"),
         ({"nodes": "nan"}, "is not finite"),
         ({"nodes": "1e999"}, "is not finite"),
         ({"failures_per_1000_node_days": "-1"}, "out of range"),
         ({"checkpoint": "0s"}, "out of range"),
-        ({"checkpoint": "soon"}, "is no duration"),
+        ({"checkpoint": "soon"}, "is not a duration"),
         ({"write": "9999d"}, "expected: 0s to 30d"),
         ({"init": "1" * 400}, "out of range"),
     ],

@@ -193,6 +193,10 @@ def test_pages_are_read_only(console: TestClient, method: str) -> None:
     assert console.request(method, "/").status_code == 405
 
 
+def test_a_probe_may_ask_with_head(console: TestClient) -> None:
+    assert console.head("/").status_code == 200
+
+
 def test_hostile_names_stay_text(tmp_path: Path) -> None:
     """Names that a user or a node chose: of jobs, checks, reasons."""
     attempts = [

@@ -111,7 +111,7 @@ WRONG = [
     ("failure_rate=-0.1", "zero or more"),
     ("nodes=2", "GPUs of the cluster"),
     ("lemons=maybe", "lemons=off"),
-    ("replace=node99", "no such node"),
+    ("replace=node99", "node not found"),
     ("replace=", "host list"),
     ("replace=node01", "lemons=off"),
 ]

@@ -566,7 +566,7 @@ def test_real_and_simulated_logs_are_not_mixed(testbed: Path, tmp_path: Path) ->
         write_log(runs.known().run(), tmp_path / "real")
     write_log(runs.known().run(), tmp_path / "simulated")
     before = contents(tmp_path)
-    with pytest.raises(StoreError, match="simulated log"):
+    with pytest.raises(StoreError, match="a simulated one"):
         fleet.ingest([events], tmp_path / "simulated")
     assert contents(tmp_path) == before
 

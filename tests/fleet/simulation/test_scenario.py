@@ -97,7 +97,7 @@ def test_files_that_are_no_scenario_say_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="rsc1, rsc2, small"):
         scenario(tmp_path / "missing.toml")
     (tmp_path / "broken.toml").write_text("nodes = = 3")
-    with pytest.raises(InputError, match="not TOML"):
+    with pytest.raises(InputError, match="invalid TOML"):
         scenario(tmp_path / "broken.toml")
     (tmp_path / "empty.toml").write_text("")
     with pytest.raises(InputError, match="name"):

@@ -314,11 +314,11 @@ def test_changes_are_made_before_it_is_printed(run: Run) -> None:
     [
         (["-o", "x"], "needs one scenario"),
         (["--preset", "small", "--scenario", "s.toml", "-o", "x"], "needs one scenario"),
-        (["--preset", "large", "-o", "x"], "no preset 'large'"),
+        (["--preset", "large", "-o", "x"], "preset not found: 'large'"),
         (["--preset", "small"], "needs a place"),
         (["--scenario", "nothing.toml", "-o", "x"], "cannot be read"),
         (["--scenario", "wrong.toml", "-o", "x"], "wrong.toml, workload.sizes[4].gpus"),
-        (["--preset", "small", "--set", "colour=red", "-o", "x"], "no such key"),
+        (["--preset", "small", "--set", "colour=red", "-o", "x"], "unknown key"),
         (["--preset", "small", "--days", "soon", "-o", "x"], "soon"),
         (["--preset", "small", "--days", "0", "-o", "x"], "0"),
     ],

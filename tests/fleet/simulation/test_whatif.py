@@ -224,9 +224,9 @@ def test_progress_counts_every_simulation(stand_in: Callable[..., WhatIf]) -> No
     ("source", "changes", "options", "said"),
     [
         (SMALL, [FAST], {"replicas": 1}, "two or more replicas"),
-        (SMALL, [FAST], {"days": -1.0}, "simulated time makes no sense"),
-        (SMALL, [FAST], {"days": math.nan}, "simulated time makes no sense"),
-        (SMALL, ["speed=3"], {}, "no such key"),
+        (SMALL, [FAST], {"days": -1.0}, "invalid simulated time"),
+        (SMALL, [FAST], {"days": math.nan}, "invalid simulated time"),
+        (SMALL, ["speed=3"], {}, "unknown key"),
         (SMALL, [FAST], {"given": ["write=-1"]}, "the change 'write=-1' cannot be made"),
         ("no/such/file.toml", [FAST], {}, "the scenario cannot be read"),
         (apply(SMALL, "failure_rate=0"), [], {}, "nothing to propose"),
@@ -358,7 +358,7 @@ def test_the_command_prints_json_and_writes_the_page(tmp_path: Path) -> None:
     [
         ([], "nothing to simulate"),
         (["lemons=off"], "there is no such store or log"),
-        (["--preset", "big", "lemons=off"], "there is no preset 'big'"),
+        (["--preset", "big", "lemons=off"], "preset not found: 'big'"),
         (["--preset", "small", "store", "lemons=off"], "this is no change"),
     ],
 )
@@ -394,7 +394,7 @@ def test_from_a_log_to_a_sentence(store: Path) -> None:
     assumed = found.notes[0]
     assert assumed.startswith("The log does not tell, so assumed: checkpoint.interval")
     assert "checkpoint.write" not in assumed
-    with pytest.raises(InputError, match="no such node"):
+    with pytest.raises(InputError, match="node not found"):
         whatif(store, ["replace=node77"])
 
 

@@ -56,6 +56,7 @@ def check_token(token: str) -> None:
     if len(token) < SHORTEST_TOKEN:
         raise InputError(
             "the token is too short to be a secret",
+            code="token-too-short",
             found=f"{len(token)} characters",
             expected=f"{SHORTEST_TOKEN} or more",
             remedy="make one with `openssl rand -hex 16`",

@@ -29,6 +29,7 @@ try:
     from fastapi import FastAPI, Request
     from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
     from starlette.exceptions import HTTPException
+    from starlette.routing import Route
 except ModuleNotFoundError as error:
     raise MissingExtraError("fastapi", "console") from error
 
@@ -74,6 +75,9 @@ def create_app(
     _add_what_if(app, console)
     _add_data(app, console)
     _add_errors(app)
+    for route in app.routes:  # a probe asks with HEAD; the server leaves the body out
+        if isinstance(route, Route) and route.methods is not None and "GET" in route.methods:
+            route.methods.add("HEAD")
     return app
 
 
@@ -315,7 +319,7 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(StoreError)
     def no_store(request: Request, error: StoreError) -> Response:
         what = "The store cannot be read"
-        remedy = "Mend the store; this page then shows it, without a restart of the console."
+        remedy = "Fix the store; this page then shows it without a restart of the console."
         return message(503, what, remedy, found=str(error), links={"/": "Try again"})
 
     @app.exception_handler(HoldfastError)
@@ -324,7 +328,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def no_page(request: Request, error: HTTPException) -> Response:
-        what = "There is no such page" if error.status_code == 404 else str(error.detail)
+        what = "Page not found" if error.status_code == 404 else str(error.detail)
         return message(error.status_code, what, "", links=_HOME)
 
     @app.exception_handler(Exception)

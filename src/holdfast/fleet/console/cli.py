@@ -21,21 +21,19 @@ from holdfast.fleet.options import (
 def serve(
     store: Annotated[
         Path,
-        typer.Argument(
-            metavar="STORE", help="The folder of the store; with --watch made if it is missing."
-        ),
+        typer.Argument(metavar="STORE", help="Store folder; created if missing with --watch."),
     ],
     host: Annotated[
         str,
-        typer.Option("--host", help="Address to bind; another than the loopback needs a token."),
+        typer.Option("--host", help="Address to bind; any but localhost needs --token."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="0: any that is free.")] = 8090,
+    port: Annotated[int, typer.Option("--port", help="Port; 0 picks a free one.")] = 8090,
     token: Annotated[
         str | None,
         typer.Option(
             "--token",
             envvar="HOLDFAST_TOKEN",
-            help="What a reader must show; better set it in the environment, where `ps` does not.",
+            help="Access token; prefer HOLDFAST_TOKEN so it does not show up in `ps`.",
         ),
     ] = None,
     watch: Annotated[
@@ -43,13 +41,13 @@ def serve(
         typer.Option(
             "--watch",
             metavar="PATH",
-            help="A log, or a folder of logs, to read into the store as it grows; repeatable.",
+            help="Log or folder of logs to ingest as it grows; repeatable.",
         ),
     ] = None,
     poll: Annotated[
         float,
         typer.Option(
-            "--poll", parser=duration, metavar="DURATION", help="Time between two looks at --watch."
+            "--poll", parser=duration, metavar="DURATION", help="Polling interval of --watch."
         ),
     ] = 60.0,
     timezone: Annotated[
@@ -57,16 +55,16 @@ def serve(
         typer.Option(
             "--timezone",
             metavar="ZONE",
-            help="Zone of times in watched logs that name none; else the store's, or UTC.",
+            help="Time zone of watched logs that state none (default: the store's, else UTC).",
         ),
     ] = None,
     cluster: Annotated[
-        str, typer.Option("--cluster", help="Cluster name for watched logs that do not carry one.")
+        str, typer.Option("--cluster", help="Cluster of watched logs that state none.")
     ] = "",
     assumptions: Assumptions = PAPER,
     quiet: QuietOption = False,
 ) -> None:
-    """The operator's web console, with /metrics for Prometheus; Ctrl-C ends it."""
+    """Serve the web console, with /metrics for Prometheus, until Ctrl-C."""
     from holdfast.fleet.console.serving import serve as run
 
     paths = watch or []

@@ -104,7 +104,8 @@ class Experiments:
         with self._change:
             if sum(each.state == "waiting" for each in self._all.values()) >= MOST_WAITING:
                 raise InputError(
-                    "too many experiments wait already",
+                    "too many experiments are waiting",
+                    code="busy",
                     found=str(MOST_WAITING),
                     remedy="cancel one, or come back when one is done",
                 )

@@ -119,6 +119,7 @@ def read_setting(query: Mapping[str, str], default: Setting) -> Setting:
             ends = [_written(name, each) for each in (field.least, field.most)]
             raise InputError(
                 f"“{field.label}” is out of range",
+                code="out-of-range",
                 place=name,
                 found=text[:60],
                 expected=f"{ends[0]} to {ends[1]}",
@@ -134,7 +135,8 @@ def _value(name: str, text: str) -> float:
             return seconds_in(text)
         except typer.BadParameter as error:
             raise InputError(
-                f"“{label}” is no duration",
+                f"“{label}” is not a duration",
+                code="invalid-syntax",
                 place=name,
                 found=text,
                 expected="for example 90s or 1h30m",
@@ -142,9 +144,11 @@ def _value(name: str, text: str) -> float:
     try:
         value = float(text.replace(",", ""))
     except ValueError as error:
-        raise InputError(f"“{label}” is no number", place=name, found=text) from error
+        raise InputError(
+            f"“{label}” is not a number", code="invalid-syntax", place=name, found=text
+        ) from error
     if not math.isfinite(value):
-        raise InputError(f"“{label}” is not finite", place=name, found=text)
+        raise InputError(f"“{label}” is not finite", code="invalid-value", place=name, found=text)
     return value
 
 

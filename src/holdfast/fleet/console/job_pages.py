@@ -114,7 +114,7 @@ def _job_table(jobs: Sequence[dict[str, Any]]) -> Table:
             "state": ColumnFormat("Last state"),
             "last": ColumnFormat("Last seen"),
         },
-        caption="One row a job, the largest loss first. Lost: as a failure and as a victim.",
+        caption="One row per job, the largest loss first. Lost: as a failure and as a victim.",
         empty="No job.",
     )
 
@@ -228,7 +228,7 @@ def _attempt_table(attempts: Sequence[dict[str, Any]]) -> Table:
             "end": ColumnFormat("End"),
             "shown": ColumnFormat("Nodes"),
         },
-        caption="One row an attempt, in order. A failed node is one that Slurm names. The CSV file "
+        caption="One row per attempt, in order. A failed node is one that Slurm names. The CSV file "
         "has all nodes.",
     )
 
@@ -282,7 +282,7 @@ def _cause_table(attempts: Sequence[dict[str, Any]]) -> Table:
             "severity": ColumnFormat("Severity"),
             "domains": ColumnFormat("Domains left"),
         },
-        caption="One row a check near the end of a failed attempt, the likeliest cause first.",
+        caption="One row per check near the end of a failed attempt, the likeliest cause first.",
         empty="No check fired near the end of a failed attempt.",
     )
 
@@ -317,7 +317,7 @@ def _signs(analysis: Analysis, mine: ir.Table) -> list[Section]:
             tables=[
                 event_table(
                     events,
-                    f"One row an event on a node that the job held, in order of time{more}.",
+                    f"One row per event on a node that the job held, in order of time{more}.",
                     with_node=True,
                 )
             ],

@@ -152,7 +152,7 @@ def _score_section(analysis: Analysis, node: str, lemon: dict[str, Any]) -> Sect
                     "threshold": ColumnFormat("Threshold", digits=2),
                     "over": ColumnFormat("Above it"),
                 },
-                caption="One row a signal; a threshold is a quantile of the fleet.",
+                caption="One row per signal; a threshold is a quantile of the fleet.",
             )
         ],
         how=How(
@@ -222,7 +222,7 @@ def _failure_section(failures: Sequence[dict[str, Any]]) -> Section:
                     "blame": ColumnFormat("Blame", digits=2),
                     "evidence": ColumnFormat("Why this node"),
                 },
-                caption=_latest("One row a failed attempt", len(failures))
+                caption=_latest("One row per failed attempt", len(failures))
                 + " Attempts that one event of the node ended are one failure of its score.",
                 empty="No attempt failed on it.",
             )
@@ -266,10 +266,10 @@ def _check_section(checks: Sequence[dict[str, Any]], recent: Sequence[dict[str, 
                     "first": ColumnFormat("First"),
                     "last": ColumnFormat("Last"),
                 },
-                caption="One row a check, most events first.",
+                caption="One row per check, most events first.",
                 empty="No event of a health check on it.",
             ),
-            *([event_table(recent, _latest("One row an event", total))] if recent else []),
+            *([event_table(recent, _latest("One row per event", total))] if recent else []),
         ],
     )
 
@@ -350,7 +350,7 @@ def _outage_section(down: Sequence[dict[str, Any]]) -> Section:
                     "state": ColumnFormat("State"),
                     "reason": ColumnFormat("Reason"),
                 },
-                caption=_latest("One row an outage", len(down)),
+                caption=_latest("One row per outage", len(down)),
                 empty="It was never out of service.",
             )
         ],

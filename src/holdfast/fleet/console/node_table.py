@@ -48,7 +48,7 @@ def node_table(analysis: Analysis) -> Table:
             "out_count": ColumnFormat("Out", "times", digits=0),
             "xid_cnt": ColumnFormat("XIDs", digits=0),
         },
-        caption="One row a node, highest shrunk rate first. A node's name opens its evidence.",
+        caption="One row per node, highest shrunk rate first. A node's name opens its evidence.",
         empty="The store names no nodes.",
     )
 
@@ -74,6 +74,6 @@ def _outage_table(analysis: Analysis, states: dict[str, str]) -> Table:
             "outages": ColumnFormat("Outages"),
             "hours": ColumnFormat("Down", "h", digits=1),
         },
-        caption="One row a node, most outages first. A node's name opens its evidence.",
+        caption="One row per node, most outages first. A node's name opens its evidence.",
         empty="The store names no nodes.",
     )

@@ -10,7 +10,7 @@ failure could not be used at all).
 
 A health check that begins makes failures visible that happened before, too. Failures that are known
 only through checks younger than the baseline are therefore set aside and counted by themselves: the
-apparent jump raises no alert, and they do not vanish either. NODE_FAIL without a check counts always.
+apparent jump raises no alert, and they do not vanish either. NODE_FAIL counts always.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import infrastructure_failures, ranked_causes
 from holdfast.fleet.console.poisson_cusum import RATIO, statistic, threshold_for
 from holdfast.fleet.failure_model import garwood_interval
-from holdfast.fleet.log import DAY_S
+from holdfast.fleet.log import DAY_S, NODE_FAIL
 from holdfast.fleet.timeline import larger_than
 
 if TYPE_CHECKING:
@@ -171,9 +171,10 @@ def _failures(
     high = high.filter(high.on_failed_node.fill_null(True))
     old = ~_monitor(high).isin(["", *new])  # Ibis makes no column of an empty list
     known = high.group_by("key").agg(old=old.sum() > 0)
-    rows = log.frame(failed.left_join(known, "key").select("stop_s", "old"))
-    # No HIGH check at all: a NODE_FAIL that the scheduler saw by itself.
-    only_new = rows["old"].eq(False).fillna(False).to_numpy(np.bool_)
+    rows = log.frame(failed.left_join(known, "key").select("stop_s", "old", "state"))
+    # A NODE_FAIL was seen by the scheduler itself, whatever check saw it too.
+    checked = rows["old"].eq(False).fillna(False) & (rows["state"] != NODE_FAIL)
+    only_new = checked.to_numpy(np.bool_)
     return rows["stop_s"].to_numpy(np.float64), only_new
 
 

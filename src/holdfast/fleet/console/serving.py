@@ -98,18 +98,26 @@ def _check(host: str, port: int, token: str | None, paths: Sequence[Path], poll_
     if token is None and not _is_loopback(host):
         raise InputError(
             "whoever can reach this address could read the whole log",
+            code="token-needed",
             found=f"--host {host} without a token",
             expected="a token, or an address of the loopback such as 127.0.0.1",
             remedy="set HOLDFAST_TOKEN to a secret, for example of `openssl rand -hex 16`",
         )
     if not 0 <= port <= 65_535:
-        raise InputError("there is no such port", found=str(port), expected="0 to 65535")
+        raise InputError(
+            "invalid port", code="unknown-name", found=str(port), expected="0 to 65535"
+        )
     if not poll_s > 0:
-        raise InputError("the time between two looks is not above zero", found=f"{poll_s:g} s")
+        raise InputError(
+            "the time between two looks is not above zero",
+            code="invalid-value",
+            found=f"{poll_s:g} s",
+        )
     for path in paths:
         if not path.exists() and not path.parent.is_dir():
             raise InputError(
-                "nothing can appear there: the folder does not exist",
+                "folder not found",
+                code="not-found",
                 path=path,
                 remedy="correct --watch",
             )
@@ -136,11 +144,14 @@ def _bound(host: str, port: int) -> socket.socket:
         )[0]
         return socket.create_server(address[:2], family=family)
     except socket.gaierror as error:
-        raise InputError("there is no such host", found=host, remedy="correct --host") from error
+        raise InputError(
+            "host not found", code="unknown-name", found=host, remedy="correct --host"
+        ) from error
     except OSError as error:
         used = error.errno == errno.EADDRINUSE
         raise InputError(
             "the address cannot be bound",
+            code="address-in-use",
             found=f"{host}, port {port}: {error.strerror or error}",
             remedy="another console runs there: open it, or choose another --port"
             if used

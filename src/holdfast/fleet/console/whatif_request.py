@@ -38,6 +38,7 @@ class Request:
         if not changes:
             raise InputError(
                 "there is no change to try",
+                code="no-data",
                 place="changes",
                 expected="one a line, such as lemons=off",
             )
@@ -56,7 +57,8 @@ def _lines(form: Mapping[str, str], name: str) -> tuple[str, ...]:
     changes = tuple(dict.fromkeys(line for line in lines if line))
     if len(changes) > MOST_CHANGES:
         raise InputError(
-            "these are too many changes at once",
+            "too many changes",
+            code="too-many-changes",
             place=name,
             found=str(len(changes)),
             expected=f"at most {MOST_CHANGES}",
@@ -69,7 +71,8 @@ def _lines(form: Mapping[str, str], name: str) -> tuple[str, ...]:
 def _check(change: str, place: str) -> None:
     if len(change) > LONGEST_CHANGE or not change.isprintable():
         raise InputError(
-            "a change is no short line of text",
+            "a change must be one short line",
+            code="invalid-syntax",
             place=place,
             found=ascii(change[:LONGEST_CHANGE]),
             expected=f"at most {LONGEST_CHANGE} characters",
@@ -81,6 +84,7 @@ def _check(change: str, place: str) -> None:
         if any(leaf.steps[0] == "workload" and leaf.steps[1] in OWN for leaf in known(edit.key)):
             raise InputError(
                 "the console does not read another log",
+                code="conflict",
                 place=place,
                 found=change,
                 remedy="use `holdfast fleet whatif` on the command line",
@@ -96,7 +100,8 @@ def _number(form: Mapping[str, str], name: str, least: float, most: float) -> fl
     if not least <= value <= most or (name != "days" and not value.is_integer()):
         kind = "a number" if name == "days" else "a whole number"
         raise InputError(
-            f"{name} makes no sense",
+            f"invalid {name}",
+            code="invalid-value",
             place=name,
             found=text[:40],
             expected=f"{kind} from {least:g} to {most:,.0f}",

@@ -90,7 +90,7 @@ def since_yesterday(analysis: Analysis) -> Section:
             Table(
                 pa.Table.from_pandas(table, preserve_index=False),
                 columns,
-                caption="One row a symptom, largest loss first.",
+                caption="One row per symptom, largest loss first.",
                 empty="No failures in the last day of the log.",
             )
         ],

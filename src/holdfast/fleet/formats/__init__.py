@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 from holdfast.errors import InputError
@@ -55,7 +56,8 @@ def by_name(name: str) -> Format:
         if known.name == name:
             return known
     raise InputError(
-        f"there is no format {name!r}",
+        f"format not found: {name!r}",
+        code="unknown-name",
         expected=", ".join(known.name for known in FORMATS),
         remedy="leave --format out to let the content decide",
     )
@@ -70,7 +72,14 @@ def recognise(path: Path) -> Format | None:
     head = first_bytes(path)
     if not head.strip():
         return None
-    return next((known for known in FORMATS if known.sniff(head, path)), None)
+    return next((known for known in FORMATS if _fits(known, head, path)), None)
+
+
+def _fits(known: Format, head: bytes, path: Path) -> bool:
+    try:
+        return known.sniff(head, path)
+    except (ValueError, csv.Error, RecursionError):  # binary files hold anything
+        return False
 
 
 def detect(path: Path) -> Format:
@@ -86,13 +95,15 @@ def detect(path: Path) -> Format:
     if not head.strip():
         raise InputError(
             "the file is empty",
+            code="empty-input",
             path=path,
             expected="a log, for example the output of `sacct --parsable2`",
             remedy="check the command that wrote it",
         )
     known = "\n".join(f"    {each.name}: {each.describes}" for each in FORMATS)
     raise InputError(
-        "this is no log that holdfast knows",
+        "unknown log format",
+        code="unknown-format",
         path=path,
         found=repr(head[:80].decode(errors="replace")),
         expected=f"one of\n{known}",

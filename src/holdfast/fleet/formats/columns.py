@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -32,8 +32,52 @@ def by_distinct(values: Column, convert: Callable[[str], Any], kind: pa.DataType
         kind: the Arrow type of the result.
     """
     coded = values if isinstance(values, pa.DictionaryArray) else flat(values).dictionary_encode()
-    converted = pa.array([convert(text) for text in coded.dictionary.to_pylist()], kind)
+    converted = values_of([convert(text) for text in coded.dictionary.to_pylist()], kind)
     return converted.take(coded.indices)
+
+
+def values_of(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """An array of plain values, whatever a damaged source put among them.
+
+    Whole numbers beyond the type become its limits, which `clean` rejects; what is no text where text
+    belongs is spelled out.
+    """
+    if pa.types.is_integer(kind):
+        low, high = limits(kind)
+        values = [None if value is None else int(max(low, min(high, value))) for value in values]
+    elif pa.types.is_string(kind):
+        try:
+            return pa.array(values, kind)
+        except (pa.ArrowException, UnicodeEncodeError):  # numbers, lists; lone surrogates of JSON
+            values = [
+                None if v is None else str(v).encode(errors="replace").decode() for v in values
+            ]
+    return pa.array(values, kind)
+
+
+def rows_table(schema: pa.Schema, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """A table in `schema` from rows of plain values; columns that no row has are null or empty."""
+    there = [field for field in schema if any(field.name in row for row in rows)]
+    columns: dict[str, Column] = {
+        field.name: values_of([row.get(field.name) for row in rows], field.type) for field in there
+    }
+    return table_of(schema, columns, len(rows))
+
+
+def with_cluster(table: pa.Table, cluster: str) -> pa.Table:
+    """The rows with `cluster` where they state none."""
+    if not cluster or "cluster" not in table.column_names:
+        return table
+    stated = flat(table["cluster"])
+    filled = pc.if_else(pc.equal(pc.fill_null(stated, ""), ""), pa.scalar(cluster), stated)
+    place = table.schema.get_field_index("cluster")
+    return table.set_column(place, table.schema.field(place), filled)
+
+
+def limits(kind: pa.DataType) -> tuple[int, int]:
+    """The least and the greatest value of an integer type."""
+    info = np.iinfo(kind.to_pandas_dtype())
+    return int(info.min), int(info.max)
 
 
 def row_key(*columns: Column) -> pa.Array:
@@ -85,12 +129,21 @@ def _mix(
 def table_of(schema: pa.Schema, columns: dict[str, Column], length: int) -> pa.Table:
     """A table in `schema` from the columns that a format has; those it lacks are null or empty."""
     arrays = [
-        flat(columns[field.name]).cast(field.type)
+        _fitted(flat(columns[field.name]), field.type)
         if field.name in columns
         else _absent(field, length)
         for field in schema
     ]
     return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def _fitted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_integer(kind) and pa.types.is_int64(array.type) and kind != array.type:
+        low, high = (pa.scalar(limit, array.type) for limit in limits(kind))
+        array = pc.min_element_wise(
+            pc.max_element_wise(array, low, skip_nulls=False), high, skip_nulls=False
+        )
+    return array.cast(kind)
 
 
 def _absent(field: pa.Field, length: int) -> pa.Array:

@@ -54,7 +54,10 @@ def header_of(head: bytes, delimiter: str | None = None) -> Header | None:
     if len(delimiter) > 1:
         fields = line.split(delimiter)
     else:
-        fields = next(csv.reader([line], delimiter=delimiter))
+        try:
+            fields = next(csv.reader([line], delimiter=delimiter))
+        except csv.Error:  # a lone carriage return: no text file
+            return None
     return Header(delimiter, tuple(name.strip().strip('"').strip() for name in fields))
 
 
@@ -70,6 +73,7 @@ def header_at(path: Path, delimiter: str | None = None) -> Header:
     if header is None:
         raise InputError(
             "the file does not start with a header line of delimited columns",
+            code="unknown-format",
             path=path,
             place="line 1",
             found=repr(head[:80].decode(errors="replace")),
@@ -130,7 +134,8 @@ def read_delimited(
         raise unreadable(path, error) from error
     except pa.ArrowInvalid as error:
         raise InputError(
-            "the delimited text cannot be followed to its end",
+            "the delimited text is damaged",
+            code="damaged",
             path=path,
             found=str(error),
             expected="records of balanced quotes, each under 8 MB",

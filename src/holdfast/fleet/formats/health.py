@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of
 from holdfast.fleet.formats.delimited import (
     Header,
@@ -107,6 +108,7 @@ def health_table(columns: Mapping[str, Column], zone: ZoneInfo) -> tuple[pa.Tabl
         },
         length,
     )
+    reasons = pc.coalesce(reasons, faults(table))
     return table.filter(pc.is_null(reasons)), reasons
 
 
@@ -134,7 +136,8 @@ def event_times(values: Column, zone: ZoneInfo) -> pa.Array:
         fine = pc.if_else(digits, array, pa.scalar(None, pa.string())).cast(pa.float64())
         seconds = pc.coalesce(parse_instant(plain, zone), _scaled(fine))
     real = pc.greater_equal(seconds, 31_536_000.0)  # 1969 and 1970 are clocks that were never set
-    return pc.if_else(real, seconds, pa.scalar(None, pa.float64()))
+    bounded = pc.min_element_wise(seconds, 1e12)  # fits whole seconds; `clean` rejects it
+    return pc.if_else(real, bounded, pa.scalar(None, pa.float64()))
 
 
 def _scaled(numbers: pa.Array) -> pa.Array:
@@ -254,6 +257,7 @@ def _read_csv(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     if not _complete(header.names):
         raise InputError(
             "this is not a CSV of health events",
+            code="unknown-format",
             path=path,
             place="line 1",
             found=", ".join(header.names),

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.columns import rows_table
 from holdfast.fleet.formats.fields import BLANKS, gpus_of
 from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new, read_text
@@ -44,9 +43,7 @@ def _batch(nodes: Iterable[_Node], rejects: Rejects, path: Path) -> Batch:
     for each in nodes:
         known = rows.get(each.node)
         rows[each.node] = known.or_else(each) if known else each
-    table = pa.Table.from_pylist(
-        [{**vars(row), "inferred": False} for row in rows.values()], schema=NODES
-    )
+    table = rows_table(NODES, [{**vars(row), "inferred": False} for row in rows.values()])
     return Batch({"nodes": table, "rejects": rejects.table()}, decompressed_size(path))
 
 

@@ -40,10 +40,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import pyarrow as pa
-
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.columns import text_key
+from holdfast.fleet.formats.columns import rows_table, text_key
 from holdfast.fleet.formats.kubernetes_objects import (
     EVICTIONS,
     POD_REASONS,
@@ -64,6 +62,9 @@ _KIND = re.compile(
     rb'"kind"\s*:\s*"(Pod|Job|Workload|Event|List|PodList|JobList|EventList|WorkloadList)"'
 )
 _OF_KUBERNETES = re.compile(rb'"(apiVersion|involvedObject|regarding|containerStatuses|items)"\s*:')
+
+_DAMAGED = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
+"""What a field of another type than Kubernetes writes can raise."""
 
 
 def _sniff(head: bytes, path: Path) -> bool:
@@ -91,11 +92,13 @@ class _Cluster:
         if not isinstance(meta, dict) or "name" not in meta:
             return "no Kubernetes object (metadata.name)"
         if kind == "Pod":
+            pod_run(item, deleted, None)  # it raises where the pod is damaged
             self.pods[meta.get("uid") or f"{meta.get('namespace')}/{meta['name']}"] = (
                 item,
                 deleted,
             )
         elif kind in ("Job", "Workload"):
+            own_run(item)
             self.owners[f"{kind}:{owner_of(item)}"] = item
             evicted = condition(item.get("status") or {}, "Evicted")
             if evicted and (time := time_of(evicted.get("lastTransitionTime"))):
@@ -178,7 +181,7 @@ def _row(
             and start <= time <= (end or time) + 1
         ):
             state = evicted
-    nodes = sorted({run.node for run in runs if run.node and run.start is not None})
+    nodes = sorted({str(run.node) for run in runs if run.node and run.start is not None})
     submit = min((run.created for run in runs if run.created is not None), default=start)
     namespace, _, name = job.partition("/")
     code = worst.exit_code
@@ -257,17 +260,23 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     cluster = _Cluster()
     for line, item, deleted in _objects(path, rejects):
-        if reason := cluster.add(item, deleted):
+        try:
+            reason = cluster.add(item, deleted)
+        except _DAMAGED as error:
+            reason = f"a field of an unexpected type ({error})"
+        if reason:
             rejects.add(line, reason, json.dumps(item))
-    rows = [
-        _row(job, number, runs, cluster.evictions[job], options.cluster)
-        for job, attempts in cluster.jobs().items()
-        for number, runs in enumerate(attempts, start=1)
-    ]
+    rows = []
+    for job, attempts in cluster.jobs().items():
+        for number, runs in enumerate(attempts, start=1):
+            try:
+                rows.append(_row(job, number, runs, cluster.evictions[job], options.cluster))
+            except _DAMAGED as error:
+                rejects.add(1, f"a field of an unexpected type ({error})", f"job {job}")
     yield Batch(
         {
-            "attempts": pa.Table.from_pylist(rows, schema=ATTEMPTS),
-            "health": pa.Table.from_pylist(cluster.health, schema=HEALTH),
+            "attempts": rows_table(ATTEMPTS, rows),
+            "health": rows_table(HEALTH, cluster.health),
             "rejects": rejects.table(),
         },
         decompressed_size(path),

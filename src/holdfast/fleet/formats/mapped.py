@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
 from holdfast.fleet.formats.delimited import header_at, place_rejects, read_delimited
 from holdfast.fleet.formats.fields import (
@@ -54,6 +55,7 @@ _TABLES: Mapping[str, tuple[pa.Schema, tuple[str, ...]]] = {
 }
 _TIMES = {"submit_s", "eligible_s", "start_s", "end_s", "time_s"}
 _DURATIONS = {"runtime_s", "time_limit_s"}
+_NOT_OVER = pa.array(["RUNNING", "PENDING", "SUSPENDED"])
 _TRUE = pa.array(["true", "1", "yes", "t", "y"])
 
 
@@ -80,12 +82,17 @@ def load_map(path: Path) -> ColumnMap:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(
-            "the column map cannot be read", path=path, found=str(error), expected="a TOML file"
+            "the column map cannot be read",
+            code="unreadable",
+            path=path,
+            found=str(error),
+            expected="a TOML file",
         ) from error
 
     def wrong(place: str, found: object, expected: str) -> InputError:
         return InputError(
-            "the column map says something that it may not",
+            "invalid column map",
+            code="invalid-value",
             path=path,
             place=place,
             found=repr(found),
@@ -130,6 +137,17 @@ def load_map(path: Path) -> ColumnMap:
         zone = ZoneInfo(time["zone"]) if "zone" in time else None
     except (ZoneInfoNotFoundError, ValueError) as error:
         raise wrong("time.zone", time["zone"], "a zone such as Europe/Berlin") from error
+    times = "start_s" in columns and ("end_s" in columns or "runtime_s" in columns)
+    if name == "attempts" and not times:
+        raise InputError(
+            "the column map names no start and no end of the attempts: no rate can be known",
+            code="missing-column",
+            path=path,
+            place="columns",
+            found=", ".join(columns),
+            expected="start_s, and end_s or runtime_s",
+            remedy="name the columns that hold them",
+        )
     return ColumnMap(path, name, columns, values, time.get("format"), zone, delimiter)
 
 
@@ -137,6 +155,7 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     if options.column_map is None:
         raise InputError(
             "a mapped file needs a column map",
+            code="missing-key",
             path=path,
             expected="--map FILE.toml",
             remedy="write a map from its columns to holdfast's fields",
@@ -162,7 +181,11 @@ def _read_parquet(path: Path, rules: ColumnMap, options: ReadOptions) -> Iterato
         file = pq.ParquetFile(path)
     except pa.ArrowInvalid as error:
         raise InputError(
-            "the Parquet file cannot be read", path=path, found=str(error), expected="whole Parquet"
+            "the Parquet file cannot be read",
+            code="damaged",
+            path=path,
+            found=str(error),
+            expected="whole Parquet",
         ) from error
     with file:
         _check_columns(path, rules, file.schema_arrow.names)
@@ -203,6 +226,7 @@ def _check_columns(path: Path, rules: ColumnMap, there: list[str]) -> None:
     if missing:
         raise InputError(
             "the column map names columns that the file does not have",
+            code="missing-column",
             path=path,
             place=", ".join(f"columns.{field}" for field in missing),
             found=", ".join(there),
@@ -236,6 +260,7 @@ def _convert(piece: pa.Table, rules: ColumnMap, options: ReadOptions) -> tuple[p
     else:
         ours.setdefault("state", pa.array(["FAILURE"] * piece.num_rows, pa.string()))
     table = table_of(schema, ours, piece.num_rows)
+    reasons = pc.coalesce(reasons, faults(table))
     return table.filter(pc.is_null(reasons)), reasons
 
 
@@ -264,15 +289,17 @@ def _field(name: str, kind: pa.DataType, column: Column) -> pa.Array:
     if pa.types.is_string(kind):
         return texts(array)
     if pa.types.is_floating(array.type):
-        array = pc.round(array).cast(pa.int64(), safe=False)
+        known = pc.if_else(pc.is_finite(array), pc.round(array), None)
+        bounded = pc.max_element_wise(known, -1e15, skip_nulls=False)
+        array = pc.min_element_wise(bounded, 1e15, skip_nulls=False).cast(pa.int64())
     if pa.types.is_integer(array.type):
-        return array.cast(kind, safe=False)
+        return array.cast(pa.int64(), safe=False)  # `table_of` and `clean` see what does not fit
     numbers = parse_integer(texts(array))
     if name in _DURATIONS:
         numbers = pc.coalesce(numbers, parse_duration(texts(array)))
     elif name == "gpus":
         numbers = pc.coalesce(numbers, parse_gpus(texts(array)).cast(pa.int64()))
-    return numbers.cast(kind, safe=False)
+    return numbers
 
 
 def _state(text: str) -> str | None:
@@ -297,9 +324,6 @@ def _reasons(
             "unknown state ", pc.fill_null(texts(theirs["state"]), "?"), ""
         )
         reasons = pc.coalesce(reasons, pc.if_else(unknown, said, pa.scalar(None, pa.string())))
-    if {"start_s", "end_s"} <= ours.keys():
-        backwards = pc.fill_null(pc.less(ours["end_s"], ours["start_s"]), False)
-        reasons = pc.coalesce(reasons, pc.if_else(backwards, "it ends before it starts", None))
     return reasons
 
 
@@ -309,6 +333,10 @@ def _derive(ours: dict[str, pa.Array]) -> None:
     ours.setdefault("eligible_s", ours["submit_s"])
     if "runtime_s" not in ours and {"start_s", "end_s"} <= ours.keys():
         ours["runtime_s"] = pc.subtract(ours["end_s"], ours["start_s"])
+    if "end_s" not in ours:  # an attempt that is over ended when it had run
+        over = pc.invert(pc.is_in(ours["state"], value_set=_NOT_OVER))
+        end = pc.add(ours["start_s"], ours["runtime_s"].cast(pa.int64()))
+        ours["end_s"] = pc.if_else(over, end, pa.scalar(None, pa.int64()))
     if "node_count" not in ours and "nodes" in ours:
         ours["node_count"] = pc.list_value_length(ours["nodes"])
     if "job_id_raw" not in ours:

@@ -4,6 +4,7 @@
 node          node, host, hostname, nodename, node_name, nodenum
 start         start, start_time, failed, failure_start, began, down, prob started ...
 end           end, end_time, repaired, failure_end, fixed, up, prob fixed ...
+cluster       cluster, cluster_name, system, system_id, machine
 cause         cause, root_cause, reason, category, type; or LANL's columns Facilities, Hardware,
               Human Error, Network, Undetermined, Software (the one that is filled, then its text)
 ============  ====================================================================================
@@ -23,6 +24,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import Column, flat, table_of
 from holdfast.fleet.formats.delimited import (
     Header,
@@ -62,6 +64,7 @@ _END = (
     "prob fixed (mm/dd/yy hh:mm)",
 )
 _CAUSE = ("cause", "root_cause", "root cause", "failure_cause", "reason", "category", "type")
+_CLUSTER = ("cluster", "cluster_name", "system", "system_id", "machine")
 _LANL_CAUSES = ("Facilities", "Hardware", "Human Error", "Network", "Undetermined", "Software")
 _US_FORMATS = (("%m/%d/%y %H:%M", r"^\d+/\d+/\d\d "), ("%m/%d/%Y %H:%M", r"^\d+/\d+/\d{4} "))
 
@@ -87,6 +90,7 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     if not _is_failure_log(header):
         raise InputError(
             "this is not a log of node failures",
+            code="unknown-format",
             path=path,
             place="line 1",
             found=", ".join(header.names),
@@ -113,13 +117,12 @@ def _outages(header: Header, piece: pa.Table, zone: ZoneInfo) -> tuple[pa.Table,
             return pa.array([""] * piece.num_rows)
         return pc.utf8_trim_whitespace(flat(piece.column(header.names.index(name))))
 
-    return outages_table(
-        column(*_NODE), column(*_START), column(*_END), _cause(header, column), zone
-    )
+    cause, cluster = _cause(header, column), column(*_CLUSTER)
+    return outages_table(column(*_NODE), column(*_START), column(*_END), cause, zone, cluster)
 
 
 def outages_table(
-    node: Column, start: Column, end: Column, cause: Column, zone: ZoneInfo
+    node: Column, start: Column, end: Column, cause: Column, zone: ZoneInfo, cluster: Column
 ) -> tuple[pa.Table, pa.Array]:
     """Node failures from a log's own columns, each of shape ``[n]``.
 
@@ -129,24 +132,20 @@ def outages_table(
     """
     start_s, end_s = (_times(value, zone) for value in (start, end))
     unread_end = pc.and_(pc.is_null(end_s), pc.invert(is_blank(end.cast(pa.string()))))
-    backwards = pc.fill_null(pc.less(end_s, start_s), False)
     reasons = pc.if_else(
         is_blank(node.cast(pa.string())),
         "no node",
         pc.if_else(
             pc.is_null(start_s),
             "no start time that can be read",
-            pc.if_else(
-                unread_end,
-                "no end time that can be read",
-                pc.if_else(backwards, "it ends before it starts", None),
-            ),
+            pc.if_else(unread_end, "no end time that can be read", None),
         ),
     )
     cause = cause.cast(pa.string())
     table = table_of(
         NODE_OUTAGES,
         {
+            "cluster": cluster.cast(pa.string()),
             "node": node.cast(pa.string()),
             "start_s": start_s,
             "end_s": end_s,
@@ -155,6 +154,7 @@ def outages_table(
         },
         len(start_s),
     )
+    reasons = pc.coalesce(reasons, faults(table))
     return table.filter(pc.is_null(reasons)), reasons
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
+import io
 import lzma
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -62,6 +64,8 @@ def open_source(path: Path) -> BinaryIO:
         return cast(BinaryIO, lzma.open(path, "rb"))
     if kind == "bzip2":
         return cast(BinaryIO, bz2.open(path, "rb"))
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell redirects
+        return io.BytesIO(path.read_bytes().decode("utf-16", errors="replace").encode())
     if kind == "zstd":
         return cast(BinaryIO, pa.input_stream(str(path), compression="zstd"))
     return path.open("rb")
@@ -90,6 +94,7 @@ def unreadable(path: Path, error: Exception) -> InputError:
     """The error for a file that cannot be opened or decompressed."""
     return InputError(
         "the file cannot be read",
+        code="unreadable",
         path=path,
         found=str(error),
         expected="a readable file, plain or compressed",

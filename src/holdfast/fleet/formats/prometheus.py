@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.columns import rows_table
 from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new, read_text
 from holdfast.fleet.schema import HEALTH
 
@@ -51,7 +51,7 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
             rejects.add(1, f"series {number}: {found}", json.dumps(series))
         else:
             events.extend(found)
-    table = pa.Table.from_pylist(events, schema=HEALTH)
+    table = rows_table(HEALTH, events)
     yield Batch({"health": table, "rejects": rejects.table()}, decompressed_size(path))
 
 
@@ -63,6 +63,7 @@ def _series(path: Path) -> list[Any]:
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(
             "this is not the answer to a range query of Prometheus",
+            code="unknown-format",
             path=path,
             found=str(error),
             expected='{"status": "success", "data": {"resultType": "matrix", "result": [...]}}',
@@ -70,6 +71,7 @@ def _series(path: Path) -> list[Any]:
         ) from error
     raise InputError(
         "this is not the answer to a range query of Prometheus",
+        code="unknown-format",
         path=path,
         place="data.resultType",
         found=repr(data["resultType"]),
@@ -81,9 +83,10 @@ def _series(path: Path) -> list[Any]:
 def _events(series: Any) -> list[dict[str, Any]] | str:
     """The events of one series, or why it cannot be used."""
     try:
-        labels = series["metric"]
+        labels = {str(name): str(text) for name, text in series["metric"].items()}
         samples = [(float(time), float(value)) for time, value in series["values"]]
-    except (KeyError, TypeError, ValueError):
+        samples = [(time, value) for time, value in samples if math.isfinite(value)]  # not "NaN"
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return "no labels or no samples that can be read"
     node = next((labels[name] for name in _NODE_LABELS if labels.get(name)), None)
     if node is None:

@@ -39,6 +39,8 @@ class Converted:
     steps: pa.Table
     """In the schema STEPS: only those that began before the job row that they stand under."""
     step_count: int
+    attempt_rows: npt.NDArray[np.int64]
+    """Row of `raw` of each attempt."""
     unreadable_node_lists: int
     """Rows whose NodeList is cut off or no host list; their `nodes` is empty."""
 
@@ -115,7 +117,7 @@ def convert(raw: pa.Table, options: ReadOptions) -> Converted:
     attempts = table_of(ATTEMPTS, columns, len(raw))
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
-    return Converted(attempts, early, len(steps), unreadable)
+    return Converted(attempts, early, len(steps), jobs, unreadable)
 
 
 def _times(raw: pa.Table, zone: ZoneInfo) -> dict[str, pa.Array]:
@@ -237,8 +239,8 @@ def _small(column: Column) -> pa.Array:
     def number(text: str) -> int | None:
         digits = text.removesuffix("K").removesuffix("M").removesuffix("G")
         scale = {"K": 1000, "M": 1000**2, "G": 1000**3}.get(text[-1:], 1)
-        value = float(digits) * scale if digits.replace(".", "", 1).isdigit() else None
-        return None if value is None or value >= 2**31 else int(value)
+        decimal = digits.replace(".", "", 1).isdecimal()
+        return int(min(float(digits) * scale, 2**62)) if decimal else None
 
     return by_distinct(_coded(column), number, pa.int32())
 
@@ -276,7 +278,7 @@ def _gpus(raw: pa.Table, node_count: pa.Array) -> pa.Array:
         lambda text: _per_node(text),
         pa.int32(),
     )
-    each = pc.multiply(per_node, pc.fill_null(node_count, 1))
+    each = pc.multiply(per_node.cast(pa.int64()), pc.fill_null(node_count, 1))
     return pc.coalesce(found, pc.if_else(pa.array(a_node), each, asked))
 
 

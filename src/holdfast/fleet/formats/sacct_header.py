@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import InputError
+from holdfast.fleet.formats.fields import state_of
 from holdfast.fleet.formats.opening import first_bytes
-from holdfast.fleet.formats.sacct_fields import CANONICAL, KNOWN, REQUIRED
+from holdfast.fleet.formats.sacct_fields import CANONICAL, JOB_ID, KNOWN, REQUIRED
 from holdfast.fleet.formats.sacct_repair import Layout
+
+XDMOD = (
+    *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID"),
+    *("Submit", "Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS"),
+    *("ReqCPUS", "ReqMem", "ReqTRES", "AllocTRES", "Timelimit", "NodeList", "JobName"),
+)
+"""What Open XDMoD's slurm helper asks `sacct --noheader` for."""
+
+_TIME_OR_EXIT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|\d+:\d+")
 
 
 @dataclass(frozen=True)
@@ -61,18 +72,89 @@ def _delimiter(text: str) -> str | None:
     return match[2] if match[2].strip() or match[2] == "\t" else None
 
 
-def header_of(path: Path, delimiter: str | None) -> Header:
-    """The header of the log in `path`.
+def headerless(
+    head: bytes, delimiter: str | None = None, columns: Sequence[str] = XDMOD
+) -> Header | None:
+    """The header that `sacct --noheader` left out, or None if the columns do not fit the first line.
+
+    Args:
+        head: the first bytes of the source.
+        delimiter: as given to `sacct --delimiter`; None: "|".
+        columns: canonical names.
+    """
+    delimiter = delimiter or "|"
+    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+    fields = line.decode(errors="replace").rstrip("\r").split(delimiter)
+    if len(fields) == len(columns) + 1 and not fields[-1]:  # --parsable ends with a delimiter
+        columns = [*columns, ""]
+    layout = Layout.of(columns, delimiter)
+    fits = len(fields) == len(columns) and all(
+        test is None or test(field) for test, field in zip(layout.tests, fields, strict=True)
+    )
+    # No line of a log is invalid UTF-8 after it was read: the header never occurs again.
+    return (
+        Header(layout, len(head) - len(head.removeprefix(b"\xef\xbb\xbf")), 1, b"\xff")
+        if fits
+        else None
+    )
+
+
+def looks_headerless(head: bytes, delimiter: str | None = None) -> bool:
+    """Whether the source looks like `sacct --noheader`: job numbers and states on its first lines."""
+    lines = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").splitlines()[:20]
+    rows = [line.split(delimiter or "|") for line in lines if line.strip()]
+    good = [
+        len(row) > 1
+        and re.match(JOB_ID, row[0]) is not None
+        and any(state_of(field) is not None and len(field) > 2 for field in row)
+        and any(_TIME_OR_EXIT.fullmatch(field) for field in row)
+        for row in rows
+    ]
+    return bool(rows) and good[0] and 2 * sum(good) > len(rows)
+
+
+def _named(columns: str) -> list[str]:
+    """Canonical names of "jobid,state%20,..." as given to `sacct --format`."""
+    names = [name.partition("%")[0].strip() for name in re.split(r"[,|\s]+", columns.strip())]
+    return [CANONICAL.get(name.lower(), name) for name in names]
+
+
+def header_of(path: Path, delimiter: str | None, columns: str | None = None) -> Header:
+    """The header of the log in `path`, or what `columns` says where it has none.
 
     Raises:
         InputError: if there is none, or a column is missing that every analysis needs.
     """
     head = first_bytes(path)
     header = find_header(head, delimiter)
+    if header is None and columns:
+        names = _named(columns)
+        header = headerless(head, delimiter, names)
+        if header is None:
+            raise InputError(
+                "the columns do not fit the first line",
+                code="conflict",
+                path=path,
+                place="line 1",
+                found=head.partition(b"\n")[0][:120].decode(errors="replace"),
+                expected=f"{len(names)} fields: {', '.join(names)}",
+                remedy="give --columns exactly what `sacct --format` was given",
+            )
+    header = header or headerless(head, delimiter)
+    if header is None and looks_headerless(head, delimiter):
+        raise InputError(
+            "this looks like sacct without a header",
+            code="missing-header",
+            path=path,
+            place="line 1",
+            expected="column names such as JobID|State|Start|End",
+            remedy="name the columns with --columns, exactly as given to `sacct --format`",
+        )
     if header is None:
         first = head.strip().split(b"\n", 1)[0][:120].decode(errors="replace")
         raise InputError(
             "no header of `sacct --parsable2` was found",
+            code="unknown-format",
             path=path,
             place="line 1",
             found=repr(first) if first else "nothing",
@@ -82,7 +164,8 @@ def header_of(path: Path, delimiter: str | None) -> Header:
     missing = [name for name in REQUIRED if name not in header.layout.columns]
     if missing:
         raise InputError(
-            f"the column {missing[0]} is missing",
+            f"missing column: {missing[0]}",
+            code="missing-column",
             path=path,
             place=f"line {header.lines}",
             found=", ".join(name for name in header.layout.columns[:12] if name),

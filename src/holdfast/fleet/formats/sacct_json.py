@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +18,7 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.columns import table_of
+from holdfast.fleet.formats.columns import rows_table
 from holdfast.fleet.formats.fields import gpus_of, state_of
 from holdfast.fleet.formats.hosts import excluded_hosts, hosts_of
 from holdfast.fleet.formats.opening import open_source, unreadable
@@ -40,7 +41,7 @@ def sniff(head: bytes, _: Path) -> bool:
         head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")
         and b'"job_state"' not in head
         and re.search(rb'"jobs"\s*:\s*\[', head) is not None
-        and _SLURMDBD.search(head) is not None
+        and (_SLURMDBD.search(head) or re.search(rb'"jobs"\s*:\s*\[\s*\]', head)) is not None
     )
 
 
@@ -63,12 +64,13 @@ def _jobs(source: BinaryIO, path: Path) -> Iterator[Any]:
 
     seen = 0
     try:
-        for job in ijson.items(source, "jobs.item", use_float=True):
+        for job in ijson.items(source, "jobs.item"):  # floats would limit integers to 64 bits
             seen += 1
             yield job
     except ijson.JSONError as error:
         raise InputError(
             "the JSON is broken or cut off",
+            code="invalid-syntax",
             path=path,
             place=f"after job {seen}",
             found=str(error).splitlines()[0],
@@ -83,44 +85,48 @@ def _batch(jobs: list[Any], done: int, options: ReadOptions, source: str) -> Bat
     attempts: list[Row] = []
     steps: list[Row] = []
     rejects = Rejects(source)
+    lines: list[int] = []
+    step_lines: list[int] = []
     step_count = 0
     for place, job in enumerate(jobs, done + 1):
         reason = _unusable(job)
+        if reason is None:
+            try:
+                attempt = _attempt(job, options)
+                own = [_step(step, attempt) for step in job.get("steps") or []]
+            except (TypeError, ValueError, AttributeError, KeyError, OverflowError) as error:
+                reason = f"a field of an unexpected type ({error})"
         if reason is not None:
             rejects.add(place, reason, repr(job))
             continue
-        attempt = _attempt(job, options)
-        for step in job.get("steps") or []:
-            step_count += 1
-            row = _step(step, attempt)
+        step_count += len(own)
+        for row in own:
             attempt["out_of_memory"] |= row["out_of_memory"]
             attempt["sigterm"] |= row["sigterm"]
             begun, start = row["start_s"], attempt["start_s"]
             if begun is not None and start is not None and begun < start:
                 steps.append(row)
+                step_lines.append(place)
         attempts.append(attempt)
+        lines.append(place)
     tables = {
-        "attempts": _table(attempts, ATTEMPTS),
-        "steps": _table(steps, STEPS),
+        "attempts": rows_table(ATTEMPTS, attempts),
+        "steps": rows_table(STEPS, steps),
         "rejects": rejects.table(),
     }
-    return Batch(tables, done + len(jobs), step_count)
+    facts = {"unreadable_node_lists": sum(row["unreadable"] for row in attempts)}
+    places = {"attempts": pa.array(lines, pa.int64()), "steps": pa.array(step_lines, pa.int64())}
+    return Batch(tables, done + len(jobs), step_count, facts, places)
 
 
 def _unusable(job: Any) -> str | None:
-    if not isinstance(job, dict) or not isinstance(job.get("job_id"), int):
+    if not isinstance(job, dict) or type(job.get("job_id")) is not int:
         return "the job has no number"
+    if not isinstance(job.get("time"), dict):
+        return "the job has no times"
     if _state(job) is None:
         return f"the state is {(job.get('state') or {})!r}"
     return None
-
-
-def _table(rows: list[Row], schema: pa.Schema) -> pa.Table:
-    names = [name for name in schema.names if rows and name in rows[0]]
-    columns = {
-        name: pa.array([row[name] for row in rows], schema.field(name).type) for name in names
-    }
-    return table_of(schema, columns, len(rows))
 
 
 def _number(value: Any) -> int | None:
@@ -129,9 +135,9 @@ def _number(value: Any) -> int | None:
         if not value.get("set") or value.get("infinite"):
             return None
         value = value.get("number")
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)) or value != value:
         return None
-    return int(value)
+    return int(max(-(2**62), min(value, 2**62)))
 
 
 def _time(value: Any) -> int | None:
@@ -208,7 +214,7 @@ def _attempt(job: Row, options: ReadOptions) -> Row:
         code = signal = None  # before 23.11: SUCCESS and 0 for whatever was no signal
     derived, derived_signal = _exit(job.get("derived_exit_code"))
     start = _time(times.get("start"))
-    nodes = hosts_of(job.get("nodes") or "") or []
+    nodes = hosts_of(job.get("nodes") or "")
     allocated, requested = _tres(job, "allocated"), _tres(job, "requested")
     limit = _number(times.get("limit"))
     elapsed = _number(times.get("elapsed"))
@@ -240,8 +246,9 @@ def _attempt(job: Row, options: ReadOptions) -> Row:
         "end_s": _time(times.get("end")),
         "runtime_s": None if start is None else elapsed,
         "time_limit_s": None if limit is None else limit * 60,
-        "node_count": allocated.get("node") or requested.get("node") or len(nodes),
-        "nodes": nodes,
+        "node_count": allocated.get("node") or requested.get("node") or len(nodes or []),
+        "nodes": nodes or [],
+        "unreadable": nodes is None,
         "gpus": _gpus(allocated, requested),
         "cpus": allocated.get("cpu") or requested.get("cpu") or _dig(job, "required", "CPUs"),
         "excluded_nodes": _excluded(job.get("submit_line")),

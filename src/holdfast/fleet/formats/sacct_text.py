@@ -26,7 +26,7 @@ from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.opening import open_source, read_exactly
 from holdfast.fleet.formats.sacct_columns import convert, misfits
 from holdfast.fleet.formats.sacct_fields import FEW_VALUES, NEEDED
-from holdfast.fleet.formats.sacct_header import Header, find_header, header_of
+from holdfast.fleet.formats.sacct_header import Header, find_header, header_of, looks_headerless
 from holdfast.fleet.formats.sacct_repair import Layout, Record, Reject, repair
 from holdfast.fleet.formats.source import Rejects
 
@@ -139,6 +139,8 @@ class _Rows:
     """The records of a block as columns of strings."""
 
     table: pa.Table
+    lines: Indices
+    """Line of each row in the source, 1-based."""
     rejects: list[tuple[int, str, str]]
     invalid_utf8: int
 
@@ -154,10 +156,17 @@ def _rows(block: _Block, layout: Layout, wanted: frozenset[str]) -> _Rows:
         single = _JOIN_BYTE
     table, odd = _parse(data, layout, single, wanted)
     bad = misfits(table)
+    starts, ends = _line_bounds(data)
     if not odd and not bad.any():
-        return _Rows(table, [], invalid)
-    table, rejects = _mend(data, block.line, layout, table, odd, np.flatnonzero(bad))
-    return _Rows(table, rejects, invalid)
+        return _Rows(table, block.line + np.flatnonzero(ends > starts), [], invalid)
+    table, lines, rejects = _mend(data, block.line, layout, table, odd, np.flatnonzero(bad))
+    return _Rows(table, lines, rejects, invalid)
+
+
+def _line_bounds(data: bytes) -> tuple[Indices, Indices]:
+    """Where each line starts and where its line break is."""
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    return np.concatenate([[0], ends[:-1] + 1]), ends
 
 
 def _clean(data: bytes) -> tuple[bytes, int]:
@@ -246,7 +255,7 @@ def _mend(
     table: pa.Table,
     odd: list[int],
     bad: Indices,
-) -> tuple[pa.Table, list[tuple[int, str, str]]]:
+) -> tuple[pa.Table, Indices, list[tuple[int, str, str]]]:
     """Put records together again where lines are none by themselves.
 
     Args:
@@ -258,10 +267,10 @@ def _mend(
         bad: rows of `table` that hold what they cannot hold.
 
     Returns:
-        the records, mended ones in their places; line, reason and text of each reject.
+        the records, mended ones in their places; the line of each; line, reason and text of each
+        reject.
     """
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    starts = np.concatenate([[0], ends[:-1] + 1])
+    starts, ends = _line_bounds(data)
     filled = np.flatnonzero(ends > starts)
     lines = np.delete(filled, odd)  # [row of table] -> line
     strange = np.zeros(len(ends), bool)
@@ -280,8 +289,8 @@ def _mend(
         mended += [(low + record.line, record) for record in records]
         rejects += [_placed(first_line + low, reject) for reject in refused]
     if mended:
-        table = _merge(table, lines, mended, layout)
-    return table, rejects
+        table, lines = _merge(table, lines, mended, layout)
+    return table, first_line + lines, rejects
 
 
 def _placed(first_line: int, reject: Reject) -> tuple[int, str, str]:
@@ -309,18 +318,19 @@ def _stretches(odd: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
 
 def _merge(
     table: pa.Table, lines: Indices, mended: list[tuple[int, Record]], layout: Layout
-) -> pa.Table:
-    """The table with the mended records in their places."""
+) -> tuple[pa.Table, Indices]:
+    """The table with the mended records in their places, and the lines."""
     columns = {
         name: pa.array([record.fields[layout.columns.index(name)] for _, record in mended])
         for name in table.column_names
     }
     plain = pa.schema([pa.field(name, pa.string()) for name in table.column_names])
     both = pa.concat_tables([table.cast(plain), pa.table(columns, schema=plain)])
+    lines = np.concatenate([lines, [line for line, _ in mended]])
     if not pc.any(pc.match_substring(table["JobID"], "."), min_count=0).as_py():
-        return both  # without steps the order says nothing
-    order = np.argsort(np.concatenate([lines, [line for line, _ in mended]]), kind="stable")
-    return both.take(pa.array(order))
+        return both, lines  # without steps the order says nothing
+    order = np.argsort(lines, kind="stable")
+    return both.take(pa.array(order)), lines[order]
 
 
 # --- The format ----------------------------------------------------------------------------------
@@ -342,7 +352,8 @@ def _batch(block: _Block, layout: Layout, options: ReadOptions, source: str) -> 
         "steps": converted.steps,
         "rejects": rejects.table(),
     }
-    return Batch(tables, block.end, converted.step_count, facts)
+    lines = {"attempts": pa.array(rows.lines[converted.attempt_rows])}
+    return Batch(tables, block.end, converted.step_count, facts, lines)
 
 
 def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
@@ -351,7 +362,7 @@ def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     Raises:
         InputError: if the file cannot be read, or has no header or not the columns JobID and State.
     """
-    header = header_of(path, options.delimiter)
+    header = header_of(path, options.delimiter, options.columns)
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
         try:
@@ -367,8 +378,8 @@ def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
 
 
 def sniff(head: bytes, _: Path) -> bool:
-    """Whether the source begins with a header of `sacct`."""
-    return find_header(head) is not None
+    """Whether the source begins with a header of `sacct`, or with records without one."""
+    return find_header(head) is not None or looks_headerless(head)
 
 
 FORMAT = Format(

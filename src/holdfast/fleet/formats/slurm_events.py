@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import table_of
 from holdfast.fleet.formats.delimited import (
     Header,
@@ -74,17 +75,15 @@ def _outages(header: Header, piece: pa.Table, options: ReadOptions) -> tuple[pa.
         pc.if_else(
             pc.and_(pc.is_null(end_s), pc.invert(is_blank(end))),
             "no end time that can be read",
-            pc.if_else(
-                pc.fill_null(pc.less(end_s, start_s), False), "it ends before it starts", None
-            ),
+            None,
         ),
     )
     of_cluster = pc.equal(node, "")
-    reasons = pc.if_else(of_cluster, pa.scalar(None, pa.string()), reasons)
     state = pc.replace_substring_regex(column("State"), _FLAGS, "")
     table = table_of(
         NODE_OUTAGES,
         {
+            "cluster": column("Cluster", "ClusterName"),
             "node": node,
             "start_s": start_s,
             "end_s": end_s,
@@ -93,6 +92,8 @@ def _outages(header: Header, piece: pa.Table, options: ReadOptions) -> tuple[pa.
         },
         piece.num_rows,
     )
+    reasons = pc.coalesce(reasons, faults(table))
+    reasons = pc.if_else(of_cluster, pa.scalar(None, pa.string()), reasons)
     return table.filter(pc.and_(pc.is_null(reasons), pc.invert(of_cluster))), reasons
 
 

@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.columns import by_distinct, table_of
-from holdfast.fleet.formats.fields import parse_instant
+from holdfast.fleet.formats.columns import by_distinct, table_of, with_cluster
+from holdfast.fleet.formats.fields import parse_instant, parse_integer
 from holdfast.fleet.formats.source import Rejects, blocks
 from holdfast.fleet.schema import CONTROLLER_EVENTS
 
@@ -76,18 +76,20 @@ def _sniff(head: bytes, path: Path) -> bool:
 
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     rejects = Rejects(str(path))
+    cluster = ""  # named when the controller starts
     for block in blocks(path, offset):
         facts: dict[str, object] = {}
         if started := _VERSION.search(block.data):
             facts["slurm_version"] = started[1].decode()
             if started[2]:
-                facts["cluster"] = started[2].decode()
+                facts["cluster"] = cluster = started[2].decode()
         lines = block.lines()
         said = pc.match_substring_regex(
             lines, "preempt|failure of node|on failed node|from batch node"
         )
         numbers = pc.add(pc.indices_nonzero(said).cast(pa.int64()), block.first_line)
         table = _events(lines.filter(said), numbers, options, rejects)
+        table = with_cluster(table, cluster)
         yield Batch(
             {"controller_events": table, "rejects": rejects.table()}, block.end, facts=facts
         )
@@ -132,7 +134,7 @@ def _group(parts: pa.Array, name: str) -> pa.Array:
 
 def _raw(job: pa.Array, in_brackets: pa.Array) -> pa.Array:
     """The controller's number: in brackets behind an array task or het component, else the id."""
-    return pc.coalesce(in_brackets.cast(pa.int64()), by_distinct(job, _leading, pa.int64()))
+    return pc.coalesce(parse_integer(in_brackets), by_distinct(job, _leading, pa.int64()))
 
 
 def _leading(job: str) -> int | None:

@@ -73,21 +73,21 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
         return
     rejects = Rejects(str(path))
     header: dict[str, str] = {}
-    pieces: list[Numbers] = []
+    pieces: list[Numbers] = [np.empty((0, FIELDS + 1))]
     end = 0
     for block in blocks(path):
         pieces.append(_numbers(block, header, rejects))
         end = block.end
     start = _start(header, path)
-    records = np.concatenate(pieces) if pieces else np.empty((0, FIELDS))
-    attempts, offsets_s = _executions(records)
+    attempts, offsets_s = _executions(np.concatenate(pieces))
     table = _attempts(attempts, offsets_s + start, header, options)
     facts = {"format_version": header.get("Version"), "computer": header.get("Computer")}
-    yield Batch({"attempts": table, "rejects": rejects.table()}, end, facts=facts)
+    lines = {"attempts": pa.array(attempts[:, FIELDS].astype(np.int64))}
+    yield Batch({"attempts": table, "rejects": rejects.table()}, end, facts=facts, lines=lines)
 
 
 def _numbers(block: Block, header: dict[str, str], rejects: Rejects) -> Numbers:
-    """The records of a block, shape ``[n, 18]``; the header's lines go into `header`."""
+    """Records of a block and their lines, shape ``[n, 19]``; the header's lines go into `header`."""
     lines = block.lines()
     comment = pc.starts_with(lines, ";")
     for text in lines.filter(comment).to_pylist():
@@ -102,7 +102,8 @@ def _numbers(block: Block, header: dict[str, str], rejects: Rejects) -> Numbers:
     rejects.add_all(reasons, places, lines)
     words = pc.ascii_split_whitespace(pc.ascii_trim_whitespace(lines.filter(good)))
     values: Numbers = pc.list_flatten(words).cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return values.reshape(-1, FIELDS)
+    line = places.filter(good).to_numpy().astype(np.float64)
+    return np.column_stack([values.reshape(-1, FIELDS), line])
 
 
 def _start(header: dict[str, str], path: Path) -> int:
@@ -110,6 +111,7 @@ def _start(header: dict[str, str], path: Path) -> int:
     if not re.match(r"^[1-9]\d{0,11}\b", text):
         raise InputError(
             "the log does not say when it starts",
+            code="missing-column",
             path=path,
             place="header",
             found=f"UnixStartTime: {text}" if text else "no UnixStartTime",
@@ -148,7 +150,7 @@ def _attempts(
     started = (wait >= 0) & (run >= 0) & ~((records[:, _STATUS] == 5) & (run == 0))
     nodes = np.ceil(procs / _procs_per_node(header))
     gpus = nodes * (options.gpus_per_node or 0)
-    job = records[:, _ID].astype(np.int64)
+    job = np.clip(records[:, _ID], -1, 2**62).astype(np.int64)
     states = [_STATES.get(int(status), "UNKNOWN") for status in records[:, _STATUS]]
     columns = {
         "cluster": pa.array([options.cluster] * len(records), pa.string()),
@@ -167,9 +169,9 @@ def _attempts(
         "end_s": _whole(submit + wait + run, started),
         "runtime_s": _whole(run, started),
         "time_limit_s": _whole(records[:, _ASKED_TIME], records[:, _ASKED_TIME] > 0),
-        "node_count": _whole(nodes, procs > 0).cast(pa.int32()),
-        "cpus": _whole(procs, procs > 0).cast(pa.int32()),
-        "gpus": _whole(gpus, (procs > 0) & (options.gpus_per_node is not None)).cast(pa.int32()),
+        "node_count": _whole(nodes, procs > 0),
+        "cpus": _whole(procs, procs > 0),
+        "gpus": _whole(gpus, (procs > 0) & (options.gpus_per_node is not None)),
     }
     return table_of(ATTEMPTS, columns, len(records))
 
@@ -194,7 +196,9 @@ def _ordinals(job: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dt
 
 
 def _whole(values: Numbers, known: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
-    return pa.array(np.floor(np.where(known, values, 0)).astype(np.int64), mask=~known)
+    # No number of a log is near 2^62: a larger one becomes it, and `clean` rejects the row.
+    bounded = np.clip(np.where(known, values, 0), -(2**62), 2**62)
+    return pa.array(np.floor(bounded).astype(np.int64), mask=~known)
 
 
 def _label(values: Numbers) -> pa.Array:

@@ -61,6 +61,7 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
         ran = log.rows(t.agg(n=t.count()))[0]["n"]
         raise InputError(
             "no attempt ended: there is nothing to calibrate from",
+            code="no-data",
             path=log.store.path,
             found=f"{counted(ran, 'attempt')} that started, none that ended"
             if log.count("attempts")
@@ -84,6 +85,7 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
     if jobs < FEWEST_JOBS or done < FEWEST_COMPLETED:
         raise InputError(
             "the log is too short to calibrate from",
+            code="no-data",
             path=log.store.path,
             found=f"{counted(jobs, 'job')} that arrived in {duration(made.end_s - begin_s)} and "
             f"asked for {'processors' if processors else 'GPUs'}, {done:,} of them completed",

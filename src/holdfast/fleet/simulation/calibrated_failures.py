@@ -324,6 +324,9 @@ def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -
 
 def _lemons(log: FleetLog, nodes: set[str], findings: Findings) -> Lemons:
     """Nodes that are not bad by chance, and how much more often they fail than the others."""
+    if not log.nodes_known:
+        findings.found("failures.lemons.count", 0, "the log does not say which nodes fail", n=0)
+        return Lemons()
     found = lemons(log)
     table = found.nodes.to_pandas()
     named = [name for name in found.lemons if name in nodes]

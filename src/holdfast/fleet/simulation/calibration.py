@@ -79,7 +79,7 @@ class Calibration:
             write_atomically(Path(path), self.to_toml())
         except OSError as error:
             raise InputError(
-                "the scenario cannot be written", path=path, found=str(error)
+                "the scenario cannot be written", code="invalid-value", path=path, found=str(error)
             ) from error
 
     def to_dict(self) -> dict[str, Any]:

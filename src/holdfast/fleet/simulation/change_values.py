@@ -75,4 +75,10 @@ def switch(edit: Edit) -> bool:
 def impossible(edit: Edit, expected: str) -> InputError:
     """The complaint about the value of an edit."""
     found = f"{edit.key}{edit.operator}{edit.value}"
-    return InputError("the value does not fit", place=edit.key, found=found, expected=expected)
+    return InputError(
+        "the value does not fit",
+        code="invalid-value",
+        place=edit.key,
+        found=found,
+        expected=expected,
+    )

@@ -79,13 +79,16 @@ def parse(text: str) -> Change:
     """
     parts = [part for part in text.split(";") if part.strip()]
     if not parts:
-        raise InputError("a change is empty", expected=f"for example {EXAMPLES}")
+        raise InputError(
+            "a change is empty", code="empty-input", expected=f"for example {EXAMPLES}"
+        )
     edits = []
     for part in parts:
         found = _SET.match(part) if "=" in part else _EDIT.match(part)
         if found is None:
             raise InputError(
-                "this is no change",
+                "not a change",
+                code="invalid-syntax",
                 found=part.strip(),
                 expected=f"KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: for example {EXAMPLES}",
             )
@@ -109,6 +112,7 @@ def apply(scenario: Scenario, change: str | Change) -> Scenario:
         except InputError as error:
             raise InputError(
                 f"the change {change.text!r} cannot be made: {error.problem}",
+                code=error.code,
                 place=error.place,
                 found=error.found,
                 expected=error.expected,
@@ -170,7 +174,8 @@ def known(key: str) -> list[Leaf]:
     if len(same) == 1:
         return [known(f"{same[0].removesuffix(path)}{key}")[0]]
     raise InputError(
-        "no such key",
+        "unknown key",
+        code="unknown-key",
         found=key,
         expected=_choices(path, same),
         remedy="keys: " + ", ".join(keys()),
@@ -236,7 +241,10 @@ def _edited(value: Any, steps: Sequence[str | int], new: Callable[[Any], Any], k
         if steps and isinstance(steps[0], int):
             if steps[0] >= len(value):
                 raise InputError(
-                    "the list is shorter", place=key, expected=f"[0] to [{len(value) - 1}]"
+                    "the list is shorter",
+                    code="conflict",
+                    place=key,
+                    expected=f"[0] to [{len(value) - 1}]",
                 )
             places, steps = [steps[0]], steps[1:]
         elif not steps:
@@ -249,7 +257,7 @@ def _edited(value: Any, steps: Sequence[str | int], new: Callable[[Any], Any], k
         return new(value)
     step = steps[0]
     if isinstance(step, int):
-        raise InputError("this is no list", place=key)
+        raise InputError("not a list", code="invalid-syntax", place=key)
     if isinstance(value, Mapping):
         return {**value, step: new(value.get(step, 1.0))}
     name = field_of(value, step)

@@ -51,12 +51,13 @@ ScenarioOption = Annotated[
 DaysOption = Annotated[
     float,
     typer.Option(
-        "--days", parser=days, metavar="DAYS", help="How long: days, or a duration such as 12h."
+        "--days",
+        parser=days,
+        metavar="DAYS",
+        help="Simulated time: days, or a duration such as 12h.",
     ),
 ]
-SeedOption = Annotated[
-    int, typer.Option("--seed", help="Of the random numbers: the same seed, the same result.")
-]
+SeedOption = Annotated[int, typer.Option("--seed", help="Random seed (same seed, same result).")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -79,12 +80,14 @@ def chosen_scenario(preset: str | None, file: Path | None, changes: list[str] | 
     if (preset is None) == (file is None):
         raise InputError(
             "a simulation needs one scenario",
+            code="conflict",
             found="none" if preset is None else "a preset and a file",
             expected="--preset " + ", --preset ".join(PRESETS) + " or --scenario FILE",
         )
     if preset is not None and preset not in PRESETS:
         raise InputError(
-            f"there is no preset {preset!r}",
+            f"preset not found: {preset!r}",
+            code="unknown-name",
             expected=", ".join(PRESETS),
             remedy="a file is named with --scenario",
         )
@@ -120,7 +123,7 @@ def simulate(
         print(made.to_toml(), end="")
         return
     if output is None:
-        raise InputError("the simulated log needs a place", expected="-o STORE")
+        raise InputError("the simulated log needs a place", code="missing-key", expected="-o STORE")
     from holdfast.fleet.simulation import terminal
     from holdfast.fleet.simulation.simulated_log import simulate as run
 
@@ -148,16 +151,14 @@ def whatif(
             "--days",
             parser=days,
             metavar="DAYS",
-            help="How long each one is; else as long as the log, 28 days for a scenario.",
+            help="Simulated time of each run (default: that of the log; 28 days for a scenario).",
         ),
     ] = None,
     seed: SeedOption = 0,
     given: SetOption = None,
     processes: Annotated[
         int | None,
-        typer.Option(
-            "--processes", min=1, help="Side by side on this machine; else all processors."
-        ),
+        typer.Option("--processes", min=1, help="Number of worker processes (default: all cores)."),
     ] = None,
     ray: Annotated[
         str | None,
@@ -170,11 +171,11 @@ def whatif(
     verbose: VerboseOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """What changes would win: a fleet with and without them, simulated side by side.
+    """Compare a fleet with and without changes, by simulation.
 
     A change is KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: "failure_rate*0.5",
-    "checkpoint.write=30s", "replace=node05,node09", "lemons=off; checkpoint.interval=30m". Without any,
-    the usual ones are tried. --set says what is so before and after.
+    "checkpoint.write=30s", "replace=node05,node09", "lemons=off; checkpoint.interval=30m". Without changes,
+    common ones are tried. --set applies to both the baseline and the change.
     """
     from holdfast.fleet.simulation import terminal
     from holdfast.fleet.simulation.comparison import whatif as run
@@ -185,12 +186,14 @@ def whatif(
         if not changes:
             raise InputError(
                 "nothing to simulate",
+                code="no-data",
                 expected="a store, --preset small or --scenario FILE",
             )
         source = Path(changes.pop(0))
         if not source.exists():
             raise InputError(
-                "there is no such store or log",
+                "store or log not found",
+                code="not-found",
                 path=source,
                 remedy="put the store first, or name a scenario with --preset or --scenario",
             )
@@ -240,9 +243,7 @@ def calibrate(
     seed: SeedOption = 1,
     processes: Annotated[
         int | None,
-        typer.Option(
-            "--processes", min=1, help="Side by side on this machine; else all processors."
-        ),
+        typer.Option("--processes", min=1, help="Number of worker processes (default: all cores)."),
     ] = None,
     since: SinceOption = None,
     assumptions: Assumptions = PAPER,
@@ -263,12 +264,13 @@ def calibrate(
     if html is not None and replicas is not None and replicas < 1:
         raise InputError(
             "the page needs replicas to hold against the log",
+            code="missing-key",
             found=f"--replicas {replicas}",
             expected="3 or more",
         )
     for path in (output, html):
         if path is not None and not path.parent.is_dir():
-            raise InputError("there is no such folder to write to", path=path.parent)
+            raise InputError("output folder not found", code="not-found", path=path.parent)
     log = open_log(store, assumptions=assumptions, since=since, engine=engine)
     made = run(log)
     if output is not None:

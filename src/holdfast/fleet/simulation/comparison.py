@@ -215,16 +215,22 @@ def whatif(
     """
     if replicas < 2:
         raise InputError(
-            "an interval takes two or more replicas", place="replicas", found=str(replicas)
+            "an interval takes two or more replicas",
+            code="no-data",
+            place="replicas",
+            found=str(replicas),
         )
     if days is not None and not (math.isfinite(days) and days > 0):
-        raise InputError("the simulated time makes no sense", place="days", found=str(days))
+        raise InputError(
+            "invalid simulated time", code="unknown-name", place="days", found=str(days)
+        )
     fleet = as_it_is(source, given)
     baseline = fleet.scenario
     changes = list(dict.fromkeys(changes)) or proposals(baseline)
     if not changes:
         raise InputError(
             "there is nothing to propose for this fleet: nothing in it fails",
+            code="no-data",
             expected="a change, for example checkpoint.write=30s",
         )
     scenarios = {change: apply(baseline, change) for change in changes}

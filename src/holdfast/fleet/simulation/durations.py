@@ -119,12 +119,15 @@ def fit(
     """
     time, event = np.asarray(seconds, np.float64), np.asarray(ended, bool)
     if time.shape != event.shape or time.ndim != 1:
-        raise InputError("durations and their ends differ in length")
+        raise InputError("durations and their ends differ in length", code="conflict")
     if not (np.isfinite(time).all() and (time >= 0).all()):
-        raise InputError("a duration is missing or negative", expected="zero or more")
+        raise InputError(
+            "a duration is missing or negative", code="invalid-value", expected="zero or more"
+        )
     if not event.any() and prior is None:
         raise InputError(
             "no end was seen: every duration was cut off",
+            code="no-data",
             found=f"{time.size:,} durations",
             expected="one or more that ended",
         )

@@ -91,9 +91,11 @@ def run(
         InputError: if `jobs` cannot run on the cluster, or the times make no sense.
     """
     if not (math.isfinite(days) and 0 < days < 36_525):
-        raise InputError("the simulated time makes no sense", found=f"{days} days")
+        raise InputError("invalid simulated time", code="invalid-value", found=f"{days} days")
     if not 0 <= seed < 1 << 63:
-        raise InputError("the seed makes no sense", found=str(seed), expected="0 to 2^63 - 1")
+        raise InputError(
+            "invalid seed", code="invalid-value", found=str(seed), expected="0 to 2^63 - 1"
+        )
     warm_up()
     began = time.perf_counter()
     if jobs is None:
@@ -153,12 +155,14 @@ def _check(jobs: Jobs, scenario: Scenario) -> None:
     if len(jobs.gpus) and not (jobs.gpus.min() >= 1 and jobs.gpus.max() <= most):
         raise InputError(
             "jobs that cannot run on this cluster",
+            code="conflict",
             found=f"{jobs.gpus.min()} to {jobs.gpus.max()} GPUs",
             expected=f"1 to {most} GPUs",
         )
     if (np.diff(jobs.submit_ms) < 0).any() or (jobs.work_ms < 0).any() or (jobs.limit_ms < 1).any():
         raise InputError(
-            "jobs must come in order of submission, with work and limits of zero or more"
+            "jobs must come in order of submission, with work and limits of zero or more",
+            code="invalid-value",
         )
 
 

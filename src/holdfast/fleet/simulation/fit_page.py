@@ -174,7 +174,7 @@ def _section(fit: GoodnessOfFit, name: str) -> Section:
 
 
 def _figure(group: str, rows: Sequence[Row]) -> Figure | None:
-    """One row a figure: the simulated range as a bar, the log as a point."""
+    """One row per figure: the simulated range as a bar, the log as a point."""
     shown = [row for row in rows if row.verdict != "unknown"]
     if group in (STATES, STATES_TIME):
         shown.sort(key=lambda row: -row.real)
@@ -301,7 +301,7 @@ def _table(rows: Sequence[Row]) -> Table:
             "range": ColumnFormat("5 to 95 %", right=True),
             "verdict": ColumnFormat("Verdict"),
         },
-        caption="One row a figure. The CSV file has the plain numbers: shares between 0 and 1, "
+        caption="One row per figure. The CSV file has the plain numbers: shares between 0 and 1, "
         "waits in seconds.",
     )
 

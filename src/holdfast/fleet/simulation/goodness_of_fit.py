@@ -89,7 +89,7 @@ class GoodnessOfFit:
 
     @property
     def table(self) -> pa.Table:
-        """One row a figure."""
+        """One row per figure."""
         names = ("group", "name", "real", "middle", "low", "high", "verdict")
         return pa.table({name: [getattr(row, name) for row in self.rows] for name in names})
 
@@ -140,6 +140,7 @@ def goodness_of_fit(
     if replicas < FEWEST_REPLICAS:
         raise InputError(
             "too few replicas to tell a range",
+            code="no-data",
             found=str(replicas),
             expected=f"{FEWEST_REPLICAS} or more",
         )

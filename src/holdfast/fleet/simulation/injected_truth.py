@@ -1,7 +1,7 @@
 """What was injected into a simulated log, and what an analysis of the log has to find again.
 
 Two files beside the tables: ``truth.json`` (rates, lemon nodes, every failure with the attempts that
-it ended, totals) and ``truth/attempts.parquet`` (one row an attempt, in the order of the log). Readers
+it ended, totals) and ``truth/attempts.parquet`` (one row per attempt, in the order of the log). Readers
 of a store see neither.
 """
 

@@ -37,7 +37,7 @@ never started."""
 
 
 class JobRuns(NamedTuple):
-    """One row a job that asked for GPUs, in order of arrival; shape [jobs] each."""
+    """One row per job that asked for GPUs, in order of arrival; shape [jobs] each."""
 
     arrival_s: Array
     """float64: epoch seconds from when it could start."""

@@ -185,6 +185,7 @@ def node_table(run: Run) -> pa.Table:
         (node for node in range(len(names)) if names[node] not in pulled), key=names.__getitem__
     )
     columns = {
+        "cluster": _repeated(scenario.name, len(order)),
         "node": pa.array([names[node] for node in order]),
         "gpus": pa.array([size] * len(order)),
         "state": pa.array([states[node] for node in order]),
@@ -242,6 +243,7 @@ def health_table(run: Run) -> pa.Table:
     severity = np.where(ticket, Detected.SILENT.value, f.kind[rows])
     columns = {
         "time_s": pa.array(run.scenario.begin_s + f.detected_ms[rows] / 1000),
+        "cluster": _repeated(run.scenario.name, len(rows)),
         "node": pa.array(run.scenario.node_names).take(pa.array(f.node[rows])),
         "check": pa.array(
             [TICKET if t else checks[row] for row, t in zip(rows, ticket, strict=True)], pa.string()
@@ -263,6 +265,7 @@ def outage_table(run: Run) -> pa.Table:
     rows = rows[np.lexsort((rows, begin_ms[rows]))]
     checks = failure_checks(run)
     columns = {
+        "cluster": _repeated(run.scenario.name, len(rows)),
         "node": pa.array(run.scenario.node_names).take(pa.array(f.node[rows])),
         "start_s": epoch_s(run, begin_ms[rows]),
         "end_s": epoch_s(run, _repaired_ms(run)[rows]),

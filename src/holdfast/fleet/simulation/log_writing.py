@@ -177,6 +177,8 @@ def _write_tables(run: Run, folder: Path) -> None:
         folder,
         {
             "cluster": scenario.name,
+            "clusters": [scenario.name],
+            "node_total": None,
             "commits": 1,
             "counts": counts,
             "duplicates_flag": "present",

@@ -68,6 +68,7 @@ def _replace(scenario: Scenario, edit: Edit) -> Scenario:
     if unknown and lemons.count:
         raise InputError(
             "the seed chooses which nodes are lemons: their names are not known beforehand",
+            code="conflict",
             place="failures.lemons.count",
             found=", ".join(unknown),
             expected="lemons=off, or the names of nodes under failures.lemons.nodes",
@@ -85,6 +86,7 @@ def _pull(scenario: Scenario, edit: Edit) -> Scenario:
     if largest > left:
         raise InputError(
             "the largest jobs no longer fit",
+            code="conflict",
             place=edit.key,
             found=f"{left} GPUs are left, jobs take up to {largest}",
             expected=f"fewer nodes, or replace={edit.value}",
@@ -104,7 +106,13 @@ def named(scenario: Scenario, edit: Edit) -> list[str]:
         if name not in there:
             near = get_close_matches(name, scenario.node_names, 3)
             near = near or [*scenario.node_names[:2], "..."]
-            raise InputError("no such node", place=edit.key, found=name, expected=", ".join(near))
+            raise InputError(
+                "node not found",
+                code="invalid-value",
+                place=edit.key,
+                found=name,
+                expected=", ".join(near),
+            )
     return names
 
 

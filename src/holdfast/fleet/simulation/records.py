@@ -1,4 +1,4 @@
-"""What goes into a simulation and what comes out: arrays, one row a job, an attempt, a failure.
+"""What goes into a simulation and what comes out: arrays, one row per job, an attempt, a failure.
 
 All times are whole milliseconds since `Scenario.begin`; -1 stands for "not yet" or "none". Jobs and
 nodes are named by their places in the arrays.

@@ -66,6 +66,7 @@ def replay_jobs(
     if not runs.gpus.size:
         raise InputError(
             "there is no job to replay",
+            code="no-data",
             path=log.store.path,
             found=f"no job with GPUs after {iso(begin_s)}",
             expected="jobs that asked for GPUs",
@@ -76,6 +77,7 @@ def replay_jobs(
     if gpus.max() > most:
         raise InputError(
             "a job of the log is larger than the cluster",
+            code="conflict",
             path=log.store.path,
             found=f"{gpus.max():,} GPUs",
             expected=f"at most {most:,}: {scenario.cluster.nodes:,} nodes of "
@@ -162,6 +164,7 @@ def _classes(log: FleetLog, runs: JobRuns, scenario: Scenario) -> Array:
     if unknown:
         raise InputError(
             "jobs of the log are of a class of service that the scenario does not have",
+            code="conflict",
             path=log.store.path,
             found=", ".join(repr(name) for name in unknown),
             expected="one of " + ", ".join(names),

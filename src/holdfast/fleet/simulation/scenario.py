@@ -296,6 +296,7 @@ def scenario(source: str | Path | Scenario) -> Scenario:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             "the scenario cannot be read",
+            code="unreadable",
             path=path,
             found=str(error),
             expected=f"a TOML file, or one of the presets {', '.join(PRESETS)}",
@@ -312,12 +313,15 @@ def parse(text: str, *, path: Path | None = None) -> Scenario:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError("this is not TOML", path=path, found=str(error)) from error
+        raise InputError(
+            "invalid TOML", code="invalid-syntax", path=path, found=str(error)
+        ) from error
     try:
         made: Scenario = read(Scenario, data, "")
     except InputError as error:
         raise InputError(
             error.problem,
+            code=error.code,
             path=path,
             place=error.place,
             found=error.found,

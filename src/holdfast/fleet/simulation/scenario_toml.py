@@ -15,7 +15,8 @@ DAY_S = 86_400.0
 def wrong(key: str, found: object, expected: str) -> InputError:
     """The complaint about one key of a scenario."""
     return InputError(
-        "the scenario says something impossible",
+        "invalid scenario",
+        code="invalid-value",
         place=key,
         found=repr(found),
         expected=expected,

@@ -63,7 +63,7 @@ def what_if(result: WhatIf, verbose: bool = False) -> RenderableType:
 
 
 def _changes(result: WhatIf) -> RenderableType:
-    """One row a change: the metric by which changes are judged, and what else it does."""
+    """One row per change: the metric by which changes are judged, and what else it does."""
     words = wording(result.main)
     columns: dict[str, Literal["left", "right"]] = {
         "change": "left",

@@ -332,7 +332,7 @@ def _wait_table(found: WhatIf, change: str, waits: Sequence[Sequence[Difference]
                 "Difference, 95 %", "min", digits=1, interval=("p90_low", "p90_high")
             ),
         },
-        caption=f"Waits before a start, one row a job size, with {change}.",
+        caption=f"Waits before a start, one row per job size, with {change}.",
         empty="Nothing waited.",
     )
 
@@ -381,7 +381,7 @@ def _effects(found: WhatIf) -> Section:
                     "value": ColumnFormat("After", right=True),
                     "difference": ColumnFormat("Difference, 95 %", right=True),
                 },
-                caption="One row a change and metric; losses in GPU-hours a day, shares in points.",
+                caption="One row per change and metric; losses in GPU-hours a day, shares in points.",
             )
         ],
         How(
@@ -413,7 +413,7 @@ def _assumed(found: WhatIf) -> Section:
             Table(
                 pa.table({"key": [key for key, _ in rows], "value": [value for _, value in rows]}),
                 {"key": ColumnFormat("Key of the scenario"), "value": ColumnFormat("Value")},
-                caption="One row a setting; what is not so can be corrected: --set KEY=VALUE.",
+                caption="One row per setting; what is not so can be corrected: --set KEY=VALUE.",
             )
         ],
         how=How(

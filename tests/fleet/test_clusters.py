@@ -1,0 +1,125 @@
+"""Two clusters that name their nodes, jobs and partitions alike stay apart."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from logs import COLUMNS, Attempt, Log, stamp
+
+import holdfast.fleet as fleet
+from holdfast.errors import InputError, StoreError
+from holdfast.fleet import FleetLog
+
+DAY = 86_400
+NODES = tuple(f"n{i}" for i in range(1, 11))
+
+
+def attempts() -> list[Attempt]:
+    """Ten nodes, two days each; n1 fails four times a day."""
+    quiet = [Attempt(i, (node,), 0, 2 * DAY) for i, node in enumerate(NODES[1:], start=1)]
+    step = DAY // 4
+    failing = [Attempt(100 + i, ("n1",), i * step, (i + 1) * step, "NODE_FAIL") for i in range(8)]
+    return [*quiet, *failing]
+
+
+def write(folder: Path, *, outages: str = "") -> list[Path]:
+    """The same jobs on both clusters; only alpha's n1 fails, and beta's takes it for a preemption."""
+    alpha = attempts()
+    beta = [replace(each, state="COMPLETED") for each in alpha]
+    alpha.append(Attempt(200, ("n2",), 0, 600, "PREEMPTED", qos="low", priority=1))
+    beta.append(Attempt(300, ("n2",), 600, 700, qos="high", priority=9, submit=500))
+    rows = [
+        {**each.fields(), "Cluster": name}
+        for name, own in (("alpha", alpha), ("beta", beta))
+        for each in own
+    ]
+    lines = ["|".join(COLUMNS), *("|".join(row[name] for name in COLUMNS) for row in rows)]
+    (folder / "sacct.psv").write_text("\n".join(lines) + "\n")
+    if not outages:
+        return [folder / "sacct.psv"]
+    down = f"n1|{stamp(DAY)}|{stamp(DAY + 60)}|DOWN|why|root(0)\n"
+    header = "Cluster|NodeName|TimeStart|TimeEnd|State|Reason|User\n"
+    (folder / "events.txt").write_text(header + f"{outages}|{down}")
+    return [folder / "sacct.psv", folder / "events.txt"]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> FleetLog:
+    folder = tmp_path_factory.mktemp("both")
+    fleet.ingest(write(folder, outages="beta"), folder / "store")
+    return fleet.open(folder / "store")
+
+
+def test_nodes_are_those_of_each_cluster(both: FleetLog) -> None:
+    assert both.count("nodes") == 20
+    found = fleet.lemons(both)
+    days = {row["node"]: row["node_days"] for row in found.nodes.to_pylist()}
+    assert days["alpha:n1"] == pytest.approx(2, rel=1e-3)
+    assert days["beta:n1"] == pytest.approx(2, rel=1e-3)
+    assert found.lemons == ["alpha:n1"]
+
+
+def test_evidence_and_preemptors_are_of_the_same_cluster(both: FleetLog) -> None:
+    fourth = fleet.attribute(both, "103").attempts
+    failed = next(each for each in fourth if each["state"] == "NODE_FAIL")
+    assert failed["failed_nodes"] == []  # the outage at its end is beta's
+    victims = both.frame(fleet.preemptions(both))
+    assert list(victims["preemptor_key"].isna()) == [True]
+
+
+def check(folder: Path, node: str) -> Path:
+    event = {"time": "2026-01-05T06:00:00Z", "node": node, "check": "check nvlink"}
+    (folder / f"{node}.jsonl").write_text(json.dumps(event) + "\n")
+    return folder / f"{node}.jsonl"
+
+
+def test_a_source_without_a_cluster_needs_one(tmp_path: Path) -> None:
+    log, events = write(tmp_path)[0], check(tmp_path, "n1")
+    with pytest.raises(InputError) as error:
+        fleet.ingest([log, events], tmp_path / "store")
+    assert error.value.code == "unknown-cluster"
+    fleet.ingest([log], tmp_path / "store")
+    fleet.ingest([events], tmp_path / "store", cluster="alpha")
+    opened = fleet.open(tmp_path / "store")
+    assert [row["node"] for row in opened.rows(opened.table("health"))] == ["alpha:n1"]
+    causes = fleet.attribute(opened, "100").attempts
+    assert {each["state"]: len(each["causes"]) for each in causes} == {
+        "NODE_FAIL": 1,
+        "COMPLETED": 0,
+    }
+
+
+def test_nodes_of_one_cluster_only_tell_it(tmp_path: Path) -> None:
+    extra = replace(attempts()[0], job=999, nodes=("gpu7",)).fields()
+    log = write(tmp_path)[0]
+    text = log.read_text() + "|".join({**extra, "Cluster": "beta"}[name] for name in COLUMNS) + "\n"
+    log.write_text(text)
+    fleet.ingest([log, check(tmp_path, "gpu7")], tmp_path / "store")
+    opened = fleet.open(tmp_path / "store")
+    assert [row["node"] for row in opened.rows(opened.table("health"))] == ["beta:gpu7"]
+
+
+def test_stores_of_version_1(tmp_path: Path, both: FleetLog) -> None:
+    def aged(store: Path) -> Path:
+        """The store as holdfast wrote it before node tables had a cluster."""
+        facts = json.loads((store / "store.json").read_text())
+        facts.pop("clusters")
+        (store / "store.json").write_text(json.dumps({**facts, "version": 1}))
+        for name in ("nodes", "node_outages", "health", "controller_events"):
+            for part in facts["tables"][name]:
+                table = pq.read_table(store / part).drop_columns(["cluster"])
+                pq.write_table(table, store / part)
+        return store
+
+    one = Log(attempts=attempts()).store(tmp_path)
+    assert fleet.lemons(aged(one)).lemons == ["n1"]
+    fleet.ingest([check(tmp_path, "n1")], one)
+    opened = fleet.open(one)
+    assert opened.rows(opened.table("nodes"))[0]["cluster"] == "c"
+    fleet.ingest(write(tmp_path), tmp_path / "two")
+    with pytest.raises(StoreError):
+        fleet.lemons(aged(tmp_path / "two"))

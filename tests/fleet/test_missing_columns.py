@@ -1,0 +1,125 @@
+"""Columns that a log lacks: what they would answer is refused or unknown, never a false all-clear."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from logs import BASE, COLUMNS, random_log
+from typer.testing import CliRunner
+
+import holdfast.fleet as fleet
+from holdfast.errors import InputError
+from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.cli import app
+from holdfast.fleet.unknowns import unknowns
+
+
+@pytest.mark.parametrize("absent", [("Start",), ("End",), ("Start", "End"), ("State",), ("JobID",)])
+def test_sacct_without_times_or_states(tmp_path: Path, absent: tuple[str, ...]) -> None:
+    columns = [name for name in COLUMNS if name not in absent]
+    with pytest.raises(InputError) as error:
+        random_log(5, jobs=4).store(tmp_path, columns)
+    assert error.value.code == "missing-column"
+    assert all(name in str(error.value.problem) for name in absent)
+
+
+XDMOD = (
+    *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID"),
+    *("Submit", "Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS"),
+    *("ReqCPUS", "ReqMem", "ReqTRES", "AllocTRES", "Timelimit", "NodeList", "JobName"),
+)
+
+
+def headerless(path: Path, columns: tuple[str, ...], end: str = "") -> Path:
+    """A small log without its header; one job name has a delimiter."""
+    rows = [each.fields() for each in random_log(5, jobs=10).attempts]
+    rows[1]["JobName"] = "a|b"
+    more = {
+        "Account": "acc",
+        "Group": "g",
+        "GID": "7",
+        "UID": "7",
+        "Elapsed": "00:00:00",
+        "NCPUS": "1",
+    }
+    more |= {"ReqCPUS": "1", "ReqMem": "4G", "ReqTRES": "cpu=1"}
+    lines = ["|".join({**more, **row}[name] for name in columns) + end for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("end", ["", "|"])
+def test_the_files_of_xdmod_have_no_header(tmp_path: Path, end: str) -> None:
+    found = fleet.ingest([headerless(tmp_path / "phillips.log", XDMOD, end)], tmp_path / "s")
+    headed = random_log(5, jobs=10).store(tmp_path / "headed")
+    assert (found.sources[0]["format"], found.rejected) == ("sacct", 0)
+    assert fleet.status(tmp_path / "s").gpu_hours >= 0
+    assert found.attempts == fleet.status(headed).attempts
+
+
+def test_sacct_without_a_header(tmp_path: Path) -> None:
+    log = headerless(tmp_path / "log.psv", COLUMNS)
+    with pytest.raises(InputError) as error:
+        fleet.ingest([log], tmp_path / "s")
+    assert error.value.code == "missing-header"
+    with pytest.raises(InputError) as error:
+        fleet.ingest([log], tmp_path / "s", columns="jobid,state,start,end")
+    assert (error.value.code, error.value.place) == ("conflict", "line 1")
+    asked = ",".join(f"{name.lower()}%30" for name in COLUMNS)
+    fleet.ingest([log], tmp_path / "s", columns=asked)
+    headed = random_log(5, jobs=10).store(tmp_path / "headed")
+    assert fleet.status(tmp_path / "s").to_dict() == fleet.status(headed).to_dict()
+
+
+def test_a_column_map_without_times(tmp_path: Path) -> None:
+    (tmp_path / "map.toml").write_text('[columns]\njob_id="j"\nstate="s"\nsubmit_s="t"\n')
+    (tmp_path / "log.csv").write_text("j,s,t\n1,NODE_FAIL,1767571200\n")
+    with pytest.raises(InputError) as error:
+        fleet.ingest([tmp_path / "log.csv"], tmp_path / "s", column_map=tmp_path / "map.toml")
+    assert error.value.code == "missing-column"
+
+
+def test_json_without_times(tmp_path: Path) -> None:
+    job = {"job_id": 1, "state": {"current": ["NODE_FAIL"]}, "association": {}}
+    (tmp_path / "log.json").write_text(json.dumps({"jobs": [job]}))
+    with pytest.raises(InputError) as error:
+        fleet.ingest([tmp_path / "log.json"], tmp_path / "s")
+    assert error.value.code == "too-many-rejects"
+
+
+def test_a_mapped_end_follows_from_the_runtime(tmp_path: Path) -> None:
+    (tmp_path / "map.toml").write_text(
+        '[columns]\njob_id="j"\nstate="s"\nstart_s="t"\nruntime_s="r"\n'
+    )
+    rows = f"1,NODE_FAIL,{BASE},60\n2,RUNNING,{BASE},60\n"
+    (tmp_path / "log.csv").write_text("j,s,t,r\n" + rows)
+    fleet.ingest([tmp_path / "log.csv"], tmp_path / "s", column_map=tmp_path / "map.toml")
+    assert fleet.goodput(tmp_path / "s").failures == 1
+
+
+@pytest.mark.parametrize("nodes", ["n[001", "n[1-999999999]"])
+def test_a_node_list_that_cannot_be_read_is_told(tmp_path: Path, nodes: str) -> None:
+    rows = [each.fields() for each in random_log(5, jobs=10).attempts]
+    rows[1]["NodeList"] = nodes
+    log = tmp_path / "log.psv"
+    log.write_text("\n".join(["|".join(COLUMNS), *("|".join(row.values()) for row in rows)]) + "\n")
+    fleet.ingest([log], tmp_path / "s")
+    found = unknowns(Analysis(fleet.open(tmp_path / "s")))
+    assert any("1 node list" in each.text for each in found)
+
+
+def test_nodes_that_are_unknown(tmp_path: Path) -> None:
+    absent = ("NodeList", "AllocTRES", "QOS", "Timelimit")
+    store = random_log(5, jobs=25).store(tmp_path, [name for name in COLUMNS if name not in absent])
+    with pytest.raises(InputError) as error:
+        fleet.lemons(store)
+    assert error.value.code == "missing-column"
+    assert CliRunner().invoke(app, ["lemons", str(store)]).exit_code != 0
+    found = fleet.report(store, html=tmp_path / "page.html").to_dict()
+    assert (found["nodes_known"], found["lemons"]) == (False, None)
+    assert not any("no node failed" in finding for finding in found["findings"])
+    for name in absent:
+        assert any(name in sentence for sentence in found["unknown"])
+    assert not any("Submit" in sentence for sentence in found["unknown"])
