@@ -89,7 +89,7 @@ def _within(values: pa.Array, low: float, high: float) -> bool:
     """Whether all values are in [low, high): one quick scan spares the others, as a rule."""
     span = pc.min_max(values).as_py()
     if span["min"] is None:
-        return values.null_count == len(values)
+        return bool(values.null_count == len(values))
     if pa.types.is_floating(values.type) and pc.any(pc.is_nan(values)).as_py():
         return False
     return bool(low <= span["min"] and span["max"] < high)

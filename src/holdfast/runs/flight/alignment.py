@@ -112,7 +112,8 @@ class Alignment:
     def entered_ns(self, rows: NDArray[np.void]) -> int:
         """When the first of some entries was made, by the reference clock."""
         times = zip(rows["rank"].tolist(), rows["created_ns"].tolist(), strict=True)
-        return min(created - self.clocks[rank] for rank, created in times)
+        first: int = min(created - self.clocks[rank] for rank, created in times)
+        return first
 
     def lost(self, rank: int) -> int:
         """How many of its oldest entries a rank's ring buffer has forgotten."""

@@ -265,12 +265,13 @@ def _written_before(table: Alignment, root: Root | None) -> list[str]:
 
     Only a hint, because copying a file may change its time.
     """
-    remarks = []
-    for rank in () if root is None else root.culprits[:MOST_RANKS]:
+    remarks: list[str] = []
+    if root is None:
+        return remarks
+    since_s = root.operations[0].since_ns / 1e9
+    for rank in root.culprits[:MOST_RANKS]:
         with suppress(OSError):
-            before_s = (
-                root.operations[0].since_ns / 1e9 - Path(table.dumps[rank].file).stat().st_mtime
-            )
+            before_s = since_s - Path(table.dumps[rank].file).stat().st_mtime
             if not table.dumps[rank].dumped_ns and before_s > 1:
                 remarks.append(
                     f"the file of rank {rank} was written {duration(before_s)} before the others entered "

@@ -88,8 +88,11 @@ def _apart(one: Sequence[Process], other: Sequence[Process], ends: Ends) -> floa
         ]
         least = min(begun, key=abs)
         return least if abs(least) > _APART_S else None
-    votes = [[each for each in found if abs(each - by_s) < _SAME_S] for by_s in found]
-    return median(max(votes, key=lambda each: (len(each), -abs(each[0]))))
+    votes: list[list[float]] = [
+        [each for each in found if abs(each - by_s) < _SAME_S] for by_s in found
+    ]
+    best: list[float] = max(votes, key=lambda each: (len(each), -abs(each[0])))
+    return median(best)
 
 
 def _by_steps(one: Process, other: Process, ends: Ends) -> float | None:

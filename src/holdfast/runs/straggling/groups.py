@@ -124,9 +124,8 @@ def with_groups(lasting: Persistence, found: Groups | None) -> Persistence:
     if found is None or found.label is None:
         return lasting
     slow = [*found.slow]
-    persistent, since, q_value = (
-        each.copy() for each in (lasting.persistent, lasting.since, lasting.q_value)
-    )
+    persistent, since = lasting.persistent.copy(), lasting.since.copy()
+    q_value = lasting.q_value.copy()
     persistent[slow], since[slow], q_value[slow] = True, found.since, found.p_value
     return replace(lasting, persistent=persistent, since=since, q_value=q_value)
 
