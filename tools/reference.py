@@ -48,6 +48,10 @@ CLI_PROSE = """\
 Every command prints a table for people, and with `--json` the same answer for programs (stable
 keys, units in the names). Progress goes to stderr. Exit codes: 0 done, 1 the answer is a failure
 (a gate that was not met), 2 bad input or usage.
+
+With `--json`, an error is a JSON object on stderr: `{"error": {"code": "missing-column", "path": ...,
+"place": ..., "found": ..., "expected": ..., "remedy": ..., "message": ...}}`. Match `code`, which stays
+the same across releases, not the message.
 """
 
 

@@ -71,12 +71,14 @@ def connect(engine: str = DEFAULT_ENGINE) -> BaseBackend:
     except ImportError as error:
         raise InputError(
             f"the engine {engine!r} needs a library that is not installed",
+            code="missing-extra",
             found=str(error).partition("\n")[0],
             remedy=f"pip install 'ibis-framework[{engine.partition('://')[0]}]'",
         ) from error
     except (ValueError, AttributeError) as error:
         raise InputError(
-            f"no table engine answers to {engine!r}",
+            f"unknown table engine: {engine!r}",
+            code="unknown-name",
             found=str(error),
             expected=expected,
             remedy="leave --engine out to use the embedded DuckDB",
@@ -191,6 +193,7 @@ def _running_spark(master: str, settings: dict[str, str]) -> Any:
     if shutil.which("java", path=f"{home}/bin" if home else None) is None:
         raise InputError(
             "Spark needs Java, which was not found",
+            code="missing-extra",
             found=f"JAVA_HOME={home}" if home else "no `java` on the PATH",
             expected="Java 17 or later",
             remedy="install it (Debian: apt install openjdk-17-jre-headless), or leave --engine out",
@@ -210,6 +213,7 @@ def _running_spark(master: str, settings: dict[str, str]) -> Any:
             lines = [line for line in told if not line.startswith("\tat ")] or [str(error)]
             raise InputError(
                 f"Spark does not start on {master}",
+                code="unavailable",
                 found="\n    ".join(lines[-8:]),
                 expected="Java 17 or later, and a Spark that can be reached",
                 remedy="leave --engine out to use the embedded DuckDB",

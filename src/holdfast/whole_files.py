@@ -20,6 +20,7 @@ def read_whole(path: str | Path, what: str) -> bytes:
     except OSError as error:
         raise InputError(
             "the file cannot be read",
+            code="not-found" if isinstance(error, FileNotFoundError) else "unreadable",
             path=path,
             found=error.strerror,
             expected=f"a file with {what}",
