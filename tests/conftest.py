@@ -40,6 +40,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Else libraries that count their objects at the end report them as leaked."""
+    gc.unfreeze()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run long tests first."""
     items.sort(key=lambda item: item.path.name not in LONG)

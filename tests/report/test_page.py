@@ -291,11 +291,15 @@ def test_write_is_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_the_runtime_is_kept_and_its_absence_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import vl_convert
+
     from holdfast.report.parts import runtime
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     runtime.cache_clear()
     bundled = runtime()
+    bundle = vl_convert.javascript_bundle("window.holdfastEmbed=vegaEmbed;")
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: bundle)
     (kept,) = (tmp_path / "holdfast").iterdir()
     assert kept.read_text(encoding="utf-8") == bundled
     assert "</script" not in bundled
