@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 # Files with single tests of many seconds: begun first, none is left over for one worker at the end.
 LONG = ("test_documents.py", "test_fleet_simulate.py", "test_equality.py", "test_beams.py")
 
+
+# Else each of the hundreds of processes that the tests start compiles the package again, and each run
+# of the tests their assertions.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Millions of small objects come and go with every query that Ibis compiles, and hardly any of them in
 # cycles: at its own thresholds the collector takes 5 to 8 % of the suite's time.

@@ -410,9 +410,7 @@ def test_from_a_log_to_a_sentence(store: Path, lemon: str, from_a_log: WhatIf) -
         whatif(found.baseline, ["replace=node77"])
 
 
-def test_what_is_said_of_checkpoints_decides_what_was_work(
-    store: Path, from_a_log: WhatIf
-) -> None:
+def test_what_is_said_of_checkpoints_decides_what_was_work(store: Path, from_a_log: WhatIf) -> None:
     """Writes of 5 minutes an hour take 1/13 of the time: jobs need that much less work."""
     hours = [
         sum(size.share * size.hours * size.gpus for size in found.workload.sizes)
