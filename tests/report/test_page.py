@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import re
 import stat
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -295,11 +296,11 @@ def test_the_runtime_is_kept_and_its_absence_survived(
 
     from holdfast.report.parts import runtime
 
+    # Bundling takes seconds of a processor and gives the same every time.
+    monkeypatch.setattr(vl_convert, "javascript_bundle", cache(vl_convert.javascript_bundle))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     runtime.cache_clear()
     bundled = runtime()
-    bundle = vl_convert.javascript_bundle("window.holdfastEmbed=vegaEmbed;")
-    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: bundle)
     (kept,) = (tmp_path / "holdfast").iterdir()
     assert kept.read_text(encoding="utf-8") == bundled
     assert "</script" not in bundled
