@@ -12,6 +12,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install -
 # from the other's half when its own is done.
 PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 export PIP_ROOT_USER_ACTION := ignore
+# The tests start hundreds of interpreters: where this is set, each compiles every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What the testbed's README states: its time is compressed.
 DEMO_WINDOWS := --check-before 45s --check-after 10s --preempt-slack 30s --checkpoint 60s --init 1s --long-run 60s

@@ -11,6 +11,8 @@ import pytest
 from logs import Attempt, Log
 
 from holdfast import cli
+from holdfast.fleet import FleetLog
+from holdfast.fleet import cli as commands
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -28,6 +30,30 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return code, captured.out, captured.err
 
     return call
+
+
+@pytest.fixture(scope="module")
+def opened() -> dict[Any, FleetLog]:
+    """The logs that commands opened, by what they asked for."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def one_log_for_all_commands(
+    opened: dict[Any, FleetLog], testbed_store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands that open the testbed under the same assumptions share its derived tables."""
+
+    def shared(store: Path, *given: Any, **named: Any) -> FleetLog:
+        if store != testbed_store:
+            return opens(store, *given, **named)
+        asked = (given, tuple(sorted(named.items())))
+        if asked not in opened:
+            opened[asked] = opens(store, *given, **named)
+        return opened[asked]
+
+    opens = commands._open
+    monkeypatch.setattr(commands, "_open", shared)
 
 
 def strict(text: str) -> Any:

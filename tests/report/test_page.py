@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import re
 import stat
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -291,8 +292,12 @@ def test_write_is_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_the_runtime_is_kept_and_its_absence_survived(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import vl_convert
+
     from holdfast.report.parts import runtime
 
+    # Bundling takes seconds of a processor and gives the same every time.
+    monkeypatch.setattr(vl_convert, "javascript_bundle", cache(vl_convert.javascript_bundle))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     runtime.cache_clear()
     bundled = runtime()

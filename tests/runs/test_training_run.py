@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ KILLED = {3: 85, 0: 165}
 HUNG_RANK, SLOW_RANK = 1, 2
 
 
+@cache  # several checks read one answer
 def holdfast(*arguments: str | Path) -> Any:
     done = subprocess.run(
         [Path(sys.executable).parent / "holdfast", *map(str, arguments), "--json"],

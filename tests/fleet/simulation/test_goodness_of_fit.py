@@ -203,9 +203,9 @@ def test_the_page(fit: GoodnessOfFit) -> None:
     assert again == text
 
 
-def test_too_few_replicas(log: FleetLog) -> None:
+def test_too_few_replicas(log: FleetLog, fit: GoodnessOfFit) -> None:
     with pytest.raises(InputError, match="too few replicas"):
-        goodness_of_fit(log, calibrate(log), replicas=2)
+        goodness_of_fit(log, fit.calibration, replicas=2)
 
 
 def test_the_command(

@@ -379,12 +379,24 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_from_a_log_to_a_sentence(store: Path) -> None:
-    lemon = json.loads((store / "truth.json").read_text())["lemons"][0]
-    change = f"replace={lemon}; checkpoint.write=30s"
-    found = whatif(
-        store, [change], given=["checkpoint.write=5m", "grace=10m"], replicas=4, processes=1
+@pytest.fixture(scope="module")
+def lemon(store: Path) -> str:
+    return str(json.loads((store / "truth.json").read_text())["lemons"][0])
+
+
+@pytest.fixture(scope="module")
+def from_a_log(store: Path, lemon: str) -> WhatIf:
+    return whatif(
+        store,
+        [f"replace={lemon}; checkpoint.write=30s"],
+        given=["checkpoint.write=5m", "grace=10m"],
+        replicas=4,
+        processes=1,
     )
+
+
+def test_from_a_log_to_a_sentence(store: Path, lemon: str, from_a_log: WhatIf) -> None:
+    found = from_a_log
     assert found.source == f"store {store}"
     assert found.days == pytest.approx(40, abs=0.5)
     assert lemon in found.baseline.failures.lemons.nodes
@@ -395,13 +407,13 @@ def test_from_a_log_to_a_sentence(store: Path) -> None:
     assert assumed.startswith("The log does not tell, so assumed: checkpoint.interval")
     assert "checkpoint.write" not in assumed
     with pytest.raises(InputError, match="node not found"):
-        whatif(store, ["replace=node77"])
+        whatif(found.baseline, ["replace=node77"])
 
 
-def test_what_is_said_of_checkpoints_decides_what_was_work(store: Path) -> None:
+def test_what_is_said_of_checkpoints_decides_what_was_work(store: Path, from_a_log: WhatIf) -> None:
     """Writes of 5 minutes an hour take 1/13 of the time: jobs need that much less work."""
     hours = [
-        sum(size.share * size.hours * size.gpus for size in found.scenario.workload.sizes)
-        for found in (as_it_is(store), as_it_is(store, ["checkpoint.write=5m"]))
+        sum(size.share * size.hours * size.gpus for size in found.workload.sizes)
+        for found in (as_it_is(store).scenario, from_a_log.baseline)
     ]
     assert 0.90 < hours[1] / hours[0] < 0.97
