@@ -27,7 +27,7 @@ _Shown = tuple[Any, int]
 
 
 class RecordsFeed:
-    """Feeds a trial from a dataset of records; see `training.Feed`.
+    """The images of a trial, from a dataset of records.
 
     Training reads whole records up to the fidelity of the epoch, by a `Dataset`. The images of the probes
     and those held out are read alone, in full, once: a lower fidelity of the same image is the first of
