@@ -122,7 +122,8 @@ def _local(url: str | Path) -> Path:
     text = str(url).removeprefix("file://")
     if "://" in text or not Path(text).is_dir():
         raise InputError(
-            "a dataset is repaired where it lies",
+            "only a dataset in a local folder can be repaired",
+            code="unsupported",
             path=text,
             expected="a folder on this machine",
             remedy="copy it here, or repair it there",
@@ -174,7 +175,8 @@ class _Repair:
             named = [(path, None) for path in self._store.records()]
             if not (named or manifest_size or self._copy is not None):
                 raise InputError(
-                    "there is no dataset",
+                    "no dataset found",
+                    code="not-found",
                     path=self._folder,
                     expected=f"a {NAME} and the records that it names",
                 )

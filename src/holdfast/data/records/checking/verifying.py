@@ -176,7 +176,8 @@ def _plan(store: Store, single: str | None) -> _Work:
         records = []
     if size == 0 and not records:
         raise InputError(
-            "there is no dataset",
+            "no dataset found",
+            code="not-found",
             path=store.where(""),
             found=reason,
             expected=f"a {NAME} and the records that it names",

@@ -163,7 +163,8 @@ def tune(
 
     if side < SMALLEST_SIDE:
         raise InputError(
-            "the images would be too small to tell apart",
+            "images of this size are too small to train on",
+            code="out-of-range",
             place="side",
             found=f"{side} pixels",
             expected=f"{SMALLEST_SIDE} pixels or more",
@@ -244,7 +245,8 @@ def _policy(
         policy = LossPlateau()
     elif isinstance(policy, str):
         raise InputError(
-            "there is no such policy",
+            "unknown policy",
+            code="unknown-name",
             place="policy",
             found=policy,
             expected="gradient, msssim or loss",
@@ -252,7 +254,10 @@ def _policy(
     if threshold is not None:
         if not isinstance(policy, (GradientCosine, MsSsim)):
             raise InputError(
-                "this policy has no threshold", place="threshold", found=str(threshold)
+                "this policy has no threshold",
+                code="conflict",
+                place="threshold",
+                found=str(threshold),
             )
         policy = replace(policy, threshold=threshold)
     return policy, getattr(policy, "threshold", None)

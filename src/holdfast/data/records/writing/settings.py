@@ -79,10 +79,13 @@ class Settings:
         except (KeyError, ValueError) as error:
             raise InputError(
                 "a record does not say how it was written",
+                code="invalid-value",
                 found=", ".join(f"{name}={text}" for name, text in texts.items()) or "no settings",
                 expected="the settings of holdfast's writer",
             ) from error
 
 
 def _unusable(name: str, found: object, expected: str) -> InputError:
-    return InputError(f"a {name} that cannot be", found=str(found), expected=expected)
+    return InputError(
+        f"a {name} that cannot be", code="invalid-value", found=str(found), expected=expected
+    )
