@@ -152,7 +152,7 @@ def _unknowns(found: Quality) -> list[Unknown]:
                 f"{counted(found.opaque, 'image')} of the sample "
                 f"{'is' if found.opaque == 1 else 'are'} stored unchanged because lossless transcoding "
                 "failed: every fidelity reads all of their bytes, and they do not count in the means.",
-                "holdfast data records info lists the reasons; converted to JPEG they would have fidelities too.",
+                "holdfast data records info lists the reasons.",
             )
         )
     unknowns += [

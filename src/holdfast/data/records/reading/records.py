@@ -372,7 +372,7 @@ def _read_manifest(store: Store) -> Manifest:
             code="damaged",
             path=store.where(NAME),
             found=error.reason,
-            remedy="holdfast data records repair makes a new one from the records",
+            remedy="run holdfast data records repair --replica, or holdfast data records write again",
         ) from error
 
 
@@ -387,8 +387,7 @@ def _no_manifest(store: Store) -> InputError:
             code="not-found",
             path=store.where(NAME),
             found=f"{records:,} record{'s' if records > 1 else ''}",
-            remedy="run holdfast data records write again to go on, or holdfast data records repair "
-            "to make a manifest from the records",
+            remedy="run holdfast data records write again to resume, or repair --replica",
         )
     return InputError(
         "no dataset found",
@@ -409,7 +408,7 @@ def _footer(store: Store, name: str) -> Index:
             code="damaged",
             path=store.where(name),
             found=error.reason,
-            remedy="holdfast data records repair makes a footer anew where a manifest has it",
+            remedy="holdfast data records repair restores the footer where a manifest has it",
         ) from error
 
 
