@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Mended:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {"file": self.file, "bytes": self.bytes, "by": self.by}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -68,14 +68,7 @@ class Repaired:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {
-            "url": self.url,
-            "ok": self.ok,
-            "repaired": [one.to_dict() for one in self.repaired],
-            "remaining": [one.to_dict() for one in self.remaining],
-            "remarks": list(self.remarks),
-            "fetched": self.fetched,
-        }
+        return asdict(self) | {"ok": self.ok}
 
 
 def repair(

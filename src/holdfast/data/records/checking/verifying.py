@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +62,7 @@ class Verified:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {
-            "url": self.url,
-            "ok": self.ok,
-            "records": self.records,
-            "images": self.images,
-            "bytes": self.bytes,
-            "compared": self.compared,
-            "error_count": self.error_count,
-            "errors": [error.to_dict() for error in self.errors],
-            "remarks": list(self.remarks),
-        }
+        return asdict(self) | {"ok": self.ok}
 
 
 def verify(

@@ -12,7 +12,7 @@ import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -65,19 +65,7 @@ class Extracted:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {
-            "path": str(self.path),
-            "format": self.format,
-            "fidelity": self.fidelity,
-            "images": self.images,
-            "files": self.files,
-            "bytes_read": self.bytes_read,
-            "bytes_written": self.bytes_written,
-            "resumed": self.resumed,
-            "renamed": self.renamed,
-            "degraded": self.degraded,
-            "faults": [fault.to_dict() for fault in self.faults],
-        }
+        return asdict(self) | {"path": str(self.path)}
 
 
 def extract(

@@ -11,7 +11,7 @@ A *place* is a position in the order, 0 to N - 1; intervals are rows [start, sto
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -287,15 +287,7 @@ class Leg:
 
     def to_dict(self) -> dict[str, Any]:
         """The leg as JSON."""
-        deal = self.deal
-        return {
-            "ranks": deal.ranks,
-            "workers": deal.workers,
-            "batch": deal.batch,
-            "uneven": deal.uneven,
-            "drop_last": deal.drop_last,
-            "delivered": list(self.delivered),
-        }
+        return asdict(self.deal) | {"delivered": list(self.delivered)}
 
     @classmethod
     def from_dict(cls, made: Mapping[str, Any]) -> Leg:

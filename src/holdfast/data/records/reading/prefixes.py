@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -34,12 +34,7 @@ class Fault:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {
-            "record": self.record,
-            "image": self.image,
-            "group": self.group,
-            "reason": self.reason,
-        }
+        return asdict(self)
 
     def __str__(self) -> str:
         return f"{', '.join(part for part in (self.record, self.place) if part)}: {self.reason}"
