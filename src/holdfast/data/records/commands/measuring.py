@@ -219,7 +219,7 @@ def _epochs(found: Tuned) -> Table:
         },
         [
             (row["epoch"], row["fidelity"], size(row["bytes"]), brief(row["loss"]), row["reason"])
-            for row in found.epochs.to_pylist()
+            for row in found.epochs
         ],
     )
 
