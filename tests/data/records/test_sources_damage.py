@@ -223,7 +223,7 @@ CASES: dict[str, tuple[Make, str]] = {
     "a shard outside": (mds(raw("../../etc/passwd")), "names a file outside its folder"),
     "a shard elsewhere": (mds(raw("/etc/passwd")), "names a file outside its folder"),
     "a missing shard": (mds(raw("x.mds")), "cannot be opened"),
-    "another size": (mds(raw("shard.00000.mds")), "another size than its index says"),
+    "another size": (mds(raw("shard.00000.mds")), "the size of this shard"),
     "more samples": (mds({"samples": 3}), "expected: 3, as index.json says"),
     "far more samples": (mds({"samples": 1 << 30}), "the offsets of this shard are damaged"),
     "fewer columns": (mds({"column_names": ["image"]}), "contradicts itself"),
@@ -232,7 +232,7 @@ CASES: dict[str, tuple[Make, str]] = {
     "a scalar of another size": (mds(None, p=("uint8", 4)), "an encoding that is not read"),
     "no image column": (mds({"column_encodings": ["str", "int"]}), "no column holds images"),
     "two image columns": (mds(None, other=("png", None)), "remedy: name it with image="),
-    "text for a number": (mds(None, p=("str_int", None)), "sample 0, column p: this is no number"),
+    "text for a number": (mds(None, p=("str_int", None)), "sample 0, column p: not a number"),
     "an offset beyond": (
         mds_with_shard(lambda data: struct.pack_into("<I", data, 8, 1 << 31)),
         "offsets of this shard are damaged",
@@ -245,7 +245,10 @@ CASES: dict[str, tuple[Make, str]] = {
         mds_with_shard(lambda data: struct.pack_into("<I", data, 18, 1 << 31)),
         "the values of this sample do not fill it",
     ),
-    "a shard cut": (mds_with_shard(lambda data: data.__delitem__(slice(-5, None))), "another size"),
+    "a shard cut": (
+        mds_with_shard(lambda data: data.__delitem__(slice(-5, None))),
+        "size of this shard",
+    ),
     "an unknown compression": (
         mds({"compression": "lzma", "zip_data": {"basename": "index.json"}} | raw("x.mds")),
         "found: lzma",
