@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import json
+import os
 import re
 import tarfile
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import source_files
 from hypothesis import example, given
 from hypothesis import strategies as st
+from refusals import refused
 
 from holdfast.console import plain
 from holdfast.data.records.extracting.exporting import extract, image_bytes, samples
@@ -243,40 +245,41 @@ def stop_after(calls: int) -> Any:
     return stop
 
 
+def interrupted(tmp_path: Path, dataset: Path, calls: int = 1, **options: Any) -> Path:
+    """The hidden folder of an export that ended early."""
+    with pytest.raises(Killed):
+        extract(dataset, tmp_path / "out", **options, on_progress=stop_after(calls))
+    assert not (tmp_path / "out").exists()
+    (draft,) = tmp_path.glob(".out.*.part")
+    return draft
+
+
 @pytest.mark.parametrize("format", FORMATS)
-@pytest.mark.parametrize("at", [1, 2])
-@pytest.mark.parametrize("harm", ["none", "cut journal", "a file gone", "a file cut", "stray"])
-def test_what_was_killed_goes_on(
-    tmp_path: Path, odd_ones: Made, format: Format, at: int, harm: str
+@pytest.mark.parametrize("harm", ["none", "a file gone", "a file cut", "stray"])
+def test_interrupted_exports_are_resumed(
+    tmp_path: Path, odd_ones: Made, format: Format, harm: str
 ) -> None:
     dataset, _ = odd_ones
     options: dict[str, Any] = {"format": format, "shard_images": 6}
-    extract(dataset, tmp_path / "whole", **options)
-    with pytest.raises(Killed):
-        extract(dataset, tmp_path / "out", **options, on_progress=stop_after(at))
-    assert not (tmp_path / "out").exists()
-    draft = tmp_path / ".out.part"
-    first = "a/0.jpg" if format == "folder" else "000000.tar"
-    resumed = {"folder": 4, "webdataset": 8}[format] * at
-    if harm == "cut journal":
-        journal = tmp_path / ".out.part.jsonl"
-        journal.write_bytes(journal.read_bytes()[:-5])
-        resumed = {"folder": 4, "webdataset": 8}[format] * (at - 1)
-    elif harm == "a file gone":
-        (draft / first).unlink()
-        resumed = 0
-    elif harm == "a file cut":
-        (draft / first).write_bytes((draft / first).read_bytes()[:-1])
-        resumed = 0
-    elif harm == "stray":
-        (draft / ".123.part").write_bytes(b"half a file")
+    whole = extract(dataset, tmp_path / "whole", **options)
+    draft = interrupted(tmp_path, dataset, 2, **options)
+    first = draft / ("a/0.jpg" if format == "folder" else "000000.tar")
+    resumed = {"folder": 8, "webdataset": 16}[format]
+    if harm == "a file gone":
+        first.unlink()
+        resumed -= {"folder": 1, "webdataset": 8}[format]
+    elif harm == "a file cut" and format == "folder":
+        first.write_bytes(first.read_bytes()[:-1])
+        resumed -= 1
+    elif harm == "stray" and format == "webdataset":
+        (draft / ".000002.tar.part").write_bytes(b"half a file")
     found = extract(dataset, tmp_path / "out", **options)
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
-    assert (found.images, found.resumed) == (len(PLAIN + ODD), resumed)
+    assert found.to_dict() == whole.to_dict() | {"path": str(found.path), "resumed": resumed}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
 
 
-def test_killed_at_the_very_end_it_is_finished_by_the_next_run(
+def test_an_export_interrupted_before_the_last_rename_is_finished_by_the_next_run(
     tmp_path: Path, plain_ones: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dataset, _ = plain_ones
@@ -286,7 +289,7 @@ def test_killed_at_the_very_end_it_is_finished_by_the_next_run(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.data.records.extracting.drafts.sync_folder", kill)
+        patch.setattr("holdfast.data.records.extracting.drafts._sync", kill)
         with pytest.raises(Killed):
             extract(dataset, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -295,39 +298,41 @@ def test_killed_at_the_very_end_it_is_finished_by_the_next_run(
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
-def test_a_draft_of_another_export_is_begun_anew(tmp_path: Path, plain_ones: Made) -> None:
+def test_files_of_another_interrupted_export_are_not_used(tmp_path: Path, plain_ones: Made) -> None:
     dataset, _ = plain_ones
-    with pytest.raises(Killed):
-        extract(dataset, tmp_path / "out", fidelity=1, on_progress=stop_after(2))
+    interrupted(tmp_path, dataset, fidelity=1)
     found = extract(dataset, tmp_path / "out", fidelity=2)
     assert found.resumed == 0
     extract(dataset, tmp_path / "whole", fidelity=2)
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]
 
 
 def test_nothing_is_overwritten(tmp_path: Path, plain_ones: Made) -> None:
     dataset, _ = plain_ones
     (tmp_path / "file").write_bytes(b"")
-    source_files.files(tmp_path, {"full/x": b"", ".other.part/mine": b"x"})
-    for name in ("file", "full"):
-        with pytest.raises(InputError, match="there is something already"):
-            extract(dataset, tmp_path / name)
-    with pytest.raises(InputError, match="none of an export"):
-        extract(dataset, tmp_path / "other")
-    assert (tmp_path / ".other.part" / "mine").read_bytes() == b"x"
+    source_files.files(tmp_path, {"full/x": b"", ".empty.part/mine": b"x"})
     (tmp_path / "empty").mkdir()
     assert extract(dataset, tmp_path / "empty").images == 8
-    with pytest.raises(InputError, match="there is something already"):
-        extract(dataset, tmp_path / "empty")
+    for name in ("file", "full", "empty"):
+        with pytest.raises(InputError) as caught:
+            extract(dataset, tmp_path / name)
+        assert caught.value.code == "output-exists"
+    assert (tmp_path / ".empty.part" / "mine").read_bytes() == b"x"
 
 
-def test_two_exports_to_one_place_do_not_mix(tmp_path: Path, plain_ones: Made) -> None:
+@pytest.mark.parametrize("fidelity", [1, 2])
+def test_two_exports_to_one_place_do_not_mix(
+    tmp_path: Path, plain_ones: Made, fidelity: int
+) -> None:
+    """The same export, or another."""
     dataset, _ = plain_ones
-    with (tmp_path / ".out.part.jsonl").open("a+b") as journal:
-        fcntl.flock(journal, fcntl.LOCK_EX)
-        with pytest.raises(StoreError, match="another process is writing it"):
-            extract(dataset, tmp_path / "out")
-    assert extract(dataset, tmp_path / "out").images == 8
+    handle = os.open(interrupted(tmp_path, dataset, fidelity=1), os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(StoreError):
+        extract(dataset, tmp_path / "out", fidelity=fidelity)
+    os.close(handle)
+    assert extract(dataset, tmp_path / "out", fidelity=fidelity).images == 8
 
 
 @pytest.mark.parametrize(
@@ -420,7 +425,7 @@ def test_samples_say_what_is_known_of_an_image(tmp_path: Path, plain_ones: Made)
         assert part.rows == found.rows[start : start + count]
     chosen = samples(dataset, ids=[PLAIN[7], PLAIN[1]])
     assert [row["id"] for row in chosen.rows] == [PLAIN[1], PLAIN[7]]
-    with pytest.raises(InputError, match="no image has this id"):
+    with refused("not-found"):
         samples(dataset, ids=["absent"])
 
 
@@ -459,5 +464,5 @@ def test_photos_go_out_and_in_again(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path, plain_ones: Made) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StoreError, match="it cannot be written"):
+    with pytest.raises(StoreError):
         extract(plain_ones[0], tmp_path / "file" / "out")

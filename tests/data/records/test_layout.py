@@ -14,6 +14,7 @@ import second_reader
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from holdfast.data.records.format import block, layout
 from holdfast.data.records.format.layout import Index, LayoutError
@@ -150,7 +151,7 @@ def test_a_value_that_does_not_fit_names_its_column() -> None:
     schema = pa.schema([("label", pa.int8())])
     with pytest.raises(InputError, match="label"):
         encode([image("x", [b"1"], label=300)], 1, schema)
-    with pytest.raises(InputError, match="one id"):
+    with refused("duplicate"):
         encode([image("x", [b"1"]), image("x", [b"2"])], 1)
 
 

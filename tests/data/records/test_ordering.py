@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from holdfast.data.records.loading.ordering import (
     Deal,
@@ -21,7 +22,6 @@ from holdfast.data.records.loading.ordering import (
     remaining,
     within,
 )
-from holdfast.errors import InputError
 
 counts_of_records = st.lists(st.integers(1, 9), max_size=12)
 deals = st.builds(
@@ -117,7 +117,7 @@ def test_stretches_are_the_order_at_those_places(counts, window, data):
 
 
 def test_a_window_holds_an_image():
-    with pytest.raises(InputError, match="at least one image"):
+    with refused("out-of-range"):
         epoch_order([1], window=0)
 
 
@@ -311,18 +311,18 @@ def test_a_leg_survives_json(deal, delivered):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code"),
     [
-        ({"ranks": 0}, "at least one"),
-        ({"batch": 0}, "at least one"),
-        ({"uneven": "share"}, "uneven"),
-        ({"delivered": [1, 2, 3]}, "each rank"),
-        ({"delivered": [-1]}, "each rank"),
-        ({"delivered": ["x"]}, "cannot be read"),
-        ({"speed": 3}, "cannot be read"),
+        ({"ranks": 0}, "out-of-range"),
+        ({"batch": 0}, "out-of-range"),
+        ({"uneven": "share"}, "invalid-value"),
+        ({"delivered": [1, 2, 3]}, "invalid-value"),
+        ({"delivered": [-1]}, "invalid-value"),
+        ({"delivered": ["x"]}, "invalid-value"),
+        ({"speed": 3}, "invalid-value"),
     ],
 )
-def test_a_damaged_leg_is_refused(changes, message):
+def test_a_damaged_leg_is_refused(changes, code):
     made = Leg(Deal(), (1,)).to_dict() | changes
-    with pytest.raises(InputError, match=message):
+    with refused(code):
         Leg.from_dict(made)

@@ -300,8 +300,10 @@ def test_a_cutting_is_turned() -> None:
 
 def test_the_busiest_place() -> None:
     pixels = np.full((500, 700, 3), 90, np.uint8)
-    pixels[270:378, 216:360] = np.random.default_rng(0).integers(0, 255, (108, 144, 3))
-    assert busiest(pixels) == (270, 216)
+    pixels[270 : 270 + HEIGHT, 240 : 240 + WIDTH] = np.random.default_rng(0).integers(
+        0, 255, (HEIGHT, WIDTH, 3)
+    )
+    assert busiest(pixels) == (270, 240)
     assert busiest(pixels[: HEIGHT // 2, : WIDTH // 2]) == (0, 0)
 
 

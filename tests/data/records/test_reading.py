@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from range_server import RangeServer, Seen
+from refusals import refused
 
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.manifest import NAME, Manifest
@@ -480,7 +481,7 @@ def test_many_faults_are_not_all_printed(folder: Path) -> None:
 
 def test_records_without_a_manifest_can_be_repaired(folder: Path) -> None:
     (folder / NAME).unlink()
-    with pytest.raises(InputError, match="records but no manifest") as caught:
+    with refused("not-found") as caught:
         open_records(folder)
     assert "holdfast data records repair" in str(caught.value)
     assert "3 records" in str(caught.value)
@@ -488,7 +489,7 @@ def test_records_without_a_manifest_can_be_repaired(folder: Path) -> None:
 
 def test_a_folder_without_records_is_no_dataset(tmp_path: Path, server: RangeServer) -> None:
     for url in (str(tmp_path / "nowhere"), f"{server.url}/nowhere", "memory://nowhere"):
-        with pytest.raises(InputError, match="there is no dataset of records"):
+        with refused("not-found"):
             open_records(url)
 
 
@@ -496,7 +497,7 @@ def test_a_damaged_manifest_names_the_remedy(folder: Path) -> None:
     data = bytearray((folder / NAME).read_bytes())
     data[len(data) // 2] ^= 1
     (folder / NAME).write_bytes(data)
-    with pytest.raises(InputError, match="the manifest cannot be used") as caught:
+    with refused("damaged") as caught:
         open_records(folder)
     assert "holdfast data records repair" in str(caught.value)
 
@@ -505,7 +506,7 @@ def test_a_single_record_that_is_missing_or_empty(folder: Path) -> None:
     with pytest.raises(MissingFile):
         open_records(folder / "records-00/000009.pcr")
     (folder / "empty.pcr").write_bytes(b"")
-    with pytest.raises(InputError, match="cannot be read as a record"):
+    with refused("damaged"):
         open_records(folder / "empty.pcr")
 
 
@@ -541,7 +542,7 @@ def test_names_of_every_kind(
 def test_fidelities_that_are_not_there(fidelity: int, folder: Path) -> None:
     with open_records(folder) as records:
         for call in (records.read, lambda r, g: records.image(r, 0, g)):
-            with pytest.raises(InputError, match="a fidelity that the dataset does not have"):
+            with refused("out-of-range"):
                 call(0, fidelity)
         with pytest.raises(ValueError, match="fidelity"):
             records.read(0, 3).image(0, fidelity if fidelity != G + 1 else 4)

@@ -98,13 +98,13 @@ FROM_ELSEWHERE: dict[str, Callable[[Path], object]] = {
     "a record gone": lambda folder: records(folder)[1].unlink(),
     "all records gone": lambda folder: shutil.rmtree(records(folder)[0].parent),
     "two in each other's place": swap,
+    "manifest": in_manifest,
+    "no manifest": no_manifest,
     "no manifest, a piece": lambda folder: [no_manifest(folder), flip(records(folder)[0], -300)],
 }
 FROM_ITSELF: dict[str, Callable[[Path], object]] = {
     "footer": in_footer,
     "all footers": lambda folder: [flip(path, -9) for path in records(folder)],
-    "manifest": in_manifest,
-    "no manifest": no_manifest,
     "bytes after the footer": lambda folder: records(folder)[0].write_bytes(
         records(folder)[0].read_bytes() + b"x"
     ),
@@ -123,17 +123,21 @@ def check(folder: Path, original: Path, done: Repaired) -> None:
 @pytest.mark.parametrize("helper", ["source", "replica"])
 def test_repaired_with_help(folder: Path, original: Path, damage: str, helper: str) -> None:
     (FROM_ELSEWHERE | FROM_ITSELF)[damage](folder)
-    changed = [
-        name
-        for name, data in files(original / "dataset").items()
-        if files(folder).get(name) != data
-    ]
-    if helper == "source":
-        done = repair(folder, source=original / "source")
-    else:
+    good, before = files(original / "dataset"), files(folder)
+    changed = {name for name, data in good.items() if before.get(name) != data}
+    if helper == "replica":
         done = repair(folder, replica=str(original / "dataset"))
-    check(folder, original, done)
-    assert sorted(one.file for one in done.repaired) == sorted(changed)
+        check(folder, original, done)
+    else:
+        done = repair(folder, source=original / "source")
+        if NAME in changed:  # only a replica has the manifest, or the writer makes it again
+            changed.remove(NAME)
+            assert [(one.record, one.image) for one in done.remaining] == [(None, None)]
+            write(original / "source", folder, record_size=3, quality_images=2)
+            assert files(folder) == good
+        else:
+            check(folder, original, done)
+    assert {one.file for one in done.repaired} == changed
 
 
 @pytest.mark.parametrize("damage", FROM_ITSELF)
@@ -149,11 +153,9 @@ def test_what_cannot_be_repaired_is_left_alone(folder: Path, damage: str) -> Non
     done = repair(folder)
     after = files(folder)
     assert not done.ok
-    rebuilt = {one.file for one in done.repaired}
-    assert rebuilt <= {NAME}
-    assert {name: data for name, data in after.items() if name not in rebuilt} == before
-    records_at_fault = {error.record for error in wrong.errors} - {None}
-    assert {finding.record for finding in done.remaining} == records_at_fault
+    assert not done.repaired
+    assert after == before
+    assert {finding.record for finding in done.remaining} == {one.record for one in wrong.errors}
 
 
 # --- What is fetched, what is trusted ------------------------------------------------------------
@@ -215,9 +217,9 @@ def test_a_replica_of_another_generation_is_not_taken(
     flip(records(folder)[0], -300)
     before = files(folder)
     done = repair(folder, replica=str(tmp_path / "other"))
-    assert [one.by for one in done.repaired] == ["records"]  # the manifest, from the records
+    assert not done.repaired
     assert {finding.image for finding in done.remaining} != {None}
-    assert {name: files(folder)[name] for name in before} == before
+    assert files(folder) == before
 
 
 def test_a_source_that_has_changed_is_not_taken(
@@ -252,54 +254,14 @@ def test_another_transcoder_is_not_taken(
     assert files(folder) == before
 
 
-# --- A manifest that cannot be known -------------------------------------------------------------
-
-
-def two_generations(folder: Path) -> None:
-    shutil.copytree(records(folder)[0].parent, folder / ("records-" + "0" * 16))
-
-
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        (lambda folder: records(folder)[1].unlink(), "record 000001"),
-        (in_footer, "is damaged"),
-        (lambda folder: flip(records(folder)[0], 500), "is damaged"),
-        (two_generations, "more than one generation"),
-        (
-            lambda folder: records(folder)[0].rename(folder / "x.pcr"),
-            "record 000000",
-        ),
-    ],
-)
-def test_manifests_that_cannot_be_rebuilt(
-    folder: Path, damage: Callable[[Path], None], reason: str
-) -> None:
-    damage(folder)
+def test_a_replica_that_lacks_a_record_gives_no_manifest(original: Path, folder: Path) -> None:
+    """Nor one in which a record has other sums: whose manifest is right is not known."""
     no_manifest(folder)
+    shutil.copy(records(folder)[0], records(folder)[1])
     before = files(folder)
-    done = repair(folder)
-    assert done.remaining[0].record is None
-    assert reason in done.remaining[0].reason
-    assert not done.repaired
+    done = repair(folder, replica=str(original / "dataset"))
+    assert (done.remaining[0].record, done.repaired) == (None, ())
     assert files(folder) == before
-
-
-def test_a_rebuilt_manifest_says_what_it_cannot_know(folder: Path) -> None:
-    no_manifest(folder)
-    (remark,) = repair(folder).remarks
-    assert "the last one is not known" in remark
-
-
-def test_records_of_another_writer(tmp_path: Path) -> None:
-    """Without the writer's settings in its records, a manifest is rebuilt without notes."""
-    made.dataset(tmp_path / "d", images=4, record_size=2)
-    before = verify(tmp_path / "d")
-    good = files(tmp_path / "d")
-    no_manifest(tmp_path / "d")
-    assert repair(tmp_path / "d").ok
-    assert verify(tmp_path / "d") == before
-    assert files(tmp_path / "d") == good
 
 
 # --- Who may -------------------------------------------------------------------------------------
@@ -313,36 +275,11 @@ def test_a_dataset_that_is_being_written_is_not_repaired(folder: Path) -> None:
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/d", "/no/such/folder"])
 def test_only_folders_of_this_machine_are_repaired(url: str) -> None:
-    with pytest.raises(InputError, match="where it lies"):
+    with pytest.raises(InputError):
         repair(url)
 
 
 def test_an_empty_folder_is_no_dataset(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no dataset"):
+    with pytest.raises(InputError):
         repair(tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_record_in_the_place_of_another_gives_no_manifest(original: Path, folder: Path) -> None:
-    (folder / NAME).unlink()
-    shutil.copy(records(folder)[0], records(folder)[1])
-    before = files(folder)
-    found = repair(folder)
-    assert not found.ok
-    assert "both have the image" in found.remaining[0].reason
-    assert files(folder) == before
-    assert repair(folder, replica=str(original / "dataset")).ok
-    assert files(folder) == files(original / "dataset")
-
-
-def test_with_the_source_no_manifest_is_made_of_too_few_records(
-    original: Path, folder: Path
-) -> None:
-    (folder / NAME).unlink()
-    records(folder)[-1].unlink()
-    found = repair(folder, source=original / "source")
-    assert not found.ok
-    assert "2 images of the source" in found.remaining[0].reason
-    assert not (folder / NAME).exists()
-    write(original / "source", folder, record_size=3, quality_images=2)
-    assert files(folder) == files(original / "dataset")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import made
 import pytest
+from refusals import refused
 
 torch = pytest.importorskip("torch")
 
@@ -251,7 +252,7 @@ def test_states_that_do_not_belong_together_are_not_merged(folder, change):
         list(islice(loader, 2))
         states.append(loader.state_dict())
     assert merge_states(states)["legs"][-1]["delivered"] == [2, 2]
-    with pytest.raises(InputError, match="all ranks"):
+    with refused("conflict"):
         merge_states(change(states))
 
 
@@ -393,7 +394,7 @@ def test_a_state_of_another_order_is_refused(folder, tmp_path):
         Dataset(folder, **(OPTIONS | {"window": 32})),
         Dataset(folder, **OPTIONS, shuffle=False),
     ):
-        with pytest.raises(InputError, match="another dataset, or of another order"):
+        with refused("conflict"):
             other.load_state_dict(state)
 
 
@@ -418,7 +419,7 @@ def test_the_seed_is_that_of_the_state(folder):
 
 @pytest.mark.parametrize("option", ["shuffle", "sampler", "batch_sampler"])
 def test_the_order_is_not_for_the_loader_to_change(folder, option):
-    with pytest.raises(InputError, match="order"):
+    with refused("conflict"):
         Loader(Dataset(folder, **OPTIONS), 4, **{option: [1]})
 
 
@@ -434,5 +435,5 @@ def test_ranks_that_resumed_and_delivered_nothing_merge(folder):
     again.load_state_dict(first.state_dict())
     state = again.state_dict()
     assert merge_states([state]) == state
-    with pytest.raises(InputError, match="all ranks"):
+    with refused("conflict"):
         merge_states([first.state_dict()])

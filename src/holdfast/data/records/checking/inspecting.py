@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from itertools import accumulate, pairwise
 
 import google_crc32c
@@ -49,12 +49,7 @@ class Finding:
 
     def to_dict(self) -> dict[str, str | int | None]:
         """The JSON of it."""
-        return {
-            "record": self.record,
-            "image": self.image,
-            "group": self.group,
-            "reason": self.reason,
-        }
+        return asdict(self)
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,21 @@ import pyarrow as pa
 
 from holdfast.data.records.checking.inspecting import Finding, Inspected, inspect
 from holdfast.data.records.checking.originals import Originals
-from holdfast.data.records.checking.rebuilding import Unknowable, rebuild
-from holdfast.data.records.checking.replacing import Again, Known, Maker, Replica, size_of
-from holdfast.data.records.checking.verifying import Progress, read_manifest, rejected_ids
+from holdfast.data.records.checking.replacing import (
+    Again,
+    Known,
+    Maker,
+    Replica,
+    Unknowable,
+    size_of,
+)
+from holdfast.data.records.checking.verifying import Progress, read_manifest
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.layout import Index
 from holdfast.data.records.format.manifest import NAME, Manifest
 from holdfast.data.records.reading.stores import Store, open_store
 from holdfast.data.records.sources import Source
-from holdfast.data.records.writing.generations import REJECTED, only_writer, same, sweep
+from holdfast.data.records.writing.generations import only_writer, sweep
 from holdfast.data.records.writing.settings import Settings
 from holdfast.errors import InputError
 from holdfast.whole_files import write_whole
@@ -36,11 +42,11 @@ class Mended:
     bytes: int
     """How many of its bytes were wrong or missing, as far as that can be said."""
     by: str
-    """What they were taken from: `replica`, `source`, `manifest` or `records`, joined by ` and `."""
+    """What they were taken from: `replica`, `source` or `manifest`, joined by ` and `."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {"file": self.file, "bytes": self.bytes, "by": self.by}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -62,14 +68,7 @@ class Repaired:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {
-            "url": self.url,
-            "ok": self.ok,
-            "repaired": [one.to_dict() for one in self.repaired],
-            "remaining": [one.to_dict() for one in self.remaining],
-            "remarks": list(self.remarks),
-            "fetched": self.fetched,
-        }
+        return asdict(self) | {"ok": self.ok}
 
 
 def repair(
@@ -82,8 +81,8 @@ def repair(
 ) -> Repaired:
     """Mend what `verify` finds. A file is replaced only by what its sums say it was.
 
-    A damaged footer is made from the manifest, a damaged manifest from the records. Other bytes come from
-    the replica, of which only those are read, or from the source, whose images are transcoded anew.
+    A damaged footer is made from the manifest; a damaged manifest comes from the replica. Other bytes come
+    from the replica, of which only those are read, or from the source, whose images are transcoded again.
 
     Args:
         url: of the dataset's folder, on this machine. Writers are kept out meanwhile; readers are not.
@@ -104,12 +103,11 @@ def repair(
         if replica is not None:
             copy = Replica(opened.enter_context(open_store(replica, **options)))
             makers.append(copy)
-        originals = None if source is None else Originals(source)
-        if originals is not None:
-            makers.append(Again(originals))
+        if source is not None:
+            makers.append(Again(Originals(source)))
         store = opened.enter_context(open_store(folder))
         tell = on_progress or (lambda done, total: None)
-        repair = _Repair(folder, store, makers, copy, originals, tell)
+        repair = _Repair(folder, store, makers, copy, tell)
         return repair.run(str(url))
 
 
@@ -117,7 +115,8 @@ def _local(url: str | Path) -> Path:
     text = str(url).removeprefix("file://")
     if "://" in text or not Path(text).is_dir():
         raise InputError(
-            "a dataset is repaired where it lies",
+            "only a dataset in a local folder can be repaired",
+            code="unsupported",
             path=text,
             expected="a folder on this machine",
             remedy="copy it here, or repair it there",
@@ -134,14 +133,12 @@ class _Repair:
         store: Store,
         makers: Sequence[Maker],
         copy: Replica | None,
-        originals: Originals | None,
         on_progress: Progress,
     ) -> None:
         self._folder, self._store = folder, store
-        self._makers, self._copy, self._originals = makers, copy, originals
+        self._makers, self._copy = makers, copy
         self._tell = on_progress
         self._mended: list[Mended] = []
-        self._remarks: list[str] = []
         self._manifest: Manifest | None = None
         self._records: dict[str, Inspected] = {}
 
@@ -152,15 +149,13 @@ class _Repair:
         if self._manifest is None:
             reason = self._mend_manifest(reason)
         remaining = self._mend_records()
-        if self._manifest is None:  # what was in the way may be mended
-            reason = self._mend_manifest(reason)
         if self._manifest is None:
             remaining.insert(0, Finding(None, None, None, f"{NAME}: {reason}"))
         return Repaired(
             url=url,
             repaired=tuple(self._mended),
             remaining=tuple(remaining),
-            remarks=tuple(self._remarks),
+            remarks=(),
             fetched=0 if self._copy is None else self._copy.fetched,
         )
 
@@ -173,7 +168,8 @@ class _Repair:
             named = [(path, None) for path in self._store.records()]
             if not (named or manifest_size or self._copy is not None):
                 raise InputError(
-                    "there is no dataset",
+                    "no dataset found",
+                    code="not-found",
                     path=self._folder,
                     expected=f"a {NAME} and the records that it names",
                 )
@@ -191,50 +187,23 @@ class _Repair:
         return (self._folder / path).is_file()
 
     def _mend_manifest(self, reason: str) -> str:
-        """Write the manifest anew, or say why that cannot be."""
-        records = list(self._records.values())
-        made, by = None, "replica"
-        reasons = [reason]
-        if self._copy is not None:
-            try:
-                made = self._copy.manifest(records)
-            except Unknowable as error:
-                reasons.append(error.reason)
-        if made is None:
-            by = "records"
-            try:
-                made = rebuild(records, _count_rejected(self._folder))
-            except Unknowable as error:
-                return "; ".join(dict.fromkeys([*reasons, error.reason]))
-            if self._originals is None:
-                self._remarks.append(
-                    f"{NAME} names the {len(records):,} records that are there; whether there were "
-                    "others after the last one is not known"
-                )
-            elif lost := self._lost(self._originals):
-                reasons.append(
-                    f"no record has {lost[0]}, and {len(lost):,} images of the source in all: "
-                    "holdfast data records write completes the dataset"
-                )
-                return "; ".join(dict.fromkeys(reasons))
+        """Write the replica's manifest, or say why that cannot be."""
+        if self._copy is None:
+            return (
+                f"{reason}; restore it from a replica, or run `holdfast data records write` again"
+            )
+        try:
+            made = self._copy.manifest(self._records.values())
+        except Unknowable as error:
+            return f"{reason}; {error.reason}"
         data = made.to_bytes()
         _write(self._folder, NAME, data)
-        self._mended.append(Mended(NAME, len(data), by))
+        self._mended.append(Mended(NAME, len(data), self._copy.name))
         self._manifest = made
         for path, index in zip(made.paths, made.records, strict=True):
-            before = self._records.get(path)
-            footer = None if before is None or before.findings else before.footer
-            if footer is None or not same(footer, index):
+            if path not in self._records or self._records[path].findings:
                 self._records[path] = inspect(self._store, path, index)
         return ""
-
-    def _lost(self, originals: Originals) -> list[str]:
-        """Images of the source that neither a record has nor the writer set aside."""
-        for one in self._records.values():
-            if one.contents is not None:
-                originals.hold(one.contents.ids)
-        rejected = rejected_ids(self._store)
-        return [id_ for id_ in originals.missing() if id_ not in rejected]
 
     def _mend_records(self) -> list[Finding]:
         """Write anew what can be made whole; what is wrong with the others."""
@@ -315,10 +284,3 @@ def _differing(one: bytes, other: bytes | bytearray) -> int:
 def _write(folder: Path, path: str, data: bytes) -> None:
     (folder / path).parent.mkdir(exist_ok=True)
     write_whole(folder / path, data)
-
-
-def _count_rejected(folder: Path) -> int:
-    try:
-        return len((folder / REJECTED).read_bytes().splitlines())
-    except FileNotFoundError:
-        return 0

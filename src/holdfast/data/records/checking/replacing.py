@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from holdfast.data.records.checking.inspecting import Inspected
 from holdfast.data.records.checking.originals import Originals
-from holdfast.data.records.checking.rebuilding import Unknowable
 from holdfast.data.records.checking.verifying import read_manifest
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.layout import Contents, Index
@@ -27,6 +26,18 @@ from holdfast.errors import InputError, LimitError
 
 Range = tuple[int, int]
 _NUMBER = re.compile(r"(\d{6,})\.pcr")
+
+
+class Unknowable(ValueError):
+    """The manifest of a dataset cannot be restored.
+
+    Args:
+        reason: why.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
 
 
 class Known(NamedTuple):
@@ -76,30 +87,23 @@ class Replica:
             self.fetched += len(part)
             yield start, part
 
-    def manifest(self, records: Sequence[Inspected]) -> Manifest:
+    def manifest(self, records: Iterable[Inspected]) -> Manifest:
         """The copy's manifest.
 
         Args:
             records: of the dataset that lacks one.
 
         Raises:
-            Unknowable: if it has none, or is of another generation.
+            Unknowable: if it has none, or an intact record of the dataset is not in it.
         """
         manifest, _, reason = read_manifest(self._store)
         if manifest is None:
             raise Unknowable(f"the replica's manifest: {reason}")
         rows = dict(zip(manifest.paths, manifest.records, strict=True))
-        whole = {record.path: record.footer for record in records if record.footer is not None}
-        others = [
-            path
-            for path, footer in whole.items()
-            if path not in rows or not same(rows[path], footer)
-        ]
-        # One that is like the replica's shows that the others lie in the wrong place.
-        strange = [path for path in others if path not in rows]
-        if strange or (others and len(others) == len(whole)):
-            path = (strange or others)[0]
-            raise Unknowable(f"the replica is of another generation: it has no such {path}")
+        for record in records:
+            row = rows.get(record.path)
+            if row is None or (record.footer is not None and not same(row, record.footer)):
+                raise Unknowable(f"the replica is another dataset: it has no such {record.path}")
         return manifest
 
 

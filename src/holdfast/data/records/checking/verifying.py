@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +18,7 @@ from holdfast.data.records.checking.inspecting import Finding, Inspected, inspec
 from holdfast.data.records.checking.originals import Originals
 from holdfast.data.records.format.layout import Contents, Index, LayoutError, decode_contents
 from holdfast.data.records.format.manifest import NAME, Manifest
+from holdfast.data.records.reading.ahead import in_order
 from holdfast.data.records.reading.stores import MissingFile, Store, open_store
 from holdfast.data.records.sources import Source
 from holdfast.data.records.writing.generations import LOCK, REJECTED
@@ -31,8 +30,6 @@ MOST_NAMED = 1000
 THREADS = 4
 SUFFIX = ".pcr"
 _KNOWN = frozenset({NAME, REJECTED, LOCK})
-
-Outcome = TypeVar("Outcome")
 
 Progress = Callable[[int, int], None]
 """(bytes that were looked at, bytes in all)"""
@@ -65,17 +62,7 @@ class Verified:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {
-            "url": self.url,
-            "ok": self.ok,
-            "records": self.records,
-            "images": self.images,
-            "bytes": self.bytes,
-            "compared": self.compared,
-            "error_count": self.error_count,
-            "errors": [error.to_dict() for error in self.errors],
-            "remarks": list(self.remarks),
-        }
+        return asdict(self) | {"ok": self.ok}
 
 
 def verify(
@@ -120,7 +107,7 @@ def verify(
             store.forget(path)
             return found
 
-        for found in _in_order(look, len(work.records), threads or THREADS):
+        for found in in_order(look, len(work.records), threads or THREADS):
             report.take(found)
             if originals is not None and found.contents is not None:
                 originals.hold(found.contents.ids)
@@ -179,7 +166,8 @@ def _plan(store: Store, single: str | None) -> _Work:
         records = []
     if size == 0 and not records:
         raise InputError(
-            "there is no dataset",
+            "no dataset found",
+            code="not-found",
             path=store.where(""),
             found=reason,
             expected=f"a {NAME} and the records that it names",
@@ -242,22 +230,6 @@ class _Progress:
             self._total = max(self._total, self.done)
             if self._tell is not None:
                 self._tell(self.done, self._total)
-
-
-def _in_order(work: Callable[[int], Outcome], count: int, threads: int) -> Iterator[Outcome]:
-    """Outcomes of 0..count - 1 in order, a few of them worked at side by side."""
-    with ThreadPoolExecutor(threads, "verify") as pool:
-        waiting: deque[Future[Outcome]] = deque()
-        try:
-            for number in range(count):
-                waiting.append(pool.submit(work, number))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for one in waiting:
-                one.cancel()
 
 
 # --- What was found ------------------------------------------------------------------------------

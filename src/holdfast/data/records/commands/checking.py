@@ -34,14 +34,14 @@ def verify(
         typer.Option(
             "--against",
             metavar="SOURCE",
-            help="Compare every image's coefficients with those of its source.",
+            help="Source to compare the DCT coefficients of every image with.",
         ),
     ] = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Read every byte and name what is damaged: record, image, group. Exit code 1 if anything is."""
+    """Check every byte; report damage by record, image and group. Exit code 1 if anything is damaged."""
     from holdfast.data.records.checking import verifying
 
     with reporting("verifying") as report:
@@ -55,7 +55,7 @@ def _verified(found: Verified) -> RenderableType:
     from rich.console import Group as Lines
 
     checked = f"{counted(found.images, 'image')} in {counted(found.records, 'record')}, {size(found.bytes)}"
-    lines = [f"{'whole' if found.ok else 'damaged'}: {checked}"]
+    lines = [f"{'OK' if found.ok else 'damaged'}: {checked}"]
     if found.compared:
         lines.append(
             f"{counted(found.compared, 'image')} compared with the source, by coefficients"
@@ -69,21 +69,23 @@ def _verified(found: Verified) -> RenderableType:
 
 
 def repair(
-    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset's folder.")],
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="Dataset folder.")],
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="SOURCE", help="What the dataset was written from."),
+        typer.Option(
+            "--source", metavar="SOURCE", help="Source that the dataset was written from."
+        ),
     ] = None,
     replica: Annotated[
         str | None,
         typer.Option(
-            "--replica", metavar="URL", help="Another copy; only damaged bytes are fetched."
+            "--replica", metavar="URL", help="URL of another copy; only damaged bytes are fetched."
         ),
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Mend what `verify` names. Exit code 1 if something stays damaged; that is left as it is."""
+    """Restore damaged bytes from the source or a copy. Exit code 1 if damage remains."""
     from holdfast.data.records.checking import repairing
 
     with reporting("repairing") as report:
@@ -97,13 +99,13 @@ def _repaired(found: Repaired) -> RenderableType:
     from rich.console import Group as Lines
 
     lines: list[RenderableType] = [
-        f"{one.file}: {size(one.bytes)} mended from the {one.by}" for one in found.repaired
+        f"{one.file}: {size(one.bytes)} restored from the {one.by}" for one in found.repaired
     ]
     lines += found.remarks
     if found.remaining:
         lines.append(_findings(found.remaining, "", "still damaged"))
     elif not found.repaired:
-        lines.append("nothing to mend")
+        lines.append("nothing to repair")
     return Lines(*lines)
 
 

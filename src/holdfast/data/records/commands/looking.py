@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import Enum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,23 +25,16 @@ if TYPE_CHECKING:
     from holdfast.data.records.extracting.exporting import Extracted
 
 
-class Target(Enum):
-    """What a dataset is taken out as."""
-
-    folder = "folder"
-    webdataset = "webdataset"
+Target = Literal["folder", "webdataset"]
+"""What a dataset is taken out as."""
 
 
-class OnFault(Enum):
-    """What is done about damage."""
-
-    stop = "raise"
-    skip = "skip"
-    degrade = "degrade"
+OnFault = Literal["raise", "skip", "degrade"]
+"""What is done about damage."""
 
 
 def info(dataset: DatasetArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """What a dataset is: images, columns, and what each fidelity costs and shows."""
+    """Show images, columns, and bytes and MS-SSIM per fidelity of a dataset."""
     from holdfast.data.records import describing
 
     emit(describing.info(dataset), as_json, _described)
@@ -62,7 +54,7 @@ def _described(found: Description) -> RenderableType:
     reasons = found.notes.get("reasons")
     if isinstance(reasons, dict) and reasons:
         told = ", ".join(f"{count} {why}" for why, count in reasons.items())
-        lines.append(f"stored as they came, for they cannot be transcoded: {told}")
+        lines.append(f"stored unchanged, lossless transcoding not possible: {told}")
     return Lines(*lines, groups_table(found.groups, found.images))
 
 
@@ -70,7 +62,7 @@ def cat(
     dataset: DatasetArgument,
     image: Annotated[
         str | None,
-        typer.Option("--image", metavar="ID", help="Write this image's file to stdout instead."),
+        typer.Option("--image", metavar="ID", help="Print the bytes of the image with this id."),
     ] = None,
     fidelity: FidelityOption = "full",
     start: Annotated[
@@ -87,7 +79,7 @@ def cat(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """The images of a dataset with their columns, a line of JSON each; or one image's bytes."""
+    """Print one JSON line per image with its columns, or the bytes of one image."""
     from holdfast.data.records.extracting import samples
 
     if image is not None:
@@ -109,7 +101,7 @@ def extract(
     fidelity: FidelityOption = "full",
     form: Annotated[
         Target, typer.Option("--format", help="One file per image in folders, or WebDataset tars.")
-    ] = Target.folder,
+    ] = "folder",
     shard_images: Annotated[
         int, typer.Option("--shard-images", metavar="N", min=1, help="Number of images per tar.")
     ] = 1000,
@@ -119,11 +111,11 @@ def extract(
             "--on-fault",
             help="What to do with a damaged image: fail, skip, or decode the intact part.",
         ),
-    ] = OnFault.stop,
+    ] = "raise",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """A dataset -> one JPEG an image, at a fidelity; after a kill, the same command completes it."""
+    """Extract images at a fidelity as files or tars; an interrupted run is resumed by a rerun."""
     from holdfast.data.records.extracting import exporting
 
     with reporting("extracting") as report:
@@ -131,9 +123,9 @@ def extract(
             dataset,
             out,
             fidelity=fidelity_of(fidelity),
-            format=form.value,
+            format=form,
             shard_images=shard_images,
-            on_fault=on_fault.value,
+            on_fault=on_fault,
             on_progress=report,
         )
     emit(found, as_json, _extracted)
@@ -146,10 +138,12 @@ def _extracted(found: Extracted) -> str:
         f"{counted(found.files, 'file')}: {size(found.bytes_written)}"
     ]
     if found.resumed:
-        told.append(f"{counted(found.resumed, 'image')} were there already")
+        told.append(f"{counted(found.resumed, 'image')} were written by an earlier run")
     if found.renamed:
-        told.append(f"{counted(found.renamed, 'image')} have a file name that is not their id")
+        told.append(
+            f"{counted(found.renamed, 'image')} were renamed: the id is not a usable file name"
+        )
     if found.degraded:
-        told.append(f"{counted(found.degraded, 'image')} are of a lower fidelity, for damage")
+        told.append(f"{counted(found.degraded, 'image')} have a lower fidelity due to damage")
     told += [f"damaged: {fault}" for fault in found.faults[:10]]
     return "\n".join(told)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -28,12 +27,8 @@ if TYPE_CHECKING:
     from holdfast.report import Page
 
 
-class PolicyName(Enum):
-    """By what a fidelity is chosen."""
-
-    gradient = "gradient"
-    msssim = "msssim"
-    loss = "loss"
+PolicyName = Literal["gradient", "msssim", "loss"]
+"""By what a fidelity is chosen."""
 
 
 def _write_page(page: Page, html: Path, quiet: bool) -> None:
@@ -46,21 +41,19 @@ def _write_page(page: Page, html: Path, quiet: bool) -> None:
 def quality(
     dataset: DatasetArgument,
     images: Annotated[
-        int, typer.Option("--images", metavar="N", min=1, help="Images to measure.")
+        int, typer.Option("--images", metavar="N", min=1, help="Number of images to measure.")
     ] = 32,
     seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed for sampling images.")] = 0,
     threshold: Annotated[
         float,
-        typer.Option(
-            "--threshold", metavar="V", min=0, max=1, help="Required MS-SSIM (default: 0.95)."
-        ),
+        typer.Option("--threshold", metavar="V", min=0, max=1, help="Required mean MS-SSIM."),
     ] = 0.95,
     threads: ThreadsOption = None,
     html: HtmlOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """What each fidelity shows: MS-SSIM and bytes, and how images look in it (--html)."""
+    """Measure MS-SSIM and bytes per fidelity; --html adds sample images."""
     from holdfast.data.records.measuring import quality as measuring
 
     found = measuring.quality(
@@ -95,7 +88,9 @@ def _quality(found: Quality) -> RenderableType:
             size(group.bytes_per_image),
             percent(group.cumulative_fraction),
             "–" if group.msssim is None else f"{group.msssim:.3f}",
-            interval(group.msssim_low, group.msssim_high, 3) if group.msssim is not None else "–",
+            "–"
+            if group.msssim_low == group.msssim_high
+            else interval(group.msssim_low, group.msssim_high, 3),
             "–" if group.worst is None else f"{group.worst:.3f}",
             "–" if group.ssim_luma is None else f"{group.ssim_luma:.3f}",
         )
@@ -105,7 +100,7 @@ def _quality(found: Quality) -> RenderableType:
         {
             "fidelity": "right",
             "to scan": "right",
-            "an image": "right",
+            "per image": "right",
             "of full": "right",
             "MS-SSIM": "right",
             "95 %": "right",
@@ -125,19 +120,22 @@ def tune(
         typer.Option(
             "--model",
             metavar="MODULE:FUNCTION",
-            help="Makes an nn.Module from the number of classes; by default a small CNN.",
+            help="Function from the number of classes to an nn.Module (default: a small CNN).",
         ),
     ] = None,
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="Epochs.")] = 30,
+    epochs: Annotated[
+        int, typer.Option("--epochs", metavar="N", min=1, help="Number of epochs.")
+    ] = 30,
     label: Annotated[
-        str, typer.Option("--label", metavar="NAME", help="The column of the class.")
+        str, typer.Option("--label", metavar="NAME", help="Column of the class.")
     ] = "label",
     policy: Annotated[
         PolicyName,
         typer.Option(
-            "--policy", help="By gradients, by MS-SSIM, or by the loss that stops falling."
+            "--policy",
+            help="Choose the fidelity by gradient cosine, MS-SSIM, or training loss plateau.",
         ),
-    ] = PolicyName.gradient,
+    ] = "gradient",
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -147,27 +145,33 @@ def tune(
         ),
     ] = None,
     every: Annotated[
-        int, typer.Option("--every", metavar="N", min=1, help="Epochs between two probes.")
-    ] = 5,
-    batch_size: Annotated[
-        int, typer.Option("--batch-size", metavar="N", min=1, help="Images in a batch.")
-    ] = 32,
-    side: Annotated[
-        int, typer.Option("--side", metavar="PIXELS", min=8, help="Images are resized to a square.")
-    ] = 64,
-    against_full: Annotated[
-        bool, typer.Option("--against-full", help="Train at full fidelity too, and compare.")
-    ] = False,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="cpu, cuda ...")] = "cpu",
-    seed: Annotated[
         int,
         typer.Option(
-            "--seed", metavar="N", help="Random seed of the model, the order and the hold-out set."
+            "--every", metavar="N", min=1, help="Number of epochs between gradient probes."
         ),
+    ] = 5,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", metavar="N", min=1, help="Number of images per batch.")
+    ] = 32,
+    side: Annotated[
+        int,
+        typer.Option(
+            "--side", metavar="PIXELS", min=8, help="Side of the square that images are resized to."
+        ),
+    ] = 64,
+    against_full: Annotated[
+        bool, typer.Option("--against-full", help="Also train at full fidelity, for comparison.")
+    ] = False,
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", help="Torch device, such as cpu or cuda.")
+    ] = "cpu",
+    seed: Annotated[
+        int,
+        typer.Option("--seed", metavar="N", help="Random seed (model, order, held-out images)."),
     ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Train a classifier, choose the fidelity of each epoch while it learns, and say what that saved."""
+    """Train a classifier with a tuned fidelity per epoch, and report the bytes saved."""
     from holdfast.data.records.tuning import tuned
 
     found = tuned.tune(
@@ -175,7 +179,7 @@ def tune(
         model=model,
         epochs=epochs,
         label=label,
-        policy=policy.value,
+        policy=policy,
         threshold=threshold,
         every=every,
         batch_size=batch_size,
@@ -195,7 +199,7 @@ def _tuned(found: Tuned) -> RenderableType:
     low, high = wilson(found.correct, found.tested)
     lines = [
         f"most epochs at fidelity {found.usual} of {found.groups}: {brief(found.saving)} times fewer bytes "
-        "than in full, probes counted",
+        "than at full fidelity, including probes",
         f"accuracy {percent(found.accuracy, 1)} {interval(100 * low, 100 * high, 1)} on "
         f"{counted(found.tested, 'held-out image')}",
     ]
@@ -206,10 +210,16 @@ def _tuned(found: Tuned) -> RenderableType:
 
 def _epochs(found: Tuned) -> Table:
     return table(
-        {"epoch": "right", "fidelity": "right", "bytes": "right", "loss": "right", "why": "left"},
+        {
+            "epoch": "right",
+            "fidelity": "right",
+            "bytes": "right",
+            "loss": "right",
+            "reason": "left",
+        },
         [
             (row["epoch"], row["fidelity"], size(row["bytes"]), brief(row["loss"]), row["reason"])
-            for row in found.epochs.to_pylist()
+            for row in found.epochs
         ],
     )
 
@@ -218,14 +228,20 @@ def bench(
     dataset: DatasetArgument,
     fidelities: Annotated[
         str | None,
-        typer.Option("--fidelities", metavar="LIST", help="Such as 1,3,5; all by default."),
+        typer.Option(
+            "--fidelities",
+            metavar="LIST",
+            help="Fidelities to measure, such as 1,3,5 (default: all).",
+        ),
     ] = None,
     images: Annotated[
         int | None,
-        typer.Option("--images", metavar="N", min=1, help="Images a pass; all by default."),
+        typer.Option(
+            "--images", metavar="N", min=1, help="Number of images per pass (default: all)."
+        ),
     ] = None,
     decode: Annotated[
-        bool, typer.Option("--decode/--no-decode", help="Whether images are decoded.")
+        bool, typer.Option("--decode/--no-decode", help="Decode the images, or only read them.")
     ] = True,
     at_least: Annotated[
         int | None,
@@ -233,14 +249,14 @@ def bench(
             "--at-least",
             metavar="PIXELS",
             min=1,
-            help="Decode at 1/2, 1/4 or 1/8 if the shorter side keeps so many pixels.",
+            help="Decode at 1/2, 1/4 or 1/8 scale if the shorter side keeps at least this many pixels.",
         ),
     ] = None,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """How fast the dataset is read from here at each fidelity, and whether storage is the limit."""
+    """Measure the reading speed per fidelity, and whether storage is the bottleneck."""
     from holdfast.data.records.measuring import speed
 
     with reporting("reading", "images") as report:
@@ -262,7 +278,7 @@ def _bench(found: Bench) -> Table:
             "fidelity": "right",
             "images/s": "right",
             "MB/s": "right",
-            "an image": "right",
+            "per image": "right",
             "requests": "right",
             "waited for storage": "right",
         },

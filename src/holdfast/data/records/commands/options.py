@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DatasetArgument = Annotated[
     str,
     typer.Argument(
-        metavar="DATASET", help="A dataset's folder or URL: s3://, gs://, az://, https:// ..."
+        metavar="DATASET", help="Dataset folder or URL (s3://, gs://, az://, https://)."
     ),
 ]
 FidelityOption = Annotated[
@@ -41,9 +41,9 @@ ThreadsOption = Annotated[
 
 
 def _in_a_folder(page: Path | None) -> Path | None:
-    """A page can be written where it shall be: said before the work, not after it."""
+    """Check that the folder of a page exists, before the work."""
     if page is not None and not page.absolute().parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {page.parent}")
+        raise typer.BadParameter(f"folder not found: {page.parent}")
     return page
 
 
@@ -121,7 +121,7 @@ def groups_table(groups: Sequence[Group], images: int) -> Table:
             "fidelity": "right",
             "to scan": "right",
             "bytes": "right",
-            "an image": "right",
+            "per image": "right",
             "of full": "right",
             "of stripped source": "right",
             "MS-SSIM": "right",

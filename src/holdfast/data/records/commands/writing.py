@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -23,29 +22,16 @@ if TYPE_CHECKING:
     from holdfast.data.records.writing.writer import Written
 
 
-class SourceFormat(Enum):
-    """What a source is."""
-
-    auto = "auto"
-    folder = "folder"
-    webdataset = "webdataset"
-    mds = "mds"
-    tfrecord = "tfrecord"
-    croissant = "croissant"
+SourceFormat = Literal["auto", "folder", "webdataset", "mds", "tfrecord", "croissant"]
+"""What a source is."""
 
 
-class Orientation(Enum):
-    """What becomes of the EXIF orientation."""
-
-    keep = "keep"
-    bake = "bake"
+Orientation = Literal["keep", "bake"]
+"""What becomes of the EXIF orientation."""
 
 
-class Metadata(Enum):
-    """Which metadata segments stay."""
-
-    orientation = "orientation"
-    all = "all"
+Metadata = Literal["orientation", "all"]
+"""Which metadata segments stay."""
 
 
 def write(
@@ -53,72 +39,78 @@ def write(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="A folder of images, WebDataset tars, an MDS folder, TFRecords, or a Croissant "
-            "description; never changed.",
+            help="Folder of images, WebDataset tars, MDS folder, TFRecords, or Croissant "
+            "description; it is only read.",
         ),
     ],
-    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="The dataset's folder.")],
+    out: Annotated[
+        str, typer.Option("--out", "-o", metavar="DIR", help="Output folder of the dataset.")
+    ],
     record_size: Annotated[
-        int, typer.Option("--record-size", metavar="N", min=1, help="Images in a record.")
+        int, typer.Option("--record-size", metavar="N", min=1, help="Number of images per record.")
     ] = 64,
     groups: Annotated[
         str,
         typer.Option(
             "--groups",
             metavar="SCANS",
-            help="The last scan of each group, of the ten of a colour image.",
+            help="Last scan of each group, out of the ten scans of a color image.",
         ),
     ] = "1,2,5,6,10",
     form: Annotated[
-        SourceFormat, typer.Option("--format", help="What the source is; auto looks at it.")
-    ] = SourceFormat.auto,
+        SourceFormat, typer.Option("--format", help="Format of the source; auto detects it.")
+    ] = "auto",
     columns: Annotated[
         Path | None,
         typer.Option(
             "--columns",
             metavar="FILE",
-            help="A table (CSV, JSON lines, Parquet) of more columns, joined by id or file_name.",
+            help="Table of additional columns (CSV, JSON lines, Parquet), joined by id or file_name.",
         ),
     ] = None,
     image: Annotated[
         str | None,
         typer.Option(
-            "--image", metavar="NAME", help="Suffix, column, feature or field of the image."
+            "--image",
+            metavar="NAME",
+            help="Suffix, column, feature or field that contains the image.",
         ),
     ] = None,
     label: Annotated[
-        str | None, typer.Option("--label", metavar="NAME", help="The column that becomes `label`.")
+        str | None, typer.Option("--label", metavar="NAME", help="Column to store as `label`.")
     ] = None,
     identity: Annotated[
-        str | None, typer.Option("--id", metavar="NAME", help="The column that names the images.")
+        str | None, typer.Option("--id", metavar="NAME", help="Column of the image ids.")
     ] = None,
     drop: Annotated[
-        list[str] | None, typer.Option("--drop", metavar="NAME", help="A column to leave out.")
+        list[str] | None,
+        typer.Option("--drop", metavar="NAME", help="Column to leave out; repeatable."),
     ] = None,
     record_set: Annotated[
         str | None,
         typer.Option(
             "--record-set",
             metavar="NAME",
-            help="Of a Croissant description: whose records, where several have images.",
+            help="Record set of a Croissant description, if several contain images.",
         ),
     ] = None,
     orientation: Annotated[
         Orientation,
         typer.Option(
-            "--orientation", help="Keep the EXIF orientation, or turn the image (lossless)."
+            "--orientation", help="Keep the EXIF orientation tag, or rotate the image (lossless)."
         ),
-    ] = Orientation.keep,
+    ] = "keep",
     metadata: Annotated[
         Metadata,
         typer.Option(
-            "--metadata", help="Keep the orientation alone, or all EXIF, ICC and comments."
+            "--metadata",
+            help="Metadata to keep: only the orientation, or all EXIF, ICC and comments.",
         ),
-    ] = Metadata.orientation,
+    ] = "orientation",
     quality_images: Annotated[
         int,
         typer.Option(
-            "--quality-images", metavar="N", min=0, help="Images on which MS-SSIM is measured."
+            "--quality-images", metavar="N", min=0, help="Number of images to measure MS-SSIM on."
         ),
     ] = 32,
     max_rejected: Annotated[
@@ -128,21 +120,21 @@ def write(
             metavar="SHARE",
             min=0,
             max=1,
-            help="Fail if a larger share of files cannot be used.",
+            help="Maximum share of unusable files, 0 to 1.",
         ),
     ] = 0.01,
     threads: ThreadsOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Images -> a dataset of progressive records, losslessly; the same command again completes it."""
+    """Convert images to progressive records, losslessly; an interrupted run is resumed by a rerun."""
     from holdfast.data.records.sources import open_source
     from holdfast.data.records.writing import writer
 
     writer.check_apart(source, out)
     opened = open_source(
         source,
-        format=form.value,
+        format=form,
         columns=columns,
         image=image,
         label=label,
@@ -156,8 +148,8 @@ def write(
             out,
             record_size=record_size,
             groups=numbers_of(groups, "--groups"),
-            orientation=orientation.value,
-            metadata=metadata.value,
+            orientation=orientation,
+            metadata=metadata,
             quality_images=quality_images,
             max_rejected=max_rejected,
             threads=threads,
@@ -176,12 +168,12 @@ def _written(written: Written) -> RenderableType:
     ]
     if written.opaque:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in written.reasons.items())
-        lines.append(f"stored as they came, for they cannot be transcoded: {reasons}")
+        lines.append(f"stored unchanged, lossless transcoding not possible: {reasons}")
     if written.rejected:
-        lines.append(f"{counted(written.rejected, 'file')} set aside: see rejected.jsonl")
+        lines.append(f"{counted(written.rejected, 'file')} rejected: see rejected.jsonl")
     if written.ignored:
         named = ", ".join(written.passed_over[:3]) + (", ..." if written.ignored > 3 else "")
-        lines.append(f"{counted(written.ignored, 'file')} passed over: {named}")
+        lines.append(f"{counted(written.ignored, 'file')} ignored: {named}")
     if written.reused:
-        lines.append(f"{counted(written.reused, 'record')} were there already and whole")
+        lines.append(f"{counted(written.reused, 'record')} were intact already")
     return Lines(*lines, groups_table(written.groups, written.images))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import xxhash
 
@@ -65,7 +64,7 @@ class FileNames:
         self._files: set[str] = set()
         self._folders: set[str] = set()
 
-    def take(self, path: str) -> bool:
+    def _take(self, path: str) -> bool:
         """Note a path as used; False if it is, or if a file stands where it needs a folder."""
         folders = [path[:at] for at, sign in enumerate(path) if sign == "/"]
         if path in self._files or path in self._folders or not self._files.isdisjoint(folders):
@@ -83,10 +82,10 @@ class FileNames:
         """
         stem, suffix = split_suffix(safe(id_), kind or "bin")
         path = f"{stem}.{suffix}"
-        if not self.take(path):
+        if not self._take(path):
             flat = stem.replace("/", "%2F").encode()[: _MOST_BYTES - 40].decode(errors="ignore")
             mark = f"~{_digest(id_)}"
-            while not self.take(path := f"{flat}{mark}.{suffix}"):
+            while not self._take(path := f"{flat}{mark}.{suffix}"):
                 mark += "~"
         return path
 
@@ -96,10 +95,6 @@ class Keys:
 
     def __init__(self) -> None:
         self._used: set[str] = set()
-
-    def take(self, keys: Iterable[str]) -> None:
-        """Note keys as used."""
-        self._used.update(keys)
 
     def key(self, id_: str, kind: str | None) -> str:
         """The key of an image."""

@@ -88,7 +88,8 @@ def groups_of(records: Records, fidelity: int | Literal["full"]) -> int:
     groups = records.groups if fidelity == "full" else fidelity
     if isinstance(groups, bool) or not isinstance(groups, int) or not 1 <= groups <= records.groups:
         raise InputError(
-            "a fidelity that the dataset does not have",
+            "the dataset does not have this fidelity",
+            code="out-of-range",
             path=records.url,
             found=str(fidelity),
             expected=f"1 to {records.groups}, or full",
@@ -119,6 +120,7 @@ def _find(records: Records, ids: Collection[str]) -> Iterator[tuple[int, int]]:
         example = records.contents(0).ids[0] if len(records) else "none"
         raise InputError(
             "no image has this id",
+            code="not-found",
             path=records.url,
             found=repr(min(missing)),
             expected=f"ids such as {example!r}",

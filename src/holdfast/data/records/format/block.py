@@ -165,7 +165,8 @@ def check_columns(schema: pa.Schema) -> None:
             reason = f"its type, {column.type}, is none that a record keeps"
         if reason is not None:
             raise InputError(
-                "a column that a record cannot keep",
+                "a record cannot store this column",
+                code="invalid-value",
                 place=f"column {column.name!r}",
                 found=reason,
                 expected=f"a name of its own, not `id` nor one that begins with `{RESERVED}`, and a "
@@ -277,7 +278,8 @@ def _column(values: Sequence[Any], column: pa.Field) -> pa.Array:
         return pa.array(values, column.type)
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
         raise InputError(
-            "a value that does not fit its column",
+            "a value does not fit its column",
+            code="invalid-value",
             place=f"column {column.name!r}",
             found=str(error),
             expected=f"values of type {column.type}",

@@ -128,6 +128,7 @@ def _check_counts(images: Sequence[Image], groups: int) -> None:
     if times > 1:
         raise InputError(
             f"{times} images have one id",
+            code="duplicate",
             found=commonest,
             remedy="give each image an id of its own",
         )

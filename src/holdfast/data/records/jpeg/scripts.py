@@ -63,7 +63,8 @@ def check_groups(scans_end: Sequence[int]) -> tuple[int, ...]:
     rises = all(a < b for a, b in pairwise((0, *groups)))
     if not groups or not rises or groups[-1] != PLACES:
         raise InputError(
-            "groups of scans that cannot be",
+            "invalid groups of scans",
+            code="invalid-value",
             found=", ".join(str(end) for end in groups) or "none",
             expected=f"the last scan of each group, rising and ending with {PLACES}",
             remedy=f"for example {','.join(str(end) for end in DEFAULT_GROUPS)}",

@@ -218,7 +218,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
     def set_epoch(self, epoch: int) -> None:
         """Begin the next iteration with this epoch; workers that persist see it too."""
         if epoch < 0:
-            raise InputError("an epoch is counted from 0", place="epoch", found=str(epoch))
+            raise InputError("invalid epoch", code="out-of-range", place="epoch", found=str(epoch))
         self._board.epoch = epoch
 
     @property
@@ -475,7 +475,8 @@ def _check(
     ):
         if value is not None and value < least:
             raise InputError(
-                "a number that is too small",
+                "a number is too small",
+                code="out-of-range",
                 place=name,
                 found=str(value),
                 expected=f"{least} or more",

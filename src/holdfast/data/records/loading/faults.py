@@ -85,6 +85,7 @@ class FaultLog:
         if self.quarantine is not None and not self.quarantine.parent.is_dir():
             raise InputError(
                 "the folder of the quarantine does not exist",
+                code="not-found",
                 path=self.quarantine.parent,
                 remedy="make it, or name another file",
             )
@@ -165,6 +166,7 @@ def _fault(path: Path, number: int, line: bytes) -> Fault:
     ):
         raise InputError(
             "a line of the quarantine cannot be read",
+            code="unreadable",
             path=path,
             place=f"line {number}",
             found=line[:80].decode(errors="replace"),

@@ -229,14 +229,16 @@ def check_columns(columns: Sequence[str] | None, present: Sequence[str]) -> tupl
     for name in wanted:
         if name not in there:
             raise InputError(
-                "a column that the dataset does not have",
+                "the dataset does not have this column",
+                code="unknown-name",
                 place="columns",
                 found=name,
                 expected=", ".join(there) or "none, for it has none but id",
             )
     if "image" in wanted:
         raise InputError(
-            "the dataset has a column whose name the image takes in an item",
+            "the dataset has a column named image, which an item uses for the image",
+            code="conflict",
             place="columns",
             found="image",
             remedy="name the columns that you want without it: Dataset(..., columns=[...])",

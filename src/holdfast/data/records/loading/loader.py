@@ -118,7 +118,8 @@ class Loader(DataLoader):  # type: ignore[misc]
         for name in ("sampler", "batch_sampler", "shuffle"):
             if options.pop(name, None):
                 raise InputError(
-                    "the dataset itself decides on the order",
+                    "the dataset sets the order itself",
+                    code="unsupported",
                     place=name,
                     remedy="Dataset(..., shuffle=, seed=), or DataLoader(dataset.indexed(), sampler=)",
                 )

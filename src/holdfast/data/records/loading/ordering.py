@@ -11,7 +11,7 @@ A *place* is a position in the order, 0 to N - 1; intervals are rows [start, sto
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -116,7 +116,11 @@ def epoch_order(
     """
     if window < 1:
         raise InputError(
-            "a window holds at least one image", place="window", found=str(window), expected="1 .."
+            "window must be at least 1",
+            code="out-of-range",
+            place="window",
+            found=str(window),
+            expected="1 ..",
         )
     counts = np.asarray(counts, np.int64)
     first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -176,14 +180,16 @@ class Deal:
         for name in ("ranks", "workers", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(
-                    "an epoch is dealt to at least one rank and worker, in batches of at least one",
+                    "ranks, workers and batch_size must be at least 1",
+                    code="out-of-range",
                     place=name,
                     found=str(getattr(self, name)),
                     expected="1 or more",
                 )
         if self.uneven not in ("keep", "pad", "drop"):
             raise InputError(
-                "what to do with an uneven share is not known",
+                "invalid uneven",
+                code="invalid-value",
                 place="uneven",
                 found=repr(self.uneven),
                 expected="keep, pad or drop",
@@ -281,15 +287,7 @@ class Leg:
 
     def to_dict(self) -> dict[str, Any]:
         """The leg as JSON."""
-        deal = self.deal
-        return {
-            "ranks": deal.ranks,
-            "workers": deal.workers,
-            "batch": deal.batch,
-            "uneven": deal.uneven,
-            "drop_last": deal.drop_last,
-            "delivered": list(self.delivered),
-        }
+        return asdict(self.deal) | {"delivered": list(self.delivered)}
 
     @classmethod
     def from_dict(cls, made: Mapping[str, Any]) -> Leg:
@@ -304,11 +302,15 @@ class Leg:
             deal = Deal(**fields)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
-                "a leg of the state cannot be read", place="legs", found=repr(made)
+                "invalid state: a leg cannot be read",
+                code="invalid-value",
+                place="legs",
+                found=repr(made),
             ) from error
         if len(delivered) != deal.ranks or min(delivered) < 0:
             raise InputError(
-                "a leg of the state does not say what each rank delivered",
+                "invalid state: a leg does not say what each rank delivered",
+                code="invalid-value",
                 place="legs",
                 found=f"{list(delivered)} for {deal.ranks} ranks",
             )

@@ -59,7 +59,8 @@ def check_rank(rank: int | None, ranks: int | None) -> tuple[int | None, int | N
         rank is not None and ranks is not None and not 0 <= rank < ranks
     ):
         raise InputError(
-            "a rank is named with how many there are, and counted from 0",
+            "rank must be at least 0 and less than ranks",
+            code="out-of-range",
             place="rank, ranks",
             found=f"{rank} of {ranks}",
         )

@@ -96,15 +96,21 @@ def decode(state: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[int, int
         seed, epoch = int(state["seed"]), int(state["epoch"])
         legs = [Leg.from_dict(leg) for leg in state["legs"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError("this is no state of a dataset", found=repr(state)[:200]) from error
+        raise InputError(
+            "not the state of a dataset", code="invalid-value", found=repr(state)[:200]
+        ) from error
     if version != VERSION:
         raise InputError(
-            "the state is of a version that is not known", found=str(version), expected=str(VERSION)
+            "unknown version of the state",
+            code="unsupported",
+            found=str(version),
+            expected=str(VERSION),
         )
     for name, value in order.items():
         if found.get(name) != value:
             raise InputError(
-                "the state is of another dataset, or of another order of it: its places mean other images",
+                "the state belongs to another dataset, or to another order of it",
+                code="conflict",
                 place=name,
                 found=repr(found.get(name)),
                 expected=repr(value),
@@ -150,7 +156,8 @@ def merge_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         or any(own != full[0][:-1] for own in rest if count)
     ):
         raise InputError(
-            "these are not the states of all ranks of one run",
+            "the states are not those of all ranks of one run",
+            code="conflict",
             found=f"ranks {sorted(by_rank)} of {deal.ranks}, with {[len(own) for own in legs]} legs",
             expected="one state of each rank, of one epoch, saved after the same resumptions",
         )

@@ -162,7 +162,8 @@ def checked(fidelity: object, groups: int) -> int:
         or not 1 <= fidelity <= groups
     ):
         raise InputError(
-            "a fidelity that the dataset does not have",
+            "the dataset does not have this fidelity",
+            code="out-of-range",
             place="fidelity",
             found=repr(fidelity),
             expected=f"1 to {groups}, 'full', or a Mixture",

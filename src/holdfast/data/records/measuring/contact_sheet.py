@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.data.records.jpeg.decoding import Pixels
     from holdfast.data.records.jpeg.parsing import Buffer
 
-WIDTH, HEIGHT = 144, 108
+WIDTH, HEIGHT = 120, 90
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def strip(name: str, pieces: Sequence[Buffer], orientation: int, msssim: Sequenc
         pixels = decode(scripts.image(pieces[:fidelity]), orientation=orientation)
         cut = np.ascontiguousarray(pixels[top : top + HEIGHT, left : left + WIDTH])
         # Whatever this JPEG loses is far less than what a lower fidelity lacks.
-        cuttings.append(simplejpeg.encode_jpeg(cut, quality=92, colorsubsampling="444"))
+        cuttings.append(simplejpeg.encode_jpeg(cut, quality=85, colorsubsampling="444"))
     return Strip(name, cut.shape[1], cut.shape[0], tuple(cuttings), tuple(msssim))
 
 

@@ -19,14 +19,14 @@ def quality_page(found: Quality) -> Page:
     """The report of a dataset's quality; ask `quality` for `strips` to have the contact sheet."""
     chosen = chosen_group(found)
     return Page(
-        title="What each fidelity shows",
+        title="Image quality per fidelity",
         subtitle=found.url,
         inputs=[
             ("Dataset", f"{found.url}, {counted(found.images, 'image')}"),
             ("Sample", f"{counted(found.sampled, 'image')}, drawn with seed {found.seed}"),
             (
                 "Measured",
-                f"{number(found.measured)}; {number(found.opaque)} stored whole, "
+                f"{number(found.measured)}; {number(found.opaque)} stored unchanged, "
                 f"{number(len(found.unmeasured))} not readable",
             ),
             ("Decoder", found.decoder),
@@ -61,7 +61,7 @@ def _findings(found: Quality, chosen: GroupQuality | None) -> list[Finding]:
             Finding(
                 f"no lower one reaches a mean MS-SSIM of {found.threshold:g}.",
                 "bytes",
-                lead="Only full fidelity will do:",
+                lead="Only full fidelity is sufficient:",
             )
         ]
     else:
@@ -71,15 +71,15 @@ def _findings(found: Quality, chosen: GroupQuality | None) -> list[Finding]:
                 f"{found.threshold:g}. It is {likeness_text(chosen)} for "
                 f"{percent(chosen.cumulative_fraction)} of the bytes, "
                 f"{size(chosen.bytes_per_image)} instead of "
-                f"{size(full.bytes_per_image)} an image.",
+                f"{size(full.bytes_per_image)} per image.",
                 "bytes",
-                lead=f"Fidelity {chosen.group} will do:",
+                lead=f"Fidelity {chosen.group} is sufficient:",
             )
         ]
     if chosen.worst is not None:
         findings.append(
             Finding(
-                f"The image that loses most at fidelity {chosen.group} is {chosen.worst_id}: "
+                f"The lowest MS-SSIM at fidelity {chosen.group} is that of {chosen.worst_id}: "
                 f"{number(chosen.worst, 3)}.",
                 "images",
             )
@@ -98,7 +98,7 @@ def _findings(found: Quality, chosen: GroupQuality | None) -> list[Finding]:
         findings.append(
             Finding(
                 f"The interval of fidelity {chosen.group} reaches below {found.threshold:g}: "
-                "more images would decide.",
+                "measure more images to decide.",
                 "bytes",
             )
         )
@@ -125,7 +125,7 @@ def _tiles(found: Quality, chosen: GroupQuality | None) -> list[Tile]:
             "Bytes to read",
             percent(chosen.cumulative_fraction).removesuffix(" %"),
             "%",
-            note=f"{size(chosen.bytes)} of {size(full.bytes)} a pass",
+            note=f"{size(chosen.bytes)} of {size(full.bytes)} per pass",
             section_id="bytes",
         ),
         Tile(
@@ -150,16 +150,13 @@ def _unknowns(found: Quality) -> list[Unknown]:
         unknowns.append(
             Unknown(
                 f"{counted(found.opaque, 'image')} of the sample "
-                f"{'is' if found.opaque == 1 else 'are'} stored whole, for they could not be transcoded "
-                "without loss: every fidelity reads all of their bytes, and their likeness of 1 is left "
-                "out of the means.",
-                "holdfast data records info says why; as JPEG they would have fidelities too.",
+                f"{'is' if found.opaque == 1 else 'are'} stored unchanged because lossless transcoding "
+                "failed: every fidelity reads all of their bytes, and they do not count in the means.",
+                "holdfast data records info lists the reasons.",
             )
         )
     unknowns += [
-        Unknown(
-            f"{one.id} was not measured: {one.reason}.", "holdfast data records verify says more."
-        )
+        Unknown(f"{one.id} was not measured: {one.reason}.", "See holdfast data records verify.")
         for one in found.unmeasured[:20]
     ]
     if len(found.unmeasured) > 20:
@@ -167,14 +164,14 @@ def _unknowns(found: Quality) -> list[Unknown]:
     if 0 < found.measured < found.images:
         unknowns.append(
             Unknown(
-                f"{counted(found.images - found.sampled, 'image')} were not drawn: a worse one may be "
-                "among them.",
-                "Ask for more with --images.",
+                f"{counted(found.images - found.sampled, 'image')} were not sampled: the worst image "
+                "may be among them.",
+                "Measure more with --images.",
             )
         )
     unknowns.append(
         Unknown(
-            "Whether a model learns as well from what looks alike: MS-SSIM only predicts it.",
+            "Whether a model trains as well on similar images: MS-SSIM only predicts it.",
             "holdfast data records tune compares gradients of your own model.",
         )
     )

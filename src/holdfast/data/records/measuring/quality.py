@@ -151,7 +151,11 @@ def quality(
     _check_arguments(images, threshold, strips)
     with open_records(url, store=store) as records:
         if not records.manifest.images:
-            raise InputError("the dataset has no images to measure", path=redacted(os.fspath(url)))
+            raise InputError(
+                "the dataset has no images to measure",
+                code="no-data",
+                path=redacted(os.fspath(url)),
+            )
         drawn = _draw(records, images, seed)
         results = list(_examine_all(records, drawn, threads))
         measured = [one for one in results if isinstance(one, _Measured)]
@@ -181,7 +185,11 @@ def _check_arguments(images: int, threshold: float, strips: int) -> None:
     ):
         if not usable:
             raise InputError(
-                "an argument that cannot be", place=name, found=str(value), expected=expected
+                "invalid argument",
+                code="out-of-range",
+                place=name,
+                found=str(value),
+                expected=expected,
             )
 
 

@@ -36,15 +36,15 @@ def scans_text(group: GroupQuality) -> str:
 def cost_section(found: Quality, chosen: GroupQuality | None) -> Section:
     """What each fidelity costs, and what it shows."""
     if chosen is None:
-        sentence = "No image of the sample could be measured; the table has the bytes alone."
+        sentence = "No image of the sample could be measured; the table contains only the bytes."
     else:
         sentence = (
-            f"Fidelity {chosen.group} shows {likeness_text(chosen)} for "
+            f"Fidelity {chosen.group} has a mean MS-SSIM of {likeness_text(chosen)} for "
             f"{percent(chosen.cumulative_fraction)} of the bytes."
         )
     return Section(
         "bytes",
-        "What does each fidelity cost, and what does it show?",
+        "Bytes and similarity per fidelity",
         sentence,
         figures=[_cost_figure(found)] if found.measured else [],
         tables=[_groups_table(found)],
@@ -148,8 +148,9 @@ def _groups_table(found: Quality) -> Table:
             "of_full": group.cumulative_fraction,
             "of_stripped": group.of_stripped,
             "msssim": group.msssim,
-            "msssim_low": None if group.worst is None else group.msssim_low,
-            "msssim_high": None if group.worst is None else group.msssim_high,
+            # Without an interval where all images were measured: there is nothing to estimate.
+            "msssim_low": None if group.msssim_low == group.msssim_high else group.msssim_low,
+            "msssim_high": None if group.msssim_low == group.msssim_high else group.msssim_high,
             "worst": group.worst,
             "worst_image": group.worst_id,
             "ssim_luma": group.ssim_luma,
@@ -172,15 +173,13 @@ def _groups_table(found: Quality) -> Table:
         pa.Table.from_pylist(rows, schema=schema),
         {
             "fidelity": ColumnFormat(),
-            "scans": ColumnFormat("to scan"),
-            "kilobytes_per_image": ColumnFormat("an image", "kB", 1),
+            "kilobytes_per_image": ColumnFormat("per image", "kB", 1),
             "of_full": ColumnFormat("of full", "%", 1),
-            "of_stripped": ColumnFormat("of stripped", "%", 1),
             "msssim": ColumnFormat("MS-SSIM", "", 3, ("msssim_low", "msssim_high")),
             "worst": ColumnFormat("worst image", "MS-SSIM", 3),
             "ssim_luma": ColumnFormat("SSIM", "luma", 3),
         },
-        "One row a fidelity.",
+        "One row per fidelity.",
     )
 
 
@@ -194,11 +193,10 @@ def sheet_section(found: Quality) -> list[Section]:
     return [
         Section(
             "sheet",
-            "How does it look?",
-            f"Cuttings of {counted(len(found.strips), 'image')} of the sample, from the one that loses "
-            "most at the lowest fidelity to the one that loses least: up to "
-            f"{WIDTH} x {HEIGHT} pixels, where the image has most contrast, over the MS-SSIM of the "
-            "whole image.",
+            "Sample images",
+            f"Crops of {counted(len(found.strips), 'image')} of the sample, from the lowest MS-SSIM at "
+            f"fidelity 1 to the highest: up to {WIDTH} x {HEIGHT} pixels, where the image has most "
+            "contrast. Below each crop is the MS-SSIM of the whole image.",
             figures=[_sheet_figure(found)],
         )
     ]
@@ -259,8 +257,8 @@ def images_section(found: Quality) -> Section:
     lower = found.groups[:-1]
     return Section(
         "images",
-        "Which images lose most?",
-        "No image loses anything."
+        "Images with the lowest similarity",
+        "All images are identical at every fidelity."
         if shown.worst is None
         else f"At fidelity {shown.group} the lowest MS-SSIM is {number(shown.worst, 3)}, of "
         f"{shown.worst_id}.",
@@ -277,7 +275,7 @@ def images_section(found: Quality) -> Section:
                         for group in lower
                     },
                 },
-                f"One row an image of the sample, the lowest at fidelity {shown.group} first.",
+                f"One row per image of the sample, the lowest at fidelity {shown.group} first.",
             )
         ],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -34,24 +34,26 @@ class Fault:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it."""
-        return {
-            "record": self.record,
-            "image": self.image,
-            "group": self.group,
-            "reason": self.reason,
-        }
+        return asdict(self)
 
     def __str__(self) -> str:
+        return f"{', '.join(part for part in (self.record, self.place) if part)}: {self.reason}"
+
+    @property
+    def place(self) -> str:
+        """Image and group, such as ``"image 4/a.jpg, group 3"``; empty if neither is known."""
         group = None if self.group is None else f"group {self.group}" if self.group else "metadata"
-        where = [self.record, f"image {self.image}" if self.image is not None else None, group]
-        return f"{', '.join(part for part in where if part)}: {self.reason}"
+        image = None if self.image is None else f"image {self.image}"
+        return ", ".join(part for part in (image, group) if part)
 
 
 class Damaged(HoldfastError):
-    """Bytes that were asked for are damaged.
+    """Requested bytes are damaged.
 
     Attributes:
         faults: which.
+        path: the record of the first fault, from the dataset's folder; None if no fault is known.
+        place: its image and group.
     """
 
     code = "damaged"
@@ -60,6 +62,8 @@ class Damaged(HoldfastError):
         super().__init__(message)
         self.message = message
         self.faults = tuple(faults)
+        self.path = faults[0].record if faults else None
+        self.place = faults[0].place if faults else None
 
     def __reduce__(self) -> tuple[type[Damaged], tuple[str, tuple[Fault, ...]]]:
         return type(self), (self.message, self.faults)
@@ -76,7 +80,7 @@ def damaged(faults: Sequence[Fault]) -> Damaged:
     lines = [str(fault) for fault in faults[:5]]
     if len(faults) > len(lines):
         lines.append(f"and {len(faults) - len(lines):,} more")
-    lines.append("remedy: holdfast data records verify names all damage; repair mends it")
+    lines.append("remedy: holdfast data records verify lists all damage; repair restores it")
     return Damaged("\n  ".join(lines), faults)
 
 

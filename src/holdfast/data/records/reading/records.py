@@ -233,7 +233,8 @@ class Records:
             return groups
         if not 1 <= fidelity <= groups:
             raise InputError(
-                "a fidelity that the dataset does not have",
+                "the dataset does not have this fidelity",
+                code="out-of-range",
                 path=self.store.where(""),
                 found=str(fidelity),
                 expected=f"1 to {groups}, or full",
@@ -367,10 +368,11 @@ def _read_manifest(store: Store) -> Manifest:
         raise _no_manifest(store) from error
     except LayoutError as error:
         raise InputError(
-            "the manifest cannot be used",
+            "the manifest is damaged",
+            code="damaged",
             path=store.where(NAME),
             found=error.reason,
-            remedy="holdfast data records repair makes a new one from the records",
+            remedy="run holdfast data records repair --replica, or holdfast data records write again",
         ) from error
 
 
@@ -381,14 +383,15 @@ def _no_manifest(store: Store) -> InputError:
         records = 0  # most web servers do not list their files
     if records:
         return InputError(
-            "the folder holds records but no manifest: it was lost, or the writer has not finished",
+            "the folder contains records but no manifest: it was lost, or the write has not finished",
+            code="not-found",
             path=store.where(NAME),
             found=f"{records:,} record{'s' if records > 1 else ''}",
-            remedy="run holdfast data records write again to go on, or holdfast data records repair "
-            "to make a manifest from the records",
+            remedy="run holdfast data records write again to resume, or repair --replica",
         )
     return InputError(
-        "there is no dataset of records",
+        "no dataset found",
+        code="not-found",
         path=store.where(""),
         found=f"no {NAME}",
         expected="a folder that holdfast data records write made, or a .pcr file",
@@ -402,9 +405,10 @@ def _footer(store: Store, name: str) -> Index:
     except LayoutError as error:
         raise InputError(
             "the file cannot be read as a record",
+            code="damaged",
             path=store.where(name),
             found=error.reason,
-            remedy="holdfast data records repair makes a footer anew where a manifest has it",
+            remedy="holdfast data records repair restores the footer where a manifest has it",
         ) from error
 
 

@@ -280,13 +280,15 @@ def _filesystem(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     except ImportError as error:
         raise InputError(
             "this scheme needs a library that is not installed",
+            code="missing-extra",
             path=redacted(url),
             found=str(error),
             remedy="pip install the library that the message names",
         ) from error
     except ValueError as error:
         raise InputError(
-            "no store is known by this scheme",
+            "unknown scheme",
+            code="unsupported",
             path=redacted(url),
             found=str(error),
             expected=f"a local path, or {', '.join(OBJECT_SCHEMES)}, or a scheme of fsspec",

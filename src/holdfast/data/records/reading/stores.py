@@ -362,7 +362,8 @@ def open_store(url: str | os.PathLike[str], **options: Any) -> Store:
     scheme, separator, _ = text.partition("://")
     if options and scheme in (text, "file"):
         raise InputError(
-            "a folder of this machine is opened without options",
+            "a local folder takes no options",
+            code="unsupported",
             path=text,
             found=", ".join(sorted(options)),
             remedy="look for a slip in the name of an argument",
@@ -380,7 +381,8 @@ def open_store(url: str | os.PathLike[str], **options: Any) -> Store:
     parts = urlsplit(text)
     if parts.query or parts.fragment or not parts.netloc:
         raise InputError(
-            "a URL that cannot name a folder",
+            "invalid URL of a folder",
+            code="invalid-value",
             path=redacted(text),
             expected="scheme://host/folder without ? and #",
             remedy="pass credentials as options or in the environment, not in the URL",

@@ -144,7 +144,8 @@ class Columns:
         text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
         if not text or "\0" in text or not is_unicode(text):
             raise InputError(
-                "an image's id is no text and no whole number",
+                "the id of an image is neither a text nor an integer",
+                code="invalid-value",
                 path=path,
                 place=place,
                 found=repr(value)[:80],
@@ -188,6 +189,7 @@ class Columns:
             if name.startswith(RESERVED) or not name:
                 raise InputError(
                     f"a column must not be called {name!r}",
+                    code="conflict",
                     path=path,
                     place=place,
                     expected=f"any name that does not begin with {RESERVED!r}",
@@ -208,6 +210,7 @@ class Columns:
         before = f"{self._kinds[name]}" + (f" such as {wide}" if wide is not None else "")
         return InputError(
             f"the values of column {name!r} are not of one type",
+            code="conflict",
             path=path,
             place=place,
             found=str(kind),
@@ -219,6 +222,7 @@ class Columns:
         if value not in _INT64 and not pa.types.is_unsigned_integer(self._kinds[name].type):
             raise InputError(
                 f"a whole number of column {name!r} does not fit into 64 bits",
+                code="out-of-range",
                 path=path,
                 place=place,
                 found=str(value)[:60],
@@ -235,6 +239,7 @@ class Columns:
         if not is_unicode(value):
             raise InputError(
                 f"a text of column {name!r} is no valid Unicode",
+                code="invalid-value",
                 path=path,
                 place=place,
                 found=repr(value[:60]),
@@ -254,6 +259,7 @@ class Columns:
         if self._options.label is not None and LABEL not in self._kinds:
             raise InputError(
                 f"no image has the column {self._options.label!r} that shall become the label",
+                code="unknown-name",
                 path=self._source,
                 found=", ".join(sorted(self._kinds)) or "no column at all",
                 remedy="name one of these with label=",
@@ -303,6 +309,7 @@ class Columns:
         if name not in self._classes:
             raise InputError(
                 "a label that was not there when the source was listed",
+                code="source-changed",
                 path=self._source,
                 found=repr(name)[:80],
                 remedy="leave the source as it is while it is read, then start again",

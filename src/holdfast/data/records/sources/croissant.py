@@ -125,7 +125,8 @@ class Croissant:
         name = self._options.id
         if name is not None and name not in self._types:
             raise InputError(
-                "the records have no such field to be the id",
+                "the record set does not have this field",
+                code="unknown-name",
                 path=self._path,
                 place=self._name,
                 found=name,
@@ -286,7 +287,8 @@ def _check_bytes(records: LazyRecordSet, path: Path) -> None:
     kind = plain_type(records.schema.field(0).type)
     if kind != pa.binary():
         raise InputError(
-            "the field of the image does not give the bytes of images",
+            "the image field does not contain image bytes",
+            code="unsupported",
             path=path,
             place=records.columns[0],
             found=str(kind),

@@ -62,6 +62,7 @@ def chosen(metadata: Metadata, options: Options, path: Path) -> tuple[RecordSet,
     if able:
         raise InputError(
             "several record sets of this description have images",
+            code="conflict",
             path=path,
             found=", ".join(records.id for records in able),
             expected="one",
@@ -73,6 +74,7 @@ def chosen(metadata: Metadata, options: Options, path: Path) -> tuple[RecordSet,
         problem = f"no record set of this description has an image: a field of dataType {_IMAGE}"
     raise InputError(
         problem,
+        code="no-data",
         path=path,
         found="; ".join(_described(records) for records in metadata.record_sets) or "no record set",
         remedy="name the field of the image with image= (--image); or read the files without their "
@@ -85,7 +87,8 @@ def _record_set(metadata: Metadata, name: str, path: Path) -> RecordSet:
         return metadata.record_set(name)
     except KeyError:
         raise InputError(
-            "the description has no such record set",
+            "the description does not have this record set",
+            code="unknown-name",
             path=path,
             found=name,
             expected=", ".join(records.id for records in metadata.record_sets) or "none",
@@ -98,6 +101,7 @@ def _image(records: RecordSet, options: Options, path: Path) -> Field:
         return found[0]
     raise InputError(
         "the records have several images" if found else "the records have no image",
+        code="conflict",
         path=path,
         place=records.id,
         found=_described(records),

@@ -126,6 +126,7 @@ def check_ids(
             ]
             raise InputError(
                 "two images have the same id",
+                code="duplicate",
                 path=path,
                 place=places[1],
                 found=f"{id_!r}, which {places[0]} has too",
@@ -147,4 +148,4 @@ def nothing_found(path: Path, ignored: list[tuple[str, str]], expected: str) -> 
         name, reason = ignored[0]
         more = f", and {len(ignored) - 1:,} more" if len(ignored) > 1 else ""
         found = f"{name} ({reason}){more}"
-    return InputError("there is no image in it", path=path, found=found, expected=expected)
+    return InputError("no images found", code="no-data", path=path, found=found, expected=expected)

@@ -64,6 +64,7 @@ class Folder:
             except OSError as error:
                 raise InputError(
                     "an image can no longer be read",
+                    code="source-changed",
                     path=path,
                     found=error.strerror,
                     remedy="leave the folder as it is while it is read, then start again",
@@ -115,7 +116,8 @@ class _Walk:
                 entries = list(os.scandir(path))
             except OSError as error:
                 raise InputError(
-                    "a folder cannot be read",
+                    "the folder cannot be read",
+                    code="unreadable",
                     path=path,
                     found=error.strerror,
                     remedy="make it readable, or move it elsewhere",

@@ -44,6 +44,7 @@ class Joined:
         if key is None:
             raise InputError(
                 "this table does not say which image a row belongs to",
+                code="missing-column",
                 path=table,
                 found=", ".join(rows[0]) if rows else "no row",
                 expected="a column `id` or `file_name`",
@@ -61,6 +62,7 @@ class Joined:
             if id_ is None or str(id_) in numbers:
                 raise InputError(
                     "an image has two rows" if id_ is not None else "a row names no image",
+                    code="duplicate",
                     path=table,
                     place=place,
                     found=repr(id_),
@@ -100,6 +102,7 @@ class Joined:
         if not found:
             raise InputError(
                 "no row of this table belongs to an image",
+                code="no-match",
                 path=table,
                 place=f"column {key}",
                 found=repr(other),
@@ -158,7 +161,8 @@ def read_table(path: Path) -> Table:
     suffix = path.suffix.lower().removeprefix(".")
     if suffix not in _READERS:
         raise InputError(
-            "a table of columns is not of this format",
+            "unknown format of a table of columns",
+            code="unknown-format",
             path=path,
             found=path.suffix or "no suffix",
             expected=", ".join(f".{reader}" for reader in _READERS),
@@ -171,10 +175,12 @@ def read_table(path: Path) -> Table:
         else:
             table = _csv(path, "\t" if suffix == "tsv" else ",")
     except (OSError, pa.ArrowException) as error:
-        raise InputError("this table cannot be read", path=path, found=str(error)) from error
+        raise InputError(
+            "the table cannot be read", code="unreadable", path=path, found=str(error)
+        ) from error
     twice = next((name for name, n in Counter(table.column_names).items() if n > 1), None)
     if twice is not None:
-        raise InputError("a column stands twice", path=path, found=twice)
+        raise InputError("a column is there twice", code="duplicate", path=path, found=twice)
     kinds = {column.name: Kind(plain_type(column.type)) for column in table.schema}
     return Table(path, table.to_pylist(), kinds)
 

@@ -120,6 +120,7 @@ class _Layout:
     def _wrong_sizes(self, place: str, values: int, sample: int) -> InputError:
         return InputError(
             "the values of this sample do not fill it",
+            code="damaged",
             path=self.shard.path,
             place=place,
             found=f"values of {values:,} bytes in a sample of {sample:,}",
@@ -147,6 +148,7 @@ class _Layout:
         columns = ", ".join(f"{name} ({encoding})" for name, encoding in self._encodings.items())
         raise InputError(
             "these samples have several images" if len(found) > 1 else "no column holds images",
+            code="no-data",
             path=self.shard.path,
             found=columns,
             expected="one column of jpeg, png or the bytes of an image",
@@ -166,6 +168,7 @@ class _Layout:
             return Kind(pa.binary(), note=((b"encoding", encoding.encode()),))
         raise InputError(
             f"column {name!r} is of an encoding that is not read",
+            code="unsupported",
             path=self.shard.path,
             found=encoding,
             expected=", ".join((*_SCALARS, *_TEXTS, *sorted(_IMAGES), "bytes", "ndarray")),
@@ -186,7 +189,7 @@ class _Layout:
             return {"str_int": int, "str_float": float}.get(encoding, str)(text)
         except ValueError as error:
             raise InputError(
-                "this is no number", path=path, place=place, found=repr(text[:60])
+                "not a number", code="invalid-value", path=path, place=place, found=repr(text[:60])
             ) from error
 
 

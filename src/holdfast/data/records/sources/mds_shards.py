@@ -70,7 +70,8 @@ def read_index(root: Path) -> list[Shard]:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(
-            "an MDS folder without its index cannot be read",
+            "the index of an MDS folder cannot be read",
+            code="unreadable",
             path=path,
             found=error.strerror,
             expected="the index.json that MDSWriter leaves beside the shards",
@@ -79,7 +80,8 @@ def read_index(root: Path) -> list[Shard]:
     entries = index.get("shards")
     if index.get("version") != _VERSION or not isinstance(entries, list):
         raise InputError(
-            "this index is of a version that is not known",
+            "unknown version of the index",
+            code="unsupported",
             path=path,
             found=f"version {index.get('version')!r}",
             expected=f"version {_VERSION} and a list of shards",
@@ -91,7 +93,8 @@ def _shard(entry: Any, root: Path, path: Path, place: str) -> Shard:
     try:
         if entry["format"] != "mds":
             raise InputError(
-                "this shard is of another format",
+                "unknown format of a shard",
+                code="unknown-format",
                 path=path,
                 place=place,
                 found=str(entry["format"]),
@@ -114,7 +117,8 @@ def _shard(entry: Any, root: Path, path: Path, place: str) -> Shard:
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            "this index does not describe its shard",
+            "the index does not describe this shard",
+            code="invalid-value",
             path=path,
             place=place,
             found=f"{type(error).__name__}: {error}",
@@ -124,6 +128,7 @@ def _shard(entry: Any, root: Path, path: Path, place: str) -> Shard:
     if not same or len(set(shard.names)) != len(shard.names) or not 0 <= shard.size < _LARGEST:
         raise InputError(
             "this index contradicts itself",
+            code="damaged",
             path=path,
             place=place,
             found=f"{len(shard.names)} columns, {len(shard.encodings)} encodings, {shard.size:,} bytes",
@@ -136,6 +141,7 @@ def _inside(name: str, path: Path, place: str) -> str:
     if name.startswith("/") or ".." in name.split("/") or "\0" in name or not name:
         raise InputError(
             "this index names a file outside its folder",
+            code="outside-folder",
             path=path,
             place=place,
             found=repr(name),
@@ -199,7 +205,8 @@ def _decompress(shard: Shard) -> bytes:
             data = codec.decompress(packed, decompressed_size=shard.size, asbytes=True)
         else:
             raise InputError(
-                "this shard is compressed in a way that is not known",
+                "unknown compression of a shard",
+                code="unsupported",
                 path=path,
                 found=shard.codec or "no name",
                 expected=", ".join(("bz2", *_CODECS)),
@@ -207,6 +214,7 @@ def _decompress(shard: Shard) -> bytes:
     except (OSError, EOFError, ValueError, pa.ArrowException) as error:
         raise InputError(
             "this shard cannot be decompressed",
+            code="damaged",
             path=path,
             found=f"{shard.codec}: {error}",
             expected=f"{shard.size:,} bytes",
@@ -235,6 +243,7 @@ def _compare(hashes: Mapping[str, str], pieces: Any, path: Path) -> None:
         if digest.hexdigest() != hashes[name]:
             raise InputError(
                 f"the {name} of this shard does not match: it is damaged",
+                code="damaged",
                 path=path,
                 found=digest.hexdigest(),
                 expected=f"{hashes[name]}, as {INDEX} says",
@@ -244,7 +253,8 @@ def _compare(hashes: Mapping[str, str], pieces: Any, path: Path) -> None:
 
 def _wrong_size(path: Path, found: int, expected: int) -> InputError:
     return InputError(
-        "this shard has another size than its index says",
+        "the size of this shard is not that of its index",
+        code="damaged",
         path=path,
         found=f"{found:,} bytes",
         expected=f"{expected:,} bytes",
@@ -284,6 +294,7 @@ def offsets(read: Read, shard: Shard) -> npt.NDArray[np.uint32]:
 def _damaged(shard: Shard, found: str, expected: str | None = None) -> InputError:
     return InputError(
         "the offsets of this shard are damaged",
+        code="damaged",
         path=shard.path,
         found=found,
         expected=expected,

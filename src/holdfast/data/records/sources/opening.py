@@ -59,7 +59,8 @@ def open_source(
     """
     if format not in get_args(Format):
         raise InputError(
-            "a source is not of this format",
+            "unknown format of a source",
+            code="unknown-format",
             found=format,
             expected=", ".join(get_args(Format)),
         )
@@ -69,6 +70,7 @@ def open_source(
     if record_set is not None and chosen != "croissant":
         raise InputError(
             "only a Croissant description has record sets",
+            code="unsupported",
             path=name,
             found=f"format {chosen}",
             remedy="leave out --record-set (record_set), or add --format croissant (format=)",
@@ -93,7 +95,8 @@ def _check_dropped(drop: frozenset[str], folder: str) -> None:
     """A folder's one column is the label: another name is a slip that would keep what shall go."""
     if unknown := sorted(drop - {LABEL}):
         raise InputError(
-            "a folder has no such column to leave out",
+            "a folder does not have this column",
+            code="unknown-name",
             path=folder,
             place="drop",
             found=", ".join(unknown),
@@ -104,10 +107,13 @@ def _check_dropped(drop: frozenset[str], folder: str) -> None:
 def _open(name: str, format: str, options: Options) -> Source:
     if format == "folder":
         if not Path(name).is_dir():
-            raise InputError("there is no such folder", path=name, expected="a folder of images")
+            raise InputError(
+                "no such folder", code="not-found", path=name, expected="a folder of images"
+            )
         if options.label not in (None, LABEL):
             raise InputError(
-                "a folder has no column that could become the label",
+                "a folder does not have the column named as the label",
+                code="unknown-name",
                 path=name,
                 found=options.label,
                 remedy="give a table with such a column: columns=",
@@ -140,9 +146,10 @@ def _format_of(name: str) -> str:
         remedy = None
         if "://" in name:
             remedy = "copy it to this machine first, or mount it: sources are read from local disks"
-        raise InputError("there is no such file or folder", path=name, remedy=remedy)
+        raise InputError("no such file or folder", code="not-found", path=name, remedy=remedy)
     raise InputError(
-        "the format of this source does not show in its name",
+        "the format of this source cannot be told from its name",
+        code="unknown-format",
         path=name,
         expected="a folder, .tar, .tfrecord, an MDS index.json, or a Croissant description",
         remedy="name the format: --format webdataset, mds, tfrecord, croissant or folder (format=)",
@@ -168,6 +175,7 @@ def _format_of_folder(path: Path) -> str:
     if others:
         raise InputError(
             "this folder could be read in several ways",
+            code="ambiguous-format",
             path=path,
             found=f"{(tars or records)[0]} beside {others[0]}",
             remedy="name the format: --format webdataset, tfrecord or folder (format=); or give the "

@@ -28,6 +28,7 @@ def expand(pattern: str) -> list[str]:
     if any(brace in text for text in texts[::2] for brace in "{}"):
         raise InputError(
             "the braces of this pattern do not match",
+            code="invalid-syntax",
             found=pattern,
             expected="for example shard-{000..012}.tar or {train,val}.tar",
         )
@@ -48,6 +49,7 @@ def _choices(inside: str, pattern: str) -> list[str]:
     if last < first:
         raise InputError(
             "a range in this pattern runs backwards",
+            code="invalid-syntax",
             found=pattern,
             expected=f"{{{numbers[2]}..{numbers[1]}}}",
         )
@@ -93,12 +95,14 @@ def shard_files(where: str, is_shard: Callable[[str], bool], expected: str) -> l
         files = [Path(where)]
     for path in files:
         if not path.is_file():
-            raise InputError("there is no such file", path=path, expected=expected)
+            raise InputError("no such file", code="not-found", path=path, expected=expected)
     if not files:
-        raise InputError("no file is found there", path=where, expected=expected)
+        raise InputError("no file matches", code="no-match", path=where, expected=expected)
     twice = next((path for path, times in Counter(files).items() if times > 1), None)
     if twice is not None:
-        raise InputError("the pattern names a file twice", path=twice, found=where)
+        raise InputError(
+            "the pattern names a file twice", code="duplicate", path=twice, found=where
+        )
     return files
 
 

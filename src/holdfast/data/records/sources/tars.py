@@ -51,6 +51,7 @@ def members(path: Path, ignored: list[tuple[str, str]]) -> Iterator[Member]:
     except (tarfile.TarError, EOFError, ValueError) as error:
         raise InputError(
             "this tar is damaged or cut short",
+            code="damaged",
             path=path,
             found=str(error),
             expected="a whole, uncompressed tar",
@@ -64,6 +65,7 @@ def _inside(name: str, path: Path) -> str:
     if name.startswith("/") or ".." in name.split("/"):
         raise InputError(
             "this tar names a file outside itself",
+            code="outside-folder",
             path=path,
             found=repr(name),
             expected="names below the folder in which it is unpacked",
@@ -84,12 +86,13 @@ def _refuse_compressed(path: Path) -> None:
         if start.startswith(magic):
             raise InputError(
                 f"this tar is compressed with {name}, so that its images cannot be reached one by one",
+                code="unsupported",
                 path=path,
                 expected="an uncompressed tar (images hardly shrink anyway)",
                 remedy=f"{tool} {path.name}",
             )
     if not start:
-        raise InputError("this tar is empty", path=path, found="0 bytes")
+        raise InputError("this tar is empty", code="empty-input", path=path, found="0 bytes")
 
 
 def _check_end(path: Path, offset: int) -> None:
@@ -104,6 +107,7 @@ def _check_end(path: Path, offset: int) -> None:
     if not block:
         raise InputError(
             "this tar has no end: it may have been cut short between two files",
+            code="damaged",
             path=path,
             place=f"byte {offset:,}",
             found="the end of the file",
@@ -113,6 +117,7 @@ def _check_end(path: Path, offset: int) -> None:
         )
     raise InputError(
         "this tar is damaged or cut short: there is no header where one should be",
+        code="damaged",
         path=path,
         place=f"byte {offset:,}",
         expected="a header of 512 bytes whose checksum matches",

@@ -148,6 +148,7 @@ class TFRecord:
             parts = (f"{name} ({part.kind})" for name, part in sorted(features.items()))
             raise InputError(
                 "this Example has several images" if found else "this Example has no image",
+                code="no-data",
                 path=path,
                 place=place,
                 found=", ".join(parts) or "no feature",
@@ -161,7 +162,7 @@ def _records(file: PositionedFile) -> Iterator[tuple[int, int]]:
     """Start and size of every record; the lengths' checksums are compared."""
     position, end = 0, file.size
     if not end:
-        raise InputError("this file is empty", path=file.path, found="0 bytes")
+        raise InputError("this file is empty", code="empty-input", path=file.path, found="0 bytes")
     while position < end:
         place = f"byte {position:,}"
         if position + _LENGTH.size > end:
@@ -181,13 +182,15 @@ def _no_record(path: Path, place: str, head: bytes) -> InputError:
     if head.startswith(b"\x1f\x8b"):
         return InputError(
             "this TFRecord is compressed, so that its records cannot be reached one by one",
+            code="unsupported",
             path=path,
             found="gzip",
             expected="an uncompressed TFRecord (images hardly shrink anyway)",
             remedy=f"gunzip --suffix='' --keep --stdout {path.name} > uncompressed.tfrecord",
         )
     return InputError(
-        "the checksum of a record's length does not match: the file is damaged, or no TFRecord",
+        "the checksum of a record's length does not match: the file is damaged, or not a TFRecord",
+        code="damaged",
         path=path,
         place=place,
         found=head.hex(" "),
@@ -199,6 +202,7 @@ def _no_record(path: Path, place: str, head: bytes) -> InputError:
 def _cut(path: Path, place: str, found: int, expected: int) -> InputError:
     return InputError(
         "this file is cut short within a record",
+        code="damaged",
         path=path,
         place=place,
         found=f"{found:,} bytes",
@@ -213,6 +217,7 @@ def _checked(file: PositionedFile, start: int, size: int, place: str) -> memoryv
     if masked_crc32c(data[:size]) != _CHECK.unpack(data[size:])[0]:
         raise InputError(
             "the checksum of a record does not match: it is damaged",
+            code="damaged",
             path=file.path,
             place=place,
             expected=f"the masked crc32c that stands after its {size:,} bytes",
@@ -226,7 +231,11 @@ def _features(data: memoryview, path: Path, place: str) -> dict[str, Feature]:
         return parse_example(data)
     except WireError as error:
         raise InputError(
-            "this record is no tf.train.Example", path=path, place=place, found=str(error)
+            "this record is not a tf.train.Example",
+            code="invalid-value",
+            path=path,
+            place=place,
+            found=str(error),
         ) from error
 
 

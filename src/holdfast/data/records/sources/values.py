@@ -23,6 +23,7 @@ class PositionedFile:
         except OSError as error:
             raise InputError(
                 "a file of the source cannot be opened",
+                code="source-changed",
                 path=self.path,
                 found=error.strerror,
                 remedy="leave the source as it is while it is read, then start again",
@@ -52,6 +53,7 @@ class PositionedFile:
         if len(data) != size:
             raise InputError(
                 "this file is cut short",
+                code="damaged",
                 path=self.path,
                 place=f"byte {start + len(data):,}",
                 found=f"{len(data):,} bytes",
@@ -68,6 +70,7 @@ def text_of(data: bytes, path: Path, place: str) -> str:
     except UnicodeDecodeError as error:
         raise InputError(
             "this text is not UTF-8",
+            code="invalid-value",
             path=path,
             place=place,
             found=f"{data[:40]!r} ({error.reason})",
@@ -81,7 +84,11 @@ def class_of(data: bytes, path: Path, place: str) -> int | str:
         return int(text)
     if not text:
         raise InputError(
-            "this label is empty", path=path, place=place, expected="a whole number or a name"
+            "this label is empty",
+            code="invalid-value",
+            path=path,
+            place=place,
+            expected="a whole number or a name",
         )
     return text
 
@@ -92,7 +99,11 @@ def json_of(data: bytes | str, path: Path, place: str) -> object:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            "this is not JSON", path=path, place=place, found=f"{data[:60]!r} ({error})"
+            "this is not JSON",
+            code="invalid-value",
+            path=path,
+            place=place,
+            found=f"{data[:60]!r} ({error})",
         ) from error
 
 
@@ -102,6 +113,7 @@ def json_object_of(data: bytes | str, path: Path, place: str) -> dict[str, objec
     if not isinstance(value, dict):
         raise InputError(
             "this JSON has no names for its values",
+            code="invalid-value",
             path=path,
             place=place,
             found=f"a {type(value).__name__}",

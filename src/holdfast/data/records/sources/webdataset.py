@@ -141,7 +141,8 @@ class WebDataset:
             for sample in self._samples(path):
                 if sample.key in keys:
                     raise InputError(
-                        "the files of a sample stand apart, or two samples have the same key",
+                        "the files of a sample are not adjacent, or two samples have the same key",
+                        code="conflict",
                         path=path,
                         place=f"sample {sample.key}",
                         expected="the files of each sample one after another",
@@ -165,6 +166,7 @@ class WebDataset:
             if suffix in sample.suffixes:
                 raise InputError(
                     "a sample has two files of the same suffix",
+                    code="duplicate",
                     path=path,
                     place=f"sample {key}",
                     found=f"{member.name} twice, or in two spellings",
@@ -191,6 +193,7 @@ class WebDataset:
         if len(sample.images) > 1:
             raise InputError(
                 "a sample has several images",
+                code="conflict",
                 path=path,
                 place=place,
                 found=", ".join(f".{suffix}" for suffix in sample.images),
@@ -208,11 +211,17 @@ class WebDataset:
         row = self._row(tar, places, place)
         id_ = self._columns.take_id(row, path, place)
         if id_ is None and self._named:
-            raise InputError("a sample has no id, others have", path=path, place=place)
+            raise InputError(
+                "a sample has no id, but others have one",
+                code="missing-key",
+                path=path,
+                place=place,
+            )
         if id_ is not None and not self._named:
             if self._ids:
                 raise InputError(
-                    "a sample has a column `id`, those before have none",
+                    "a sample has a column `id`, but those before have none",
+                    code="conflict",
                     path=path,
                     place=place,
                     remedy="leave the column out with drop=['id']",
@@ -251,6 +260,7 @@ def _put(row: dict[str, object], name: str, value: object, path: Path, place: st
     if name in row and row[name] != value:
         raise InputError(
             f"two files of a sample give different values of {name!r}",
+            code="conflict",
             path=path,
             place=place,
             found=f"{value!r}"[:80],

@@ -27,7 +27,7 @@ _Shown = tuple[Any, int]
 
 
 class RecordsFeed:
-    """Feeds a trial from a dataset of records; see `training.Feed`.
+    """The images of a trial, from a dataset of records.
 
     Training reads whole records up to the fidelity of the epoch, by a `Dataset`. The images of the probes
     and those held out are read alone, in full, once: a lower fidelity of the same image is the first of
@@ -144,7 +144,8 @@ def split(images: int, hold_out: float, seed: int) -> tuple[Integers, Integers]:
     """Numbers of the images held out, and of the others, drawn by the seed; both ascending."""
     if not 0 < hold_out < 1 or not 0 < round(images * hold_out) < images:
         raise InputError(
-            "the share held out leaves nothing to test or nothing to train",
+            "the held-out share leaves nothing to test or nothing to train on",
+            code="out-of-range",
             place="hold_out",
             found=f"{hold_out:g} of {images:,} images",
             expected="a share such as 0.2",
@@ -159,7 +160,8 @@ def _labels(records: Records, column: str) -> tuple[Integers, int, list[str]]:
     schema = records.manifest.schema
     if column not in schema.names:
         raise InputError(
-            "the dataset has no such column",
+            "the dataset does not have this column",
+            code="unknown-name",
             path=records.url,
             place="label",
             found=column,
@@ -174,7 +176,7 @@ def _labels(records: Records, column: str) -> tuple[Integers, int, list[str]]:
     names = records.manifest.classes(column) or ()
     if values.null_count:
         raise InputError(
-            "some images have no label", path=records.url, place=column,
+            "some images have no label", code="missing-key", path=records.url, place=column,
             found=f"{values.null_count:,} of {len(values):,}",
         )  # fmt: skip
     if pa.types.is_integer(values.type):
@@ -182,7 +184,8 @@ def _labels(records: Records, column: str) -> tuple[Integers, int, list[str]]:
         classes = max(len(names), int(labels.max()) + 1)
         if labels.min() < 0:
             raise InputError(
-                "a class is a number from 0",
+                "a class must be 0 or more",
+                code="out-of-range",
                 path=records.url,
                 place=column,
                 found=str(labels.min()),
@@ -192,7 +195,8 @@ def _labels(records: Records, column: str) -> tuple[Integers, int, list[str]]:
         found, codes = np.unique(np.asarray(values.to_pylist()), return_inverse=True)
         return codes.astype(np.int64), len(found), ids
     raise InputError(
-        "the column does not hold classes",
+        "the column does not contain classes",
+        code="invalid-value",
         path=records.url,
         place=column,
         found=str(values.type),

@@ -88,7 +88,8 @@ class FixedBatches:
         """
         if batch_size < 1 or batches < 1:
             raise InputError(
-                "batches without images",
+                "batches and batch_size must be at least 1",
+                code="out-of-range",
                 found=f"{batches} batches of {batch_size}",
                 expected="1 or more of both",
             )

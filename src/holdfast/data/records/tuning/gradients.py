@@ -120,7 +120,8 @@ class Probe:
             sizes.append(len(labels))
         if not sizes:
             raise InputError(
-                "there are no batches to take gradients of",
+                "the probe has no batches",
+                code="no-data",
                 place=f"fidelity {fidelity}",
                 remedy="give at least one batch; ten are usual",
             )
@@ -148,7 +149,8 @@ def _pair(batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         keys = f" with {', '.join(map(str, batch))}" if isinstance(batch, dict) else ""
         raise InputError(
-            "a batch for the probe is no pair of images and labels",
+            "a batch for the probe is not a pair of images and labels",
+            code="invalid-value",
             place="batches",
             found=f"{type(batch).__name__}{keys}",
             expected="(images [B, C, H, W], labels [B])",
@@ -192,13 +194,15 @@ def _inside_wrapper(model: Any) -> Any:
 def _check_trained(trained: Sequence[Any]) -> None:
     if not trained:
         raise InputError(
-            "no parameter of the model is trained, so that it has no gradient",
+            "the model has no trainable parameters",
+            code="invalid-value",
             remedy="set requires_grad on the parameters that the optimiser changes",
         )
     kinds = {(one.dtype, one.device) for one in trained}
     if len(kinds) > 1 or any(type(one).__name__ == "DTensor" for one in trained):
         raise InputError(
             "the model's parameters are spread over devices, types or ranks",
+            code="unsupported",
             found=", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds)),
             expected="parameters of one type on one device, whole on every rank",
             remedy="choose the fidelity by MS-SSIM or by the loss, which ask for no gradients",
@@ -208,7 +212,8 @@ def _check_trained(trained: Sequence[Any]) -> None:
 def _check_sizes(expected: list[int], found: list[int], fidelity: int) -> None:
     if expected != found:
         raise InputError(
-            "the batches at one fidelity are not those at full fidelity",
+            "the batches differ between this fidelity and full fidelity",
+            code="conflict",
             place=f"fidelity {fidelity}",
             found=f"batches of {found} images",
             expected=f"batches of {expected} images",

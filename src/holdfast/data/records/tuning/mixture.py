@@ -43,9 +43,7 @@ class Mixture:
 
     def __post_init__(self) -> None:
         if self.by not in _DOMAIN:
-            raise InputError(
-                "a mixture is drawn by record or by image", place="by", found=repr(self.by)
-            )
+            raise InputError("invalid by", code="invalid-value", place="by", found=repr(self.by))
         for fidelity, weight in self.weights.items():
             if fidelity != "full" and (
                 isinstance(fidelity, bool)
@@ -53,21 +51,24 @@ class Mixture:
                 or fidelity < 1
             ):
                 raise InputError(
-                    "a mixture names a fidelity that does not exist",
+                    "invalid fidelity in a mixture",
+                    code="invalid-value",
                     place="weights",
                     found=repr(fidelity),
                     expected="a whole number from 1, or 'full'",
                 )
             if not (math.isfinite(weight) and weight >= 0):
                 raise InputError(
-                    "a weight of a mixture is not a share",
+                    "invalid weight in a mixture",
+                    code="invalid-value",
                     place=f"weights[{fidelity!r}]",
                     found=repr(weight),
                     expected="a finite number, zero or more",
                 )
         if not 0 < sum(self.weights.values()) < math.inf:
             raise InputError(
-                "a mixture without weight draws nothing",
+                "the weights of a mixture are all zero, or their sum is not finite",
+                code="invalid-value",
                 place="weights",
                 found=repr(dict(self.weights)),
                 expected="at least one fidelity with a positive weight, and a finite sum",
@@ -90,7 +91,8 @@ class Mixture:
             place = groups if fidelity == "full" else int(fidelity)
             if place > groups:
                 raise InputError(
-                    "a mixture names a fidelity above the dataset's",
+                    "the dataset does not have a fidelity of this mixture",
+                    code="out-of-range",
                     place="weights",
                     found=str(fidelity),
                     expected=f"1 to {groups}, or 'full'",

@@ -58,6 +58,7 @@ def named_model(name: str | MakeModel | None) -> MakeModel:
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
             f"the model cannot be imported: {error}",
+            code="not-found",
             place="model",
             found=name,
             expected="module:function, where the function takes the number of classes",
@@ -65,7 +66,8 @@ def named_model(name: str | MakeModel | None) -> MakeModel:
         ) from error
     if not callable(found):
         raise InputError(
-            "a model is named by a module and a function",
+            "invalid model",
+            code="invalid-value",
             place="model",
             found=name,
             expected="module:function, where the function takes the number of classes",

@@ -67,7 +67,8 @@ class GradientCosine:
     def __post_init__(self) -> None:
         if not -1 <= self.threshold < 1:
             raise InputError(
-                "a cosine cannot pass this threshold",
+                "invalid threshold of a cosine",
+                code="out-of-range",
                 place="threshold",
                 found=repr(self.threshold),
                 expected="from -1 to less than 1; 0.8 is usual",
@@ -117,7 +118,8 @@ class MsSsim:
         """The lowest fidelity at or above the threshold; the same in every epoch."""
         if len(self.quality) != evidence.groups:
             raise InputError(
-                "the quality table is not that of the dataset",
+                "the quality table belongs to another dataset",
+                code="conflict",
                 found=f"{len(self.quality)} fidelities",
                 expected=f"{evidence.groups} fidelities",
                 remedy="take it from the dataset's manifest, or run `holdfast data records quality`",
@@ -125,6 +127,7 @@ class MsSsim:
         if not all(math.isfinite(value) for value in self.quality):
             raise InputError(
                 "the quality of the dataset's fidelities was not measured",
+                code="no-data",
                 found="no MS-SSIM in the manifest",
                 remedy="write it with quality_images above 0, or choose by gradients or the loss",
             )
@@ -155,7 +158,8 @@ class LossPlateau:
     def __post_init__(self) -> None:
         if self.start < 1 or self.patience < 1:
             raise InputError(
-                "fidelities and epochs count from 1",
+                "start and patience must be at least 1",
+                code="out-of-range",
                 found=f"start={self.start}, patience={self.patience}",
             )
         _check_margin(self.least_gain)
@@ -195,7 +199,8 @@ class Fixed:
         """The fidelity given."""
         if not 1 <= self.fidelity <= evidence.groups:
             raise InputError(
-                "the dataset has no such fidelity",
+                "the dataset does not have this fidelity",
+                code="out-of-range",
                 found=str(self.fidelity),
                 expected=f"1 to {evidence.groups}",
             )
@@ -204,4 +209,4 @@ class Fixed:
 
 def _check_margin(margin: float) -> None:
     if not 0 <= margin < math.inf:
-        raise InputError("a margin is zero or more", found=repr(margin))
+        raise InputError("margin must be 0 or more", code="out-of-range", found=repr(margin))

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast import progress
 from holdfast.data.records.tuning.tuner import Tuner
 from holdfast.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from holdfast.data.records.tuning.feeding import RecordsFeed
 
 try:
     import torch
@@ -18,29 +21,6 @@ except ImportError as error:
 
 Batch = tuple[Any, Any]
 """Images [B, 3, S, S] float32 in 0..1, labels [B] int64."""
-
-
-class Feed(Protocol):
-    """Where a trial's images come from."""
-
-    groups: int
-    """G."""
-    classes: int
-    """How many."""
-    images: int
-    """Training images of an epoch."""
-
-    def batches(self, epoch: int, fidelity: int) -> Iterable[Batch]:
-        """The training batches of an epoch, shuffled, at a fidelity."""
-
-    def fixed(self, fidelity: int) -> Iterable[Batch]:
-        """The batches on which gradients are compared: always the same, not augmented."""
-
-    def held_out(self) -> Iterable[Batch]:
-        """The images that training never sees, at full fidelity."""
-
-    def bytes_read(self) -> int:
-        """Bytes read from the store for training so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +48,7 @@ class Trial:
 
 def train(
     model: Any,
-    feed: Feed,
+    feed: RecordsFeed,
     tuner: Tuner,
     *,
     learning_rate: float,
@@ -146,7 +126,7 @@ def shifted_and_mirrored(images: Any, draws: Any) -> Any:
     return torch.where(mirrored[:, None, None, None], moved.flip(3), moved)
 
 
-def _tested(model: Any, feed: Feed, device: Any) -> tuple[int, int]:
+def _tested(model: Any, feed: RecordsFeed, device: Any) -> tuple[int, int]:
     """Held-out images whose class was found, and held-out images."""
     model.eval()
     correct = tested = 0

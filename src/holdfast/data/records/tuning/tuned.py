@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import pyarrow as pa
-
 from holdfast.data.records.describing import groups_of
 from holdfast.data.records.reading.records import Records
 from holdfast.data.records.tuning.policies import (
@@ -39,12 +37,12 @@ class Tuned:
     """G: full fidelity."""
     threshold: float | None
     """Of the scores (or of MS-SSIM); None for a policy without one."""
-    epochs: pa.Table
-    """A row an epoch: epoch, fidelity, bytes, bytes_full, loss, reason."""
-    scores: pa.Table
-    """A row a probe and fidelity: epoch, fidelity, score, error, low, high (95 %), surely_above."""
-    fidelities: pa.Table
-    """A row a fidelity: fidelity, scans_end, bytes (of one pass), cumulative_fraction, msssim."""
+    epochs: list[dict[str, Any]]
+    """One row per epoch: epoch, fidelity, bytes, bytes_full, loss, reason."""
+    scores: list[dict[str, Any]]
+    """One row per probe and fidelity: epoch, fidelity, score, error, low, high, freedom, surely_above."""
+    fidelities: list[dict[str, Any]]
+    """One row per fidelity: fidelity, scans_end, bytes (of one pass), cumulative_fraction, msssim."""
     images: int
     """In the training part."""
     tested: int
@@ -79,7 +77,7 @@ class Tuned:
     @property
     def usual(self) -> int:
         """The fidelity at which most epochs were read; of equals the highest."""
-        chosen: list[int] = self.epochs["fidelity"].to_pylist()
+        chosen: list[int] = [row["fidelity"] for row in self.epochs]
         return max(set(chosen), key=lambda fidelity: (chosen.count(fidelity), fidelity))
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,9 +96,9 @@ class Tuned:
             "bytes_full": self.bytes_full,
             "saving": self.saving,
             "threshold": self.threshold,
-            "epochs": self.epochs.to_pylist(),
-            "scores": self.scores.to_pylist(),
-            "fidelities": self.fidelities.to_pylist(),
+            "epochs": self.epochs,
+            "scores": self.scores,
+            "fidelities": self.fidelities,
             "settings": self.settings,
         }
 
@@ -163,7 +161,8 @@ def tune(
 
     if side < SMALLEST_SIDE:
         raise InputError(
-            "the images would be too small to tell apart",
+            "images of this size are too small to train on",
+            code="out-of-range",
             place="side",
             found=f"{side} pixels",
             expected=f"{SMALLEST_SIDE} pixels or more",
@@ -244,7 +243,8 @@ def _policy(
         policy = LossPlateau()
     elif isinstance(policy, str):
         raise InputError(
-            "there is no such policy",
+            "unknown policy",
+            code="unknown-name",
             place="policy",
             found=policy,
             expected="gradient, msssim or loss",
@@ -252,7 +252,10 @@ def _policy(
     if threshold is not None:
         if not isinstance(policy, (GradientCosine, MsSsim)):
             raise InputError(
-                "this policy has no threshold", place="threshold", found=str(threshold)
+                "this policy has no threshold",
+                code="conflict",
+                place="threshold",
+                found=str(threshold),
             )
         policy = replace(policy, threshold=threshold)
     return policy, getattr(policy, "threshold", None)
@@ -335,9 +338,9 @@ def _told(url: str, run: _Run, full: Trial | None, settings: dict[str, Any]) -> 
         url=url,
         groups=feed.groups,
         threshold=threshold,
-        epochs=pa.Table.from_pylist(epochs, _EPOCHS),
-        scores=pa.Table.from_pylist(scores, _SCORES),
-        fidelities=pa.Table.from_pylist(fidelities, _FIDELITIES),
+        epochs=epochs,
+        scores=scores,
+        fidelities=fidelities,
         images=feed.images,
         tested=trial.tested,
         correct=trial.correct,
@@ -347,38 +350,6 @@ def _told(url: str, run: _Run, full: Trial | None, settings: dict[str, Any]) -> 
         bytes_full=sum(full_bytes),
         settings=settings,
     )
-
-
-_EPOCHS = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("fidelity", pa.int64()),
-        ("bytes", pa.int64()),
-        ("bytes_full", pa.int64()),
-        ("loss", pa.float64()),
-        ("reason", pa.string()),
-    ]
-)
-_SCORES = pa.schema(
-    [
-        ("epoch", pa.int64()),
-        ("fidelity", pa.int64()),
-        ("score", pa.float64()),
-        ("error", pa.float64()),
-        ("low", pa.float64()),
-        ("high", pa.float64()),
-        ("surely_above", pa.float64()),
-    ]
-)
-_FIDELITIES = pa.schema(
-    [
-        ("fidelity", pa.int64()),
-        ("scans_end", pa.int64()),
-        ("bytes", pa.int64()),
-        ("cumulative_fraction", pa.float64()),
-        ("msssim", pa.float64()),
-    ]
-)
 
 
 def _known(value: float) -> float | None:

@@ -94,13 +94,15 @@ class Tuner:
             if getattr(self, name) < bound:
                 raise InputError(
                     "a setting of the tuner is out of range",
+                    code="out-of-range",
                     place=name,
                     found=str(getattr(self, name)),
                     expected=f"{bound} or more",
                 )
         if self.policy.probes and self.probe is None:
             raise InputError(
-                "the policy compares gradients, and there is no probe to take them",
+                "the policy compares gradients, but there is no probe",
+                code="missing-key",
                 place="probe",
                 remedy="give probe=Probe(model, loss, batches), or a policy such as MsSsim",
             )
@@ -108,7 +110,8 @@ class Tuner:
         self._candidates = tuple(sorted({*wanted, self.groups}))
         if not 1 <= self._candidates[0] <= self._candidates[-1] <= self.groups:
             raise InputError(
-                "a candidate is no fidelity of the dataset",
+                "the dataset does not have a candidate fidelity",
+                code="out-of-range",
                 place="candidates",
                 found=", ".join(map(str, self._candidates)),
                 expected=f"1 to {self.groups}",
@@ -128,7 +131,9 @@ class Tuner:
             for made in self.history:
                 if made.epoch == epoch:
                     return made.fidelity
-            raise InputError("this epoch was passed over", place="epoch", found=str(epoch))
+            raise InputError(
+                "this epoch was skipped", code="invalid-value", place="epoch", found=str(epoch)
+            )
         choice = self._choose(epoch, loss)
         if self.history and choice.fidelity != self.history[-1].fidelity:
             self._losses.clear()
@@ -226,7 +231,8 @@ class Tuner:
         highest = max([state["current"] or 0, *(one["fidelity"] for one in state["history"])])
         if highest > self.groups:
             raise InputError(
-                "the tuner's checkpoint is that of another dataset",
+                "the tuner's checkpoint belongs to another dataset",
+                code="conflict",
                 found=f"fidelity {highest}",
                 expected=f"1 to {self.groups}",
             )

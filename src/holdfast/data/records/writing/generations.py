@@ -61,7 +61,8 @@ def check_target(folder: Path) -> None:
         return
     except OSError as error:
         raise InputError(
-            "no dataset can be written there",
+            "a dataset cannot be written here",
+            code="unwritable",
             path=folder,
             found=error.strerror,
             expected="a new folder, an empty one, or a dataset, which is replaced",
@@ -75,7 +76,8 @@ def check_target(folder: Path) -> None:
     if foreign:
         more = f" and {len(foreign) - 3:,} more" if len(foreign) > 3 else ""
         raise InputError(
-            "the folder holds other things than a dataset",
+            "the folder contains files that are not a dataset",
+            code="output-exists",
             path=folder,
             found=", ".join(foreign[:3]) + more,
             expected="a new folder, an empty one, or a dataset, which is replaced",

@@ -64,7 +64,9 @@ class Plan:
             id_sums.append(xxhash.xxh3_64_intdigest(id_.encode("utf-8", "surrogatepass")))
             sizes.append(size)
         if not sizes:
-            raise InputError("the source holds no image", expected="at least one")
+            raise InputError(
+                "the source contains no images", code="no-data", expected="at least one"
+            )
         plan = cls(
             source=source,
             settings=settings,
@@ -148,7 +150,8 @@ class Plan:
         for id_, _ in self.source.ids_and_sizes():
             if id_ in seen:
                 raise InputError(
-                    "two images of the source have one id",
+                    "two images of the source have the same id",
+                    code="duplicate",
                     found=repr(id_),
                     expected="an id for each image",
                 )

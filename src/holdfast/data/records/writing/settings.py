@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
 
 from holdfast.data.records.format import layout
@@ -48,13 +48,7 @@ class Settings:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of it."""
-        return {
-            "record_size": self.record_size,
-            "scans_end": list(self.scans_end),
-            "orientation": self.orientation,
-            "metadata": self.metadata,
-            "quality_images": self.quality_images,
-        }
+        return asdict(self) | {"scans_end": list(self.scans_end)}
 
     def to_texts(self) -> dict[str, str]:
         """As each record notes it."""
@@ -79,10 +73,13 @@ class Settings:
         except (KeyError, ValueError) as error:
             raise InputError(
                 "a record does not say how it was written",
+                code="invalid-value",
                 found=", ".join(f"{name}={text}" for name, text in texts.items()) or "no settings",
                 expected="the settings of holdfast's writer",
             ) from error
 
 
 def _unusable(name: str, found: object, expected: str) -> InputError:
-    return InputError(f"a {name} that cannot be", found=str(found), expected=expected)
+    return InputError(
+        f"a {name} that cannot be", code="invalid-value", found=str(found), expected=expected
+    )

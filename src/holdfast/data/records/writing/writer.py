@@ -292,6 +292,7 @@ def _begin(
     except SourceChanged as error:
         raise InputError(
             "the source has changed since it was listed",
+            code="source-changed",
             place=str(error),
             remedy="leave it as it is while it is written, and run the same command again",
         ) from None
@@ -343,6 +344,7 @@ def _manifest(plan: Plan, records: _Records) -> Manifest:
     if not records.paths:
         raise InputError(
             "no image of the source can be stored",
+            code="no-data",
             found=_examples_of(records.rejected),
             expected="images",
         )
@@ -396,11 +398,17 @@ def check_apart(source: str | Path, out: str | Path) -> None:
 def _check_options(max_rejected: float, threads: int | None) -> None:
     if not 0 <= max_rejected <= 1:
         raise InputError(
-            "a max_rejected that cannot be", found=str(max_rejected), expected="a share, 0 to 1"
+            "invalid max_rejected",
+            code="out-of-range",
+            found=str(max_rejected),
+            expected="a share, 0 to 1",
         )
     if threads is not None and threads < 1:
         raise InputError(
-            "a number of threads that cannot be", found=str(threads), expected="1 or more"
+            "invalid number of threads",
+            code="out-of-range",
+            found=str(threads),
+            expected="1 or more",
         )
 
 
@@ -409,6 +417,7 @@ def _check_rejected(rejected: Sequence[Rejected], work: _Work) -> None:
         images = work.plan.images + len(work.refused)
         raise InputError(
             "too many images of the source cannot be used",
+            code="too-many-rejects",
             found=_examples_of(rejected),
             expected=f"at most {work.most_rejected:,} of {images:,} images",
             remedy="fix or remove them, or raise --max-rejected (in Python, max_rejected=)",
