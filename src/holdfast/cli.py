@@ -22,7 +22,7 @@ from holdfast.console import (
     VerboseOption,
     duration_text,
 )
-from holdfast.errors import HoldfastError, InputError
+from holdfast.errors import HoldfastError
 from holdfast.tables import DEFAULT_ENGINE
 
 ROOMS: Mapping[str, tuple[str, str]] = {
@@ -169,7 +169,7 @@ def _facts(error: HoldfastError) -> dict[str, str | None]:
         "code": error.code,
         "message": str(error),
     }
-    if isinstance(error, InputError):
-        for name in ("problem", "path", "place", "found", "expected", "remedy"):
+    for name in ("problem", "path", "place", "found", "expected", "remedy"):
+        if hasattr(error, name):
             facts[name] = getattr(error, name)
     return facts
