@@ -483,7 +483,7 @@ def test_records_without_a_manifest_can_be_repaired(folder: Path) -> None:
     (folder / NAME).unlink()
     with refused("not-found") as caught:
         open_records(folder)
-    assert "holdfast data records repair" in str(caught.value)
+    assert "repair --replica" in str(caught.value)
     assert "3 records" in str(caught.value)
 
 
@@ -499,7 +499,7 @@ def test_a_damaged_manifest_names_the_remedy(folder: Path) -> None:
     (folder / NAME).write_bytes(data)
     with refused("damaged") as caught:
         open_records(folder)
-    assert "holdfast data records repair" in str(caught.value)
+    assert "repair --replica" in str(caught.value)
 
 
 def test_a_single_record_that_is_missing_or_empty(folder: Path) -> None:

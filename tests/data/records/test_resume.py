@@ -419,7 +419,7 @@ def test_the_seed_is_that_of_the_state(folder):
 
 @pytest.mark.parametrize("option", ["shuffle", "sampler", "batch_sampler"])
 def test_the_order_is_not_for_the_loader_to_change(folder, option):
-    with refused("conflict"):
+    with refused("unsupported"):
         Loader(Dataset(folder, **OPTIONS), 4, **{option: [1]})
 
 

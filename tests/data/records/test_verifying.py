@@ -188,7 +188,7 @@ def test_a_sound_dataset(folder: Path) -> None:
     assert found.ok
     assert (found.records, found.images, found.bytes) == (3, 6, size)
     assert calls[-1] == (size, size)
-    assert found.to_dict()["errors"] == []
+    assert not found.to_dict()["errors"]
     assert found.remarks == ()
 
 
