@@ -208,7 +208,7 @@ def test_the_command(
     shown = runner.invoke(app, [*given, "--replicas", "3", "-o", str(file)])
     assert "failures.rate_per_node_day" in shown.stdout
     assert f"{fit.count('fits')} of" in shown.stdout
-    for name in (FAILURES, UTILISATION, "fits"):
+    for name in (UTILISATION, "verdict", "fits"):
         assert name in shown.stdout
 
     nowhere = runner.invoke(app, [*given, "-o", str(tmp_path / "no" / "x.toml")])
