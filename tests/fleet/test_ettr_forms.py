@@ -27,7 +27,7 @@ from holdfast.fleet.ettr_forms import (
     optimal_ettr,
 )
 from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
-from holdfast.fleet.ettr_solve import contours, solve
+from holdfast.fleet.ettr_solve import solve
 
 MINUTE = 60.0
 
@@ -404,17 +404,6 @@ def test_solve_at_the_ends():
         productive_s=7 * 86400.0,
         form="exact_finite",
     ) == pytest.approx(0.9)
-
-
-def test_contours_lie_on_their_levels():
-    table = contours(2000, levels=[0.5, 0.9, 0.99], write_s=30.0, queue_s=60.0)
-    level, dt, rate = (table[name].to_numpy() for name in table.column_names)
-    value = long_run_ettr(rate * 2000 / 86400, dt, 300.0, 30.0, 60.0)
-    np.testing.assert_allclose(value, level, atol=1e-9)
-    assert set(level) == {0.5, 0.9, 0.99}
-    assert dt[level == 0.99].min() > 30 * 99  # below it the writes alone cost more than 1 %
-    with pytest.raises(InputError):
-        contours(2000, levels=[1.0])
 
 
 def test_nonsense_is_refused():

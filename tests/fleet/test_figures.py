@@ -15,7 +15,6 @@ from scipy.stats import chi2
 from holdfast.fleet import FleetLog, figures, model_figures
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import UNATTRIBUTED
-from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.wording import NODE_DAYS, NODE_HOURS, ettr_settings
 from holdfast.report import Figure
 
@@ -133,18 +132,6 @@ def test_points_are_the_rates_of_their_sizes(analysis: Analysis) -> None:
         bucket = buckets[point["gpus"]]
         nodes = math.ceil(point["gpus"] / 8)
         assert point["mttf"] == pytest.approx(24 * bucket.node_days / bucket.failures / nodes)
-
-
-def test_contours_lie_at_their_ettr(analysis: Analysis) -> None:
-    setting = ettr_settings(analysis)[0]
-    rows = layers(model_figures.contours(setting, "128 GPUs", NODE_DAYS))[0]
-    for row in rows[:: len(rows) // 20]:
-        at = {
-            **setting,
-            "rate_per_node_day": row["rate"] / 1000,
-            "checkpoint_interval_s": row["interval"] * 60,
-        }
-        assert expected_ettr(**at) == pytest.approx(float(row["ettr"].split()[0]) / 100, abs=1e-6)
 
 
 def test_the_expected_curve_lies_in_its_band(analysis: Analysis) -> None:

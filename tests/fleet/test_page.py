@@ -28,7 +28,6 @@ FIGURES = {
     "rate-figure-1": ("Failures per node-hour", "Time, one bar a minute (UTC)"),
     "mttf-figure-1": ("Mean time to failure (hours), log scale", "Job size (GPUs), log scale"),
     "ettr-figure-1": ("ETTR", "expected (exact form)"),
-    "ettr-figure-2": ("Checkpoint interval (minutes), log scale", "ETTR 90 %", "now"),
     "status-figure-1": ("attempts", "GPU time", "Share"),
     "ageing-figure-1": ("Nodes without a failure so far", "Running time (minutes)"),
 }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.fleet.ettr_forms import ettr, expected_ettr, optimal_ettr
     from holdfast.fleet.ettr_measured import measured_ettr
     from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
-    from holdfast.fleet.ettr_solve import contours, solve
+    from holdfast.fleet.ettr_solve import solve
     from holdfast.fleet.failure_model import FailureModel
     from holdfast.fleet.failures import mttf
     from holdfast.fleet.ingestion import ingest
@@ -52,7 +52,6 @@ _HOMES = {
     "Store": "store",
     "attribute": "attribution",
     "calibrate": "simulation.calibration",
-    "contours": "ettr_solve",
     "daly_interval": "checkpoint_interval",
     "ettr": "ettr_forms",
     "expected_ettr": "ettr_forms",
@@ -85,7 +84,6 @@ __all__ = [
     "Store",
     "attribute",
     "calibrate",
-    "contours",
     "daly_interval",
     "ettr",
     "expected_ettr",

@@ -1,4 +1,4 @@
-"""What reaches a given ETTR: one parameter solved for, or the contour of two."""
+"""What reaches a given ETTR: one parameter solved for."""
 
 from __future__ import annotations
 
@@ -7,19 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
 from holdfast.errors import InputError
-from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY, optimal_checkpoint_interval
+from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
 from holdfast.fleet.ettr_forms import (
     EttrParameters,
-    FloatArray,
     exact_ettr,
     exact_finite_ettr,
     first_order_ettr,
-    long_run_ettr,
 )
 
 SolveFor = Literal["checkpoint", "rate", "write", "init", "queue", "nodes"]
@@ -157,68 +151,6 @@ def solve(
     if for_ == "nodes" and high is not None:
         high = math.floor(high * (1 + 1e-12))
     return SolveResult(name, unit, target, low, high, best, best_ettr, form)
-
-
-def contours(
-    nodes: float,
-    *,
-    levels: npt.ArrayLike = (0.5, 0.7, 0.8, 0.9, 0.95, 0.98),
-    checkpoint_interval_s: npt.ArrayLike | None = None,
-    init_s: float = 300.0,
-    write_s: float = 0.0,
-    queue_s: float = 0.0,
-) -> pa.Table:
-    """The failure rate at which each checkpoint interval gives each ETTR (exact, long run).
-
-    Args:
-        nodes: of the job.
-        levels: of the ETTR, each between 0 and 1.
-        checkpoint_interval_s: seconds, any shape; by default 61 values from 10 s to 24 h.
-        init_s: seconds.
-        write_s: seconds.
-        queue_s: seconds.
-
-    Returns:
-        Columns ettr, checkpoint_interval_s, rate_per_node_day (float64), one row per point, by
-        level and interval; points that no rate reaches (the writes alone cost more) are absent.
-    """
-    checked = EttrParameters(nodes, 0.0, 1.0, init_s, write_s, queue_s)
-    level = np.unique(np.asarray(levels, dtype=np.float64))
-    if not ((level > 0) & (level < 1)).all():
-        raise InputError(
-            "a contour's level is not an ETTR",
-            code="out-of-range",
-            found=str(levels),
-            expected="between 0 and 1",
-        )
-    interval = (
-        np.geomspace(10.0, SECONDS_PER_DAY, 61)
-        if checkpoint_interval_s is None
-        else np.unique(np.asarray(checkpoint_interval_s, dtype=np.float64))
-    )
-    if not (np.isfinite(interval) & (interval > 0)).all():
-        raise InputError(
-            "a checkpoint interval is not above zero",
-            code="invalid-value",
-            found=str(interval.min()),
-        )
-    ettr, dt = (grid.ravel() for grid in np.meshgrid(level, interval, indexing="ij"))
-    reached = dt / (dt + write_s) > ettr
-    ettr, dt = ettr[reached], dt[reached]
-    rate = _rate_at(ettr, dt, checked) * SECONDS_PER_DAY / nodes
-    return pa.table({"ettr": ettr, "checkpoint_interval_s": dt, "rate_per_node_day": rate})
-
-
-def _rate_at(ettr: FloatArray, interval: FloatArray, p: EttrParameters) -> FloatArray:
-    """Failures per second of the job at which the exact form equals `ettr`: bisection in log L."""
-    low = np.full(ettr.shape, math.log(1e-18))
-    high = np.full(ettr.shape, math.log(1e6))
-    for _ in range(70):
-        middle = (low + high) / 2
-        value = long_run_ettr(np.exp(middle), interval, p.init_s, p.write_s, p.queue_s)
-        above = value > ettr
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    return np.asarray(np.exp((low + high) / 2), dtype=np.float64)
 
 
 def _evaluate(p: EttrParameters, form: str) -> float:

@@ -13,14 +13,12 @@ import pyarrow as pa
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.ettr_forms import long_run_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr
-from holdfast.fleet.ettr_solve import contours as ettr_contours
 from holdfast.fleet.failure_model import garwood_interval
 from holdfast.fleet.failures import Mttf
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.moments import moment
 from holdfast.fleet.summary import FEWEST_RUNS
 from holdfast.fleet.wording import RateUnit
-from holdfast.numbers import percent
 from holdfast.report import Figure, charts
 from holdfast.report.theme import colour
 
@@ -31,8 +29,6 @@ ALL_OTHER = "all other causes"
 CURVE_POINTS = 60
 BEYOND = 32
 """A projection reaches this many times the largest job."""
-CONTOURS = {0.5: "ramp1", 0.75: "ramp2", 0.9: "ramp3", 0.95: "ramp4", 0.98: "ramp5"}
-"""The levels of the ETTR and their colours."""
 
 
 def rate_over_time(
@@ -338,69 +334,6 @@ def _curve_label(curve: Sequence[Mapping[str, float]], x: alt.X, y: alt.Y) -> al
         )
     place = min(curve, key=lambda row: abs(row["ettr"] - (begin + end) / 2))
     return charts.line_labels([{**place, **text}], x, y, "text", align="right", dx=-14, dy=8)
-
-
-def contours(setting: Mapping[str, float], job: str, rate: RateUnit) -> Figure | None:
-    """Failure rate against checkpoint interval at given ETTR, with the present setting.
-
-    None where no such rate is within a factor of 1,000 of the present one.
-    """
-    now_s = setting["checkpoint_interval_s"]
-    scale, unit = (60, "minutes") if now_s >= 60 else (1, "seconds")
-    here: dict[str, Any] = {
-        "interval": now_s / scale,
-        "rate": rate.of(1000 * setting["rate_per_node_day"]),
-        "text": "now",
-    }
-    table = ettr_contours(
-        setting["nodes"],
-        levels=list(CONTOURS),
-        init_s=setting["init_s"],
-        write_s=setting["write_s"],
-        queue_s=setting["queue_s"],
-        checkpoint_interval_s=[now_s * 10 ** (step / 15 - 2) for step in range(46)],
-    ).to_pylist()
-    rows = [
-        {
-            "interval": row["checkpoint_interval_s"] / scale,
-            "rate": rate.of(1000 * row["rate_per_node_day"]),
-            "ettr": percent(row["ettr"], 0),
-        }
-        for row in table
-    ]
-    rows = [row for row in rows if here["rate"] / 1000 < row["rate"] < here["rate"] * 1000]
-    if not rows:
-        return None
-    ends = [min(row["interval"] for row in rows), max(row["interval"] for row in rows)]
-    x = charts.log_axis(alt.X, "interval", f"Checkpoint interval ({unit})", domain=ends, nice=False)
-    y = charts.log_axis(alt.Y, "rate", f"Failures {rate.text}")
-    tops: dict[str, dict[str, Any]] = {}
-    for row in rows:  # a label stands above the highest point of its line
-        if row["ettr"] not in tops or row["rate"] > tops[row["ettr"]]["rate"]:
-            tops[row["ettr"]] = {**row, "text": f"ETTR {row['ettr']}"}
-    colours = {percent(level, 0): name for level, name in CONTOURS.items()}
-    lines = (
-        alt.Chart(charts.data(rows))
-        .mark_line()
-        .encode(
-            x=x,
-            y=y,
-            color=charts.meaning_colour("ettr", colours),
-            tooltip=charts.tooltip(
-                {"ettr": "ETTR", "interval": (unit, ",.3~r"), "rate": (rate.text, ",.3~r")}
-            ),
-        )
-    )
-    point = alt.Chart(charts.data([here])).mark_point(shape="diamond", size=110).encode(x=x, y=y)
-    return Figure(
-        alt.layer(
-            lines,
-            charts.line_labels(tops.values(), x, y, "text", dx=0),
-            point,
-            charts.line_labels([here], x, y, "text", fontWeight=600),
-        ),
-        f"ETTR of a job on {job}, by failure rate and checkpoint interval",
-    )
 
 
 def survival(curve: pa.Table) -> Figure:

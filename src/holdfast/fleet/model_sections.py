@@ -229,7 +229,6 @@ def ettr(analysis: Analysis) -> Section:
             model_figures.expected_and_measured(
                 analysis.measured, settings, per_node, without_gpus(analysis)
             ),
-            *drawn(model_figures.contours(settings[0], job, rate_unit(analysis))),
         ],
         [_lever_table(analysis, job), _measured_table(analysis)],
         _ettr_how(analysis),

@@ -99,7 +99,6 @@ def column(page: Page, place: int) -> list[str]:
 def test_the_summary_and_the_way_to_its_evidence(page: Page) -> None:
     page.goto("/")
     expect(page.locator("#findings li").first).to_contain_text("GPU-hours were lost")
-    expect(page.locator("#yesterday .plot svg")).to_be_visible()
     page.get_by_role("link", name="Evidence for finding 2").click()
     page.wait_for_url("**/nodes#lemons")
     expect(page.locator("nav a[aria-current=page]")).to_have_text("Nodes")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from urllib.parse import quote
 
@@ -18,7 +17,6 @@ from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console.addresses import PAGES, PLACES
 from holdfast.fleet.console.app import create_app
 from holdfast.fleet.console.node_evidence import evidence
-from holdfast.fleet.console.yesterday import lost_between, since_yesterday
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -110,8 +108,6 @@ def test_each_section_of_the_report_has_a_place(console: TestClient) -> None:
 def test_the_summary(console: TestClient) -> None:
     text = read(console, "/").text
     assert "8.94 GPU-hours were lost since 2026-11-20 10:49" in text
-    assert "What was lost since yesterday? #" in text
-    assert "8.94 GPU-hours in the 15 min 16 s to 2026-11-20 11:04 UTC: 6.57 in 46" in text
     assert "What we could not tell" in text
 
 
@@ -291,38 +287,3 @@ def test_a_log_of_node_failures(tmp_path: Path) -> None:
     for path in PAGES:
         assert client.get(path).status_code == 200, path
     assert "2 outages; all are over." in read(client, "/nodes/node1").text
-
-
-def test_losses_of_days_add_up_to_those_of_the_log(testbed_analysis: Analysis) -> None:
-    log, goodput = testbed_analysis.log, testbed_analysis.goodput
-    edges = [log.begin_s - 1, log.begin_s + 300, log.begin_s + 600, log.end_s]
-    parts = [lost_between(log, *pair) for pair in pairwise(edges)]
-    for column in ("failures", "first_order", "second_order"):
-        total = sum(part.set_index("cause")[column].to_dict().get("PCIe", 0) for part in parts)
-        whole = goodput.by_cause.set_index("cause").loc["PCIe", column]
-        assert total == pytest.approx(whole)
-        assert sum(part[column].sum() for part in parts) == pytest.approx(
-            goodput.by_cause[column].sum()
-        )
-
-
-def test_yesterday_stands_beside_the_day_before(tmp_path: Path) -> None:
-    """Half of an hourly checkpoint on 16 GPUs: 8 GPU-hours a failure."""
-    failed = [
-        Attempt(1, ("n1", "n2"), DAY, DAY + HOUR, "NODE_FAIL"),  # before both days
-        Attempt(2, ("n1", "n2"), 3 * DAY, 3 * DAY + HOUR, "NODE_FAIL"),  # the day before
-        Attempt(3, ("n1", "n2"), 3 * DAY, 3 * DAY + 2 * HOUR, "NODE_FAIL"),
-        Attempt(4, ("n1", "n2"), 4 * DAY, 4 * DAY + 6 * HOUR, "NODE_FAIL"),  # yesterday
-        Attempt(5, ("n1", "n2"), 4 * DAY, 4 * DAY + 12 * HOUR),
-    ]
-    checks = [Check(failed[1].stop - 30, "n1", "pcie", "HIGH")]
-    section = since_yesterday(Analysis(Log(failed, checks).open(tmp_path)))
-    assert section.sentence == (
-        "8.00 GPU-hours in the 24 h to 2026-01-09 12:00 UTC: 8.00 in 1 failed attempt and 0 in "
-        "attempts preempted when they came back. The day before: 16.0."
-    )
-    rows = section.tables[0].data.to_pylist()
-    assert [(r["cause"], r["failures"], r["first_order"], r["before"]) for r in rows] == [
-        ("unattributed", 1, 8.0, 8.0),
-        ("PCIe", 0, 0.0, 8.0),
-    ]

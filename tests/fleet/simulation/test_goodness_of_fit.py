@@ -23,8 +23,6 @@ from holdfast.fleet.cli import app
 from holdfast.fleet.job_sizes import BUCKET_TOPS
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.calibration import calibrate
-from holdfast.fleet.simulation.fit_page import page
-from holdfast.fleet.simulation.fit_wording import by_chance
 from holdfast.fleet.simulation.goodness_of_fit import (
     COUNTS,
     FAILURES,
@@ -46,7 +44,6 @@ from holdfast.fleet.simulation.goodness_of_fit import (
 from holdfast.fleet.simulation.replicas import Task
 from holdfast.fleet.simulation.scenario import parse, scenario
 from holdfast.fleet.simulation.simulated_log import simulate
-from holdfast.report import render
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +140,7 @@ def test_a_calibrated_scenario_behaves_like_its_log(fit: GoodnessOfFit) -> None:
     told = len(fit.rows) - fit.count("unknown")
     assert told > 25
     # Figures depend on each other, so allow twice what independent ones would do by chance.
-    assert fit.count("close") + fit.count("off") <= 2 * by_chance(told)
+    assert fit.count("close") + fit.count("off") <= 2 * stats.binom.ppf(0.95, told, 0.1)
     by_name = {row.name: row for row in fit.of(COUNTS)}
     assert by_name[UTILISATION].verdict in ("fits", "close")
 
@@ -162,18 +159,6 @@ def test_another_scenario_does_not(fit: GoodnessOfFit) -> None:
         assert not row.low <= found[COUNTS, name] <= row.high
 
 
-def test_what_differs_comes_first(fit: GoodnessOfFit) -> None:
-    rows = [
-        replace(row, real=0.9, verdict="off") if row.group in (STATES, STATES_TIME) else row
-        for row in fit.rows
-    ]
-    made = page(replace(fit, rows=rows))
-    assert made.findings[0].lead.startswith("Parts of the log are reproduced")
-    assert made.findings[1].lead == "Differs:"
-    assert made.findings[1].section_id == "ends"
-    assert "90.0 % in the log" in made.findings[1].text
-
-
 def test_whether_a_log_begins_busy(log: FleetLog) -> None:
     later = fleet.open(log.store.path, assumptions=log.assumptions, since="4d")
     assert _begins_busy(later, False)
@@ -188,19 +173,6 @@ def test_a_log_that_begins_busy_has_a_warm_up(log: FleetLog) -> None:
     found = goodness_of_fit(later, made, replicas=3, processes=1)
     assert found.warm_up_days == pytest.approx(made.days, abs=0.01)
     assert {row.name for row in found.of(COUNTS)} >= {UTILISATION, FAILURES}
-
-
-def test_the_page(fit: GoodnessOfFit) -> None:
-    hostile = replace(fit.calibration, remarks=["<script>alert(1)</script>"])
-    made = page(replace(fit, calibration=hostile))
-    text = render(made)
-    assert "<script>alert(1)</script>" not in text
-    assert 3 <= len(made.findings) <= 7
-    assert len(made.tiles) <= 6
-    assert {section.id for section in made.sections} == {"ends", "sizes", "waits", "counts", "keys"}
-    assert len(text) < 3_000_000
-    again = render(page(replace(fit, calibration=hostile)))
-    assert again == text
 
 
 def test_too_few_replicas(log: FleetLog, fit: GoodnessOfFit) -> None:
@@ -219,9 +191,9 @@ def test_the_command(
 
     monkeypatch.setattr("holdfast.fleet.simulation.goodness_of_fit.goodness_of_fit", known)
     runner, store = CliRunner(), str(log.store.path)
-    file, html = tmp_path / "mine.toml", tmp_path / "fit.html"
+    file = tmp_path / "mine.toml"
     given = ["calibrate", store, "--write", "60s", "--quiet"]
-    done = runner.invoke(app, [*given, "-o", str(file), "--html", str(html), "--json"])
+    done = runner.invoke(app, [*given, "-o", str(file), "--replicas", "8", "--json"])
     assert done.exit_code == 0, done.output
     data = json.loads(done.stdout)
     assert set(data) == {
@@ -230,15 +202,14 @@ def test_the_command(
     assert asked == {"replicas": 8, "seed": 1, "processes": None}
     assert data["fit"]["fits"] == fit.count("fits")
     assert parse(file.read_text()) == parse(data["scenario"]) == fit.calibration.scenario
-    assert "<html" in html.read_text()[:200]
     monkeypatch.setattr(
         "holdfast.fleet.simulation.calibration.calibrate", lambda _: fit.calibration
     )
     shown = runner.invoke(app, [*given, "--replicas", "3", "-o", str(file)])
     assert "failures.rate_per_node_day" in shown.stdout
-    assert "figures" in shown.stdout
-    none = runner.invoke(app, [*given, "--html", str(html), "--replicas", "0"])
-    assert isinstance(none.exception, InputError)
+    assert f"{fit.count('fits')} of" in shown.stdout
+    for name in (UTILISATION, "verdict", "fits"):
+        assert name in shown.stdout
 
     nowhere = runner.invoke(app, [*given, "-o", str(tmp_path / "no" / "x.toml")])
     assert isinstance(nowhere.exception, InputError)

@@ -37,7 +37,7 @@ from holdfast.fleet.console.measures import (
     measure,
     past,
 )
-from holdfast.fleet.console.rate_jump import RateJump
+from holdfast.fleet.console.rate_jump import THRESHOLD, RateJump
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -218,7 +218,7 @@ def _jump(m: Measures, make: _Maker) -> Iterator[Metric]:
     yield make.gauge(
         "failure_rate_cusum_threshold",
         "The failure rate has jumped if holdfast_failure_rate_cusum reaches this.",
-        one(lambda j: j.threshold),
+        one(lambda _: THRESHOLD),
     )
     yield make.gauge(
         "failure_rate_in_control_per_node_day",

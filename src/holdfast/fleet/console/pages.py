@@ -13,7 +13,6 @@ from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK, PAGES, SECTION
 from holdfast.fleet.console.experiments import Experiment
 from holdfast.fleet.console.node_table import node_table
 from holdfast.fleet.console.snapshots import Snapshot
-from holdfast.fleet.console.yesterday import since_yesterday
 from holdfast.fleet.page import page as report_page
 from holdfast.fleet.summary import findings
 from holdfast.numbers import duration
@@ -82,16 +81,12 @@ def _laid(snapshot: Snapshot, section: Section) -> dict[str, Any]:
 
 def summary(snapshot: Snapshot) -> View:
     """The morning summary."""
-    first: list[dict[str, Any]] = []
-    if any(section.id == "loss" for section in report(snapshot).sections):
-        yesterday = snapshot.kept("yesterday", since_yesterday)
-        first = [_laid(snapshot, yesterday)]
     return _page(
         snapshot,
         "/",
         "summary.html.j2",
         page=report(snapshot),
-        sections=[*first, *_sections(snapshot, "/")],
+        sections=_sections(snapshot, "/"),
         on_news="show",
     )
 

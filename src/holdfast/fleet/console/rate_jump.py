@@ -1,4 +1,9 @@
-"""Whether the failure rate has jumped of late, for the alert: the log as the Poisson CUSUM sees it.
+"""Whether the failure rate has jumped of late, for the alert: the log as a Poisson CUSUM sees it.
+
+Failures are watched against exposure, both in units of the failures that the in-control rate expects. The
+statistic falls by a drift for each expected failure, never below zero, and rises by one at each failure; an
+alarm is given when it reaches the threshold (Lucas 1985, Technometrics 27, "Counted data CUSUM's", in
+continuous time).
 
 The last 28 days are watched against the 16 weeks before them (in a short log: its second half against
 the first). So a jump raises the alert while it is news, and a fleet that stays different becomes its
@@ -15,7 +20,8 @@ apparent jump raises no alert, and they do not vanish either. NODE_FAIL counts a
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,7 +31,6 @@ import numpy.typing as npt
 
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import infrastructure_failures, ranked_causes
-from holdfast.fleet.console.poisson_cusum import RATIO, statistic, threshold_for
 from holdfast.fleet.failure_model import garwood_interval
 from holdfast.fleet.log import DAY_S, NODE_FAIL
 from holdfast.fleet.timeline import larger_than
@@ -35,6 +40,10 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 
+DRIFT = 1 / math.log(2)
+"""What the statistic loses for each expected failure: (k - 1) / ln k, tuned to k = 2, a doubling."""
+THRESHOLD = 7.96
+"""One false alarm in 1,000 expected failures, in the mean, while the rate is the in-control one."""
 WATCHED_S = 28.0 * DAY_S
 BASELINE_S = 112.0 * DAY_S
 KERNEL = "xid"
@@ -46,8 +55,7 @@ class RateJump:
     """The CUSUM of a log and what it is held against."""
 
     statistic: float
-    """In failures; an alarm at `threshold` or above."""
-    threshold: float
+    """In failures; an alarm at `THRESHOLD` or above."""
     in_control_per_node_day: float
     """The rate that counts as unchanged: the upper end of the baseline's 95 % interval."""
     baseline_begin_s: float
@@ -64,7 +72,7 @@ class RateJump:
     @property
     def alarm(self) -> bool:
         """Whether the rate has jumped."""
-        return self.statistic >= self.threshold
+        return self.statistic >= THRESHOLD
 
 
 def rate_jump(analysis: Analysis) -> RateJump | None:
@@ -92,8 +100,7 @@ def rate_jump(analysis: Analysis) -> RateJump | None:
     in_control = garwood_interval(before, baseline)[1]
     expected_at = in_control * (exposure.until(counted) - baseline)
     return RateJump(
-        statistic(expected_at.tolist(), in_control * (total - baseline), RATIO),
-        threshold_for(),
+        statistic(expected_at.tolist(), in_control * (total - baseline)),
         in_control,
         baseline_from,
         watched_from,
@@ -104,6 +111,20 @@ def rate_jump(analysis: Analysis) -> RateJump | None:
         int((late & only_new).sum()),
         new,
     )
+
+
+def statistic(expected_at: Iterable[float], expected_now: float) -> float:
+    """The CUSUM after the failures seen so far.
+
+    Args:
+        expected_at: failures expected from the beginning up to each failure, ascending.
+        expected_now: failures expected from the beginning up to now.
+    """
+    value, before = 0.0, 0.0
+    for moment in expected_at:
+        value = max(0.0, value - DRIFT * (moment - before)) + 1.0
+        before = moment
+    return max(0.0, value - DRIFT * (expected_now - before))
 
 
 class _Exposure:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,14 @@ from rich.text import Text
 
 from holdfast.console import table
 from holdfast.fleet.simulation.calibration import Calibration
-from holdfast.fleet.simulation.fit_wording import QUESTIONS, sentence_of
-from holdfast.fleet.simulation.goodness_of_fit import GoodnessOfFit
-from holdfast.numbers import counted, duration
+from holdfast.fleet.simulation.goodness_of_fit import (
+    SHARES,
+    UTILISATION,
+    WAITS,
+    GoodnessOfFit,
+    Row,
+)
+from holdfast.numbers import counted, duration, number, percent
 
 MOST_ROWS = 30
 HIDDEN = ("qos", "failures.components", "workload.ends", "workload.sizes", "cluster.names")
@@ -27,7 +33,6 @@ class Calibrated:
     calibration: Calibration
     fit: GoodnessOfFit | None
     output: Path | None
-    html: Path | None
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet calibrate``."""
@@ -35,7 +40,7 @@ class Calibrated:
             **self.calibration.to_dict(),
             "fit": None if self.fit is None else self.fit.to_dict(),
             "output": None if self.output is None else str(self.output),
-            "html": None if self.html is None else str(self.html),
+            "html": None,  # there is no page; the key stays for those who read it
         }
 
 
@@ -61,14 +66,7 @@ def calibrated(result: Calibrated, verbose: bool = False) -> RenderableType:
         )
     ]
     if result.fit is not None:
-        fit = result.fit
-        told = len(fit.rows) - fit.count("unknown")
-        lines = [
-            f"{fit.count('fits'):,} of {counted(told, 'figure')} of the log lie in the range of "
-            f"{fit.replicas} simulations, {fit.count('off'):,} clearly outside"
-        ]
-        lines += [f"  {sentence_of(fit, name)}" for name in QUESTIONS if fit.count("off")]
-        parts.append(Text("\n".join(lines)))
+        parts.append(_beside(result.fit))
     assumed = sum(not each.estimated for each in made.estimates)
     parts.append(Text(f"{assumed:,} keys are assumed; the scenario file names them"))
     remarks = made.remarks if verbose else made.remarks[:3]
@@ -76,3 +74,36 @@ def calibrated(result: Calibrated, verbose: bool = False) -> RenderableType:
     if len(made.remarks) > len(remarks):
         parts.append(Text(f"- {len(made.remarks) - len(remarks)} more remarks with --verbose"))
     return Group(*parts)
+
+
+def _beside(fit: GoodnessOfFit) -> RenderableType:
+    """One row per figure: the log beside the range of its simulations."""
+    told = len(fit.rows) - fit.count("unknown")
+    rows = [
+        (
+            row.group,
+            row.name,
+            _spoken(row, row.real),
+            f"[{_spoken(row, row.low)}, {_spoken(row, row.high)}]",
+            row.verdict,
+        )
+        for row in fit.rows
+    ]
+    return table(
+        {"what": "left", "of": "left", "log": "right", "simulated": "right", "verdict": "left"},
+        rows,
+        title=f"{fit.count('fits'):,} of {counted(told, 'figure')} of the log lie in the range of "
+        f"{fit.replicas} simulations, {fit.count('off'):,} clearly outside",
+        caption="5 to 95 % range of one more simulation: one figure in ten lies outside by chance",
+    )
+
+
+def _spoken(row: Row, value: float) -> str:
+    """A value in the unit of its group; "–" for a range that too few simulations tell."""
+    if math.isnan(value):
+        return "–"
+    if row.group in WAITS:
+        return duration(value)
+    if row.group in SHARES or row.name == UTILISATION:
+        return percent(value, 1)
+    return number(value, 0 if value >= 10 or value == int(value) else 1)

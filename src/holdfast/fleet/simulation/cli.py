@@ -228,18 +228,14 @@ def calibrate(
             help="Write the scenario here (TOML); else it is printed.",
         ),
     ] = None,
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write a page: does the scenario fit the log?"),
-    ] = None,
     replicas: Annotated[
-        int | None,
+        int,
         typer.Option(
             "--replicas",
             min=0,
-            help="Simulations to hold against the log: 8 with --html, else none.",
+            help="Simulations to hold against the log: does the scenario fit it? (8 are enough)",
         ),
-    ] = None,
+    ] = 0,
     seed: SeedOption = 1,
     processes: Annotated[
         int | None,
@@ -261,35 +257,20 @@ def calibrate(
     from holdfast.fleet.simulation.calibration import calibrate as run
     from holdfast.fleet.simulation.calibration_terminal import Calibrated, calibrated
 
-    if html is not None and replicas is not None and replicas < 1:
-        raise InputError(
-            "the page needs replicas to hold against the log",
-            code="missing-key",
-            found=f"--replicas {replicas}",
-            expected="3 or more",
-        )
-    for path in (output, html):
-        if path is not None and not path.parent.is_dir():
-            raise InputError("output folder not found", code="not-found", path=path.parent)
+    if output is not None and not output.parent.is_dir():
+        raise InputError("output folder not found", code="not-found", path=output.parent)
     log = open_log(store, assumptions=assumptions, since=since, engine=engine)
     made = run(log)
     if output is not None:
         made.write(output)
     fit = None
-    if count := (8 if html is not None else 0) if replicas is None else replicas:
+    if replicas:
         from holdfast.fleet.simulation.goodness_of_fit import goodness_of_fit
 
-        fit = goodness_of_fit(log, made, replicas=count, seed=seed, processes=processes)
-    if html is not None and fit is not None:
-        from holdfast.fleet.simulation.fit_page import page
-        from holdfast.report import write as write_page
-
-        write_page(page(fit), html)
-    if output is None and html is None and fit is None and not as_json:
+        fit = goodness_of_fit(log, made, replicas=replicas, seed=seed, processes=processes)
+    if output is None and fit is None and not as_json:
         print(made.to_toml(), end="")
         return
-    result = Calibrated(made, fit, output, html)
-    emit(result, as_json, lambda found: calibrated(found, verbose))
-    for name, path in (("scenario", output), ("report", html)):
-        if path is not None:
-            remark(f"{name}: {path}", quiet or as_json)
+    emit(Calibrated(made, fit, output), as_json, lambda found: calibrated(found, verbose))
+    if output is not None:
+        remark(f"scenario: {output}", quiet or as_json)
