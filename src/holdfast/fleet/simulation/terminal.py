@@ -35,7 +35,7 @@ SHOWN = {
     "queue_wait_mean_s": ("wait", "min"),
 }
 """What the table of a what-if shows beside the metric by which changes are judged."""
-SHORT = {"ettr_large_runs": "simulated ETTR (%)", "goodput_share_of_busy_time": "goodput (%)"}
+SHORT = {"ettr_large_runs": "sim. ETTR (%)", "goodput_share_of_busy_time": "goodput (%)"}
 MOST_CHANGES = 12
 MOST_NOTES = 3
 
