@@ -35,7 +35,7 @@ SHOWN = {
     "queue_wait_mean_s": ("wait", "min"),
 }
 """What the table of a what-if shows beside the metric by which changes are judged."""
-SHORT = {"ettr_large_runs": "sim. ETTR (%)", "goodput_share_of_busy_time": "goodput (%)"}
+SHORT = {"ettr_large_runs": "ETTR (%)", "goodput_share_of_busy_time": "goodput (%)"}
 MOST_CHANGES = 12
 MOST_NOTES = 3
 
@@ -84,7 +84,7 @@ def _changes(result: WhatIf) -> RenderableType:
                 *(_signed(o, o.difference) + ("" if o.told else "\u00a0~") for o in others),
             ]
         )
-    caption = "below the first row: differences; ~ may be chance; all metrics with --verbose"
+    caption = "all simulated; below the first row: differences; ~ may be chance; all metrics with --verbose"
     more = len(result.ranked) - MOST_CHANGES
     if more > 0:
         caption = f"{more} more changes; {caption}"
