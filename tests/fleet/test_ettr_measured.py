@@ -29,9 +29,9 @@ def test_a_run_by_hand(tmp_path: Path) -> None:
     assumed = Assumptions(init_s=600, checkpoint_interval_s=2 * HOUR, write_s=HOUR / 2)
     answer = fleet.measured_ettr(Log(attempts).open(tmp_path, assumed))
     (row,) = answer.by_size.to_dict("records")
-    # Ten minutes after each start, an hour of replay after the failure; of the rest 2 h of each
-    # 2.5 h are productive.
-    productive = (20 + 30 - 2 * 10 / 60 - 1) * 2 / 2.5
+    # Ten minutes after each start; then cycles of 2 h and a write of half an hour. The failure leaves
+    # the 7 cycles that were complete; the second attempt writes 12 times, the last time at its end.
+    productive = 7 * 2 + (30 - 10 / 60 - 12 / 2)
     assert row["ettr"] == pytest.approx(productive / 61)
     assert (row["gpus_min"], row["gpus_max"], row["runs"], row["gpus"]) == (9, 16, 1, 16)
     assert row["interruptions"] == 1
@@ -72,7 +72,7 @@ def test_a_log_without_classes_is_measured_whole(tmp_path: Path, missing: tuple[
 
 def test_no_long_runs(tmp_path: Path) -> None:
     answer = fleet.measured_ettr(Log([Attempt(1, ("n1",), 0, 10)]).store(tmp_path))
-    assert answer.to_dict() == {"runs": 0, "by_size": []}
+    assert (answer.runs, answer.to_dict()["by_size"], answer.mean(0)) == (0, [], None)
 
 
 def test_runs_by_loops(random_fleet: RandomFleet) -> None:
@@ -80,8 +80,8 @@ def test_runs_by_loops(random_fleet: RandomFleet) -> None:
     assumed = Assumptions(long_run_s=3000, init_s=100, checkpoint_interval_s=900, write_s=100)
     log = fleet.open(random_fleet.log.store, assumptions=assumed)
     who = identities(log)
-    cut = {a.identity for a, _, _ in infrastructure_by_loops(rows)}
-    cut |= {who[row["key"]] for row in log.rows(preemptions(log).select("key"))}
+    failed = {a.identity for a, _, _ in infrastructure_by_loops(rows)}
+    preempted = {who[row["key"]] for row in log.rows(preemptions(log).select("key"))}
     runs: dict[int, list[Attempt]] = defaultdict(list)
     for attempt in rows.attempts:
         if attempt.start is not None:
@@ -93,9 +93,15 @@ def test_runs_by_loops(random_fleet: RandomFleet) -> None:
         productive = wall = 0.0
         for a in run:
             assert a.start is not None
-            after_init = a.ran_s - min(a.ran_s, 100)
-            replay = min(after_init, 450) if a.identity in cut else 0
-            productive += (after_init - replay) * 900 / 1000
+            rest = max(a.ran_s - 100, 0)
+            if a.identity in preempted:  # saves in its grace period, which takes a write
+                rest = max(rest - 100, 0)
+                productive += rest - rest // 1000 * 100
+            elif a.identity in failed or a.state == "REQUEUED":
+                productive += rest // 1000 * 900
+            else:
+                writes = -(-rest // 1000) if a.state == "COMPLETED" else rest // 1000
+                productive += max(rest - writes * 100, 0)
             wall += a.ran_s + max(a.start - a.waits_from, 0)
         top = max(size_of(a)[1] for a in run)
         by_size[top].append(productive / wall)

@@ -33,6 +33,7 @@ The forms, from rough to exact, with a = 1 - L(u0 + dt/2):
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -115,13 +116,13 @@ class EttrResult:
     exact_finite: float | None
     """The whole run of ``productive_s``; None when that is without end."""
     young_interval_s: float | None
-    """Young's interval; None without failures."""
+    """Young's interval; None without failures or with a write time of 0."""
     daly_interval_s: float | None
-    """Daly's higher-order interval; None without failures."""
+    """Daly's higher-order interval; None as above."""
     optimal_interval_s: float | None
-    """The interval with the highest exact ETTR; 0 when writes are free, None without failures."""
+    """The interval with the highest exact ETTR; None as above."""
     optimal_ettr: float
-    """The exact long-run ETTR at that interval (the limit where it is 0 or None)."""
+    """The exact long-run ETTR at that interval (the limit where it is None)."""
     notes: tuple[str, ...] = field(default=())
     """What a reader must know before using the numbers."""
     monte_carlo: MonteCarloEttr | None = None
@@ -211,16 +212,20 @@ def ettr(
     p = EttrParameters(
         nodes, rate_per_node_day, checkpoint_interval_s, init_s, write_s, queue_s, productive_s
     )
-    optimum = optimal_checkpoint_interval(nodes, rate_per_node_day, write_s=write_s)
+
+    def interval(form: Callable[..., float | None]) -> float | None:
+        # A write that takes no time has no best interval: 0 would be no advice.
+        return form(nodes, rate_per_node_day, write_s=write_s) or None
+
     return EttrResult(
         parameters=p,
         v2=_first_order(p, finite=False),
         full=_first_order(p, finite=True),
         exact=exact_ettr(p),
         exact_finite=None if productive_s is None else exact_finite_ettr(p),
-        young_interval_s=young_interval(nodes, rate_per_node_day, write_s=write_s),
-        daly_interval_s=daly_interval(nodes, rate_per_node_day, write_s=write_s),
-        optimal_interval_s=optimum,
+        young_interval_s=interval(young_interval),
+        daly_interval_s=interval(daly_interval),
+        optimal_interval_s=interval(optimal_checkpoint_interval),
         optimal_ettr=optimal_ettr(
             nodes, rate_per_node_day, init_s=init_s, write_s=write_s, queue_s=queue_s
         ),
@@ -413,8 +418,8 @@ def _notes(p: EttrParameters) -> list[str]:
         notes.append("The rate is zero: there is no best checkpoint interval (never write).")
     elif p.write_s == 0:
         notes.append(
-            "A write costs nothing (0 s), so the best interval tends to 0 and optimal_ettr is that "
-            "limit; give the write time for a usable interval."
+            "There is no best checkpoint interval for a write time of 0 (optimal_ettr is the limit of "
+            "ever shorter intervals); set the write time, for example --write 30s."
         )
     return notes
 

@@ -2,13 +2,13 @@
 
 W = Q + R + U: time queued while eligible, productive time, unproductive time (initialisation after
 each start, replay since the last checkpoint, checkpoint writes); ETTR = R / W (Kokolis et al., arXiv
-2410.21680v2, section on ETTR). A log has Q and R + U; U follows from the assumed initialisation time,
-checkpoint interval and write time.
+2410.21680v2, section on ETTR). A log has Q, the wait before the first start included, and R + U; U
+follows from the assumptions, see `productive_time`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import ibis
@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
 from holdfast.fleet.log import FleetLog, open_log
-from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.productive_time import with_productive_time
 from holdfast.fleet.store import Store
 
 BOOTSTRAP_REPLICAS = 1_000
@@ -37,10 +36,19 @@ class MeasuredEttr:
     by_size: pd.DataFrame
     """gpus_min, gpus_max, runs, gpus (mean), ettr (mean), lo, hi (95 %, bootstrap over runs),
     queue_s (mean per start), interruptions (mean per run)."""
+    qos: str | None
+    """The only class of service that is measured; None: all of them."""
+    assumptions: dict[str, float]
+    """checkpoint_interval_s, init_s, write_s, long_run_s."""
 
     def to_dict(self) -> dict[str, object]:
         """Plain values."""
-        return {"runs": self.runs, "by_size": self.by_size.to_dict("records")}
+        return {**asdict(self), "by_size": self.by_size.to_dict("records")}
+
+    def mean(self, gpus_from: int, gpus_to: float = float("inf")) -> float | None:
+        """Mean ETTR of the runs in the buckets whose largest size lies in a range; None: no run."""
+        f = self.by_size[self.by_size["gpus_max"].between(gpus_from, gpus_to)]
+        return float(np.average(f["ettr"], weights=f["runs"])) if len(f) else None
 
 
 def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
@@ -60,6 +68,7 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
     runs = log.keep("long_runs", lambda: _runs(log))
     sums = runs.group_by("qos").agg(priority=runs.priority.mean())
     classes = [row for row in log.rows(sums) if row["priority"] is not None]
+    highest = None
     if classes:
         highest = max(classes, key=lambda row: (row["priority"], row["qos"]))["qos"]
         runs = runs.filter(runs.qos == highest)
@@ -82,7 +91,14 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
         rows.append({**row, "gpus_min": bucket_bottom(row["gpus_max"]), "lo": lo, "hi": hi})
     columns = ["gpus_min", "gpus_max", "runs", "gpus", "ettr", "lo", "hi", "queue_s"]
     frame = pd.DataFrame(rows, columns=[*columns, "interruptions"])
-    return MeasuredEttr(int(frame["runs"].sum()), frame)
+    assumed = log.assumptions
+    used = {
+        "checkpoint_interval_s": assumed.checkpoint_interval_s,
+        "init_s": assumed.init_s,
+        "write_s": assumed.write_s,
+        "long_run_s": assumed.long_run_s,
+    }
+    return MeasuredEttr(int(frame["runs"].sum()), frame, highest, used)
 
 
 def bootstrap_interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
@@ -108,18 +124,9 @@ def _runs(log: FleetLog) -> ibis.Table:
         t = t.filter(t.runtime_s >= assumed.long_run_s).union(
             t.filter(t.runtime_s < assumed.long_run_s).semi_join(again, "run")
         )
-    cut = infrastructure_failures(log).select("key").union(preemptions(log).select("key"))
-    t = t.left_join(cut.distinct().mutate(cut=True), "key").drop("key_right")
-    ran = t.runtime_s.cast("float64")
-    write_share = assumed.write_s / (assumed.checkpoint_interval_s + assumed.write_s)
-    init = ibis.least(ran, float(assumed.init_s))
-    replay = ibis.ifelse(
-        t.cut.fill_null(False), ibis.least(ran - init, assumed.checkpoint_interval_s / 2), 0.0
-    )
+    t = with_productive_time(log, t, assumed.init_s)
     waited = ibis.greatest(t.start_s - ibis.coalesce(t.eligible_s, t.submit_s, t.start_s), 0)
-    t = t.mutate(
-        waited=waited, productive=(ran - init - replay) * (1 - write_share), cut=t.cut.notnull()
-    )
+    t = t.mutate(waited=waited, cut=t.cut.isin(["failure", "preemption"]))
     runs = t.group_by("run").agg(
         qos=t.qos.max(),
         priority=t.priority.max(),
@@ -128,7 +135,7 @@ def _runs(log: FleetLog) -> ibis.Table:
         interruptions=t.cut.sum(),
         queued_s=t.waited.sum(),
         runtime_s=t.runtime_s.sum(),
-        productive_s=t.productive.sum(),
+        productive_s=t.kept_s.sum(),
     )
     runs = runs.filter(runs.runtime_s >= assumed.long_run_s)
     return runs.mutate(

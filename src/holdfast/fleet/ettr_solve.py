@@ -41,8 +41,9 @@ class SolveResult:
     """Smallest value that reaches the target (0: any small value does)."""
     high: float | None
     """Largest value that reaches it; None: any large value does."""
-    best: float
-    """The value with the highest ETTR (the limit 0 where smaller is always better)."""
+    best: float | None
+    """The value with the highest ETTR (the limit 0 where smaller is always better); None for the
+    checkpoint interval if a write takes no time, or without failures: then there is none."""
     best_ettr: float
     form: str
 
@@ -150,7 +151,8 @@ def solve(
         low = _edge(value_at, target, best, SMALLEST) or 0.0
     if for_ == "nodes" and high is not None:
         high = math.floor(high * (1 + 1e-12))
-    return SolveResult(name, unit, target, low, high, best, best_ettr, form)
+    no_best = for_ == "checkpoint" and not 0 < best < LARGEST
+    return SolveResult(name, unit, target, low, high, None if no_best else best, best_ettr, form)
 
 
 def _evaluate(p: EttrParameters, form: str) -> float:

@@ -86,7 +86,7 @@ def _loss_sentence(analysis: Analysis) -> str:
     second = counted(goodput.preemptions_second_order, "attempt")
     return (
         f"{text}: {brief(goodput.lost_first_order)} in {failed}, "
-        f"{brief(goodput.lost_second_order)} in {second} preempted when they came back."
+        f"{brief(goodput.lost_second_order)} in {second} preempted by jobs restarting after a failure."
     )
 
 

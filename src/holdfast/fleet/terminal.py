@@ -184,9 +184,12 @@ def solved(result: SolveResult) -> RenderableType:
     """The range of one parameter that reaches the target."""
     unit = result.unit
     high = "without limit" if result.high is None else f"{number(result.high)} {unit}"
+    best = "no best interval without failures or a write time (--write); in the limit"
+    if result.best is not None:
+        best = f"best at {number(result.best)} {unit}"
     return Text(
         f"ETTR ≥ {result.target:g} ({result.form}) for {result.solved_for} from "
-        f"{number(result.low)} to {high}; best at {number(result.best)} {unit}: "
+        f"{number(result.low)} to {high}; {best}: "
         f"{_share(result.best_ettr)}"
     )
 

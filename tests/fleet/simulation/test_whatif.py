@@ -18,8 +18,10 @@ from rich.console import Console
 from scipy import stats
 from typer.testing import CliRunner
 
+import holdfast.fleet as fleet
 from holdfast.cli import app
 from holdfast.errors import InputError
+from holdfast.fleet import Assumptions
 from holdfast.fleet.simulation import comparison, terminal
 from holdfast.fleet.simulation.baseline import as_it_is
 from holdfast.fleet.simulation.changes import apply
@@ -119,17 +121,20 @@ def test_the_largest_gain_that_can_be_told_is_recommended(stand_in: Callable[...
     assert found.recommended == found.sentence(FAST)
     shown = found.of(FAST, "ettr_gpus_64")
     assert found.recommended == (
-        "writing checkpoints in 6 s instead of 1 min raises the ETTR of your 64-GPU runs from "
+        "writing checkpoints in 6 s instead of 1 min raises the simulated ETTR of your 64-GPU runs from "
         f"{shown.baseline:.3f} to {shown.value:.3f} (±{shown.half_width:.3f})"
     )
-    assert "30 min instead of 1 min lowers the ETTR of your 64-GPU runs" in found.sentence(SLOW)
+    assert (
+        "30 min instead of 1 min lowers the simulated ETTR of your 64-GPU runs"
+        in found.sentence(SLOW)
+    )
 
 
 def test_no_gain_is_said_to_be_none(stand_in: Callable[..., WhatIf]) -> None:
     found = stand_in(SLOW, "grace=1m", replicas=4)
     assert found.best is None
     assert found.recommended == ""
-    assert "leaves the ETTR of your 64-GPU runs at" in found.sentence("grace=1m")
+    assert "leaves the simulated ETTR of your 64-GPU runs at" in found.sentence("grace=1m")
     text = render(page(found))
     assert "No recommendation." in text
     assert "No gain can be told from zero" in printed(found)
@@ -354,18 +359,25 @@ def test_the_command_prints_json_and_writes_the_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "code"),
     [
-        ([], "nothing to simulate"),
-        (["lemons=off"], "there is no such store or log"),
-        (["--preset", "big", "lemons=off"], "preset not found: 'big'"),
-        (["--preset", "small", "store", "lemons=off"], "this is no change"),
+        ([], "no-data"),
+        (["lemons=off"], "not-found"),
+        (["--preset", "big", "lemons=off"], "unknown-name"),
     ],
 )
-def test_a_wrong_command_says_what_is_missing(arguments: list[str], said: str) -> None:
+def test_a_wrong_command_says_what_is_missing(arguments: list[str], code: str) -> None:
     done = CliRunner().invoke(app, ["fleet", "whatif", *arguments])
     assert isinstance(done.exception, InputError)
-    assert said in str(done.exception)
+    assert done.exception.code == code
+
+
+def test_a_preset_is_not_a_folder_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "small").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert as_it_is("small").scenario == SMALL
 
 
 # --- From a log ----------------------------------------------------------------------------------
@@ -401,9 +413,17 @@ def test_from_a_log_to_a_sentence(store: Path, lemon: str, from_a_log: WhatIf) -
     assert found.days == pytest.approx(40, abs=0.5)
     assert lemon in found.baseline.failures.lemons.nodes
     assert found.recommended.startswith(
-        f"replacing {lemon} and writing checkpoints in 30 s instead of 5 min raises the ETTR of your "
+        f"replacing {lemon} and writing checkpoints in 30 s instead of 5 min raises the simulated ETTR "
     )
-    assumed = found.notes[0]
+    # The measured ETTR is that of the report, under the same assumptions, size by size.
+    log = fleet.open(store, assumptions=Assumptions(write_s=300))
+    by_size = fleet.measured_ettr(log).by_size.set_index("gpus_max")["ettr"].to_dict()
+    rows = [row for row in found.rows if row["metric"].startswith("ettr_gpus_")]
+    assert rows
+    for row in rows:
+        assert row["measured"] == by_size.get(int(row["metric"].removeprefix("ettr_gpus_")))
+        assert row["assumptions"]["write_s"] == 300
+    assumed = found.notes[1]
     assert assumed.startswith("The log does not tell, so assumed: checkpoint.interval")
     assert "checkpoint.write" not in assumed
     with pytest.raises(InputError, match="node not found"):

@@ -280,7 +280,7 @@ def outcome(setting: Setting, default: Setting, gpus_per_node: int) -> dict[str,
             f"{brief(won)} GPU-hours a day."
         )
         best = duration(result.optimal_interval_s)
-    elif result.optimal_interval_s is None:
+    elif not failures_per_day:
         sentence += " Nothing fails, so no checkpoint pays."
         best = "never"
     else:

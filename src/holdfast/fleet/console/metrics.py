@@ -144,7 +144,7 @@ def _families(
     yield make.counter(
         "goodput_lost_gpu_hours",
         "GPU-hours lost to failures since the beginning of the store: first order in the failed "
-        "attempts, second order in attempts that failed jobs preempted when they came back.",
+        "attempts, second order in attempts preempted by jobs restarting after a failure.",
         m.lost_gpu_hours,
         "order",
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.simulation.change_values import changed
 from holdfast.fleet.simulation.changes import apply, known, parse
@@ -27,13 +28,16 @@ class Baseline:
     """Length of the log; None: there is none."""
     notes: list[str]
     """What the log did not tell, and what is doubtful."""
+    measured: MeasuredEttr | None = None
+    """Of the log, under the assumptions that the scenario was fitted with; None: there is no log."""
 
 
 def as_it_is(source: str | Path | Scenario | FleetLog, given: Sequence[str] = ()) -> Baseline:
     """The fleet of a log, or of a scenario.
 
     Args:
-        source: a store, a log file or an open log; or a scenario, the name of a preset, a TOML file.
+        source: a store, a log file or an open log; or a scenario, the name of a preset, a TOML
+            file. The name of a preset as text is the preset, also beside a folder of that name.
         given: changes that say what is true of the fleet. What they say of checkpoints is also
             assumed where a log is analysed: it decides how much of an attempt was work.
 
@@ -50,7 +54,9 @@ def as_it_is(source: str | Path | Scenario | FleetLog, given: Sequence[str] = ()
 def _read(source: str | Path | Scenario | FleetLog, given: Sequence[str]) -> Baseline:
     if isinstance(source, Scenario):
         return Baseline(source, f"scenario {source.name}", None, [])
-    if isinstance(source, FleetLog) or _is_log(Path(source)):
+    # The text "small" is the preset, whatever lies in the working directory; a path is a path.
+    named = isinstance(source, str) and source in PRESETS
+    if isinstance(source, FleetLog) or (not named and _is_log(Path(source))):
         return _fitted(open_log(source), given)
     kind = "preset" if str(source) in PRESETS else "scenario"
     return Baseline(scenario(source), f"{kind} {source}", None, [])
@@ -67,9 +73,8 @@ def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
     if assumed:
         again = FleetLog(log.store, replace(log.assumptions, **assumed))
         again.since_s = log.since_s
-        fitted = calibrate(again)
-    else:
-        fitted = calibrate(log)
+        log = again
+    fitted = calibrate(log)
     silent = [e.key for e in fitted.estimates if not e.estimated and e.key not in said]
     notes = list(fitted.remarks)
     if silent:
@@ -80,7 +85,9 @@ def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
             f"The log does not tell, so assumed: {', '.join(silent)}. Say what is so with "
             "--set KEY=VALUE.",
         )
-    return Baseline(fitted.scenario, f"store {fitted.source}", fitted.days, notes)
+    return Baseline(
+        fitted.scenario, f"store {fitted.source}", fitted.days, notes, measured_ettr(log)
+    )
 
 
 def _said(given: Sequence[str]) -> tuple[set[str], dict[str, Any]]:

@@ -11,9 +11,10 @@ import numpy as np
 
 from holdfast.fleet.log import DAY_S, FleetLog
 from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.productive_time import EXIT_S
 from holdfast.fleet.simulation.calibrated_arrivals import Cohort
 from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
-from holdfast.fleet.simulation.job_runs import EXIT_S, JobRuns, class_column, named_class, sized
+from holdfast.fleet.simulation.job_runs import JobRuns, class_column, named_class, sized
 from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
 from holdfast.numbers import counted, duration
 

@@ -181,7 +181,7 @@ def whatif(
     from holdfast.fleet.simulation.comparison import whatif as run
 
     changes = list(arguments or [])
-    source: Path | str
+    source: Path | str | Scenario
     if preset is None and scenario is None:
         if not changes:
             raise InputError(
@@ -198,8 +198,9 @@ def whatif(
                 remedy="put the store first, or name a scenario with --preset or --scenario",
             )
     else:
-        chosen_scenario(preset, scenario, None)
-        source = preset or str(scenario)
+        # A file is passed as what it contains: by its path it could be taken for a log.
+        chosen = chosen_scenario(preset, scenario, None)
+        source = preset or chosen
     found = run(
         source,
         changes,

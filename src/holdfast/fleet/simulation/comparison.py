@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.errors import InputError
+from holdfast.fleet.ettr_measured import MeasuredEttr
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.simulation.baseline import as_it_is
 from holdfast.fleet.simulation.change_wording import phrase
@@ -27,7 +28,7 @@ from holdfast.fleet.simulation.proposals import enough_days, proposals
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replicas import OnProgress, Task, play
 from holdfast.fleet.simulation.scenario import Scenario
-from holdfast.numbers import percent
+from holdfast.numbers import duration, percent
 
 LEVEL = 0.95
 PRESET_DAYS = 28.0
@@ -105,12 +106,57 @@ class WhatIf:
     """Wall-clock time of the simulations."""
     notes: list[str]
     """What a reader must know: assumptions, and what could not be told."""
+    measured: MeasuredEttr | None = None
+    """The measured ETTR of the log, as `measured_ettr` gives it; None: no log was simulated."""
     html: Path | None = None
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """`differences` as plain values."""
-        return [each.to_dict() for each in self.differences]
+        """`differences` as plain values; simulated ETTRs with the measured one and what it assumes."""
+        return [
+            each.to_dict()
+            | (
+                {
+                    "measured": self.measured_of(each.metric),
+                    "assumptions": self.measured.assumptions | {"qos": self.measured.qos},
+                }
+                if self.measured is not None and each.metric.startswith("ettr_")
+                else {}
+            )
+            for each in self.differences
+        ]
+
+    def measured_of(self, metric: str) -> float | None:
+        """The measured ETTR of the job sizes that an ETTR metric is of; None: no run long enough."""
+        if self.measured is None:
+            return None
+        if metric == "ettr_large_runs":
+            return self.measured.mean(self.scope.large_gpus)
+        top = int(metric.removeprefix("ettr_gpus_"))
+        return self.measured.mean(top, top)
+
+    @property
+    def measured_beside_simulated(self) -> str:
+        """The measured ETTR of large runs beside that of the simulated baseline; empty without a log."""
+        if self.measured is None or self.main != MAIN[0]:
+            return ""
+        value, assumed = self.measured_of(MAIN[0]), self.measured.assumptions
+        simulated = next(each.baseline for each in self.differences if each.metric == MAIN[0])
+        init_s = self.baseline.checkpoint.init_s
+        every = len(self.scope.classes) > 1 or len(self.baseline.qos) == 1
+        return (
+            f"Measured ETTR of {self.large_runs}: "
+            + ("no run was long enough" if value is None else percent(value, 1))
+            + f" (runs of {duration(assumed['long_run_s'])} or more on their nodes, "
+            + ("all classes" if self.measured.qos is None else f"class {self.measured.qos}")
+            + f"). Simulated ETTR before the change: {percent(simulated, 1)} (jobs that need "
+            f"{self.scope.long_run_hours} h or more of productive time, "
+            + ("all classes" if every else "the class that waits least")
+            + f"). Assumed: a checkpoint every {duration(assumed['checkpoint_interval_s'])} that takes "
+            f"{duration(assumed['write_s'])}, initialisation {duration(assumed['init_s'])}"
+            + ("" if init_s == assumed["init_s"] else f" ({duration(init_s)} simulated)")
+            + "; both count the wait before the first start."
+        )
 
     def of(self, change: str, metric: str) -> Difference:
         """What a change does to a metric."""
@@ -143,12 +189,12 @@ class WhatIf:
     def sentence(self, change: str, metric: str | None = None) -> str:
         """What a change does to a metric; to the ETTR, of the largest runs for which it can be told.
 
-        For example "replacing node05 and writing checkpoints in 30 s instead of 5 min raises the ETTR of
-        your 1,024-GPU runs from 0.81 to 0.90 (±0.01)".
+        For example "replacing node05 and writing checkpoints in 30 s instead of 5 min raises the simulated
+        ETTR of your 1,024-GPU runs from 0.81 to 0.90 (±0.01)".
         """
         shown = self.of(change, metric or self.main)
         what = {
-            "ettr_large_runs": f"the ETTR of your {self.large_runs}",
+            "ettr_large_runs": f"the simulated ETTR of your {self.large_runs}",
             GOODPUT: "the share of busy GPU time that is productive",
             "goodput_gpu_hours_per_day": "the productive GPU-hours a day",
         }[shown.metric]
@@ -157,7 +203,7 @@ class WhatIf:
                 one = self.of(change, f"ettr_gpus_{TOPS[size]}")
                 large = TOPS[size] >= self.scope.large_gpus
                 if large and one.told and one.difference * shown.difference > 0:
-                    shown, what = one, f"the ETTR of your {_runs_of(*self.gpus[size])}"
+                    shown, what = one, f"the simulated ETTR of your {_runs_of(*self.gpus[size])}"
                     break
         values = _plain(shown.baseline, shown.value, shown.half_width)
         if shown.difference == 0:
@@ -263,7 +309,10 @@ def whatif(
         seed=seed,
         seconds=seconds,
         notes=[*fleet.notes, *_doubts(before, chosen, main)],
+        measured=fleet.measured,
     )
+    if beside := found.measured_beside_simulated:
+        found.notes.insert(0, beside)
     if html is None:
         return found
     from holdfast.fleet.simulation.whatif_page import page

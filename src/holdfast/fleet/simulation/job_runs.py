@@ -1,10 +1,4 @@
-"""The jobs of a log: the attempts of each, chained to one row, with the productive time that they made.
-
-A log tells how long an attempt held its nodes, not what it did there. So productive time is the runtime
-less what the fleet's assumptions put down as initialisation and as checkpoint writes; an attempt that the
-infrastructure or a requeue cut off keeps what it had saved by its last full checkpoint interval; one that
-was preempted keeps everything.
-"""
+"""Jobs of a log: the attempts of each, chained to one row, with the productive time that they made."""
 
 from __future__ import annotations
 
@@ -15,9 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.log import FleetLog
-from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.productive_time import with_productive_time
 from holdfast.fleet.simulation.records import Array
 
 if TYPE_CHECKING:
@@ -26,9 +19,6 @@ if TYPE_CHECKING:
 SHORT_SHARE = 0.05
 """Every completed attempt was initialised, so initialisation is taken to be at most the runtime that
 this share of them stay below."""
-EXIT_S = 1
-"""A preempted attempt that saves its work leaves this long after the signal, or after its write."""
-
 OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 """Ends of a job's own making."""
 TIMEOUT, CUT, RUNNING, PENDING = "TIMEOUT", "CUT", "RUNNING", "PENDING"
@@ -98,41 +88,11 @@ def sized(log: FleetLog, attempts: ir.Table, processors: bool) -> ir.Table:
 
 
 def executions(log: FleetLog, processors: bool = False) -> ir.Table:
-    """Attempts that ran, with `size`, `cut` and the productive time that they made and kept.
-
-    Added columns: size; cut ("failure", "preemption", "requeue" or "none"); made_s; kept_s (for the
-    job's next attempt).
-    """
-
-    def build() -> ir.Table:
-        assumed, init = log.assumptions, init_s(log)
-        failed = infrastructure_failures(log).select("key").mutate(failed=True)
-        taken = preemptions(log).select("key").distinct().mutate(taken=True)
-        t = sized(log, log.executions, processors)
-        t = t.left_join(failed, "key").drop("key_right")
-        t = t.left_join(taken, "key").drop("key_right")
-        cut = ibis.cases(
-            (t.taken.fill_null(False), "preemption"),
-            (t.failed.fill_null(False), "failure"),
-            (t.state == "REQUEUED", "requeue"),
-            else_="none",
-        )
-        t = t.mutate(cut=cut).drop("failed", "taken")
-        rest = ibis.greatest(t.runtime_s.cast("float64") - init, 0.0)
-        write, interval = assumed.write_s, assumed.checkpoint_interval_s
-        cycles = rest / (interval + write)
-        writes = ibis.ifelse(t.state == "COMPLETED", cycles.ceil(), cycles.floor())
-        made = ibis.greatest(rest - writes * write, 0.0)
-        saving = ibis.greatest(rest - max(write, EXIT_S), 0.0)
-        saved = saving - (saving / (interval + write)).floor() * write
-        kept = ibis.cases(
-            (t.cut == "preemption", saved),
-            (t.cut == "none", made),
-            else_=cycles.floor() * interval,
-        )
-        return t.mutate(made_s=made, kept_s=kept)
-
-    return log.keep(f"productive_{processors}", build)
+    """Attempts that ran, with `size` and the columns of `with_productive_time`."""
+    return log.keep(
+        f"productive_{processors}",
+        lambda: with_productive_time(log, sized(log, log.executions, processors), init_s(log)),
+    )
 
 
 def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:

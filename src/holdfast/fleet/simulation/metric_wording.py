@@ -21,7 +21,7 @@ class Wording:
 
 
 _NAMES = {
-    "ettr_large_runs": Wording("ETTR of large runs", "%", True),
+    "ettr_large_runs": Wording("Simulated ETTR of large runs", "%", True),
     "goodput_share_of_capacity": Wording("Goodput, of capacity", "%", True),
     "goodput_share_of_busy_time": Wording("Goodput, of busy GPU time", "%", True),
     "goodput_gpu_hours_per_day": Wording("Goodput", "GPU-hours a day", True),
@@ -38,7 +38,7 @@ _NAMES = {
     "queue_wait_p90_s": Wording("Wait before a start, 9 of 10", "s", False),
 }
 _PATTERNS = {
-    r"ettr_gpus_(\d+)": Wording("ETTR of runs of {size} GPUs", "%", True),
+    r"ettr_gpus_(\d+)": Wording("Simulated ETTR of runs of {size} GPUs", "%", True),
     r"failed_share_of_attempts_gpus_(\d+)_up": Wording(
         "Attempts of {top} or more GPUs that fail", "%", False
     ),

@@ -84,7 +84,7 @@ def _changes(result: WhatIf) -> RenderableType:
                 *(_signed(o, o.difference) + ("" if o.told else "\u00a0~") for o in others),
             ]
         )
-    caption = "below the first row: differences; ~ may be chance; all metrics with --verbose"
+    caption = "all simulated; below the first row: differences; ~ may be chance; all metrics with --verbose"
     more = len(result.ranked) - MOST_CHANGES
     if more > 0:
         caption = f"{more} more changes; {caption}"

@@ -158,7 +158,7 @@ def _gain(found: WhatIf) -> Section:
                 "d = mean over the seeds of (metric with the change − metric without)",
                 "95 % interval: d ± t(0.975; n − 1) · s / √n, s the standard deviation of the n "
                 "differences",
-                "ETTR = Σ productive time / Σ (waiting + running time), of long runs in the window",
+                "simulated ETTR = Σ productive time / Σ (waiting + running time), of long runs",
             ],
             {
                 "replicas n": found.replicas,
@@ -284,8 +284,9 @@ def _sizes(found: WhatIf) -> Section:
     if not rows:
         return Section("sizes", question, "No size has enough long runs to tell.")
     told = [label for label, each in zip(labels, rows, strict=True) if each.ci95[0] > 0]
-    sentence = f"With {change}, the ETTR of long runs rises in {len(told)} of {len(rows)} sizes" + (
-        f": {', '.join(told)}." if told else "."
+    sentence = (
+        f"With {change}, the simulated ETTR of long runs rises in {len(told)} of {len(rows)} sizes"
+        + (f": {', '.join(told)}." if told else ".")
     )
     waits = [
         tuple(found.of(change, f"queue_wait_{name}_s_gpus_{TOPS[size]}") for name in WAITS)
@@ -295,10 +296,10 @@ def _sizes(found: WhatIf) -> Section:
         "sizes",
         question,
         sentence,
-        [_forest(rows, labels, f"ETTR of long runs with {_cut(change)}")],
+        [_forest(rows, labels, f"Simulated ETTR of long runs with {_cut(change)}")],
         [_wait_table(found, change, waits)],
         How(
-            "ETTR of one size = Σ productive time / Σ (waiting + running time) of its long runs",
+            "simulated ETTR of one size = Σ productive time / Σ (waiting + running time) of its long runs",
             {"long runs": _large(found), "fewest runs of a size, all replicas": 30},
             "",
             "Waits are those before every start, also after a requeue. One that is not over at the "
