@@ -274,7 +274,7 @@ def test_one_damaged_member_is_set_aside_alone(tmp_path: Path) -> None:
     ]
     [(name, reason)] = source.ignored
     assert name == "cat/2.jpg"
-    assert reason.startswith("this archive is damaged or cut short: ")
+    assert "CRC-32" in reason
 
 
 @pytest.mark.parametrize("as_struct", [False, True])

@@ -60,10 +60,11 @@ def is_enough(stated: Said, needed: Bump) -> bool:
 def raised(old: str | None, needed: Bump) -> str | None:
     """The least version that would do; None where the old one cannot be counted up from."""
     before = None if old is None else numbers(old)
-    if before is None or needed == "none":
+    if before is None:
         return None
     major, minor, patch = before
     parts = {
+        "none": before,
         "patch": (major, minor, patch + 1),
         "minor": (major, minor + 1, 0),
         "major": (major + 1, 0, 0),
