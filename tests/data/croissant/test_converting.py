@@ -13,7 +13,6 @@ from made_datasets import column, described, field, file_object, record_set
 from holdfast.data.croissant.converting.exporting import convert
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.rules.checking import validate
-from holdfast.errors import InputError
 
 LOCAL = [
     "0.8/pass-mini/metadata.json",

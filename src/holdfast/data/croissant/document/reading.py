@@ -135,7 +135,7 @@ def read_document(source: DescriptionSource, access: Access | None = None) -> Do
     line, column = document.lines.place(slip.offset if slip else 0)
     raise InputError(
         "the description is not complete JSON" if document.cut else "the file holds no description",
-        code="no-data",
+        code="invalid-syntax" if document.cut else "no-data",
         path=document.path,
         place=f"line {line}, column {column}",
         found=slip.message if slip else f"{json.dumps(value)[:60]}",

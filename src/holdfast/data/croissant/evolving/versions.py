@@ -14,7 +14,7 @@ BUMPS: tuple[Bump, ...] = ("none", "patch", "minor", "major")
 Said = Literal["none", "patch", "minor", "major", "back", "missing", "unreadable"]
 
 _NUMBERS = re.compile(
-    r"v?(0|[1-9]\d*)(?:\.(0|[1-9]\d*)(?:\.(0|[1-9]\d*)(-[\w.-]+)?(?:\+[\w.-]+)?)?)?", re.ASCII
+    r"v?(0|[1-9]\d*)(?:\.(0|[1-9]\d*))?(?:\.(0|[1-9]\d*))?(-[\w.-]+)?(?:\+[\w.-]+)?", re.ASCII
 )
 Numbers = tuple[int, int, int]
 
@@ -60,11 +60,10 @@ def is_enough(stated: Said, needed: Bump) -> bool:
 def raised(old: str | None, needed: Bump) -> str | None:
     """The least version that would do; None where the old one cannot be counted up from."""
     before = None if old is None else numbers(old)
-    if before is None:
+    if before is None or needed == "none":
         return None
     major, minor, patch = before
     parts = {
-        "none": before,
         "patch": (major, minor, patch + 1),
         "minor": (major, minor + 1, 0),
         "major": (major + 1, 0, 0),
