@@ -126,16 +126,16 @@ def read_document(source: DescriptionSource, access: Access | None = None) -> Do
     """The same, with the use of the network as one value."""
     document = read_anything(source, access)
     value = document.value
-    slip = document.cut or next(iter(document.parsed.slips), None)
-    if document.cut is None and (
-        isinstance(value, dict)
-        or (isinstance(value, list) and any(isinstance(item, dict) for item in value))
-    ):
+    described = isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(item, dict) for item in value)
+    )
+    if described and document.cut is None:
         return document
+    slip = document.cut or next(iter(document.parsed.slips), None)
     line, column = document.lines.place(slip.offset if slip else 0)
     raise InputError(
-        "the description is not complete JSON" if document.cut else "the file holds no description",
-        code="invalid-syntax" if document.cut else "no-data",
+        "the description is not complete JSON" if described else "the file holds no description",
+        code="invalid-syntax" if described else "no-data",
         path=document.path,
         place=f"line {line}, column {column}",
         found=slip.message if slip else f"{json.dumps(value)[:60]}",

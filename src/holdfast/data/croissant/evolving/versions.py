@@ -14,7 +14,7 @@ BUMPS: tuple[Bump, ...] = ("none", "patch", "minor", "major")
 Said = Literal["none", "patch", "minor", "major", "back", "missing", "unreadable"]
 
 _NUMBERS = re.compile(
-    r"v?(0|[1-9]\d*)(?:\.(0|[1-9]\d*))?(?:\.(0|[1-9]\d*))?(-[\w.-]+)?(?:\+[\w.-]+)?", re.ASCII
+    r"v?(0|[1-9]\d*)(?:\.(0|[1-9]\d*)(?:\.(0|[1-9]\d*)(-[\w.-]+)?(?:\+[\w.-]+)?)?)?", re.ASCII
 )
 Numbers = tuple[int, int, int]
 
