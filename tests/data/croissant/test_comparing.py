@@ -220,14 +220,14 @@ def test_other_files_of_the_same_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "edit", "suffices", "suggested"),
     [
-        ("1.2.0", "1.2.0", {}, True, "1.2.0"),
+        ("1.2.0", "1.2.0", {}, True, None),
         ("1.2.0", "1.3.0", {"/description": "x"}, True, "1.2.1"),
         ("1.2.0", "1.2.0", {"/description": "x"}, False, "1.2.1"),
         ("1.2.0", "1.2.0", {"/description": "x", "/sdVersion": "2"}, True, "1.2.1"),
         ("1.2.0", "1.2.1", {"/recordSet/-": INLINE}, False, "1.3.0"),
         ("1.2.0", "2.0.0", {"/recordSet/0": DROP}, True, "2.0.0"),
         ("1.2.0", "1.9.0", {"/recordSet/4": DROP}, False, "2.0.0"),
-        ("1.2.0", "1.1.0", {}, False, "1.2.0"),
+        ("1.2.0", "1.1.0", {}, False, None),
         ("2024-01-01", "2024-05-01", {"/description": "x"}, False, None),
         ("1.2.0", DROP, {"/description": "x"}, False, "1.2.1"),
         (DROP, DROP, {"/description": "x"}, False, None),

@@ -13,7 +13,6 @@ from made_datasets import column, described, field, file_object, record_set
 from holdfast.data.croissant.converting.exporting import convert
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.rules.checking import validate
-from holdfast.errors import InputError
 
 LOCAL = [
     "0.8/pass-mini/metadata.json",
@@ -59,7 +58,7 @@ def test_text_formats_refuse_what_they_cannot_hold(shared_data: Path, tmp_path: 
     suite = shared_data / "croissant" / "datasets"
     images = Dataset(suite / "1.0/recipes/compressed_archive.json", cache=tmp_path)
     for form in ("csv", "jsonl"):
-        with pytest.raises(InputError, match=f"{form} cannot hold") as told:
+        with refused("unsupported") as told:
             convert(images, tmp_path / "images", form=form)
         assert told.value.place == "column images/image_content"
     assert sorted(path.name for path in tmp_path.iterdir() if "images" in path.name) == []
@@ -123,7 +122,7 @@ def test_nothing_is_left_of_a_conversion_that_failed(numbers: Dataset, tmp_path:
     before = sorted(path.name for path in tmp_path.iterdir())
     with refused("unsupported"):
         convert(numbers, tmp_path / "new", form="csv")  # it has lists
-    with pytest.raises(InputError, match="something already"):
+    with refused("output-exists"):
         convert(numbers, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 

@@ -14,6 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from holdfast.cli import app
+from holdfast.data.croissant import read_metadata
+from holdfast.errors import InputError
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 Run = Callable[..., Result]
@@ -243,6 +245,45 @@ def test_a_file_without_a_description_has_findings(tmp_path: Path, run: Run) -> 
         assert [(e["code"], e["line"], e["column"]) for e in found["errors"]] == [(code, 1, 1)]
         run("load", path, code=2)
     run("validate", tmp_path / "missing.json", "--json", code=2)
+
+
+def test_a_description_that_is_cut_off_is_refused(described: Path, run: Run) -> None:
+    path = described / "croissant.json"
+    whole = path.read_bytes()
+    page = described / "card.html"
+    for kept in (len(whole) // 3, len(whole) - 3):
+        path.write_bytes(whole[:kept])
+        last = whole[:kept].count(b"\n") + 1
+        for command in (
+            ("load", path),
+            ("load", path, "--record-set", "moons"),
+            ("sql", path, "SELECT 1"),
+            ("download", path),
+            ("convert", path, "--out", described / "new"),
+            ("migrate", path),
+            ("diff", path, path),
+            ("rai", path),
+            ("card", path, "--html", page),
+        ):
+            assert not run(*command, code=2).stdout
+        with pytest.raises(InputError) as told:
+            read_metadata(path)
+        assert told.value.code == "invalid-syntax"
+        assert str(told.value.place).startswith(f"line {last}, ")
+        assert said(run("validate", path, "--json", code=1))["errors"][0]["code"] == "CR001"
+    assert not page.exists()
+
+
+def test_programs_are_told_what_was_written(planets: Path, tmp_path: Path, run: Run) -> None:
+    named = planets / "metadata.json"
+    assert said(run("describe", planets, "--out", named, "--json"))["path"] == str(named)
+    out = tmp_path / "moons.csv"
+    for command in (
+        ("load", planets, "--record-set", "moons"),
+        ("sql", planets, "SELECT * FROM moons"),
+    ):
+        found = said(run(*command, "-o", out, "--json"))
+        assert found == {"path": str(out), "records": len(rows_of(out))}
 
 
 def test_an_old_description_is_migrated_and_compared(tmp_path: Path, run: Run) -> None:

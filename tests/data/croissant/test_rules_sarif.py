@@ -17,7 +17,7 @@ def test_a_log_is_sarif(tmp_path: Path) -> None:
     edits = {
         "/description": DROP,
         "/version": DROP,
-        "/license": "Do what you like.",
+        "/datePublished": "May",
         "/distribution/0/sha256": DROP,
     }
     path.write_text(written(edited(edits)), encoding="utf-8")

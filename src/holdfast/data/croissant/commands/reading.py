@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -147,7 +148,7 @@ def load(
     if explain:
         print(records.explain())
     elif out is not None:
-        _write(records, out, quiet)
+        _write(records, out, as_json, quiet)
     else:
         _print(records, limit, as_json or form is Printed.jsonl)
     if on_misfit is OnMisfit.null and not explain:
@@ -178,7 +179,7 @@ def sql(
     dataset = _open(description, mapping, access, memory)
     found = dataset.sql(query)
     if out is not None:
-        _write(found, out, quiet)
+        _write(found, out, as_json, quiet)
     else:
         _print(found, limit, as_json)
 
@@ -304,7 +305,7 @@ def _print(records: LazyTable, limit: int | None, as_json: bool) -> None:
     Console(width=width).print(rows_table(rows), markup=False, highlight=False)
 
 
-def _write(records: LazyTable, out: Path, quiet: bool) -> None:
+def _write(records: LazyTable, out: Path, as_json: bool, quiet: bool) -> None:
     """All records into a file."""
     from holdfast.data.croissant.converting.writers import write_batches
 
@@ -316,6 +317,8 @@ def _write(records: LazyTable, out: Path, quiet: bool) -> None:
                 bar.advance(batch.num_rows)
 
         rows = write_batches(batches(), records.schema, out)
+    if as_json:
+        print(json.dumps({"path": str(out), "records": rows}, indent=2))
     remark(f"{counted(rows, 'record')} in {out}", quiet)
 
 

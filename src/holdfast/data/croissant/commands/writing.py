@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -103,6 +104,7 @@ def describe(
         sample_rows=sample_rows,
     )
     path = made.write(out, overwrite=overwrite)
+    made = replace(made, path=path)  # as it was written
     emit(made, as_json, _described)
     remark(f"description: {path}", quiet)
 

@@ -119,7 +119,7 @@ class _Reader:
     # --- mistakes
 
     def _slip(self, kind: str, offset: int, message: str, other: int | None = None) -> None:
-        if len(self._slips) < MAX_SLIPS:
+        if len(self._slips) < MAX_SLIPS or kind == "truncated":  # the last, and the gravest
             self._slips.append(Slip(kind, self._pointer(), offset, message, other))
 
     def _pointer(self) -> str:

@@ -32,6 +32,10 @@ MAX_BYTES = 256 << 20
 DescriptionSource: TypeAlias = Union[str, Path, Mapping[str, Any], "Document"]
 """A file, a folder with one, a URL, ``"-"`` (stdin), the JSON as a dict, or an opened description."""
 
+# After these slips it is not known what else the description says.
+_CUTS = frozenset(
+    {"empty", "truncated", "unterminated", "extra", "unexpected", "too-deep", "no-json-ld"}
+)
 _BAD_BYTES = pattern(r"[\udc80-\udcff]+")
 _SCRIPT = pattern(r"<!--|<script\b([^<>]*)>", IGNORECASE)
 _SCRIPT_END = pattern(r"</script\b", IGNORECASE)
@@ -67,6 +71,11 @@ class Document:
         contexts = (replace(slip, offset=self.parsed.offset(slip.at)) for slip in self.terms.slips)
         slips = (*self.encoding_slips, *self.parsed.slips, *contexts)
         return tuple(sorted(slips, key=lambda slip: slip.offset))
+
+    @property
+    def cut(self) -> Slip | None:
+        """The first slip after which nothing can be said of the rest; None where all was read."""
+        return next((slip for slip in self.parsed.slips if slip.kind in _CUTS), None)
 
     @cached_property
     def terms(self) -> Terms:
@@ -107,8 +116,8 @@ def open_description(
         public_only: refuse servers whose address is not public.
 
     Raises:
-        InputError: not found, not fetched, no or more than one description in a folder, or no JSON object.
-            Every lesser mistake is in `Document.syntax`.
+        InputError: not found, not fetched, no or more than one description in a folder, no JSON object, or
+            one that is cut short. Every lesser mistake is in `Document.syntax`.
     """
     return read_document(source, Access(cache, offline, timeout, public_only))
 
@@ -117,20 +126,21 @@ def read_document(source: DescriptionSource, access: Access | None = None) -> Do
     """The same, with the use of the network as one value."""
     document = read_anything(source, access)
     value = document.value
-    if isinstance(value, dict) or (
+    described = isinstance(value, dict) or (
         isinstance(value, list) and any(isinstance(item, dict) for item in value)
-    ):
+    )
+    if described and document.cut is None:
         return document
-    slip = next(iter(document.parsed.slips), None)
+    slip = document.cut or next(iter(document.parsed.slips), None)
     line, column = document.lines.place(slip.offset if slip else 0)
     raise InputError(
-        "the file holds no description",
-        code="no-data",
+        "the description is not complete JSON" if described else "the file holds no description",
+        code="invalid-syntax" if described else "no-data",
         path=document.path,
         place=f"line {line}, column {column}",
         found=slip.message if slip else f"{json.dumps(value)[:60]}",
         expected='a JSON object such as {"@context": ..., "@type": "sc:Dataset", ...}',
-        remedy="name the JSON-LD file of the dataset",
+        remedy="name the JSON-LD file of the dataset; `data croissant validate` lists its mistakes",
     )
 
 
@@ -170,16 +180,16 @@ def parse_document(data: bytes, path: str | Path, base: str | Path | None = None
     return Document(path, text, parsed, lines, slips, base)
 
 
-def read_metadata(source: DescriptionSource) -> Metadata:
+def read_metadata(path: DescriptionSource) -> Metadata:
     """What a description says.
 
     Args:
-        source: as `open_description` takes it.
+        path: as `open_description` takes it.
 
     Raises:
         InputError: as `open_description`.
     """
-    return build(read_document(source))
+    return build(read_document(path))
 
 
 def located(metadata: Metadata, base: Path | str) -> Metadata:

@@ -25,13 +25,13 @@ from holdfast.data.croissant.documenting.use_conditions import listed, provenanc
 _ORDER: dict[State, int] = {"stated": 3, "short": 2, "placeholder": 1, "empty": 0}
 
 
-def rai(source: DescriptionSource) -> Rai:
+def rai(path: DescriptionSource) -> Rai:
     """The responsible-AI statements of a description, and what is missing from them.
 
     Raises:
         InputError: if the file cannot be read as a JSON object.
     """
-    document = read_document(source)
+    document = read_document(path)
     metadata = build(document)
     said = list(said_everywhere(document))
     found = {term.name: [one for one in said if meant(one.term) == term.name] for term in TERMS}

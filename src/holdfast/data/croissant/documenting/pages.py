@@ -67,18 +67,18 @@ class Card:
         }
 
 
-def card(source: DescriptionSource, out: str | Path) -> Card:
+def card(path: DescriptionSource, out: str | Path) -> Card:
     """Write the card of a description as one HTML page that needs no network.
 
     Args:
-        source: the description, as `open_description` takes it; no file of the dataset is read.
+        path: the description, as `open_description` takes it; no file of the dataset is read.
         out: the HTML file to write, whole or not at all.
 
     Raises:
         InputError: if the description cannot be read as a JSON object.
         HoldfastError: if the page cannot be written.
     """
-    document = read_document(source)
+    document = read_document(path)
     page = card_page(document)
     written = write(page, out)
     return Card(document.path, written, written.stat().st_size, page)

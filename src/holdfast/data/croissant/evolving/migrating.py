@@ -88,7 +88,7 @@ class Migrated:
         return target
 
 
-def migrate(source: DescriptionSource, to: Version = "1.1") -> Migrated:
+def migrate(path: DescriptionSource, to: Version = "1.1") -> Migrated:
     """Bring a description to version 1.0 or 1.1 of the format.
 
     Nothing that it says is lost: what neither version knows is kept as it stands, with the definitions of
@@ -96,7 +96,7 @@ def migrate(source: DescriptionSource, to: Version = "1.1") -> Migrated:
     way, and says the same.
 
     Args:
-        source: the description, as `open_description` takes it, of version 0.8, 1.0 or 1.1.
+        path: the description, as `open_description` takes it, of version 0.8, 1.0 or 1.1.
         to: "1.0" or "1.1".
 
     Raises:
@@ -105,13 +105,13 @@ def migrate(source: DescriptionSource, to: Version = "1.1") -> Migrated:
     """
     if to not in ("1.0", "1.1"):
         raise ValueError(f"migrate to '1.0' or '1.1', not {to!r}")
-    document = read_document(source)
-    path, metadata = document.path, build(document)
+    document = read_document(path)
+    metadata = build(document)
     if _ORDER.index(metadata.version) > _ORDER.index(to):
         raise InputError(
             "the description is of a newer version",
             code="unsupported",
-            path=path,
+            path=document.path,
             place=document.says(metadata.where("dct:conformsTo")),
             found=metadata.version,
             expected=f"{to} or older",
@@ -122,7 +122,7 @@ def migrate(source: DescriptionSource, to: Version = "1.1") -> Migrated:
         raise InputError(
             "no dataset found in the description",
             code="no-data",
-            path=path,
+            path=document.path,
             expected='"@type": "sc:Dataset"',
         )
     top = dataset.raw if "@context" in dataset.raw else document.value
@@ -131,7 +131,7 @@ def migrate(source: DescriptionSource, to: Version = "1.1") -> Migrated:
     rewriter = Rewriter(document, metadata, spelling, to)
     written = rewriter.dataset(dataset)
     return Migrated(
-        path=path,
+        path=document.path,
         version=metadata.version,
         to=to,
         metadata=written,

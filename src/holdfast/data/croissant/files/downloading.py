@@ -80,7 +80,7 @@ class Downloaded:
 
 
 def download(
-    source: DescriptionSource,
+    path: DescriptionSource,
     *,
     resources: Sequence[str] | None = None,
     record_sets: Sequence[str] | None = None,
@@ -99,7 +99,7 @@ def download(
     Where a lock file stands beside the description, everything must be as it says.
 
     Args:
-        source: the description, as `open_description` takes it.
+        path: the description, as `open_description` takes it.
         resources: ids of FileObjects and FileSets; None for all.
         record_sets: only the files behind these; all columns.
         filters: as `Dataset.records` takes them: only the files in which such records can be. Without
@@ -125,7 +125,7 @@ def download(
             remedy="leave out resources, or record_sets and filters",
         )
     access = Access(cache, offline, timeout, public_only)
-    document = read_document(source, access)
+    document = read_document(path, access)
     write = lock or update_lock
     description = document.path if isinstance(document.path, Path) else None
     if description is None and write:

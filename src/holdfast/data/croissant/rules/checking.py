@@ -87,7 +87,7 @@ class Validation:
 
 
 def validate(
-    source: DescriptionSource,
+    path: DescriptionSource,
     *,
     strict: bool = False,
     data: HowMuch | None = None,
@@ -102,7 +102,7 @@ def validate(
     All that is wrong is found in one pass, each defect once.
 
     Args:
-        source: the description, as `open_description` takes it.
+        path: the description, as `open_description` takes it.
         strict: make errors of the warnings that stand for what the standard demands.
         data: also read the data: the first records of each record set ("sample"), or all ("full").
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
@@ -115,9 +115,9 @@ def validate(
         InputError: there is no such file, or it cannot be opened; with `data`, a mapping is wrong.
     """
     access = Access(cache, offline, timeout, public_only)
-    document, misspelt = corrected(read_anything(source, access))
+    document, misspelt = corrected(read_anything(path, access))
     findings = list(_static(document, misspelt, strict=strict))
-    readable = document.terms.dataset is not None and not on_terms.is_cut(document)
+    readable = document.terms.dataset is not None and document.cut is None
     if data and readable and not any(space.needed for space in misspelt):
         from holdfast.data.croissant.rules import on_data
 
@@ -134,7 +134,7 @@ def _static(
 ) -> Iterator[Finding]:
     """What the rules find; the mistakes of the text alone where those cut the description short."""
     context = Context(document, build(document), misspelt)
-    cut = on_terms.is_cut(document)
+    cut = document.cut is not None
     rules = [rule for rule in RULES.values() if not cut or rule.code in on_terms.CODES]
     found = [(rule, breach) for rule in rules for breach in rule.check(context)]
     told = {at: code for code in _OF_VALUES for rule, (at, *_) in found if rule.code == code and at}

@@ -157,7 +157,7 @@ def bad_version(context: Context) -> Iterator[Breach]:
 
 @rule(
     "CR113",
-    WARNING,
+    NOTE,
     REQUIRED,
     "Give the URL of a licence of https://spdx.org/licenses/, or its identifier.",
 )

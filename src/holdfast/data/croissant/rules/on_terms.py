@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sized
 from typing import Any
 
-from holdfast.data.croissant.document.reading import Document
 from holdfast.data.croissant.document.terms import Entry
 from holdfast.data.croissant.document.vocabulary import NAMESPACES, PREFIXES, canonical
 from holdfast.data.croissant.rules.clauses import CONTEXT, EXTERNAL, JSON, REQUIRED
@@ -29,15 +28,6 @@ CODES = frozenset({"CR001", "CR002", "CR003"})
 _TWICE = ("duplicate-key",)
 _BYTES = ("bom", "encoding", "odd-space")
 _CONTEXTS = ("context", "remote-context")
-# After these it is not known what else the description says.
-_CUTS = frozenset(
-    {"empty", "truncated", "unterminated", "extra", "unexpected", "too-deep", "no-json-ld"}
-)
-
-
-def is_cut(document: Document) -> bool:
-    """Whether so much of the text cannot be read that nothing can be said of the rest."""
-    return any(slip.kind in _CUTS for slip in document.syntax)
 
 
 @rule("CR001", ERROR, JSON, "Correct the text here; an editor for JSON marks the place.")

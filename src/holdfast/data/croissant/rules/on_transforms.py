@@ -43,9 +43,7 @@ def many_groups(context: Context) -> Iterator[Breach]:
             yield Breach(at, f"{said} has {groups} capture groups")
 
 
-@rule(
-    "CR434", WARNING, TRANSFORM, "Write it without look-around, back-references and atomic groups."
-)
+@rule("CR434", ERROR, TRANSFORM, "Write it without look-around, back-references and atomic groups.")
 def not_linear(context: Context) -> Iterator[Breach]:
     """A regular expression runs in time that grows with the text alone."""
     return malformed(context, _steps(context), forms.linear_regex, "cr:regex")
@@ -83,7 +81,7 @@ def bad_replace(context: Context) -> Iterator[Breach]:
 
 @rule(
     "CR439",
-    WARNING,
+    ERROR,
     FORMAT,
     "Write a pattern of CLDR, such as yyyy-MM-dd, or of strftime, such as %Y-%m-%d.",
 )
@@ -93,7 +91,7 @@ def bad_date_format(context: Context) -> Iterator[Breach]:
     yield from _misformatted(context, forms.date_format, "date", "datetime")
 
 
-@rule("CR440", WARNING, FORMAT, "Write a number pattern of CLDR, such as 0.##E0 or #,##0.00.")
+@rule("CR440", ERROR, FORMAT, "Write a number pattern of CLDR, such as 0.##E0 or #,##0.00.")
 def bad_number_format(context: Context) -> Iterator[Breach]:
     """The format of a number is a pattern of CLDR."""
     return _misformatted(context, forms.number_format, "float", "integer")

@@ -15,8 +15,9 @@ SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 def log(path: Path | str, findings: Sequence[Finding]) -> dict[str, Any]:
-    """A log of one run over one description: every rule of the table, and a result for each finding."""
-    codes = sorted({*RULES, *DATA_RULES})
+    """A log of one run over one description: every rule on descriptions, and a result for each finding."""
+    # Rules on data are known only once data were checked: those that found something are listed.
+    codes = sorted({*RULES, *(finding.code for finding in findings)})
     places = {code: place for place, code in enumerate(codes)}
     uri = path if isinstance(path, str) else quote(path.as_posix())
     if isinstance(path, Path) and path.is_absolute():
