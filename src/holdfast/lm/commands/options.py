@@ -90,7 +90,9 @@ _QUERY = {
     "prefix": Annotated[
         str | None,
         typer.Option(
-            "--prefix", metavar="REGEX", help="Prefix of the text; used as context, not scored."
+            "--prefix",
+            metavar="REGEX",
+            help="Prefix of the text, a regular expression; used as context, not scored.",
         ),
     ],
     "prompt": Annotated[
@@ -114,7 +116,7 @@ _QUERY = {
         bool,
         typer.Option(
             "--special-tokens",
-            help="Read special tokens in the prefix as tokens (default: as plain text).",
+            help="Read special tokens in the prefix or prompt as tokens (default: as plain text).",
         ),
     ],
     "encodings": Annotated[
@@ -158,8 +160,7 @@ _QUERY = {
         bool,
         typer.Option(
             "--eos/--no-eos",
-            help="Require the model to end after the text (event exact); by default any "
-            "continuation is allowed (event prefix).",
+            help="Require the model to end after the text; by default any continuation is allowed.",
         ),
     ],
     "ignore_case": Annotated[

@@ -54,8 +54,8 @@ class Query:
     """Plain text in front of every text of `regex`, which then describes the rest: given, as the one
     string of a prefix is, and part of the texts that come back. Excludes `prefix`."""
     special_tokens: bool = False
-    """Read special tokens in `prompt` and the strings of `prefix`, such as ``<|im_start|>``, as those tokens.
-    Otherwise they are plain text, as is right for text from untrusted sources."""
+    """Read special tokens in `prompt` and in `prefix`, such as ``<|im_start|>``, as those tokens. Otherwise
+    they are plain text, as is right for text from untrusted sources."""
 
     @property
     def event(self) -> Event:
