@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.numbers import duration, interval, number, p_value, percent, probability
+from holdfast.numbers import bounds, duration, interval, number, p_value, percent, probability
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,20 @@ from holdfast.numbers import duration, interval, number, p_value, percent, proba
 )
 def test_numbers(value: float | None, digits: int | None, text: str) -> None:
     assert number(value, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "text"),
+    [
+        (0.0860, 0.99961, "[0.0860, 0.9996]"),
+        (0.9995, 1.0, "[0.9995, 1.00]"),
+        (0.99999, 1 - 1e-9, "[0.999990, >0.999999]"),
+        (0.0, 1.23e-8, "[0, 1.23e−08]"),
+        (0.99949, 0.99951, "[0.999, 0.9995]"),
+    ],
+)
+def test_bounds_below_one_never_read_as_one(lower: float, upper: float, text: str) -> None:
+    assert bounds(lower, upper) == text
 
 
 @pytest.mark.parametrize(

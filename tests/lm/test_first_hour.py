@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.errors import InputError
 from holdfast.lm import query as q
 from holdfast.lm.cli import app
 from holdfast.lm.query.audits.templates import Bias, Known, Memorization, Toxicity
+from holdfast.lm.query.compiling import compile_query
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "canaries"
 PHONE = "My phone number is [0-9]{3} [0-9]{3} [0-9]{4}"
@@ -41,8 +43,9 @@ def ran(monkeypatch: Any, model: toy.ToyModel, *arguments: str | Path) -> Any:
         (q.Query(PHONE, prefix="My phone number is"), 1_000),
         (q.Query(URL, prefix=r"https://www\."), 5_000),
         (q.Query("See " + URL, prefix=r"See https://www\."), 5_000),
+        (q.Query(URL.removeprefix(r"https://www\."), prompt="https://www."), 5_000),
     ],
-    ids=["docstring", "relm", "url"],
+    ids=["docstring", "relm", "url", "prompt"],
 )
 def test_the_first_results_come_soon(canaries: q.LanguageModel, query: q.Query, most: int) -> None:
     found = q.search(canaries, query, n=10, budget=most).result()
@@ -63,6 +66,52 @@ def test_an_unescaped_dot_in_a_prefix_has_a_remedy() -> None:
         q.search(toy.ToyModel(), q.Query("https://www.[a-z]+", prefix="https://www."))
     assert refused.value.place == "prefix 'https://www.'"
     assert "\\." in (refused.value.remedy or "")
+
+
+@pytest.mark.parametrize("encodings", ["prefix-canonical", "all", "canonical"])
+def test_a_prompt_is_a_prefix_of_plain_text(encodings: Any) -> None:
+    settings: dict[str, Any] = {"encodings": encodings, "exclude": "a-c"}
+    if encodings != "canonical":  # whose edited texts are too many to count
+        settings["edits"] = 1
+    plain = q.Query("[ab]{1,2}|c", prompt="a-", **settings)
+    written = q.Query("a-([ab]{1,2}|c)", prefix="a-", **settings)
+    ways = [q.search(toy.ToyModel(2), query, n=9).result().found for query in (plain, written)]
+    assert ways[0] == ways[1]
+    assert len(ways[0]) > 5
+    masses = [q.mass(toy.ToyModel(2), replace(query, eos=True)) for query in (plain, written)]
+    assert (masses[0].lower, masses[0].upper) == (masses[1].lower, masses[1].upper)
+    assert q.count(plain, toy.ToyModel().tokenizer) == q.count(written, toy.ToyModel().tokenizer)
+    assert q.count(plain).strings == q.count(written).strings
+
+
+def test_a_prompt_is_not_read_as_a_regex_and_excludes_a_prefix() -> None:
+    (found,) = q.search(toy.ToyModel(1), q.Query("x", prompt="1-"), n=5).result().found
+    assert found.text == "1-x"
+    with pytest.raises(InputError) as refused:
+        q.count(q.Query("x", prompt="a", prefix="a"))
+    assert (refused.value.code, refused.value.place) == ("conflict", "prompt")
+
+
+def test_fewer_texts_than_asked_for_is_a_complete_answer(monkeypatch: Any) -> None:
+    ask = ("query", "search", "--regex", "a|b|ab", "--n", "10", "-q")
+    done = ran(monkeypatch, toy.ToyModel(1), *ask, "--json")
+    assert (done.exit_code, len(json.loads(done.stdout))) == (0, 3)
+    stopped = ran(monkeypatch, toy.ToyModel(1), *ask, "--budget", "1", "--json")
+    assert stopped.exit_code == 1
+
+
+@pytest.mark.parametrize(("pattern", "remarks"), [("a{,5}", 1), ("a{0,5}", 0), (r"a\{,5}", 0)])
+def test_a_repetition_without_a_lower_bound_is_remarked(pattern: str, remarks: int) -> None:
+    notes = compile_query(q.Query(f"a|{pattern}"), toy.TOKENIZER).notes
+    assert len(notes) == remarks
+    assert all("{0,5}" in note for note in notes)
+
+
+def test_a_gguf_file_names_the_server() -> None:
+    with pytest.raises(InputError) as refused:
+        q.load("gguf:model.gguf")
+    assert refused.value.code == "unsupported"
+    assert "openai:" in (refused.value.remedy or "")
 
 
 # --- Texts that do not end -----------------------------------------------------------------------

@@ -334,6 +334,27 @@ def test_effective_size() -> None:
     assert effective_size(np.full(3, -np.inf)) == 0
 
 
+def test_the_effective_size_is_not_overstated() -> None:
+    model, query, n = ToyTrigram(5), compiled(PATTERN), 100
+    truth = by_text(model, PATTERN)
+    mass = math.fsum(truth.values())
+    runs = [sample_compiled(model, query, n, seed=seed, method="local") for seed in range(60)]
+    reported = float(np.mean([drawn.effective for drawn in runs]))
+    # As many samples without weights would have this squared error, summed over the texts.
+    spread = sum(share * (1 - share) for share in (chance / mass for chance in truth.values()))
+    error = np.mean(
+        [
+            sum(
+                (dict(drawn.texts).get(text, 0) - chance / mass) ** 2
+                for text, chance in truth.items()
+            )
+            for drawn in runs
+        ]
+    )
+    assert reported < 0.95 * n  # weights differ
+    assert reported <= 1.35 * spread / error
+
+
 def test_the_error_of_independent_samples_is_the_usual_one() -> None:
     weight = np.random.default_rng(2).exponential(size=50)
     mean, error = mean_and_error(np.log(weight))

@@ -44,7 +44,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="MODEL",
-        help="Model: hf:DIR or hf:NAME, ngram:FILE.arpa, gguf:FILE or openai:URL#NAME?tokenizer=...",
+        help="Model: hf:DIR or hf:NAME, ngram:FILE.arpa, or openai:URL#NAME?tokenizer=...",
     ),
 ]
 TokenizerOption = Annotated[
@@ -83,13 +83,24 @@ _QUERY = {
         typer.Option(
             "--regex",
             metavar="REGEX",
-            help="Regular expression of the whole text, in RE2 syntax; & is and, ~ is not.",
+            help="Regular expression of the whole text (after --prompt: of the rest), in RE2 syntax; "
+            "& is and, ~ is not.",
         ),
     ],
     "prefix": Annotated[
         str | None,
         typer.Option(
-            "--prefix", metavar="REGEX", help="Prefix of the text; used as context, not scored."
+            "--prefix",
+            metavar="REGEX",
+            help="Prefix of the text, a regular expression; used as context, not scored.",
+        ),
+    ],
+    "prompt": Annotated[
+        str | None,
+        typer.Option(
+            "--prompt",
+            metavar="TEXT",
+            help="Plain text in front of the regex, which then describes the rest; not scored.",
         ),
     ],
     "messages": Annotated[
@@ -105,7 +116,7 @@ _QUERY = {
         bool,
         typer.Option(
             "--special-tokens",
-            help="Read special tokens in the prefix as tokens (default: as plain text).",
+            help="Read special tokens in the prefix or prompt as tokens (default: as plain text).",
         ),
     ],
     "encodings": Annotated[
@@ -149,8 +160,7 @@ _QUERY = {
         bool,
         typer.Option(
             "--eos/--no-eos",
-            help="Require the model to end after the text (event exact); by default any "
-            "continuation is allowed (event prefix).",
+            help="Require the model to end after the text; by default any continuation is allowed.",
         ),
     ],
     "ignore_case": Annotated[

@@ -1,1 +1,1 @@
-"""Backends: one protocol, `LanguageModel`, in front of n-grams, Hugging Face, llama.cpp and servers."""
+"""Backends: one protocol, `LanguageModel`, in front of n-grams, Hugging Face and servers."""

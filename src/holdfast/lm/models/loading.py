@@ -6,7 +6,7 @@ from holdfast.errors import InputError
 from holdfast.lm.models.caching import Cached
 from holdfast.lm.models.protocol import LanguageModel
 
-_FORMS = "ngram:FILE.arpa, hf:FOLDER or hf:NAME, gguf:FILE.gguf, openai:URL#MODEL"
+_FORMS = "ngram:FILE.arpa, hf:FOLDER or hf:NAME, openai:URL#MODEL"
 
 
 def load(name: str) -> LanguageModel:
@@ -14,9 +14,9 @@ def load(name: str) -> LanguageModel:
 
     Args:
         name: ``ngram:FILE`` (ARPA; ``?words``, ``?pieces``, ``?normalise``), ``hf:FOLDER`` (``?device=``,
-            ``?dtype=``, ``?bos=``, ``?batch=``, ``?cache_mb=``), ``gguf:FILE`` (llama.cpp), or
-            ``openai:URL#MODEL`` (a server that speaks OpenAI's protocol and tells log-probabilities).
-            Answers of the last two are remembered (`Cached`); the others do that themselves.
+            ``?dtype=``, ``?bos=``, ``?batch=``, ``?cache_mb=``), or ``openai:URL#MODEL`` (a server that
+            speaks OpenAI's protocol and tells log-probabilities). A server's answers are remembered
+            (`Cached`); the others do that themselves.
 
     Raises:
         InputError: if the name or what it points to is not understood.
@@ -37,9 +37,13 @@ def load(name: str) -> LanguageModel:
 
         return open_huggingface(place)
     if kind == "gguf":
-        from holdfast.lm.models.llama_cpp import open_gguf
-
-        return Cached(open_gguf(name))
+        raise InputError(
+            "GGUF files are not read directly",
+            code="unsupported",
+            place=name,
+            remedy="start llama.cpp's server (llama-server -m FILE) and name it: "
+            "openai:http://127.0.0.1:8080/v1#NAME?tokenizer=hf:DIR",
+        )
     if kind == "openai":
         from holdfast.lm.models.endpoint import open_endpoint
 

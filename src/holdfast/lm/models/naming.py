@@ -1,4 +1,4 @@
-"""The options of a model's name: what stands after ``?`` in ``gguf:FILE?n_ctx=512&threads=2``."""
+"""The options of a model's name: what stands after ``?`` in ``hf:DIR?device=cuda&batch=64``."""
 
 from __future__ import annotations
 

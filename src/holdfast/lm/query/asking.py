@@ -210,7 +210,7 @@ def _canonical(
     every_byte = set(range(256)) <= {
         piece[0] for piece in tokenizer.pieces if piece is not None and len(piece) == 1
     }
-    if longest is None and compiled.query.prefix is None:
+    if longest is None and compiled.query.prefix is None and not compiled.query.prompt:
         if tokenizer.merges is not None and every_byte:
             return texts, Counter()  # every text has exactly one
         what = f"the tokenizer {tokenizer.name} may not spell every text"

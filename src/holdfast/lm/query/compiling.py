@@ -83,7 +83,8 @@ def compile_query(query: Query, tokenizer: Tokenizer, purpose: Purpose = "event"
             many strings, or no token sequence spells a text.
     """
     _check(query)
-    if tokenizer.spaced is not None and languages.writes_a_space(query.regex):
+    writes_space = " " in (query.prompt or "") or languages.writes_a_space(query.regex)
+    if tokenizer.spaced is not None and writes_space:
         tokenizer = tokenizer.spaced
     rests = list(_after_prefixes(query))
     wholes = [languages.concatenated(languages.literal(text), rest) for text, rest in rests]
@@ -144,8 +145,11 @@ def _after_prefixes(query: Query) -> Iterator[tuple[bytes, ByteDfa]]:
         else compile_regex(query.exclude, ignore_case=query.ignore_case)
     )
     some = False
-    for text in _prefixes(query, language):
-        rest = languages.after(language, text)
+    if query.prompt is not None:
+        starts = [(query.prompt.encode(), language)]
+    else:
+        starts = [(text, languages.after(language, text)) for text in _prefixes(query, language)]
+    for text, rest in starts:
         if query.edits:
             rest = languages.edited(rest, query.edits)
         if excluded is not None:
@@ -190,7 +194,8 @@ def _prefixes(query: Query, language: ByteDfa) -> list[bytes]:
             code="out-of-range",
             place=f"prefix {query.prefix!r}",
             found=f"{languages.count_strings(prefixes):,} strings",
-            remedy="write \\. for a dot: a bare . is any character"
+            remedy="for plain text use --prompt (prompt=), and a regex of the rest; "
+            "or write \\. for a dot: a bare . is any character"
             if re.search(r"(^|[^\\])\.", query.prefix)
             else "use a prefix with fewer strings",
         )
@@ -389,6 +394,8 @@ def _check(query: Query) -> None:
         wrong = ("temperature", query.temperature, "above 0 (the most probable text: search)")
     elif query.edits < 0:
         wrong = ("edits", query.edits, "0 or more")
+    elif query.prompt is not None and query.prefix is not None:
+        raise InputError("prompt and prefix exclude each other", code="conflict", place="prompt")
     elif query.max_tokens is not None and query.max_tokens < 1:
         wrong = ("max_tokens", query.max_tokens, "1 or more")
     if wrong is not None:

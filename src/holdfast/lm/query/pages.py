@@ -35,7 +35,7 @@ def mass_page(query: Query, model: str, found: Mass) -> Page:
         findings=[
             Finding(
                 f"{lower} to {upper}: the probability that {EVENTS[found.event]}"
-                f"{', given the prefix' if query.prefix else ''}.",
+                f"{', given the prefix' if query.prefix or query.prompt else ''}.",
                 "bounds",
             ),
             Finding(
@@ -88,6 +88,8 @@ def asked_inputs(query: Query, model: str) -> list[tuple[str, str]]:
     rows = [("Model", model), ("Regular expression", query.regex)]
     if query.prefix is not None:
         rows.append(("Prefix", query.prefix))
+    if query.prompt is not None:
+        rows.append(("Prompt", query.prompt))
     rows.append(("Encodings", query.encodings))
     if query.decoding():
         rows.append(("Decoding", ", ".join(f"{k}={v}" for k, v in query.decoding().items())))

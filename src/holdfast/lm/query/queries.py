@@ -16,7 +16,7 @@ class Query:
 
     `regex` describes the whole text, the prefix included. With `prefix`, texts start with a string of that
     language, which is given: probabilities are conditional on it, and several prefix strings are equally
-    likely.
+    likely. A prefix of plain text is easier given as `prompt`.
     """
 
     regex: str
@@ -50,8 +50,11 @@ class Query:
     as the tokenizer's chat template writes it; the texts are the answer."""
     prefix_tokens: Sequence[int] = ()
     """Token ids given to the model in front of every text, BOS left out; no part of the texts."""
+    prompt: str | None = None
+    """Plain text in front of every text of `regex`, which then describes the rest: given, as the one
+    string of a prefix is, and part of the texts that come back. Excludes `prefix`."""
     special_tokens: bool = False
-    """Read special tokens in the strings of `prefix`, such as ``<|im_start|>``, as those tokens. Otherwise
+    """Read special tokens in `prompt` and in `prefix`, such as ``<|im_start|>``, as those tokens. Otherwise
     they are plain text, as is right for text from untrusted sources."""
 
     @property

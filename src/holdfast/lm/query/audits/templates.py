@@ -100,10 +100,10 @@ Template = Memorization | Bias | Toxicity | Cloze
 _FILES = {"known": "json", "items": "jsonl", "words": "lines", "stop_words": "lines"}
 _RECORDS: Mapping[str, type[Known | Item]] = {"known": Known, "items": Item}
 _SET_BY_AUDIT: Mapping[type[Template], set[str]] = {
-    Memorization: {"regex", "prefix"},
-    Bias: {"regex", "prefix"},
-    Toxicity: {"regex", "prefix", "edits", "eos"},
-    Cloze: {"regex", "prefix", "eos"},
+    Memorization: {"regex", "prefix", "prompt"},
+    Bias: {"regex", "prefix", "prompt"},
+    Toxicity: {"regex", "prefix", "prompt", "edits", "eos"},
+    Cloze: {"regex", "prefix", "prompt", "eos"},
 }
 _KINDS: Mapping[str, type[Template]] = {
     "memorization": Memorization,
