@@ -202,7 +202,7 @@ def test_a_table_of_ranks_that_share_nothing_is_refused_at_once(tmp_path: Path) 
 def test_sources_that_do_not_exist_or_mix_are_refused(tmp_path: Path) -> None:
     table = write(tmp_path / "a.csv", "rank,step,seconds", "0,0,1", "1,0,1")
     for source, problem in (
-        (tmp_path / "none", "no such file"),
+        (tmp_path / "none", "file or folder not found"),
         ([], "no source"),
         ([table, table], "neither a trace nor alone"),
         (write(tmp_path / "notes.txt", "hello"), "neither a trace nor alone"),
