@@ -204,8 +204,8 @@ def test_sources_that_do_not_exist_or_mix_are_refused(tmp_path: Path) -> None:
     for source, problem in (
         (tmp_path / "none", "file or folder not found"),
         ([], "no source"),
-        ([table, table], "neither a trace nor alone"),
-        (write(tmp_path / "notes.txt", "hello"), "neither a trace nor alone"),
+        ([table, table], "cannot read step times"),
+        (write(tmp_path / "notes.txt", "hello"), "cannot read step times"),
     ):
         with pytest.raises(InputError, match=problem):
             stragglers(source)
