@@ -62,5 +62,5 @@ def test_the_rules_are_printed() -> None:
 
 
 def test_nothing_given() -> None:
-    with pytest.raises(InputError, match="nothing to read"):
+    with pytest.raises(InputError, match="no log to read"):
         raise called().exception or AssertionError

@@ -139,7 +139,7 @@ def test_any_bytes_are_read_or_set_aside(data: bytes, chunk: int) -> None:
         path = Path(folder) / "run.log"
         path.write_bytes(data)
         if not find_logs([path])[0]:
-            with pytest.raises(InputError, match="nothing to read"):
+            with pytest.raises(InputError, match="no log to read"):
                 diagnose(path)
             return
         found = diagnose(path, chunk_bytes=chunk, part_bytes=max(chunk, 50))
@@ -228,9 +228,9 @@ def test_what_is_no_text_is_set_aside(tmp_path: Path) -> None:
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such log"):
+    with pytest.raises(InputError, match="log not found"):
         diagnose(tmp_path / "absent.log")
-    with pytest.raises(InputError, match="nothing to read"):
+    with pytest.raises(InputError, match="no log to read"):
         diagnose(tmp_path)
 
 

@@ -249,7 +249,7 @@ def test_no_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="folder of events not found"):
         read_run(tmp_path / "none")
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="folder of events not found"):
+    with pytest.raises(InputError, match="not a folder of events"):
         read_run(tmp_path / "file")
 
 

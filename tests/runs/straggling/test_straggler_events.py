@@ -183,5 +183,5 @@ def test_a_run_without_steps_or_with_one_rank_is_refused(tmp_path: Path) -> None
         stragglers(tmp_path / "empty")
     work, data = times(1)
     train(tmp_path / "one", work[:1], data[:1])
-    with pytest.raises(InputError, match="no step was done by two ranks"):
+    with pytest.raises(InputError, match="no step is shared by two ranks"):
         stragglers(tmp_path / "one")

@@ -75,7 +75,7 @@ def test_the_shared_steps_are_those_of_counting(
     kept = [rank for rank in ranks if counts[rank] >= 0.5 * np.median(list(counts.values()))]
     steps = [step for step in range(10) if all((rank, step) in cells for rank in kept)]
     if len(kept) < 2 or not steps:
-        with pytest.raises(InputError, match="no step was done by two ranks"):
+        with pytest.raises(InputError, match="no step is shared by two ranks"):
             matrix_of_table(path)
         return
     found = matrix_of_table(path)
@@ -149,8 +149,8 @@ def test_too_many_unusable_rows_are_refused(tmp_path: Path) -> None:
         (["rank,step,seconds"], "no rows"),
         ([], "CSV"),
         (["rank,step,seconds", "a,b,c"], "1 of 1 rows"),
-        (["rank,step,seconds", "0,1,1", "0,2,1"], "no step was done by two ranks"),
-        (["rank,step,seconds", "0,1,1", "1,2,1"], "no step was done by two ranks"),
+        (["rank,step,seconds", "0,1,1", "0,2,1"], "no step is shared by two ranks"),
+        (["rank,step,seconds", "0,1,1", "1,2,1"], "no step is shared by two ranks"),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path: Path, lines: list[str], problem: str) -> None:
@@ -195,17 +195,17 @@ def test_waiting_longer_than_the_step_is_refused(tmp_path: Path) -> None:
 def test_a_table_of_ranks_that_share_nothing_is_refused_at_once(tmp_path: Path) -> None:
     # As many steps as rows: the matrix would have 4e8 cells.
     rows = [f"{row},{row},1" for row in range(20_000)]
-    with pytest.raises(InputError, match="no step was done by two ranks"):
+    with pytest.raises(InputError, match="no step is shared by two ranks"):
         matrix_of_table(write(tmp_path / "a.csv", "rank,step,seconds", *rows))
 
 
 def test_sources_that_do_not_exist_or_mix_are_refused(tmp_path: Path) -> None:
     table = write(tmp_path / "a.csv", "rank,step,seconds", "0,0,1", "1,0,1")
     for source, problem in (
-        (tmp_path / "none", "no such file"),
+        (tmp_path / "none", "file or folder not found"),
         ([], "no source"),
-        ([table, table], "neither a trace nor alone"),
-        (write(tmp_path / "notes.txt", "hello"), "neither a trace nor alone"),
+        ([table, table], "cannot read step times"),
+        (write(tmp_path / "notes.txt", "hello"), "cannot read step times"),
     ):
         with pytest.raises(InputError, match=problem):
             stragglers(source)

@@ -116,15 +116,15 @@ def test_one_look_at_a_run_that_hangs_fails(
         (["--replay", "--once"], "a replay looks at what is over"),
         (["--replay", "--metrics", "0"], "a replay looks at what is over"),
         (["--set", "hang=3"], "unknown threshold 'hang'"),
-        (["--set", "hang_s=soon"], "'soon' is no value of hang_s"),
-        (["--set", "hang_s"], "'' is no value of hang_s"),
+        (["--set", "hang_s=soon"], "'soon' is not a valid value of hang_s"),
+        (["--set", "hang_s"], "'' is not a valid value of hang_s"),
         (["--set", "crash_restarts=2.5"], "crash_restarts is a whole number"),
         (["--set", "score=0"], "score must be above zero"),
         (["--set", "score=nan"], "score must be above zero"),
         (["--set", "over_factor=9"], "over_factor must lie between"),
         (["--poll", "0"], "the time between two looks must be above zero"),
         (["--once", "--run", "other"], "run other"),
-        (["--once", "--metrics", "here"], "this is no address"),
+        (["--once", "--metrics", "here"], "invalid metrics address"),
     ],
 )
 def test_what_cannot_be_is_refused(

@@ -155,7 +155,7 @@ def test_addresses(address: str, host: str, port: int) -> None:
 
 @pytest.mark.parametrize("address", ["", "host", "host:", "host:x", "::1:80", "1:70000", "a:b:1"])
 def test_what_is_no_address(address: str) -> None:
-    with pytest.raises(InputError, match="no address"):
+    with pytest.raises(InputError, match="invalid metrics address"):
         parsed(address)
 
 

@@ -231,7 +231,7 @@ def test_a_run_is_waited_for_unless_it_is_looked_at_once(tmp_path: Path) -> None
     play = Play(20)
     assert play.watch(missing, run_id="x").state == "waiting"
     assert play.remarks == [f"waiting for events of run x in {missing}"]
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="folder of events not found"):
         Play(20).watch(missing, once=True)
 
 

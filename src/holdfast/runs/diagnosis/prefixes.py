@@ -43,6 +43,14 @@ _PREFIXES: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
     (b" pid=", re.compile(rb"\([A-Za-z_]\w{0,60} pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ")),
     (b": ", re.compile(rb"(?:worker|node|host|gpu|compute)[\w.]{0,40}-?\d{1,6}: ")),
 )
+_WRAPPED = re.compile(
+    rb"\{|"
+    + b"|".join(
+        re.sub(rb"\(\?P<\w+>", b"(?:", each.pattern)
+        for each in (_CRI, *(pattern for _, pattern in _PREFIXES))
+    )
+)
+"""What some format stands before; no other line is changed."""
 _JSON_TEXTS = ("log", "message", "msg", "event", "@message", "textPayload", "text")
 _JSON_TRACES = (
     "exc_info",
@@ -92,6 +100,11 @@ class Unwrapper:
         known: list[int] = []
         times: list[bytes] = []
         for line, number in zip(lines, numbers, strict=False):
+            if not rich and _WRAPPED.match(line) is None:  # most lines: one look is enough
+                found.append(line)
+                known.append(number)
+                times.append(b"")
+                continue
             for text, time in self._unwrapped(line, b"", layers, _MOST_LAYERS):
                 if rich:
                     text = self._classic(text)
