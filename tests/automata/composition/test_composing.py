@@ -55,8 +55,8 @@ def test_no_path_is_lost_and_none_is_doubled(filter):
 
 
 def test_the_trivial_filter_doubles_paths():
-    a = Fst.build([(0, 1, 0, 0.0, 1)], [1])
-    b = Fst.build([(0, 0, 2, 0.0, 1)], [1])
+    a = Fst.build([(0, 1, 0, 0.0, 1)], [1], semiring="log")
+    b = Fst.build([(0, 0, 2, 0.0, 1)], [1], semiring="log")
     assert len(path_costs(compose(a, b))[(1,), (2,)]) == 1
     assert len(path_costs(compose(a, b, filter="trivial"))[(1,), (2,)]) == 3
 
@@ -157,8 +157,11 @@ def random_graph(seed: int, states: int, degree: int, labels: int) -> Fst:
 
 
 def test_machines_that_are_hardly_any():
-    none, lonely = Fst.empty(), Fst.build([], [0])
-    dead, loop = Fst.build([], {}, states=1), Fst.build([(0, 0, 0, 1.0, 0)], [0])
+    none, lonely = Fst.empty(semiring="log"), Fst.build([], [0], semiring="log")
+    dead, loop = (
+        Fst.build([], {}, states=1, semiring="log"),
+        Fst.build([(0, 0, 0, 1.0, 0)], [0], semiring="log"),
+    )
     for threads in (1, 2):
         for a, b in ((none, none), (none, loop), (loop, none), (dead, loop), (loop, dead)):
             found = compose(a, b, threads=threads)
@@ -172,8 +175,8 @@ def test_machines_that_are_hardly_any():
 
 def test_symbols_and_semirings_must_agree():
     words, phones = SymbolTable.of(["a", "b"]), SymbolTable.of(["a", "c"])
-    a = Fst.build([(0, 1, 1, 0.0, 1)], [1], isymbols=phones, osymbols=words)
-    b = Fst.build([(0, 1, 1, 0.0, 1)], [1], isymbols=words, osymbols=phones)
+    a = Fst.build([(0, 1, 1, 0.0, 1)], [1], isymbols=phones, osymbols=words, semiring="log")
+    b = Fst.build([(0, 1, 1, 0.0, 1)], [1], isymbols=words, osymbols=phones, semiring="log")
     found = compose(a, b)
     assert found.isymbols == phones
     assert found.osymbols == phones
@@ -205,7 +208,7 @@ def test_limits_are_kept(threads, monkeypatch):
 
 
 def test_a_huge_product_is_refused_before_it_is_written():
-    a = Fst.build([(0, 1, 1, 0.0, 0)] * 3000, [0])
+    a = Fst.build([(0, 1, 1, 0.0, 0)] * 3000, [0], semiring="log")
     with pytest.raises(LimitError, match="does not fit into memory"):
         compose(a, a, memory_bytes=100_000_000)
 
@@ -213,7 +216,7 @@ def test_a_huge_product_is_refused_before_it_is_written():
 def test_few_states_of_a_huge_product_need_little_memory():
     # 10^10 pairs of states, of which a line of 10^5 is reached.
     count = 100_000
-    line = Fst.build([(s, 1, 1, 0.0, s + 1) for s in range(count)], [count])
+    line = Fst.build([(s, 1, 1, 0.0, s + 1) for s in range(count)], [count], semiring="log")
     found = compose(line, line, memory_bytes=20_000_000)
     assert found.num_states == count + 1
 
