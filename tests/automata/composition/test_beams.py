@@ -68,7 +68,7 @@ def test_a_beam_keeps_what_the_plain_search_keeps() -> None:
         b = random_fst(seed, states=6, arcs=16, labels=3, epsilons=0.3, semiring="log64")
         b = without_ties(b, seed)
         if seed % 3 == 0:
-            a = emissions(seed, semiring="log")
+            a = emissions(seed)
         else:
             a = random_fst(seed + 1000, states=6, arcs=12, acyclic=seed % 3 == 1, semiring="log64")
             a = without_ties(a, seed + 1000)
@@ -176,7 +176,7 @@ def test_equal_states_are_kept_in_order_of_discovery() -> None:
 
 
 def test_bad_input_and_limits() -> None:
-    a = emissions(1, semiring="log")
+    a = emissions(1)
     looped = Fst.build([(0, 0, 1, -1, 1), (1, 0, 0, 0.5, 0)], [1], semiring="log64")
     with pytest.raises(InputError, match="negative cost"):
         compose_pruned(a, looped, EVERYTHING)
