@@ -137,7 +137,7 @@ def test_ctc_is_torchs(batched: bool) -> None:
     steps, classes = 12, 6
     logits = torch.randn(len(targets), steps, classes, generator=generator, dtype=torch.float64)
     logits.requires_grad_()
-    heard = [emissions(each) for each in logits.log_softmax(-1)]
+    heard = [emissions(each, semiring="log") for each in logits.log_softmax(-1)]
     graphs = [labelling(target) for target in targets]
     if batched:
         joined = compose_tensors(heard, graphs, threads=2)
@@ -190,7 +190,7 @@ def test_a_probability_of_zero_has_a_slope_and_an_infinite_cost_none() -> None:
 def test_a_cycle_that_no_path_takes_does_not_count() -> None:
     # State 2 turns forever, state 3 does and is not reached; both sums would diverge.
     arcs = [(0, 1, 1, 1.0, 1), (0, 1, 1, 1.0, 2), (2, 1, 1, -1.0, 2), (3, 1, 1, -1.0, 3)]
-    machine = Fst.build([*arcs, (3, 1, 1, 1.0, 1)], [1])
+    machine = Fst.build([*arcs, (3, 1, 1, 1.0, 1)], [1], semiring="log")
     weight, _ = weights(machine)
     score = TensorFst(machine, weight).forward_score()
     assert score.item() == -1
@@ -225,12 +225,12 @@ def test_the_best_path_of_probabilities_has_their_product() -> None:
 
 
 def test_without_a_path_the_score_is_minus_infinity_and_nothing_has_a_slope() -> None:
-    machine = Fst.build([(0, 1, 1, 1.0, 1)], {}, states=2)
+    machine = Fst.build([(0, 1, 1, 1.0, 1)], {}, states=2, semiring="log")
     weight, final = weights(machine)
     score = TensorFst(machine, weight, final).forward_score()
     assert score.item() == -INF
     assert torch.autograd.grad(score, (weight, final))[0].tolist() == [0.0]
-    empty = TensorFst(Fst.empty())
+    empty = TensorFst(Fst.empty(semiring="log"))
     assert empty.forward_score().item() == -INF
     assert empty.shortest_path() is None
     assert empty.compose(TensorFst(machine)).weight.shape == (0,)
@@ -266,7 +266,7 @@ def test_gradients_are_the_same_bytes_every_time() -> None:
     seen = set()
     for _ in range(3):
         weight = torch.zeros(1, requires_grad=True)
-        made = emissions(scores).compose(TensorFst(hub, weight))
+        made = emissions(scores, semiring="log").compose(TensorFst(hub, weight))
         (gradient,) = torch.autograd.grad((made.weight * scores[:, 0].sin()).sum(), weight)
         seen.add(gradient.item())
     assert len(seen) == 1
@@ -282,7 +282,7 @@ def test_everything_stays_on_the_device_of_the_weights() -> None:
         made = TensorFst(a, *given[:2]).compose(TensorFst(b, *given[2:]))
         score, best = made.forward_score(), made.shortest_path()
         assert best is not None
-        heard = emissions(torch.zeros(2, 3).to(device)).compose(b)
+        heard = emissions(torch.zeros(2, 3).to(device), semiring="log").compose(b)
         results = [
             score,
             *torch.autograd.grad(score, given, retain_graph=True),
@@ -300,8 +300,8 @@ def test_everything_stays_on_the_device_of_the_weights() -> None:
 
 
 def test_weights_changed_in_place_leave_the_fst_as_it_is() -> None:
-    machine = Fst.build([(0, 1, 1, 1.0, 1)], [1])
-    for made in (TensorFst(machine), emissions(torch.zeros(1, 1)).compose(machine)):
+    machine = Fst.build([(0, 1, 1, 1.0, 1)], [1], semiring="log")
+    for made in (TensorFst(machine), emissions(torch.zeros(1, 1), semiring="log").compose(machine)):
         before = made.structure.weight.copy()
         made.weight.detach().add_(1)
         np.testing.assert_array_equal(made.structure.weight, before)
@@ -322,12 +322,12 @@ def test_weights_changed_in_place_leave_the_fst_as_it_is() -> None:
         (lambda f: TensorFst(f, torch.tensor([-0.5])).shortest_path(), "negative"),
         (lambda f: TensorFst(f).compose(f.as_semiring("tropical")), "semirings"),
         (lambda f: compose_tensors([TensorFst(f)] * 2, [f] * 3), "2 and 3"),
-        (lambda _: emissions(torch.zeros(3)), "[T, L]"),
-        (lambda _: emissions(torch.tensor([[math.nan]])), "time 0, column 0"),
+        (lambda _: emissions(torch.zeros(3), semiring="log"), "[T, L]"),
+        (lambda _: emissions(torch.tensor([[math.nan]]), semiring="log"), "time 0, column 0"),
     ],
 )
 def test_what_cannot_be_is_refused(make: object, says: str) -> None:
-    machine = Fst.build([(0, 1, 1, 1.0, 0)], [0])
+    machine = Fst.build([(0, 1, 1, 1.0, 0)], [0], semiring="log")
     assert callable(make)
     with pytest.raises(InputError, match=says.replace("[", r"\[")):
         make(machine)

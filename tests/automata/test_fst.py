@@ -11,7 +11,7 @@ from machines import random_fst
 
 from holdfast.automata import SEMIRINGS, Fst, Semiring, SymbolTable, compose, reverse
 from holdfast.automata import _kernels as sorting
-from holdfast.automata._kernels import plus, times
+from holdfast.automata._kernels import Kernel, announce_compilation, plus, times
 from holdfast.automata.formats import _kernels as files
 from holdfast.automata.formats.openfst_records import vector_words
 from holdfast.automata.semirings import semiring_of
@@ -44,7 +44,7 @@ def test_views_are_stable_sorts_of_each_state(seed: int) -> None:
 
 
 def test_a_sorted_machine_is_not_copied() -> None:
-    machine = Fst.build([(0, 1, 9, 0.0, 0), (0, 2, 3, 0.0, 0)], [0])
+    machine = Fst.build([(0, 1, 9, 0.0, 0), (0, 2, 3, 0.0, 0)], [0], semiring="log")
     assert machine.by_ilabel.nextstate is machine.nextstate
     assert machine.by_olabel.label.tolist() == [3, 9]
 
@@ -109,16 +109,16 @@ def test_what_is_no_machine_is_refused(
     arcs: list[tuple[int, ...]], finals: list[int] | dict[int, float], named: list[str]
 ) -> None:
     with pytest.raises(InputError) as refused:
-        Fst.build(arcs, finals)
+        Fst.build(arcs, finals, semiring="log")
     assert all(part in str(refused.value) for part in named), str(refused.value)
 
 
 def test_a_start_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InputError, match="start state"):
-        Fst.build([(0, 1, 1, 0.0, 0)], [0], start=3, states=2)
+        Fst.build([(0, 1, 1, 0.0, 0)], [0], start=3, states=2, semiring="log")
     for states in (-3, -1, 0):
         with pytest.raises(InputError):
-            Fst.build([], [], states=states)
+            Fst.build([], [], states=states, semiring="log")
     with pytest.raises(InputError, match="probability"):
         Fst.build([(0, 1, 1, -0.5, 0)], [0], semiring="probability")
 
@@ -152,7 +152,7 @@ def test_symbols_are_found_both_ways() -> None:
 )
 def test_what_is_no_arc_is_refused_by_its_place(arc: Any, problem: str) -> None:
     with pytest.raises(InputError, match=problem) as caught:
-        Fst.build([(0, 1, 1, 0.0, 1), arc], [1])
+        Fst.build([(0, 1, 1, 0.0, 1), arc], [1], semiring="log")
     assert (caught.value.place or "").startswith("arc 1")
 
 
@@ -244,3 +244,16 @@ def test_kernels_give_the_same_interpreted_and_compiled() -> None:
             ):
                 np.testing.assert_array_equal(x, y, kernel.__name__)
                 assert getattr(x, "dtype", None) == getattr(y, "dtype", None), kernel.__name__
+
+
+def _one_more(x: int) -> int:
+    return x + 1
+
+
+def test_a_compilation_is_announced_where_the_cache_lacks_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("numba.config.CACHE_DIR", str(tmp_path))
+    announced = []
+    for count in (1, 1):  # an empty folder; the folder that holds the kernel
+        announce_compilation(lambda: announced.append("compiling"))
+        assert Kernel(_one_more, small_uncompiled=False)(1) == 2
+        assert len(announced) == count

@@ -233,7 +233,7 @@ def emissions(
     labels: Sequence[int] | None = None,
     *,
     symbols: SymbolTable | None = None,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
 ) -> TensorFst:
     """The acceptor of every string of T labels, weighted by a network: `linear_emissions` with gradients.
 

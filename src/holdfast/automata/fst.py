@@ -118,7 +118,7 @@ class Fst:
         *,
         start: int = 0,
         states: int | None = None,
-        semiring: str | Semiring = "log",
+        semiring: str | Semiring = "tropical",
         isymbols: SymbolTable | None = None,
         osymbols: SymbolTable | None = None,
     ) -> Fst:
@@ -168,7 +168,7 @@ class Fst:
     @classmethod
     def empty(
         cls,
-        semiring: str | Semiring = "log",
+        semiring: str | Semiring = "tropical",
         isymbols: SymbolTable | None = None,
         osymbols: SymbolTable | None = None,
     ) -> Fst:

@@ -17,13 +17,13 @@ LETTERS = SymbolTable.of(["a", "b", "c"])
 
 
 def test_one_string() -> None:
-    made = string_fst([3, 1, 1], weight=0.5)
+    made = string_fst([3, 1, 1], weight=0.5, semiring="log")
     assert relation(made) == {((3, 1, 1), (3, 1, 1)): 0.5}
     assert made.num_states == 4
-    assert relation(string_fst("")) == {((), ()): 0.0}
-    assert string_fst("añ").ilabel.tolist() == [ord("a"), ord("ñ")]
-    assert string_fst("c a", LETTERS).ilabel.tolist() == [3, 1]
-    assert string_fst(["c", "a"], LETTERS).osymbols is LETTERS
+    assert relation(string_fst("", semiring="log")) == {((), ()): 0.0}
+    assert string_fst("añ", semiring="log").ilabel.tolist() == [ord("a"), ord("ñ")]
+    assert string_fst("c a", LETTERS, semiring="log").ilabel.tolist() == [3, 1]
+    assert string_fst(["c", "a"], LETTERS, semiring="log").osymbols is LETTERS
     assert string_fst([1], semiring="probability").finals == {1: 1.0}
 
 
@@ -60,12 +60,17 @@ def test_the_tree_of_random_strings(semiring: str) -> None:
 def test_a_lexicon_reads_sounds_and_writes_words() -> None:
     words = SymbolTable.of(["one", "won", "two"])
     made = trie(
-        ["a b", "a b", "a c"], LETTERS, outputs=[1, 2, 3], osymbols=words, weights=[0, 1, 2]
+        ["a b", "a b", "a c"],
+        LETTERS,
+        outputs=[1, 2, 3],
+        osymbols=words,
+        weights=[0, 1, 2],
+        semiring="log",
     )
     assert relation(made) == {((1, 2), (1,)): 0, ((1, 2), (2,)): 1, ((1, 3), (3,)): 2}
     assert made.osymbols is words
     assert len(made.finals) == 1
-    assert relation(trie([], outputs=[])) == {}
+    assert relation(trie([], outputs=[], semiring="log")) == {}
 
 
 def test_scores_over_time() -> None:
@@ -82,28 +87,28 @@ def test_scores_over_time() -> None:
     likely = linear_emissions(scores, [7, 9], semiring="probability")
     assert likely.weight.tolist() == pytest.approx([0.5, 0.25, 0.125, 1.0])
     assert likely.ilabel.tolist() == [7, 9, 7, 9]
-    assert linear_emissions(np.zeros((0, 3))).finals == {0: 0.0}
+    assert linear_emissions(np.zeros((0, 3)), semiring="log").finals == {0: 0.0}
     assert linear_emissions([[-np.inf, 0.0]], semiring="boolean").weight.tolist() == [0.0, 1.0]
 
 
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InputError, match="position 1"):
-        string_fst([1, 0])
+        string_fst([1, 0], semiring="log")
     with pytest.raises(InputError, match="unknown symbol"):
-        string_fst("a x", LETTERS)
+        string_fst("a x", LETTERS, semiring="log")
     with pytest.raises(InputError, match="symbols="):
-        string_fst(["a"])
+        string_fst(["a"], semiring="log")
     with pytest.raises(InputError, match="two axes"):
-        linear_emissions(np.zeros(3))
+        linear_emissions(np.zeros(3), semiring="log")
     with pytest.raises(InputError, match="time 0, column 1"):
-        linear_emissions([[0.0, np.nan]])
+        linear_emissions([[0.0, np.nan]], semiring="log")
     with pytest.raises(InputError, match="3 columns"):
-        linear_emissions(np.zeros((2, 3)), [1, 2])
-    assert isinstance(trie([]), Fst)
+        linear_emissions(np.zeros((2, 3)), [1, 2], semiring="log")
+    assert isinstance(trie([], semiring="log"), Fst)
 
 
 def test_each_string_has_an_output_and_a_weight() -> None:
     with pytest.raises(InputError, match="1 outputs for 2 strings"):
-        trie([[1], [1, 2]], outputs=[1])
+        trie([[1], [1, 2]], outputs=[1], semiring="log")
     with pytest.raises(InputError, match="3 weights for 2 strings"):
-        trie([[1], [1, 2]], weights=[0.0, 1.0, 2.0])
+        trie([[1], [1, 2]], weights=[0.0, 1.0, 2.0], semiring="log")

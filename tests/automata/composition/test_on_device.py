@@ -91,7 +91,9 @@ def test_large_machines_are_composed_as_on_the_cpu() -> None:
 def test_numbers_that_need_64_bits() -> None:
     # 3.6e9 pairs of states, of which few are found; labels up to the highest there is.
     count, highest = 60_000, 2**31 - 1
-    star = Fst.build([(0, s, s, 0.5, s) for s in range(1, count)], range(count // 2, count))
+    star = Fst.build(
+        [(0, s, s, 0.5, s) for s in range(1, count)], range(count // 2, count), semiring="log"
+    )
     wide = star.with_(
         ilabel=highest - star.ilabel, olabel=highest - star.ilabel, nextstate=star.nextstate[::-1]
     )
@@ -102,8 +104,8 @@ def test_numbers_that_need_64_bits() -> None:
 
 
 def test_machines_with_nothing_in_them() -> None:
-    empty, machine = Fst.empty(), random_fst(1, semiring="log")
-    no_arcs = Fst.build([], [0])
+    empty, machine = Fst.empty(semiring="log"), random_fst(1, semiring="log")
+    no_arcs = Fst.build([], [0], semiring="log")
     for a, b in ((empty, machine), (machine, empty), (empty, empty), (no_arcs, machine)):
         for first, second in ((a, b), (b, a)):
             plain = compose_plainly(first, second).machine
@@ -130,7 +132,7 @@ def test_a_level_waits_for_the_device_four_times(trims: bool) -> None:
         arcs = [(s, 1, 1, 0.0, s + 1) for s in range(length)]
         # A dead end: then arcs are left out, which waits once more a level.
         arcs += [(0, 1, 1, 0.0, length + 1)] * trims
-        chain = Fst.build(arcs, [length], states=length + 2)
+        chain = Fst.build(arcs, [length], states=length + 2, semiring="log")
         with elsewhere() as waits:
             composed_tensors(chain, chain, True, "auto", ELSEWHERE)
         counts.append(waits.total())
@@ -143,8 +145,8 @@ def test_long_ways_back_to_a_final_state_are_found() -> None:
     arcs = [(0, s, s, 0.0, s) for s in range(1, count)]
     arcs += [(s, count, count, 0.0, s - 1) for s in range(2, count)]
     arcs += [(0, count + 1, count + 1, 0.0, count)]  # a dead end
-    comb = Fst.build(arcs, [1], states=count + 1)
-    everything = Fst.build([(0, s, s, 0.0, 0) for s in range(1, count + 2)], [0])
+    comb = Fst.build(arcs, [1], states=count + 1, semiring="log")
+    everything = Fst.build([(0, s, s, 0.0, 0) for s in range(1, count + 2)], [0], semiring="log")
     made = compose_on_device(comb, everything)
     assert made.num_states == count
     assert same_bytes(made, compose_plainly(comb, everything).machine)

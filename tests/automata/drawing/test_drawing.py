@@ -67,6 +67,7 @@ def test_what_users_name_their_symbols_stays_text(tmp_path: Path) -> None:
         [1],
         isymbols=table,
         osymbols=table,
+        semiring="log",
     )
     draw(machine, tmp_path / "x.svg")
     root = ET.fromstring((tmp_path / "x.svg").read_text(encoding="utf-8"))
@@ -94,20 +95,20 @@ def test_dot_has_a_line_for_each_state_and_arc() -> None:
 
 
 def test_parallel_arcs_are_one_line_and_the_rest_is_counted() -> None:
-    machine = Fst.build([(0, label, label, 0.0, 1) for label in range(1, 11)], [1])
+    machine = Fst.build([(0, label, label, 0.0, 1) for label in range(1, 11)], [1], semiring="log")
     (bundle,) = bundles(machine)
     assert bundle.lines == ("1", "2", "3", "… 7 more")
 
 
 def test_an_empty_machine_is_a_sheet_of_paper() -> None:
-    ET.fromstring(to_svg(Fst.empty()))
-    assert Fst.empty()._repr_svg_()
+    ET.fromstring(to_svg(Fst.empty(semiring="log")))
+    assert Fst.empty(semiring="log")._repr_svg_()
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"\.svg"):
         draw(random_fst(1), tmp_path / "x.png")
-    large = Fst.build([(s, 1, 1, 0.0, s + 1) for s in range(400)], [400])
+    large = Fst.build([(s, 1, 1, 0.0, s + 1) for s in range(400)], [400], semiring="log")
     with pytest.raises(LimitError, match="401 states"):
         draw(large, tmp_path / "x.svg")
     assert large._repr_svg_() is None

@@ -214,14 +214,14 @@ def test_unknown_symbols() -> None:
 
 def test_labels_without_symbols() -> None:
     with pytest.raises(InputError, match="no symbol"):
-        render(Fst.build([(0, 9, 1, 0, 0)], [0], isymbols=LETTERS))
+        render(Fst.build([(0, 9, 1, 0, 0)], [0], isymbols=LETTERS, semiring="log"))
     with pytest.raises(InputError, match="no symbol"):
-        render(Fst.build([(0, 9, 1, 0, 0)], [0], isymbols=SymbolTable({})))
+        render(Fst.build([(0, 9, 1, 0, 0)], [0], isymbols=SymbolTable({}), semiring="log"))
 
 
 def test_a_transducer_is_not_written_as_an_acceptor() -> None:
     with pytest.raises(InputError, match="not an acceptor"):
-        render(Fst.build([(0, 1, 2, 0, 0)], [0]), acceptor=True)
+        render(Fst.build([(0, 1, 2, 0, 0)], [0], semiring="log"), acceptor=True)
 
 
 def test_large_gaps_between_states() -> None:

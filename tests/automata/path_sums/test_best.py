@@ -172,7 +172,9 @@ def test_negative_costs_are_fine_and_negative_cycles_are_named() -> None:
         shortest_path(f)
     f = f.with_(weight=f.weight + np.array([0, 0, 0, 1.25], np.float32))
     assert [path.weight for path in paths(f, 3)] == [-1.5, -1.25, -1.0]
-    apart = Fst.build([(0, 1, 1, 1.0, 1), (2, 1, 1, -1.0, 2), (2, 1, 1, 0.0, 1)], [1])
+    apart = Fst.build(
+        [(0, 1, 1, 1.0, 1), (2, 1, 1, -1.0, 2), (2, 1, 1, 0.0, 1)], [1], semiring="log"
+    )
     assert listed_costs(shortest_path(apart)) == [1.0]
 
 
@@ -226,7 +228,7 @@ def test_a_path_shows_its_symbols() -> None:
 
 
 def test_a_number_of_paths_is_asked_for() -> None:
-    f = Fst.build([], [0], states=1)
+    f = Fst.build([], [0], states=1, semiring="log")
     with pytest.raises(InputError, match="number of paths"):
         shortest_path(f, 0)
     with pytest.raises(InputError, match="number of paths"):

@@ -49,7 +49,7 @@ def test_numbers_of_any_size_are_exact(length: int, monkeypatch: pytest.MonkeyPa
     assert count_paths(f) == 3**length
     assert count_paths(f, length) == 3**length
     assert count_paths(f, length - 1) == 0
-    loop = Fst.build([(0, label, label, 0.0, 0) for label in (1, 2, 3)], [0])
+    loop = Fst.build([(0, label, label, 0.0, 0) for label in (1, 2, 3)], [0], semiring="log")
     assert count_paths(loop, length) == (3 ** (length + 1) - 1) // 2
     monkeypatch.setattr(counting, "TABLE_BYTES", 0)
     assert count_paths(f) == 3**length
@@ -67,17 +67,21 @@ def test_only_what_lies_on_paths_counts() -> None:
     arcs = [(0, 1, 1, 1.0, 1), (0, 1, 1, 1.0, 2), (2, 0, 0, 0.0, 2), (3, 1, 1, 1.0, 3)]
     f = Fst.build([*arcs, (3, 1, 1, 1.0, 1), (1, 1, 1, math.inf, 0)], [1], semiring="log")
     assert count_paths(f) == 1
-    assert count_paths(Fst.empty()) == 0
-    assert count_paths(Fst.build([(0, 1, 1, 1.0, 0)], {})) == 0
-    assert count_paths(Fst.build([], [0], states=1)) == 1
+    assert count_paths(Fst.empty(semiring="log")) == 0
+    assert count_paths(Fst.build([(0, 1, 1, 1.0, 0)], {}, semiring="log")) == 0
+    assert count_paths(Fst.build([], [0], states=1, semiring="log")) == 1
 
 
 def test_infinitely_many_paths_are_named() -> None:
-    f = Fst.build([(0, 1, 1, 1.0, 1), (1, 0, 0, 1.0, 2), (2, 0, 0, 1.0, 1), (2, 1, 1, 1.0, 3)], [3])
+    f = Fst.build(
+        [(0, 1, 1, 1.0, 1), (1, 0, 0, 1.0, 2), (2, 0, 0, 1.0, 1), (2, 1, 1, 1.0, 3)],
+        [3],
+        semiring="log",
+    )
     with pytest.raises(InputError, match=r"(?s)infinitely many.*\{1, 2\}.*max_length"):
         count_paths(f)
     with pytest.raises(InputError, match=r"infinitely many"):
-        count_paths(Fst.build([(0, 1, 1, 1.0, 0)], [0]))
+        count_paths(Fst.build([(0, 1, 1, 1.0, 0)], [0], semiring="log"))
     with pytest.raises(InputError, match="max_length"):
         count_paths(f, -1)
 

@@ -57,7 +57,7 @@ def test_at_most_so_many_states_the_best() -> None:
             left = prune(f, math.inf, max_states=most)
             assert left.num_states <= most
     chain = [(s, 1, 1, 1.0, s + 1) for s in range(4)] + [(0, 1, 1, 0.5, 5), (5, 1, 1, 0.5, 4)]
-    f = Fst.build(chain, [4])
+    f = Fst.build(chain, [4], semiring="log")
     assert prune(f, math.inf, max_states=3).num_arcs == 2
     assert prune(f, math.inf, max_states=2).num_states == 0
     assert prune(f, 100.0, max_states=6).num_arcs == 6
@@ -69,11 +69,11 @@ def test_no_threshold_keeps_what_lies_on_a_path() -> None:
         kept, expected = prune(f, math.inf), connect(f)
         assert (kept.num_states, kept.num_arcs) == (expected.num_states, expected.num_arcs)
     assert prune(Fst.empty("log"), 1.0).num_states == 0
-    assert prune(Fst.build([(0, 1, 1, 1.0, 1)], {}), 1.0).num_states == 0
+    assert prune(Fst.build([(0, 1, 1, 1.0, 1)], {}, semiring="log"), 1.0).num_states == 0
 
 
 def test_arguments_that_are_none() -> None:
-    f = Fst.build([], [0], states=1)
+    f = Fst.build([], [0], states=1, semiring="log")
     for threshold in (-1.0, math.nan):
         with pytest.raises(InputError, match="invalid threshold"):
             prune(f, threshold)

@@ -96,7 +96,7 @@ def test_uniform_is_exact_where_numbers_are_large() -> None:
     """3 to the 200 paths through one side, 1 through the other."""
     length = 200
     arcs = [(s, 1 + c, 1, 0.0, s + 1) for s in range(length) for c in range(3)]
-    f = Fst.build([*arcs, (0, 9, 1, 0.0, length)], [length])
+    f = Fst.build([*arcs, (0, 9, 1, 0.0, length)], [length], semiring="log")
     drawn = random_paths(f, 1500)
     labels = Counter(label for path in drawn for label in path.ilabels)
     assert set(labels) == {1, 2, 3}
@@ -149,7 +149,7 @@ def test_a_walk_goes_on_over_blocks_of_random_numbers(monkeypatch: pytest.Monkey
     monkeypatch.setattr(sampling, "BLOCK", 7)
     length = 20
     arcs = [(s, 1 + c, 1, 0.0, s + 1) for s in range(length) for c in range(2)]
-    f = Fst.build(arcs, [length])
+    f = Fst.build(arcs, [length], semiring="log")
     for bound in (None, length):
         drawn = random_paths(f, 9, weighting="weight", max_length=bound)
         assert [len(path.arcs) for path in drawn] == [length] * 9
@@ -161,9 +161,13 @@ def test_what_cannot_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         random_paths(loop, 1)
     with pytest.raises(InputError, match="diverges"):
         random_paths(loop, 1, weighting="weight")
-    late = Fst.build([(0, 1, 1, 1.0, 1), (1, 1, 1, 1.0, 2)], [2])
+    late = Fst.build([(0, 1, 1, 1.0, 1), (1, 1, 1, 1.0, 2)], [2], semiring="log")
     for weighting in WEIGHTINGS:
-        for f, bound in ((Fst.empty(), None), (Fst.build([], {}, states=1), 3), (late, 1)):
+        for f, bound in (
+            (Fst.empty(semiring="log"), None),
+            (Fst.build([], {}, states=1, semiring="log"), 3),
+            (late, 1),
+        ):
             with pytest.raises(InputError, match="no path to draw"):
                 random_paths(f, 1, weighting=weighting, max_length=bound)
         with pytest.raises(InputError, match="max_length"):

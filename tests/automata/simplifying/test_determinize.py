@@ -289,7 +289,9 @@ def test_twins_that_differ_stop_at_the_limit() -> None:
     assert "more than 100 states, from 4" in refused.value.needed
     assert np.array_equal(given.weight, before)
     lagging = Fst.build(
-        [(0, 1, 0, 0, 1), (0, 1, 0, 0, 2), (1, 2, 7, 0, 1), (2, 2, 8, 0, 2), *ends], [3]
+        [(0, 1, 0, 0, 1), (0, 1, 0, 0, 2), (1, 2, 7, 0, 1), (2, 2, 8, 0, 2), *ends],
+        [3],
+        semiring="log",
     )
     with pytest.raises(LimitError, match="lags too far"):
         determinize(lagging)
@@ -328,11 +330,13 @@ def test_labels_that_no_arc_tells_apart_are_one_group() -> None:
 
 def test_high_labels_and_nothing_at_all() -> None:
     high = 2**31 - 1
-    made = determinize(Fst.build([(0, high, high, 1, 1), (0, high, high, 2, 1)], [1]))
+    made = determinize(
+        Fst.build([(0, high, high, 1, 1), (0, high, high, 2, 1)], [1], semiring="log")
+    )
     assert [(arc.ilabel, arc.nextstate) for arc in made.arcs()] == [(high, 1)]
-    assert determinize(Fst.empty()).num_states == 0
-    assert determinize(Fst.build([(0, 1, 1, 1, 1)], [])).num_states == 0
-    alone = determinize(Fst.build([], {0: 2.5}))
+    assert determinize(Fst.empty(semiring="log")).num_states == 0
+    assert determinize(Fst.build([(0, 1, 1, 1, 1)], [], semiring="log")).num_states == 0
+    alone = determinize(Fst.build([], {0: 2.5}, semiring="log"))
     assert alone.finals == {0: 2.5}
     zero = Fst.build([(0, 1, 1, 0.0, 1), (0, 1, 1, 0.5, 1)], [0, 1], semiring="probability")
     assert [arc.weight for arc in determinize(zero).arcs()] == [0.5]

@@ -205,7 +205,7 @@ def test_noise_does_not_keep_states_apart() -> None:
 
 
 def test_what_is_not_deterministic_is_refused() -> None:
-    twice = Fst.build([(0, 1, 1, 0, 1), (0, 1, 1, 0, 2), (2, 1, 1, 0, 1)], [1])
+    twice = Fst.build([(0, 1, 1, 0, 1), (0, 1, 1, 0, 2), (2, 1, 1, 0, 1)], [1], semiring="log")
     with pytest.raises(InputError, match="only a deterministic machine") as refused:
         minimize(twice)
     assert refused.value.place is not None
@@ -217,10 +217,12 @@ def test_what_is_not_deterministic_is_refused() -> None:
 
 
 def test_nothing_and_next_to_nothing() -> None:
-    assert minimize(Fst.empty()).num_states == 0
-    assert minimize(Fst.build([(0, 1, 1, 0, 1)], [])).num_states == 0
-    assert minimize(Fst.build([], {0: 3.0})).finals == {0: 3.0}
-    loop = minimize(Fst.build([(0, 1, 1, 2.0, 1), (1, 1, 1, 2.0, 0)], {0: 1.0, 1: 1.0}))
+    assert minimize(Fst.empty(semiring="log")).num_states == 0
+    assert minimize(Fst.build([(0, 1, 1, 0, 1)], [], semiring="log")).num_states == 0
+    assert minimize(Fst.build([], {0: 3.0}, semiring="log")).finals == {0: 3.0}
+    loop = minimize(
+        Fst.build([(0, 1, 1, 2.0, 1), (1, 1, 1, 2.0, 0)], {0: 1.0, 1: 1.0}, semiring="log")
+    )
     assert [tuple(arc) for arc in loop.arcs()] == [(0, 1, 1, 2.0, 0)]
 
 

@@ -91,8 +91,8 @@ def test_what_leaves_a_state_sums_to_one(ring: str) -> None:
 
 def test_bad_requests() -> None:
     with pytest.raises(InputError, match="invalid direction"):
-        push(Fst.empty(), "middle")  # type: ignore[arg-type]
+        push(Fst.empty(semiring="log"), "middle")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="diverges"):
-        push(Fst.build([(0, 1, 1, -1.0, 0)], [0]))
-    assert push(Fst.empty()).num_states == 0
-    assert push(Fst.build([(0, 1, 1, 0.0, 1)], [])).num_states == 0
+        push(Fst.build([(0, 1, 1, -1.0, 0)], [0], semiring="log"))
+    assert push(Fst.empty(semiring="log")).num_states == 0
+    assert push(Fst.build([(0, 1, 1, 0.0, 1)], [], semiring="log")).num_states == 0

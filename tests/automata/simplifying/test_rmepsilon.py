@@ -138,9 +138,9 @@ def test_rounding_is_no_negative_cycle() -> None:
 
 
 def test_nothing_and_next_to_nothing() -> None:
-    assert rmepsilon(Fst.empty()).num_states == 0
-    assert rmepsilon(Fst.build([(0, 0, 0, 1.0, 1)], [])).num_states == 0
-    only = rmepsilon(Fst.build([(0, 0, 0, 1.0, 1)], {1: 0.5}))
+    assert rmepsilon(Fst.empty(semiring="log")).num_states == 0
+    assert rmepsilon(Fst.build([(0, 0, 0, 1.0, 1)], [], semiring="log")).num_states == 0
+    only = rmepsilon(Fst.build([(0, 0, 0, 1.0, 1)], {1: 0.5}, semiring="log"))
     assert only.finals == {0: 1.5}
     assert only.num_arcs == 0
 

@@ -21,15 +21,15 @@ from holdfast.automata.structure.connecting import connect, is_connected
 from holdfast.automata.structure.reachability import accessible, coaccessible, incoming
 
 EMPTY = Fst.empty("tropical")
-NO_FINALS = Fst.build([(0, 1, 1, 0, 1)], [])
+NO_FINALS = Fst.build([(0, 1, 1, 0, 1)], [], semiring="log")
 
 
 def machines() -> Iterator[Fst]:
     """Small and middling, sparse and dense, with and without cycles and finals."""
     yield EMPTY
     yield NO_FINALS
-    yield Fst.build([], [0])
-    yield Fst.build([(0, 0, 0, 1, 0)], [0])
+    yield Fst.build([], [0], semiring="log")
+    yield Fst.build([(0, 0, 0, 1, 0)], [0], semiring="log")
     for seed in range(300):
         states = 1 + seed % 40
         f = random_fst(

@@ -23,7 +23,7 @@ def string_fst(
     symbols: SymbolTable | None = None,
     *,
     weight: float | None = None,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
 ) -> Fst:
     """The acceptor of one string: states 0 to T in a row.
 
@@ -62,7 +62,7 @@ def trie(
     outputs: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
     osymbols: SymbolTable | None = None,
     weights: Sequence[float] | Weights | None = None,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
 ) -> Fst:
     """The prefix tree of many strings, numbered level by level, labels ascending.
 
@@ -133,7 +133,7 @@ def linear_emissions(
     labels: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None,
     *,
     symbols: SymbolTable | None = None,
-    semiring: str | Semiring = "log",
+    semiring: str | Semiring = "tropical",
 ) -> Fst:
     """The acceptor of every string of T labels, weighted by the scores of each label at each time.
 

@@ -158,6 +158,7 @@ def _machine(
         [(source, label, label, 0.0, following) for source, label, following in rows],
         [number for number, state in enumerate(waiting) if automaton.is_final(state)],
         states=len(waiting),
+        semiring="log",
         isymbols=symbols,
         osymbols=symbols,
     )
