@@ -171,6 +171,7 @@ def _write_tables(run: Run, folder: Path) -> None:
         "jobs": int((np.bincount(a.job) > 0).sum()),
         "nodes": len(nodes),
         "health_events": len(health),
+        "node_outages": 0,
         "rejected": 0,
     }
     write_manifest(

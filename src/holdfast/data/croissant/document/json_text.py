@@ -119,7 +119,9 @@ class _Reader:
     # --- mistakes
 
     def _slip(self, kind: str, offset: int, message: str, other: int | None = None) -> None:
-        if len(self._slips) < MAX_SLIPS or kind == "truncated":  # the last, and the gravest
+        if kind == "truncated":  # the last, and the gravest: it is never left out
+            del self._slips[MAX_SLIPS - 1 :]
+        if len(self._slips) < MAX_SLIPS:
             self._slips.append(Slip(kind, self._pointer(), offset, message, other))
 
     def _pointer(self) -> str:
