@@ -89,6 +89,7 @@ def test_facts_count_the_tables(store: Store) -> None:
         "attempts_recovered": 0,
         "health_events": len(rows_of(store, "health")),
         "jobs": 12,
+        "node_outages": 0,
         "nodes": 64,
         "rejected": 0,
     }

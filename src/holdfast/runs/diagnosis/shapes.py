@@ -274,8 +274,7 @@ class Scanner:
             said, found.said, self.rules.sieve.candidates(literals.key(said))
         )
         nothing: tuple[int, dict[str, str]] = (self.traceback_rule, {})
-        if by_text and by_text[0] == self.traceback_rule:
-            by_text = None  # the traceback says more than the exception's line alone
+        # The line of an exception that no other rule knows was counted when it was read.
         known = by_frame or by_text or nothing
         if (by_frame or not by_text) and found.chained != IGNORED:
             self._raised(known[0], known[1], found)
