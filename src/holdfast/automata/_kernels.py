@@ -93,9 +93,13 @@ def _watch_compiler() -> None:
     announce = _announce.pop()
 
     class Listener(event.Listener):
+        # Not unregistered: Numba would skip the listener after it, in the list that it walks.
+        announced = False
+
         def on_start(self, _: Any) -> None:
-            event.unregister("numba:compile", self)
-            announce()
+            if not self.announced:
+                self.announced = True
+                announce()
 
         def on_end(self, _: Any) -> None:
             pass

@@ -11,7 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.data.croissant.document.reading import parse_document, read_anything, read_document, read_metadata
+from holdfast.data.croissant.document.reading import (
+    parse_document,
+    read_anything,
+    read_document,
+    read_metadata,
+)
 from holdfast.data.croissant.document.vocabulary import RECOMMENDED_CONTEXT
 from holdfast.data.croissant.document.writing import render_json, write_json
 from holdfast.errors import HoldfastError, InputError
