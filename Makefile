@@ -84,7 +84,7 @@ $(VENV)/.peers: $(VENV)/.test
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(PIP) -e '.[audio,bench,console,dicom,gguf,hf,images,logs,polars,spark,torch]'
+	$(PIP) -e '.[audio,bench,console,dicom,hf,images,logs,polars,spark,torch]'
 	touch $@
 
 # Spark needs Java, the console's browser tests need Chromium, writing records needs libjpeg-turbo (its
