@@ -133,8 +133,8 @@ def test_a_folder_or_file_without_a_description_is_refused(tmp_path: Path) -> No
         ("", "line 1, column 1: the file holds no description\n  found: the text is empty"),
         ("[1, 2]", "line 1, column 1: the file holds no description\n  found: \\[1, 2\\]"),
         ('"text"', 'line 1, column 1: .*\n  found: "text"'),
-        ("id,name\n1,x\n", "line 1, column "),
-        ("\n\n  [1,\n   oops", "line 4, column "),
+        ("id,name\n1,x\n", "line 1, column 3: .*\n  found: more text follows"),
+        ("\n\n  [1,\n   oops", "line 4, column 8: .*\n  found: the text ends inside the array"),
         ("<html><body>Sign in</body></html>", "line 1, column 1: .*\n  found: this is a web page"),
     ],
 )
