@@ -161,7 +161,7 @@ def test_messages_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     run("dummy", "fail", "interrupt")
     assert "run the same command again to resume" in capsys.readouterr().err
     run("dummy", "show", "--wait", "never")
-    assert "'never' is no duration" in capsys.readouterr().err
+    assert "'never' is not a duration" in capsys.readouterr().err
     run("dumy")
     assert "Did you mean 'dummy'?" in capsys.readouterr().err
 

@@ -45,7 +45,7 @@ def test_durations(text: str | float, seconds: float) -> None:
     "text", ["", "h", "1h30", "30m1h", "1m1m", "-5m", "1y", "5 m x", "1e3s", "inf"]
 )
 def test_no_durations(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no duration"):
+    with pytest.raises(typer.BadParameter, match="is not a duration"):
         console.duration(text)
 
 

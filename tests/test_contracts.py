@@ -18,7 +18,7 @@ SETTINGS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf
 LAYERS = SETTINGS["tool"]["importlinter"]["contracts"][0]["layers"]
 ROOMS = [
     room.strip()
-    for line in LAYERS[LAYERS.index("cli") + 1 : LAYERS.index("report")]
+    for line in LAYERS[LAYERS.index("cli") + 1 : LAYERS.index("compare")]
     for room in line.split("|")
 ]
 HEAVY = {
@@ -38,7 +38,8 @@ HEAVY = {
 def test_the_contract_and_the_command_line_know_the_same_rooms() -> None:
     from holdfast.cli import ROOMS as MOUNTED
 
-    assert {module for module, _ in MOUNTED.values()} == {f"holdfast.{room}.cli" for room in ROOMS}
+    mounted = {module for module, _ in MOUNTED.values()}
+    assert mounted - {"holdfast.compare"} == {f"holdfast.{room}.cli" for room in ROOMS}
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -14,9 +14,12 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
+
+from holdfast.cli import FUNCTIONS, ROOMS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GENERATED = "<!-- Made by tools/reference.py; edit that, or the code it reads. -->"
@@ -46,7 +49,8 @@ CLI_PROSE = """\
 # Commands
 
 Every command prints a table for people, and with `--json` the same answer for programs (stable
-keys, units in the names). Progress goes to stderr. Exit codes: 0 done, 1 the answer is a failure
+keys, units in the names). Rooms whose commands also take `--html FILE` (the answer as a page), `--save
+FILE` (the whole answer, see [answers](answers.md)) and `--verbose` say so in their help. Progress goes to stderr. Exit codes: 0 done, 1 the answer is a failure
 (a gate that was not met), 2 bad input or usage.
 
 With `--json`, an error is a JSON object on stderr: `{"error": {"code": "missing-column", "path": ...,
@@ -208,7 +212,40 @@ def cli_page() -> str:
         rows = [row for one in command.params if (row := _parameter(one, context))]
         if rows:
             parts += ["| argument or option | meaning |", "|-|-|", *rows, ""]
+    for name in sorted(FUNCTIONS):
+        parts += _made_of_functions(import_module(ROOMS[name][0]).app, ("holdfast", name))
     return "\n".join(parts)
+
+
+def _made_of_functions(app: Any, names: tuple[str, ...]) -> Iterator[str]:
+    """The lines of a room whose commands are made by `holdfast.command`, and of its commands."""
+    from cyclopts import Group
+    from cyclopts.help import create_parameter_help_panel
+
+    yield from (f"## {' '.join(names)}", "", inspect.cleandoc(app.help), "")
+    arguments = app.assemble_argument_collection(parse_docstring=True)
+    entries = create_parameter_help_panel(Group(), arguments, "plaintext").entries
+    words = [e.positional_label for e in entries if e.positional_label]
+    options = ["[OPTIONS]"] if len(words) < len(entries) else []
+    members = [name for name in app if not name.startswith("-")]
+    yield from (
+        "```text",
+        " ".join([*names, *options, *words, *(["COMMAND"] * bool(members))]),
+        "```",
+        "",
+    )
+    if entries:
+        yield from ("| argument or option | meaning |", "|-|-|")
+    for entry in entries:
+        label = entry.positional_label or ", ".join(entry.display_labels_with_metavar)
+        notes = [str(entry.description.primary_renderable)]
+        notes += [f"[{' | '.join(entry.choices)}]"] if entry.choices else []
+        notes += [f"[default: {entry.default}]"] if entry.default is not None else []
+        yield f"| `{_cell(label)}` | {_cell(' '.join(notes))} |"
+    if entries:
+        yield ""
+    for name in members:
+        yield from _made_of_functions(app[name], (*names, name))
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -226,6 +263,8 @@ def _commands(command: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str,
     if hasattr(command, "list_commands"):
         for name in command.list_commands(context):
             # Resolving a room's name is what imports its commands.
+            if name in FUNCTIONS and names == ("holdfast",):
+                continue
             _, member, _ = command.resolve_command(context, [name])
             yield from _commands(member, (*names, name))
 

@@ -20,8 +20,8 @@ from holdfast.console import (
     JsonOption,
     QuietOption,
     VerboseOption,
-    duration_text,
 )
+from holdfast.durations import duration_text
 from holdfast.errors import HoldfastError
 from holdfast.tables import DEFAULT_ENGINE
 
@@ -47,7 +47,11 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.automata.cli",
         "Weighted finite-state transducers: OpenFST's operations and files.",
     ),
+    "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
+
+FUNCTIONS = {"diff"}
+"""The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -143,7 +147,12 @@ def _run(arguments: list[str]) -> int:
     """The exit code of a command line; messages for the user go to stderr."""
     as_json = "--json" in arguments
     try:
-        outcome = get_command(app).main(arguments, "holdfast", standalone_mode=False)
+        outcome = _dispatch(arguments)
+    except KeyboardInterrupt:
+        print("\ninterrupted; run the same command again to resume", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        return BROKEN_PIPE
     except HoldfastError as error:
         if as_json:
             print(json.dumps({"error": _facts(error)}, indent=2), file=sys.stderr)
@@ -161,6 +170,22 @@ def _run(arguments: list[str]) -> int:
             error.show()  # type: ignore[attr-defined]  # every exception of the parser has it
         return error.exit_code
     return outcome if isinstance(outcome, int) else 0
+
+
+def _dispatch(arguments: list[str]) -> Any:
+    """Run a line: rooms whose commands are made from functions by `holdfast.command`, others by Typer."""
+    place = next((n for n, word in enumerate(arguments) if not word.startswith("-")), None)
+    if place is not None and arguments[place - 1 : place] == ["--engine"]:  # its value is no room
+        place = next(
+            (n for n in range(place + 1, len(arguments)) if not arguments[n].startswith("-")), None
+        )
+    name = None if place is None else arguments[place]
+    if place is None or name not in FUNCTIONS:
+        return get_command(app).main(arguments, "holdfast", standalone_mode=False)
+    from holdfast.command import run
+
+    # Options that stand before the room are those of its command.
+    return run(import_module(ROOMS[name][0]).app, arguments[place + 1 :] + arguments[:place])
 
 
 def _facts(error: HoldfastError) -> dict[str, str | None]:

@@ -11,19 +11,16 @@ The options may stand before the room (``holdfast --json fleet mttf X``) or afte
 
 from __future__ import annotations
 
-import datetime
 import json
-import math
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from enum import Enum
-from pathlib import PurePath
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 import typer
 
 from holdfast import progress
+from holdfast.durations import parse_duration
+from holdfast.plain import plain
 from holdfast.tables import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
@@ -94,47 +91,13 @@ EngineOption = Annotated[
     ),
 ]
 
-_SECONDS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "min": 60, "s": 1, "ms": 0.001}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[wdhms])\s*")
-
 
 def duration(text: str | float) -> float:
-    """Seconds in a duration such as ``60m``, ``7d``, ``90s``, ``1h30m`` or ``10`` (seconds).
-
-    Use it as ``typer.Option(parser=duration, metavar="DURATION")``.
-
-    Raises:
-        typer.BadParameter: if the text is no duration, or units repeat or grow.
-    """
-    if isinstance(text, (int, float)):
-        return float(text)
-    bare = text.strip().lower()
-    if re.fullmatch(r"\d+(\.\d+)?", bare):
-        return float(bare)
-    total, position, last = 0.0, 0, math.inf
-    while part := _PART.match(bare, position):
-        size = _SECONDS[part[2]]
-        if size >= last:
-            break
-        total, position, last = total + float(part[1]) * size, part.end(), size
-    if not bare or position < len(bare):
-        raise typer.BadParameter(
-            f"{text!r} is no duration; write for example 60m, 7d, 90s or 1h30m "
-            "(units w, d, h, m, s, ms, the largest first)"
-        )
-    return total
-
-
-def duration_text(seconds: float) -> str:
-    """A duration as `duration` reads it, ``"1h30m"``, ``"7.5s"``."""
-    seconds = round(seconds, 6 if seconds < 1 else 3 if seconds < 60 else 0)
-    if 0 < seconds < 1:
-        return f"{1000 * seconds:.6g}ms"
-    parts, rest = "", seconds
-    for unit, size in (("d", 86_400), ("h", 3600), ("m", 60)):
-        count, rest = divmod(rest, size)
-        parts += f"{count:.0f}{unit}" if count else ""
-    return parts + f"{rest:.6g}s" if rest or not parts else parts
+    """Seconds in a duration: the parser of ``typer.Option(parser=duration, metavar="DURATION")``."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def emit(result: _Result, as_json: bool, render: Callable[[_Result], RenderableType | str]) -> None:
@@ -189,29 +152,3 @@ def table(
     for row in rows:
         made.add_row(*(Text(str(cell)) for cell in row))
     return made
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON can hold it: NaN and infinities null, times ISO, Arrow tables as records."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value.value if isinstance(value, Enum) else value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
-    if isinstance(value, Set):
-        return sorted(plain(part) for part in value)
-    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
-        return value.isoformat()
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, Enum):
-        return plain(value.value)
-    if isinstance(value, PurePath):
-        return str(value)
-    for convert in ("to_pylist", "as_py", "tolist", "to_dict", "item"):  # Arrow, NumPy, results
-        if hasattr(value, convert):
-            return plain(getattr(value, convert)())
-    raise TypeError(f"a result holds a {type(value).__name__}, which JSON cannot")

@@ -279,8 +279,8 @@ STORE = "STORE"
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "no such store": (("status", "/no/such/store"), "does not exist"),
     "not a store": (("status", "/tmp"), "is no fleet store"),
-    "a negative duration": (("goodput", STORE, "--checkpoint", "-5m"), "is no duration"),
-    "a duration without sense": (("goodput", STORE, "--check-before", "soon"), "is no duration"),
+    "a negative duration": (("goodput", STORE, "--checkpoint", "-5m"), "duration"),
+    "a duration without sense": (("goodput", STORE, "--check-before", "soon"), "duration"),
     "no checkpoint interval": (("goodput", STORE, "--checkpoint", "0"), "checkpoint interval"),
     "an unknown job": (("attribute", STORE, "4711"), "job not found: '4711'"),
     "since is no time": (("status", STORE, "--since", "nonsense"), "--since is neither"),

@@ -6,11 +6,10 @@ Altair is imported inside the functions: importing it costs a quarter of a secon
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.report.figures import TIME_FORMAT, plain_rows, plain_value
 from holdfast.report.theme import colour
 
 if TYPE_CHECKING:
@@ -18,18 +17,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _Channel = TypeVar("_Channel")
-
-_TIME_FORMAT = {
-    "year": "%b %Y",
-    "quarter": "%b %Y",
-    "month": "%b %Y",
-    "week": "%d %b",
-    "date": "%d %b",
-    "hours": "%H:%M",
-    "minutes": "%H:%M",
-    "seconds": "%H:%M:%S",
-    "milliseconds": ".%L",
-}
 
 
 def data(rows: pa.Table | Iterable[Mapping[str, Any]]) -> altair.InlineData:
@@ -42,28 +29,10 @@ def data(rows: pa.Table | Iterable[Mapping[str, Any]]) -> altair.InlineData:
     import altair
     from altair.utils.schemapi import debug_mode
 
-    records = rows if isinstance(rows, Iterable) else rows.to_pylist()
-    values = [{str(key): _plain(value) for key, value in row.items()} for row in records]
+    values = plain_rows(rows)
     # Altair would check every row against a schema that admits anything: 2 s per 20,000 rows.
     with debug_mode(False):
         return altair.InlineData(values=values)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime.datetime):
-        zoned = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
-        return round(zoned.timestamp() * 1000)
-    if isinstance(value, datetime.date):
-        return _plain(datetime.datetime(value.year, value.month, value.day))
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    if isinstance(value, Decimal):
-        return float(value)
-    if hasattr(value, "item"):  # a NumPy scalar
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 def time_axis(field: str, title: str = "Time", zone: str = "UTC", **options: Any) -> altair.X:
@@ -80,7 +49,7 @@ def time_axis(field: str, title: str = "Time", zone: str = "UTC", **options: Any
     return (
         altair.X(field, type="temporal")
         .scale(type="utc")
-        .axis(**{"format": _TIME_FORMAT, "labelOverlap": True, **options})
+        .axis(**{"format": TIME_FORMAT, "labelOverlap": True, **options})
         .title(f"{title} ({zone})" if title else zone)
     )
 
@@ -224,7 +193,7 @@ def event_marks(
     import altair
 
     ordered = sorted(events)
-    times = [_plain(time) for time, _ in ordered]
+    times = [plain_value(time) for time, _ in ordered]
     near = 0.05 * (times[-1] - times[0]) if times else 0
     rows: list[dict[str, Any]] = []
     for index, ((_, text), time) in enumerate(zip(ordered, times, strict=True)):

@@ -38,7 +38,7 @@ def lay_out(table: Table, name: str) -> dict[str, Any]:
     from markupsafe import Markup
 
     data = table.data
-    formats = table.columns or {column: ColumnFormat() for column in data.column_names}
+    formats = columns_of(table)
     for column, form in formats.items():
         for needed in (column, *(form.interval or ())):
             if needed not in data.column_names:
@@ -56,7 +56,7 @@ def lay_out(table: Table, name: str) -> dict[str, Any]:
             {
                 "label": column.replace("_", " ") if form.label is None else form.label,
                 "unit": form.unit or getattr(data.schema.field(column).type, "tz", None) or "",
-                "right": _is_right(data, column, form),
+                "right": is_right(data, column, form),
             }
             for column, form in formats.items()
         ],
@@ -65,24 +65,31 @@ def lay_out(table: Table, name: str) -> dict[str, Any]:
     }
 
 
-def _is_numeric(kind: pa.DataType) -> bool:
+def columns_of(table: Table) -> Mapping[str, ColumnFormat]:
+    """The columns that a table shows, with their formats."""
+    return table.columns or {column: ColumnFormat() for column in table.data.column_names}
+
+
+def is_numeric(kind: pa.DataType) -> bool:
+    """Whether the values of an Arrow type are numbers."""
     return bool(
         pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     )
 
 
-def _is_right(data: pa.Table, column: str, form: ColumnFormat) -> bool:
-    return _is_numeric(data.schema.field(column).type) if form.right is None else form.right
+def is_right(data: pa.Table, column: str, form: ColumnFormat) -> bool:
+    """Whether a column stands right."""
+    return is_numeric(data.schema.field(column).type) if form.right is None else form.right
 
 
 def _cells(
     column: str, form: ColumnFormat, data: pa.Table, values: Mapping[str, list[Any]]
 ) -> list[str]:
-    right = ' class="r"' if _is_right(data, column, form) else ""
+    right = ' class="r"' if is_right(data, column, form) else ""
     kind = data.schema.field(column).type
     if pa.types.is_timestamp(kind):
         return _time_cells(values[column])
-    if not _is_numeric(kind):
+    if not is_numeric(kind):
         return [_text_cell(value, right, form.link) for value in values[column]]
     scale = 100 if form.unit == "%" else 1
 
@@ -117,7 +124,7 @@ def _time_cells(times: list[datetime.datetime | None]) -> list[str]:
 
 
 def _text_cell(value: Any, right: str, link: str) -> str:
-    plain = _text(value)
+    plain = text_of(value)
     text = escape(plain)
     if text and link:
         text = f'<a href="{escape(link.replace("{}", quote(plain, safe="")))}">{text}</a>'
@@ -133,7 +140,8 @@ def _raw(value: Any) -> str:
     return str(value)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A value that is not a number as a cell shows it."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -143,9 +151,9 @@ def _text(value: Any) -> str:
     if isinstance(value, bytes):
         return value.decode("utf-8", errors="backslashreplace")
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_text(part)}" for key, part in value.items())
+        return ", ".join(f"{key}: {text_of(part)}" for key, part in value.items())
     if isinstance(value, (list, tuple)):
-        return ", ".join(_text(part) for part in value)
+        return ", ".join(text_of(part) for part in value)
     return str(value)
 
 
@@ -162,7 +170,7 @@ def _csv_uri(columns: list[str], values: Mapping[str, list[Any]], count: int) ->
 def _export(value: Any) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return _raw(value)
-    return _guarded(_text(value))
+    return _guarded(text_of(value))
 
 
 def _guarded(text: str) -> str:

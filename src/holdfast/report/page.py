@@ -6,7 +6,7 @@ compute them, and put the value, its unit and its interval into these fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -63,6 +63,8 @@ class ColumnFormat:
     """The columns that hold the lower and upper bound, shown in brackets after the value."""
     right: bool | None = None
     """Align right; by default numbers do."""
+    detail: bool = False
+    """Shown on the page, and in a terminal only with ``--verbose``."""
     link: str = ""
     """The address that a text leads to, with ``{}`` in the place of the text: ``"/nodes/{}"``."""
 
@@ -85,8 +87,8 @@ class Table:
 class Figure:
     """A chart."""
 
-    chart: altair.TopLevelMixin | Mapping[str, Any]
-    """An Altair chart or a Vega-Lite specification, with at most 20,000 rows of data."""
+    chart: altair.TopLevelMixin | Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+    """A Vega-Lite specification, what makes one, or an Altair chart; at most 20,000 rows of data."""
     caption: str = ""
     """One line above the chart where a section has several."""
     legend: Mapping[str, str] = field(default_factory=dict)

@@ -113,7 +113,7 @@ def _figure(figure: Figure, name: str, section: Section) -> dict[str, Any]:
 
 def _specification(figure: Figure) -> dict[str, Any]:
     """The Vega-Lite specification, without the configuration that Altair adds by default."""
-    chart = figure.chart
+    chart = figure.chart() if callable(figure.chart) else figure.chart
     # Altair validated each part when it was made; the whole need not be validated again.
     made = dict(chart) if isinstance(chart, Mapping) else chart.to_dict(validate=False)
     made.pop("config", None)

@@ -18,7 +18,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from refusals import refused
 
-from holdfast.console import plain
 from holdfast.data.records.extracting.exporting import extract, image_bytes, samples
 from holdfast.data.records.extracting.names import FileNames, Keys, safe
 from holdfast.data.records.format import layout
@@ -27,6 +26,7 @@ from holdfast.data.records.reading.stores import MissingFile, open_store
 from holdfast.data.records.sources import open_source
 from holdfast.data.records.writing.writer import write
 from holdfast.errors import InputError, StoreError
+from holdfast.plain import plain
 
 Format = Literal["folder", "webdataset"]
 FORMATS: tuple[Format, ...] = ("folder", "webdataset")

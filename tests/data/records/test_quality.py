@@ -14,7 +14,6 @@ import odd_jpegs
 import pytest
 from PIL import Image as Pillow
 
-from holdfast.console import plain
 from holdfast.data.records.jpeg.decoding import DECODER, decode
 from holdfast.data.records.jpeg.scripts import image
 from holdfast.data.records.measuring import comparing
@@ -26,6 +25,7 @@ from holdfast.data.records.reading.records import open_records
 from holdfast.data.records.reading.stores import open_store
 from holdfast.data.records.writing.writer import write
 from holdfast.errors import InputError
+from holdfast.plain import plain
 
 
 def pieces_of(seed: int, mode: str = "RGB", width: int = 120, height: int = 90) -> list[bytes]:

@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch")
 
 from PIL import Image  # noqa: E402
 
-from holdfast.console import plain  # noqa: E402
 from holdfast.data.records.reading.records import open_records  # noqa: E402
 from holdfast.data.records.sources.example import Example  # noqa: E402
 from holdfast.data.records.tuning import models, tuned  # noqa: E402
@@ -22,6 +21,7 @@ from holdfast.data.records.tuning.policies import Fixed  # noqa: E402
 from holdfast.data.records.tuning.training import one_cycle, shifted_and_mirrored  # noqa: E402
 from holdfast.data.records.tuning.tuned import tune, wilson  # noqa: E402
 from holdfast.data.records.writing.writer import write  # noqa: E402
+from holdfast.plain import plain  # noqa: E402
 
 QUICK = {"side": 32, "every": 1, "warmup": 1, "batch_size": 8, "probe_batches": 4}
 COUNT = 60

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import lambertw
 
-from holdfast.console import duration, duration_text
+from holdfast.console import duration
+from holdfast.durations import duration_text
 from holdfast.errors import InputError
 from holdfast.fleet import expected_ettr
 from holdfast.fleet.analysis import Analysis

@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from holdfast.console import duration as seconds_in
-from holdfast.console import duration_text
+from holdfast.durations import duration_text
 from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY

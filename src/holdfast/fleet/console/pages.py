@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from holdfast.console import duration_text
+from holdfast.durations import duration_text
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console import explorer, job_pages, node_evidence
 from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK, PAGES, SECTIONS

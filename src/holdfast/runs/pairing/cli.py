@@ -14,10 +14,10 @@ from holdfast.console import (
     VerboseOption,
     duration,
     emit,
-    plain,
     remark,
 )
 from holdfast.errors import InputError
+from holdfast.plain import plain
 
 if TYPE_CHECKING:
     from holdfast.runs.pairing.records import PairResult

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from holdfast.console import plain
 from holdfast.numbers import duration
+from holdfast.plain import plain
 from holdfast.runs.ranks import compact
 from holdfast.runs.watching.alarms import Alarm
 from holdfast.runs.watching.plain_text import printable

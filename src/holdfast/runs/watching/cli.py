@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.console import JsonOption, QuietOption, duration, plain, remark
+from holdfast.console import JsonOption, QuietOption, duration, remark
 from holdfast.errors import InputError
+from holdfast.plain import plain
 
 if TYPE_CHECKING:
     from holdfast.runs.watching.told import Told, Watched

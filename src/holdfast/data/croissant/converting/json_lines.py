@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from holdfast.console import plain
+from holdfast.plain import plain
 
 
 def json_line(record: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from holdfast.console import JsonOption, QuietOption, emit, plain, remark
+from holdfast.console import JsonOption, QuietOption, emit, remark
 from holdfast.data.records.commands.options import (
     DatasetArgument,
     FidelityOption,
@@ -17,6 +17,7 @@ from holdfast.data.records.commands.options import (
     reporting,
 )
 from holdfast.numbers import counted, size
+from holdfast.plain import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

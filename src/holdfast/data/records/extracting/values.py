@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.console import plain
+from holdfast.plain import plain
 
 LABEL = "label"
 

@@ -1,0 +1,202 @@
+"""What a room's function returns: one answer, of which JSON, terminal, page and notebook are views.
+
+A result is a frozen dataclass that inherits `Answer` and says two things once: its values for programs
+(`to_dict`, by default its fields) and its sections for people (question, sentence, tables, figures, how it
+was computed). Everything else is derived:
+
+    answer = fleet.status("store")
+    answer.to_dict()         # what ``--json`` prints
+    print(answer)            # what the terminal shows
+    answer.page()            # what ``--html`` writes
+    answer.document()        # what ``--save`` writes and `holdfast diff` compares
+    answer                   # in a notebook: the page
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from holdfast import __version__
+from holdfast.plain import plain
+from holdfast.report.page import (
+    ColumnFormat,
+    Figure,
+    Finding,
+    How,
+    Page,
+    Section,
+    Table,
+    Tile,
+    Unknown,
+)
+
+__all__ = [
+    "Answer",
+    "ColumnFormat",
+    "Figure",
+    "Finding",
+    "How",
+    "Page",
+    "Section",
+    "Table",
+    "Tile",
+    "Unknown",
+    "Value",
+]
+
+SCHEMA = "holdfast-answer/1"
+"""Version of `Answer.document`; docs/answers.md has its JSON schema."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """One figure of an answer, as `holdfast diff` compares it."""
+
+    name: str
+    """Key, unique in the answer and stable across releases: ``"lost_gpu_hours"``."""
+    value: float | None
+    """None where it could not be determined."""
+    unit: str = ""
+    """For example ``"GPU-hours"``; empty for shares and counts."""
+    ci95: tuple[float | None, float | None] | None = None
+    """The 95 % interval; an end without limit is None. No interval: the value is exact."""
+    better: Literal["lower", "higher", ""] = ""
+    """Which direction is an improvement; empty where neither is."""
+    how: str = ""
+    """The formula, or where it comes from."""
+    source: str = ""
+    """The paper, table or file behind it."""
+
+
+class Answer:
+    """Base of results; override what the result has, and nothing else."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return type(self).__name__
+
+    @property
+    def exit_code(self) -> int:
+        """0: done; 1: the answer is a failure, such as a gate that was not met."""
+        return 0
+
+    def to_dict(self) -> Any:
+        """The JSON of ``--json``: stable keys with the unit in the name."""
+        return plain({each.name: getattr(self, each.name) for each in dataclasses.fields(self)})  # type: ignore[arg-type]
+
+    def sections(self) -> Sequence[Section]:
+        """One question each with its answer, the most valuable first."""
+        return ()
+
+    def findings(self) -> Sequence[Finding]:
+        """Three to seven sentences, the most valuable first; by default the sections' sentences."""
+        return [Finding(each.sentence, each.id) for each in self.sections() if each.sentence]
+
+    def values(self) -> Sequence[Value]:
+        """The figures that a later answer is compared by."""
+        return ()
+
+    def tiles(self) -> Sequence[Tile]:
+        """At most six figures under the findings of the page."""
+        return ()
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What the input did not allow to determine, with the remedy."""
+        return ()
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """Label and text: files, time range, rows used and set aside."""
+        return ()
+
+    @property
+    def headline(self) -> str:
+        """The first finding, in one sentence."""
+        return next((_sentence(finding) for finding in self.findings()), "")
+
+    def page(self) -> Page:
+        """The answer as a page; `holdfast.report.write` makes a file of it."""
+        return Page(
+            title=self.title,
+            inputs=self.inputs(),
+            findings=self.findings(),
+            tiles=self.tiles(),
+            sections=self.sections(),
+            unknowns=self.unknowns(),
+            footer=f"holdfast {__version__}",
+        )
+
+    def document(self) -> dict[str, Any]:
+        """The whole answer as JSON: values with units and intervals, tables with their columns."""
+        return {
+            "schema": SCHEMA,
+            "holdfast": __version__,
+            "title": self.title,
+            "headline": self.headline,
+            "findings": [
+                {"text": _sentence(each), "section": each.section_id} for each in self.findings()
+            ],
+            "values": [_fields(value) for value in _distinct(self.values())],
+            "sections": [_section(section) for section in self.sections()],
+            "unknown": [_fields(each) for each in self.unknowns()],
+            "inputs": dict(self.inputs()),
+            "data": plain(self.to_dict()),
+        }
+
+    def __str__(self) -> str:
+        from holdfast.report.terminal import text
+
+        return text(self)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        from holdfast.report import render
+
+        # A frame keeps the page's style and scripts apart from those of the notebook.
+        page = escape(render(self.page()), quote=True)
+        return f'<iframe srcdoc="{page}" style="width:100%;height:44em;border:0"></iframe>'
+
+
+def _sentence(finding: Finding) -> str:
+    return " ".join((finding.lead, finding.text)).strip()
+
+
+def _fields(part: Any) -> dict[str, Any]:
+    return {field.name: plain(getattr(part, field.name)) for field in dataclasses.fields(part)}
+
+
+def _distinct(values: Iterable[Value]) -> list[Value]:
+    kept: dict[str, Value] = {}
+    for value in values:
+        if value.name in kept:
+            raise ValueError(f"two values of an answer have the name {value.name!r}")
+        kept[value.name] = value
+    return list(kept.values())
+
+
+def _section(section: Section) -> dict[str, Any]:
+    return {
+        "id": section.id,
+        "question": section.question,
+        "sentence": section.sentence,
+        "tables": [_table(table) for table in section.tables],
+        "how": None if section.how is None else _fields(section.how),
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    formats: Mapping[str, ColumnFormat] = table.columns
+    columns = []
+    for name in table.data.column_names:
+        form = formats.get(name, ColumnFormat())
+        column: dict[str, Any] = {"name": name, "label": form.label or name.replace("_", " ")}
+        if form.unit:
+            column["unit"] = form.unit
+        if form.interval:
+            column["ci95"] = list(form.interval)
+        columns.append(column)
+    return {"caption": table.caption, "columns": columns, "rows": plain(table.data)}

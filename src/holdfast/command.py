@@ -1,0 +1,193 @@
+"""Commands from functions: the signature is the options, the docstring the help, the result the output.
+
+    app = room("sparse", "Sparse networks that are really faster.")
+
+    @app.command
+    def pack(model: Path, /, *, output: Output, layout: Literal["auto", "csr"] = "auto") -> Packed:
+        '''Pack a pruned model ... (Google style: ``Args:`` holds the help of each option)'''
+
+Parameters before ``/`` are arguments, those after ``*`` options. A function returns an `Answer`, which is
+printed, as JSON with ``--json``, and as a page with ``--html``; every command has these options without
+declaring them. A function that lies in another module is registered as ``app.command("module:function",
+name=..., help=...)`` and imported when it runs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import App, CycloptsError, Group, Parameter, validators
+
+from holdfast import progress
+from holdfast.durations import duration_text, parse_duration
+from holdfast.errors import InputError
+from holdfast.plain import plain
+
+if TYPE_CHECKING:
+    from holdfast.answer import Answer
+
+USAGE = 2
+
+
+def _seconds(_: Any, tokens: Sequence[Any]) -> float:
+    return parse_duration(tokens[0].value)
+
+
+def _duration_default(value: float | None) -> str | None:
+    return None if value is None else duration_text(value)
+
+
+# What options of every room are called and how they are read.
+Duration = Annotated[
+    float, Parameter(converter=_seconds, metavar="DURATION", show_default=_duration_default)
+]
+"""Seconds, written as 10m, 7d or 1h30m."""
+Share = Annotated[float, Parameter(validator=validators.Number(gte=0, lte=1), metavar="SHARE")]
+"""Between 0 and 1."""
+Count = Annotated[int, Parameter(validator=validators.Number(gte=0), metavar="N")]
+"""A number of things, 0 or more."""
+Positive = Annotated[int, Parameter(validator=validators.Number(gte=1), metavar="N")]
+"""A number of things, 1 or more."""
+Output = Annotated[Path, Parameter(name=["--output", "-o"], metavar="PATH")]
+"""Where the result is written."""
+Options = Parameter(name="*")
+"""Decorates a dataclass whose fields are options: ``@Options @dataclass class Window: ...``."""
+
+_COMMON = Group("Options of every command", sort_key=100)
+_FLAG = {"negative": "", "show_default": False}
+
+
+@Parameter(name="*", group=_COMMON)
+@dataclass(frozen=True)
+class Common:
+    """What every command takes."""
+
+    as_json: Annotated[bool, Parameter(name="--json", **_FLAG)] = False
+    """Print the result as JSON, for programs."""
+    html: Annotated[Path | None, Parameter(name="--html", metavar="FILE")] = None
+    """Write the result as a page."""
+    save: Annotated[Path | None, Parameter(name="--save", metavar="FILE")] = None
+    """Write the whole answer as JSON, to compare with `holdfast diff`."""
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], **_FLAG)] = False
+    """No progress and no remarks."""
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], **_FLAG)] = False
+    """Print the details behind the answer."""
+
+
+def room(name: str, about: str, **settings: Any) -> App:
+    """A group of commands, ``holdfast NAME ...``; register functions with ``@app.command``."""
+    return App(
+        name=name,
+        help=about,
+        help_format="plaintext",
+        version_flags=[],
+        help_flags=["--help", "-h"],
+        default_parameter=Parameter(negative="", show_default=_default),
+        **settings,
+    )
+
+
+def _default(value: Any) -> Any:
+    """How help shows a default; one that says nothing, such as off, is not shown."""
+    return None if value is None or value is False else str(value)
+
+
+_COMMON_DEFAULTS = Common()
+
+
+def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) -> int:
+    """Run one command line of a room and print its result.
+
+    Args:
+        app: of `room`.
+        tokens: what follows the room's name, the options of every command anywhere among them.
+        prefix: the words before the room's name, as help shows them.
+
+    Returns:
+        The exit code: 0 done, 1 the answer is a failure, 2 bad usage.
+
+    Raises:
+        HoldfastError: bad input.
+    """
+    root = App(name=" ".join(prefix), version_flags=[], help_format="plaintext")
+    root.command(app)
+    chosen: list[Common] = []
+
+    @root.meta.default
+    def launch(
+        *rest: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
+        common: Common = _COMMON_DEFAULTS,
+    ) -> Any:
+        chosen.append(common)
+        progress.set_quiet(common.quiet)
+        return root(rest, exit_on_error=False, print_error=False, result_action="return_value")
+
+    line = [*app.name, *tokens]
+    try:
+        answer = root.meta(
+            line, exit_on_error=False, print_error=False, result_action="return_value"
+        )
+    except CycloptsError as error:
+        _complain(str(error), "--json" in tokens)
+        return USAGE
+    return 0 if answer is None else emit(answer, chosen[0])
+
+
+def emit(answer: Answer, common: Common) -> int:
+    """Print a result as the options ask, write what they name, and give the exit code."""
+    from holdfast.whole_files import write_whole
+
+    written = {"answer": common.save, "page": common.html}
+    if common.save is not None:
+        document = json.dumps(answer.document(), indent=1, allow_nan=False)
+        write_whole(common.save, document.encode() + b"\n")
+    if common.html is not None:
+        from holdfast import report
+
+        page = answer.page()
+        if not page.sections:
+            raise InputError(
+                "this command has no page",
+                code="unsupported",
+                place="--html",
+                remedy="use --json, or --save for the whole answer",
+            )
+        report.write(page, common.html)
+    if common.as_json:
+        print(json.dumps(plain(answer.to_dict()), indent=2, allow_nan=False))
+    else:
+        from holdfast.report import terminal
+
+        terminal.show(answer, common.verbose)
+    if not (common.quiet or common.as_json):
+        for what, path in written.items():
+            if path is not None:
+                print(f"{what}: {path}", file=sys.stderr)
+    return answer.exit_code
+
+
+def _complain(message: str, as_json: bool) -> None:
+    if as_json:
+        facts = {"kind": "UsageError", "code": "usage", "message": message}
+        print(json.dumps({"error": facts}, indent=2), file=sys.stderr)
+    else:
+        print(f"error: {message}", file=sys.stderr)
+
+
+__all__ = [
+    "Common",
+    "Count",
+    "Duration",
+    "Options",
+    "Output",
+    "Positive",
+    "Share",
+    "emit",
+    "room",
+    "run",
+]

@@ -1,0 +1,493 @@
+"""The standard figures: rooms pass rows and names, and get a chart of the house's look.
+
+Each takes rows (an Arrow table or dictionaries), the names of columns, and titles with units. The chart
+is a Vega-Lite specification that is made when a page is drawn, so that a command which prints no page
+does not pay for it.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from holdfast.report.page import Figure
+from holdfast.report.theme import colour
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import pyarrow as pa
+
+    Rows: TypeAlias = pa.Table | Iterable[Mapping[str, Any]]
+
+NUMBER = ",.4~r"
+"""The d3 format of numbers in tooltips: four significant digits."""
+TIME_FORMAT = {
+    "year": "%b %Y",
+    "quarter": "%b %Y",
+    "month": "%b %Y",
+    "week": "%d %b",
+    "date": "%d %b",
+    "hours": "%H:%M",
+    "minutes": "%H:%M",
+    "seconds": "%H:%M:%S",
+    "milliseconds": ".%L",
+}
+"""Labels of a time axis by the step between them."""
+_TIME = "%Y-%m-%d %H:%M:%S"
+_SERIES = ("user", "system", "hardware", "good", "sky", "purple", "unattributed")
+
+
+def bars(
+    rows: Rows,
+    label: str,
+    value: str,
+    title: str,
+    *,
+    label_title: str = "",
+    part: str = "",
+    meanings: Mapping[str, str] | None = None,
+) -> Figure:
+    """Horizontal bars in the order of the rows, from zero; of several parts where they are named.
+
+    Args:
+        rows: one per bar, or per part of a bar.
+        label: column with the name of the bar.
+        value: column with its length.
+        title: what the length is, with its unit.
+        label_title: what the bars are.
+        part: column with the part of a stacked bar.
+        meanings: part -> a name in `theme.COLOURS`, in the order of the legend.
+    """
+
+    def chart() -> dict[str, Any]:
+        values = plain_rows(rows)
+        encoding: dict[str, Any] = {
+            "x": {"field": value, "type": "quantitative", "title": title},
+            "y": _names(label, values, label_title),
+            "tooltip": _tooltip(values, [label, part, value]),
+        }
+        if part:
+            order = {name: place for place, name in enumerate(meanings or {})}
+            for row in values:
+                row["_order"] = order.get(row[part], len(order))
+            encoding["color"] = _meant(part, meanings or {})
+            encoding["order"] = {"field": "_order", "type": "quantitative"}
+        return {"data": {"values": values}, "mark": "bar", "encoding": encoding}
+
+    return Figure(chart, legend=meanings or {})
+
+
+def ecdf(
+    series: Mapping[str, Sequence[float]],
+    title: str,
+    *,
+    log: bool = False,
+    meanings: Mapping[str, str] | None = None,
+) -> Figure:
+    """The share of values at or below each value, a step line per series.
+
+    Args:
+        series: name -> its values; NaN and None are left out.
+        title: what the values are, with their unit.
+        log: a logarithmic axis (positive values only).
+        meanings: name -> a name in `theme.COLOURS`; by default one colour each.
+    """
+    meant = meanings or dict(zip(series, _SERIES, strict=False))
+
+    def chart() -> dict[str, Any]:
+        points = []
+        for name, given in series.items():
+            values = sorted(v for v in given if v is not None and v == v and not (log and v <= 0))
+            # One point per distinct value, at its last place: the share at or below it.
+            last = {v: place for place, v in enumerate(values, 1)}
+            points += [
+                {"series": name, "value": v, "share": n / len(values)} for v, n in last.items()
+            ]
+        return {
+            "data": {"values": points},
+            "mark": {"type": "line", "interpolate": "step-after"},
+            "encoding": {
+                "x": _quantity("value", title, log),
+                "y": _share("share", "Share at or below"),
+                "color": _meant("series", meant),
+                "tooltip": _tooltip(points, ["series", "value", "share"]),
+            },
+        }
+
+    return Figure(chart, legend=meant if len(series) > 1 else {})
+
+
+def timeline(
+    rows: Rows,
+    lane: str,
+    start: str,
+    end: str,
+    kind: str,
+    meanings: Mapping[str, str],
+    *,
+    lane_title: str = "",
+    zone: str = "UTC",
+    marks: Rows = (),
+) -> Figure:
+    """Spans of time as bars in lanes, with ticks where something happened.
+
+    Args:
+        rows: one per span.
+        lane: column with the lane; lanes stand in the order of the rows.
+        start: column with the begin (datetime).
+        end: column with the end (datetime).
+        kind: column with what the span is.
+        meanings: kind -> a name in `theme.COLOURS`.
+        lane_title: what a lane is.
+        zone: time zone of the times.
+        marks: rows with the lane's column, ``at`` and ``text``.
+    """
+    ticks = plain_rows(marks)
+    legend = {**meanings, **({"event": "ink"} if ticks else {})}
+
+    def chart() -> dict[str, Any]:
+        values = plain_rows(rows)
+        y = _names(lane, values, lane_title)
+        layers: list[dict[str, Any]] = [
+            {
+                "data": {"values": values},
+                "mark": {"type": "bar", "height": {"band": 0.6}},
+                "encoding": {
+                    "x": _when(start, "Time", zone),
+                    "x2": {"field": end},
+                    "y": y,
+                    "color": _meant(kind, meanings),
+                    "tooltip": _tooltip(values, [lane, kind, start, end], times={start, end}),
+                },
+            }
+        ]
+        if ticks:
+            layers.append(
+                {
+                    "data": {"values": ticks},
+                    "mark": {"type": "tick", "color": colour("ink"), "thickness": 3, "height": 20},
+                    "encoding": {
+                        "x": _when("at", "Time", zone),
+                        "y": y,
+                        "tooltip": _tooltip(ticks, [lane, "text", "at"], times={"at"}),
+                    },
+                }
+            )
+        return {"layer": layers}
+
+    return Figure(chart, legend=legend)
+
+
+def intervals(
+    rows: Rows,
+    label: str,
+    value: str,
+    low: str,
+    high: str,
+    title: str,
+    *,
+    label_title: str = "",
+    log: bool = False,
+    reference: float | None = None,
+) -> Figure:
+    """Estimates with their 95 % intervals, one row each, and a dashed reference.
+
+    Args:
+        rows: one per estimate; a bound that is null is not drawn.
+        label: column with its name.
+        value: column with the estimate.
+        low: column with the lower bound.
+        high: column with the upper bound.
+        title: what is estimated, with its unit.
+        label_title: what the rows are.
+        log: a logarithmic axis.
+        reference: a value to hold the estimates against.
+    """
+
+    def chart() -> dict[str, Any]:
+        values = plain_rows(rows)
+        x, y = _quantity(value, title, log), _names(label, values, label_title)
+        tooltip = _tooltip(values, [label, value, low, high])
+        layers: list[dict[str, Any]] = [
+            {
+                "mark": {"type": "rule", "strokeWidth": 1.5},
+                "encoding": {"x": {**x, "field": low}, "x2": {"field": high}, "y": y},
+            },
+            {"mark": "point", "encoding": {"x": x, "y": y, "tooltip": tooltip}},
+        ]
+        if reference is not None:
+            layers.append(_reference(reference))
+        return {"data": {"values": values}, "layer": layers}
+
+    return Figure(chart)
+
+
+def waterfall(
+    steps: Sequence[tuple[str, float]],
+    title: str,
+    *,
+    total: str = "left",
+    meanings: Mapping[str, str] | None = None,
+) -> Figure:
+    """From a whole to what is left: each step starts where the one before it ended.
+
+    Args:
+        steps: name and amount; the first is the whole, the others are added (a loss is negative).
+        title: what is counted, with its unit.
+        total: the name of the last bar.
+        meanings: name of a step -> a name in `theme.COLOURS`.
+    """
+
+    def chart() -> dict[str, Any]:
+        values, level = [], 0.0
+        for name, amount in steps:
+            values.append({"step": name, "from": level, "to": level + amount, "amount": amount})
+            level += amount
+        values.append({"step": total, "from": 0.0, "to": level, "amount": level})
+        for row in values:
+            row["colour"] = colour((meanings or {}).get(str(row["step"]), "user"))
+        return {
+            "data": {"values": values},
+            "mark": "bar",
+            "encoding": {
+                "x": {"field": "from", "type": "quantitative", "title": title},
+                "x2": {"field": "to"},
+                "y": _names("step", values, ""),
+                "color": {"field": "colour", "type": "nominal", "scale": None},
+                "tooltip": _tooltip(values, ["step", "amount", "to"]),
+            },
+        }
+
+    return Figure(chart)
+
+
+def heat_map(
+    rows: Rows, x: str, y: str, value: str, title: str, *, x_title: str = "", y_title: str = ""
+) -> Figure:
+    """A cell per pair of names, darker for larger values; cells without a row stay empty.
+
+    Args:
+        rows: one per cell; both axes stand in the order of the rows.
+        x: column with the horizontal name.
+        y: column with the vertical name.
+        value: column with the value.
+        title: what the value is, with its unit.
+        x_title: what the horizontal names are.
+        y_title: what the vertical names are.
+    """
+
+    def chart() -> dict[str, Any]:
+        values = plain_rows(rows)
+        ramp = [colour(f"ramp{step}") for step in range(1, 6)]
+        return {
+            "data": {"values": values},
+            "mark": "rect",
+            "encoding": {
+                "x": _names(x, values, x_title) | {"axis": {"labelAngle": 0}},
+                "y": _names(y, values, y_title),
+                "color": {
+                    "field": value,
+                    "type": "quantitative",
+                    "title": title,
+                    # The palette's colours are variables of the page: only steps can be drawn.
+                    "scale": {"type": "quantize", "range": ramp},
+                },
+                "tooltip": _tooltip(values, [x, y, value]),
+            },
+        }
+
+    return Figure(chart)
+
+
+def lines(
+    rows: Rows,
+    x: str,
+    y: str,
+    x_title: str,
+    y_title: str,
+    *,
+    series: str = "",
+    meanings: Mapping[str, str] | None = None,
+    low: str = "",
+    high: str = "",
+    points: bool = False,
+    log_x: bool = False,
+    log_y: bool = False,
+    zone: str = "",
+    reference: float | None = None,
+) -> Figure:
+    """Lines over a number or a time, each with the band of its interval.
+
+    Args:
+        rows: one per point, in the order of `x`.
+        x: column of the horizontal axis; a time where `zone` is given.
+        y: column of the vertical axis.
+        x_title: with its unit.
+        y_title: with its unit.
+        series: column with the name of the line.
+        meanings: name of the line -> a name in `theme.COLOURS`.
+        low: column with the lower end of the band.
+        high: column with the upper end of the band.
+        points: mark the points: few, or measured.
+        log_x: a logarithmic horizontal axis.
+        log_y: a logarithmic vertical axis.
+        zone: time zone of `x`.
+        reference: a horizontal dashed line.
+    """
+    meant = meanings or {}
+
+    def chart() -> dict[str, Any]:
+        values = plain_rows(rows)
+        across = _when(x, x_title, zone) if zone else _quantity(x, x_title, log_x)
+        up = _quantity(y, y_title, log_y)
+        shade: dict[str, Any] = {"value": colour("model")}
+        if series:
+            names = meant or dict(
+                zip(dict.fromkeys(r[series] for r in values), _SERIES, strict=False)
+            )
+            shade = _meant(series, names)
+        tooltip = _tooltip(values, [series, x, y, low, high], times={x} if zone else set())
+        layers: list[dict[str, Any]] = []
+        if low:
+            band = {"x": across, "y": {**up, "field": low}, "y2": {"field": high}, "color": shade}
+            layers.append(
+                {"mark": {"type": "area", "opacity": 0.2, "stroke": None}, "encoding": band}
+            )
+        drawn = {"x": across, "y": up, "color": shade, "tooltip": tooltip}
+        layers.append({"mark": {"type": "line", "point": points}, "encoding": drawn})
+        if reference is not None:
+            layers.append(_reference(reference, "y"))
+        return {"data": {"values": values}, "layer": layers}
+
+    return Figure(chart, legend=meant)
+
+
+def image_grid(images: Sequence[tuple[str, bytes]], columns: int = 4, side: int = 170) -> Figure:
+    """Small images with a line of text above each.
+
+    Args:
+        images: text and the bytes of a PNG or JPEG file.
+        columns: images per row.
+        side: pixels of the square that an image is fitted into.
+    """
+
+    def chart() -> dict[str, Any]:
+        values = []
+        for n, (caption, data) in enumerate(images):
+            kind = "png" if data.startswith(b"\x89PNG") else "jpeg"
+            url = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+            values.append({"text": caption, "url": url, "c": n % columns, "r": n // columns})
+        place: dict[str, Any] = {
+            "x": {"field": "c", "type": "ordinal", "axis": None},
+            "y": {"field": "r", "type": "ordinal", "axis": None},
+        }
+        text = {"type": "text", "dy": -side / 2 - 8, "fontSize": 12}
+        return {
+            "data": {"values": values},
+            "width": {"step": side + 12},
+            "height": {"step": side + 28},
+            "layer": [
+                {
+                    "mark": {"type": "image", "width": side, "height": side},
+                    "encoding": {**place, "url": {"field": "url"}},
+                },
+                {"mark": text, "encoding": {**place, "text": {"field": "text"}}},
+            ],
+        }
+
+    return Figure(chart, description="; ".join(text for text, _ in images))
+
+
+def plain_rows(rows: Rows) -> list[dict[str, Any]]:
+    """Rows as Vega-Lite reads them: times in milliseconds since 1970, NaN and infinities null."""
+    records: Iterable[Mapping[str, Any]] = rows.to_pylist() if hasattr(rows, "to_pylist") else rows
+    return [{str(key): plain_value(value) for key, value in row.items()} for row in records]
+
+
+def plain_value(value: Any) -> Any:
+    """One value as Vega-Lite reads it."""
+    if isinstance(value, datetime.datetime):
+        # A time without a zone is taken as the wall clock of the axis.
+        zoned = value if value.tzinfo else value.replace(tzinfo=datetime.UTC)
+        return round(zoned.timestamp() * 1000)
+    if isinstance(value, datetime.date):
+        return plain_value(datetime.datetime(value.year, value.month, value.day))
+    if isinstance(value, datetime.timedelta):
+        return value.total_seconds()
+    if isinstance(value, Decimal):
+        return float(value)
+    if hasattr(value, "item"):  # a NumPy scalar
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _quantity(field: str, title: str, log: bool) -> dict[str, Any]:
+    made: dict[str, Any] = {"field": field, "type": "quantitative", "title": title}
+    if log:
+        made["title"] = f"{title}, log scale"
+        made["scale"] = {"type": "log"}
+        made["axis"] = {"format": "~s", "labelOverlap": "greedy"}
+    return made
+
+
+def _share(field: str, title: str) -> dict[str, Any]:
+    text = "format(round(1e6 * datum.value) / 1e4, ',~g') + ' %'"
+    return {
+        "field": field,
+        "type": "quantitative",
+        "title": title,
+        "scale": {"domain": [0, 1]},
+        "axis": {"labelExpr": text, "values": [0, 0.2, 0.4, 0.6, 0.8, 1]},
+    }
+
+
+def _when(field: str, title: str, zone: str) -> dict[str, Any]:
+    return {
+        "field": field,
+        "type": "temporal",
+        "title": f"{title} ({zone})",
+        "scale": {"type": "utc"},
+        "axis": {"format": TIME_FORMAT, "labelOverlap": True},
+    }
+
+
+def _names(field: str, rows: Sequence[Mapping[str, Any]], title: str) -> dict[str, Any]:
+    """An axis of names in the order of the rows."""
+    order = list(dict.fromkeys(row[field] for row in rows))
+    return {"field": field, "type": "nominal", "sort": order, "title": title or None}
+
+
+def _meant(field: str, meanings: Mapping[str, str]) -> dict[str, Any]:
+    """The colours of values with fixed meanings; the page draws the legend, which wraps."""
+    scale = {"domain": list(meanings), "range": [colour(name) for name in meanings.values()]}
+    return {"field": field, "type": "nominal", "scale": scale, "legend": None}
+
+
+def _reference(value: float, channel: str = "x") -> dict[str, Any]:
+    return {
+        "data": {"values": [{"reference": value}]},
+        "mark": {"type": "rule", "strokeDash": [4, 3], "color": colour("muted")},
+        "encoding": {channel: {"field": "reference", "type": "quantitative"}},
+    }
+
+
+def _tooltip(
+    rows: Sequence[Mapping[str, Any]], fields: Iterable[str], times: Iterable[str] = ()
+) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    for field in filter(None, fields):
+        title = field.replace("_", " ")
+        if field in times:
+            shown.append({"field": field, "type": "temporal", "title": title, "format": _TIME})
+        elif any(isinstance(row.get(field), float) for row in rows):
+            shown.append({"field": field, "type": "quantitative", "title": title, "format": NUMBER})
+        else:
+            shown.append({"field": field, "type": "nominal", "title": title})
+    return shown

@@ -1,0 +1,135 @@
+"""An answer in a terminal: findings, then the table of each question, at most one screen."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.numbers import interval, number
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from holdfast.report.page import ColumnFormat, Finding, Section, Table, Unknown
+
+MOST_ROWS = 15
+MOST_FINDINGS = 5
+PIPE_WIDTH = 160
+
+
+class Shown(Protocol):
+    """What is printed of an answer."""
+
+    def findings(self) -> Sequence[Finding]:
+        """Sentences, the most valuable first."""
+
+    def sections(self) -> Sequence[Section]:
+        """Questions with their tables."""
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What could not be determined."""
+
+
+def text(answer: Shown, verbose: bool = False, width: int = PIPE_WIDTH) -> str:
+    """The answer as plain text."""
+    from rich.console import Console
+
+    file = io.StringIO()
+    _print(answer, Console(file=file, width=width), verbose)
+    return file.getvalue().rstrip("\n")
+
+
+def show(answer: Shown, verbose: bool = False) -> None:
+    """Print an answer on stdout."""
+    from rich.console import Console
+
+    # In a pipe there is no screen to fit: give tables the room they need.
+    _print(answer, Console(width=None if sys.stdout.isatty() else PIPE_WIDTH), verbose)
+
+
+def _print(answer: Shown, console: Console, verbose: bool) -> None:
+    for part in _parts(answer, verbose):
+        console.print(part, markup=False, highlight=False)
+
+
+def _parts(answer: Shown, verbose: bool) -> list[RenderableType]:
+    from rich.text import Text
+
+    sections, found = answer.sections(), answer.findings()
+    parts: list[RenderableType] = []
+    shown = found if verbose else found[:MOST_FINDINGS]
+    for place, finding in enumerate(shown, 1):
+        line = Text(f"{place}. " if len(found) > 1 else "")
+        line.append(finding.lead, style="bold")
+        parts.append(line.append(f"{' ' if finding.lead else ''}{finding.text}"))
+    if len(found) > len(shown):
+        parts.append(Text(f"({len(found) - len(shown)} more with --verbose)"))
+    # Several questions are a report: its tables are for the page, or for who asks for details.
+    if len(sections) == 1 or verbose:
+        for section in sections:
+            if len(sections) > 1:
+                parts += [Text(), Text(section.question, style="bold"), Text(section.sentence)]
+            parts += [_table(table, verbose) for table in section.tables]
+    parts += [
+        Text(f"Not determined: {each.text} {each.remedy}".rstrip(), style="yellow")
+        for each in answer.unknowns()
+    ]
+    return parts
+
+
+def _table(table: Table, verbose: bool) -> RenderableType:
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    from holdfast.report.grid import columns_of, is_right
+
+    if not table.data.num_rows:
+        return Text(table.empty)
+    rows = table.data if verbose else table.data.slice(0, MOST_ROWS)
+    formats = {name: form for name, form in columns_of(table).items() if verbose or not form.detail}
+    hidden = table.data.num_rows - rows.num_rows
+    more = f"{hidden:,} more rows with --verbose or --json." if hidden else ""
+    caption = " ".join(part for part in (table.caption, more) if part)
+    made = Grid(
+        box=box.SIMPLE_HEAD,
+        caption=Text(caption) if caption else None,
+        caption_justify="left",
+        pad_edge=False,
+    )
+    cells = []
+    for name, form in formats.items():
+        label = name.replace("_", " ") if form.label is None else form.label
+        unit = form.unit or getattr(table.data.schema.field(name).type, "tz", None)
+        right = is_right(table.data, name, form)
+        made.add_column(
+            Text(f"{label} ({unit})" if unit else label), justify="right" if right else "left"
+        )
+        cells.append(_cells(rows, name, form))
+    for row in zip(*cells, strict=True):
+        made.add_row(*(Text(cell) for cell in row))
+    return made
+
+
+def _cells(rows: Any, name: str, form: ColumnFormat) -> list[str]:
+    from holdfast.report.grid import is_numeric, text_of
+
+    values = rows[name].to_pylist()
+    if not is_numeric(rows.schema.field(name).type):
+        return [text_of(value) for value in values]
+    scale = 100 if form.unit == "%" else 1
+
+    def shown(value: Any) -> str:
+        return number(value * scale if value is not None and scale != 1 else value, form.digits)
+
+    if form.interval is None:
+        return [shown(value) for value in values]
+    ends = zip(*(rows[bound].to_pylist() for bound in form.interval), strict=True)
+    return [
+        shown(value)
+        if low is None or high is None
+        else f"{shown(value)} {interval(low * scale, high * scale, form.digits)}"
+        for value, (low, high) in zip(values, ends, strict=True)
+    ]
