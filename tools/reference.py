@@ -49,9 +49,9 @@ CLI_PROSE = """\
 # Commands
 
 Every command prints a table for people, and with `--json` the same answer for programs (stable
-keys, units in the names). Rooms whose commands also take `--html FILE` (the answer as a page), `--save
-FILE` (the whole answer, see [answers](answers.md)) and `--verbose` say so in their help. Progress goes to stderr. Exit codes: 0 done, 1 the answer is a failure
-(a gate that was not met), 2 bad input or usage.
+keys, units in the names). Some commands also take `--html FILE` (the answer as a page), `--save FILE`
+(the whole answer, see [answers](answers.md)) and `--verbose`; their help says so. Progress goes to
+stderr. Exit codes: 0 done, 1 the answer is a failure (a gate that was not met), 2 bad input or usage.
 
 With `--json`, an error is a JSON object on stderr: `{"error": {"code": "missing-column", "path": ...,
 "place": ..., "found": ..., "expected": ..., "remedy": ..., "message": ...}}`. Match `code`, which stays
