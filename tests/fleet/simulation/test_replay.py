@@ -153,13 +153,9 @@ def test_a_random_log_as_plain_loops(random_fleet: RandomFleet) -> None:
         total = 0.0
         for row in ran:
             rest = max(row["runtime_s"] - init, 0.0)
-            total += (
-                rest
-                if row is ran[-1] or (row["key"] not in failed | taken)
-                else max(rest - 1, 0.0)
-                if row["key"] in taken
-                else rest // assumed.checkpoint_interval_s * assumed.checkpoint_interval_s
-            )
+            cut = row is not ran[-1] and row["key"] in failed | taken
+            half = assumed.checkpoint_interval_s / 2
+            total += max(rest - min(row["runtime_s"], half), 0.0) if cut else rest
         last = ran[-1]
         end = last["state"]
         if last["key"] in failed | taken or end in ("PREEMPTED", "NODE_FAIL"):
