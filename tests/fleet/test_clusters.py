@@ -111,7 +111,8 @@ def test_a_job_is_its_cluster_and_its_id(both: FleetLog) -> None:
     assert analysis.timeline_job in {f"alpha:{100 + i}" for i in range(8)}
     assert {bar["state"] for bar in analysis.timeline[0]} == {"NODE_FAIL"}
     page = job_pages.job(analysis, "beta:103")
-    assert page is not None and page.title == "Job beta:103"
+    assert page is not None
+    assert page.title == "Job beta:103"
     assert job_pages.job(analysis, "103") is None
     assert job_pages.find_jobs(analysis, "103").table.data["job_id"].to_pylist() == [
         "alpha:103",

@@ -371,7 +371,11 @@ def lemons(
 def attribute(
     store: StoreArgument,
     job_id: Annotated[
-        str, typer.Argument(metavar="JOBID", help="Job id as sacct prints it (93, 306_4), with several clusters alpha:93.")
+        str,
+        typer.Argument(
+            metavar="JOBID",
+            help="Job id as sacct prints it (93, 306_4), with several clusters alpha:93.",
+        ),
     ],
     assumptions: Assumptions = PAPER,
     engine: EngineOption = DEFAULT_ENGINE,

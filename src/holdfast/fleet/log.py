@@ -19,10 +19,10 @@ from weakref import finalize
 import ibis
 import pandas as pd
 
-from holdfast.errors import InputError, StoreError
+from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.moments import since_s
-from holdfast.fleet.store import Store
+from holdfast.fleet.store import Store, store_error
 from holdfast.tables import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
@@ -114,10 +114,11 @@ class FleetLog:
         t = self.store.table("attempts", self._connection)
         several = bool(self.rows(t.agg(n=t.cluster.nunique()))[0]["n"] > 1)
         if several:
-            raise StoreError(
+            raise store_error(
+                "older-version",
                 f"{self.store.path}: the nodes of this store do not name their cluster\n"
                 "  found: a store of an older version with several clusters\n"
-                "  remedy: ingest the logs again into a new store"
+                "  remedy: ingest the logs again into a new store",
             )
         return several
 

@@ -110,7 +110,9 @@ def losses(log: FleetLog) -> tuple[ir.Table, ir.Table]:
         for attempts that are among the failures, and `cause`: that of the latest failure of the
         preemptor's run before the preemption, null for those of first order).
     """
-    failures = log.keep("failure_losses", lambda: _with_loss(log, infrastructure_failures(log), preempted=False))
+    failures = log.keep(
+        "failure_losses", lambda: _with_loss(log, infrastructure_failures(log), preempted=False)
+    )
 
     def priced() -> ir.Table:
         t = _with_loss(log, preemptions(log), preempted=True)

@@ -417,7 +417,9 @@ def test_report_and_whatif_measure_one_ettr(store: Path, from_a_log: WhatIf) -> 
     for row in rows:
         name, large = row["metric"], from_a_log.scope.large_gpus
         top = None if name == "ettr_large_runs" else int(name.removeprefix("ettr_gpus_"))
-        own = [s for s in sizes if (s["gpus_max"] >= large if top is None else s["gpus_max"] == top)]
+        own = [
+            s for s in sizes if (s["gpus_max"] >= large if top is None else s["gpus_max"] == top)
+        ]
         weights = [each["runs"] for each in own]
         mean = np.average([s["ettr"] for s in own], weights=weights) if len(own) > 1 else None
         assert row["measured"] == (own[0]["ettr"] if len(own) == 1 else mean)
