@@ -207,7 +207,7 @@ class Analysis:
             "nodes": self.largest_job_nodes,
             "rate_per_node_day": self.mttf.model.rate_per_1000_node_days_ / 1000,
             "checkpoint_interval_s": assumed.checkpoint_interval_s,
-            "init_s": assumed.init_s,
+            "init_s": self.log.init_s,
             "write_s": assumed.write_s,
             "queue_s": self.restart_wait_s[0],
         }

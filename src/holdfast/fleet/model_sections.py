@@ -239,12 +239,14 @@ def _ettr_how(analysis: Analysis) -> How:
     assumed = analysis.log.assumptions
     return How(
         [
-            "measured: ETTR = R / (Q + R + U), U = initialisation + replay + checkpoint writes",
+            "measured: ETTR = R / (Q + R + U), U = initialization + replay + checkpoint writes; replay = "
+            "min(runtime, Δt / 2) per attempt that was cut off",
             "expected: Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)], L = N · r_f",
         ],
         {
             "checkpoint interval Δt (assumed)": duration(assumed.checkpoint_interval_s),
-            "initialisation u0 (assumed)": duration(assumed.init_s),
+            "initialisation u0 (assumed)": duration(analysis.log.init_s),
+            "preempted jobs save their work (assumed)": "yes" if assumed.save_on_signal else "no",
             "checkpoint write w (assumed)": duration(assumed.write_s),
             "queue before restarts q (measured mean)": duration(analysis.restart_wait_s[0]),
             "runs measured: at least": duration(assumed.long_run_s),

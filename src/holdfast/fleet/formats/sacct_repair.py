@@ -25,6 +25,7 @@ _BLANK_COST = 0.001  # of an empty typed column: decides between equals
 _MAX_EXTRA = 64  # delimiters in the free text of one record
 _MAX_LINES = 1000  # lines of one record
 _MAX_IMITATIONS = 3  # whole records that one name may imitate
+_MAX_DAMAGED = 2  # fields of a record that is told from text all the same
 _INFINITE = float("inf")
 
 LINE_BREAK = "\\n"
@@ -205,7 +206,8 @@ def _losses(
     """What it costs to take each line for a part of a name.
 
     Nothing for a line that is no record and begins none. A line that begins like one, with the job
-    number that is due, is the head of a broken record or was cut off: no part of the one above.
+    number that is due, is the head of a broken record or was cut off; one that holds all fields of a
+    record but a few, such as a lost job number, is a damaged record: neither is a part of the one above.
     """
     job_id = layout.columns.index("JobID")
     leads = all(text is None for text in layout.free[: job_id + 1])
@@ -222,7 +224,26 @@ def _losses(
             losses[line] = _SWALLOW_COST if due else _SWALLOW_STRANGER_COST
         elif leads and frame and len(parts) > job_id + 1 and _starts(parts, layout):
             losses[line] = _BEGINNING_COST if _due(_number(parts[job_id]), frame) else 0.0
+        if not losses[line] and each is None and _is_damaged(parts, layout):
+            losses[line] = _BEGINNING_COST
     return losses
+
+
+def _is_damaged(pieces: list[str], layout: Layout) -> bool:
+    """Whether a line holds a record of which a few fields are damaged."""
+    wanted = len(layout.columns)
+    if len(pieces) < wanted:
+        return False
+    state = layout.columns.index("State")
+    for fields in (pieces[:wanted], pieces[-wanted:]):  # extra delimiters stand behind or before
+        wrong = sum(
+            test is not None and not test(piece)
+            for piece, test in zip(fields, layout.tests, strict=True)
+        )
+        test = layout.tests[state]
+        if wrong <= _MAX_DAMAGED and test is not None and test(fields[state]):
+            return True
+    return False
 
 
 def _number(job_id: str) -> int:
