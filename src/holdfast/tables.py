@@ -1,9 +1,12 @@
-"""Tables through Ibis: DuckDB in this process by default, Spark or another engine by URL."""
+"""SQL on tables: DuckDB in this process by default, Spark by URL.
+
+Queries are written once, in DuckDB's dialect and in the subset of it that sqlglot translates to Spark.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -11,14 +14,12 @@ from urllib.parse import parse_qsl
 from holdfast.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    import ibis.expr.types as ir
     import pyarrow as pa
-    from ibis.backends import BaseBackend
 
 DEFAULT_ENGINE = "duckdb"
 
 _SPARK = {
-    # Ibis means by x / 0 and by a failed cast what engines without ANSI checks answer: null.
+    # As in DuckDB, what cannot be computed is null, not the end of the query.
     "spark.sql.ansi.enabled": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -37,7 +38,60 @@ _SPARK_LOCAL = {
 }
 
 
-def connect(engine: str = DEFAULT_ENGINE) -> BaseBackend:
+
+
+class Engine(ABC):
+    """What answers queries. Names are those of views and tables of this connection alone."""
+
+    @abstractmethod
+    def parquet(self, name: str, files: Sequence[Path], schema: pa.Schema) -> None:
+        """Name the rows of Parquet files of one schema; without files the table is empty."""
+
+    @abstractmethod
+    def load(self, name: str, table: pa.Table) -> None:
+        """Name a table in memory."""
+
+    @abstractmethod
+    def view(self, name: str, query: str) -> None:
+        """Name a query."""
+
+    @abstractmethod
+    def keep(self, name: str, query: str) -> None:
+        """Run a query and name its rows."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the engine holds. Connections to Spark share it: closing one stops all."""
+
+    @abstractmethod
+    def _table(self, query: str) -> pa.Table: ...
+
+    def arrow(self, query: str) -> pa.Table:
+        """The rows of a query. Sums of whole numbers are int64, other decimals float64."""
+        import pyarrow as pa
+
+        table = self._table(query)
+        for place, field in enumerate(table.schema):
+            if pa.types.is_decimal(field.type):
+                kind = pa.float64() if field.type.scale else pa.int64()
+                table = table.set_column(place, field.name, table.column(place).cast(kind))
+        return table
+
+
+def literal(value: str | int | float | bool | Sequence[Any] | None) -> str:
+    """A value as SQL; a float is a DOUBLE and a sequence (not empty) the list of IN."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, bool | int):
+        return str(value)
+    if isinstance(value, float):
+        return f"CAST({value!r} AS DOUBLE)"
+    return f"({', '.join(literal(each) for each in value)})"
+
+
+def connect(engine: str = DEFAULT_ENGINE) -> Engine:
     """Open an engine.
 
     Args:
@@ -46,132 +100,122 @@ def connect(engine: str = DEFAULT_ENGINE) -> BaseBackend:
             - ``"duckdb"``: embedded in this process;
             - ``"spark"`` or ``"spark://local[2]"``: Spark in this process, on all cores or two; it
               needs the extra ``spark`` and Java 17 or later, and listens on the loopback only;
-            - ``"spark://host:7077"``: a Spark cluster, which must see the store under the same path;
-            - any other URL that `ibis.connect` takes, with that engine's library installed.
+            - ``"spark://host:7077"``: a Spark cluster, which must see the store under the same path.
 
             Settings of Spark follow as a query: ``"spark://local[8]?spark.driver.memory=16g"``.
 
-    Returns:
-        An Ibis backend. Connections to Spark share what runs, not their tables; `disconnect` of one
-        stops it for all.
-
     Raises:
-        InputError: if the URL names no engine that Ibis knows, or the engine does not start.
+        InputError: if the URL names no engine, or the engine does not start.
         MissingExtraError: if the extra ``spark`` is needed and not installed.
     """
     if engine in (DEFAULT_ENGINE, "duckdb://"):
-        return _duckdb()
+        return _DuckDB()
     if engine.partition("://")[0] in ("spark", "pyspark"):
-        return _spark(engine)
-    import ibis
-
-    expected = "duckdb, spark, spark://local[N], spark://HOST:PORT or another Ibis URL"
-    try:
-        return ibis.connect(engine)
-    except ImportError as error:
-        raise InputError(
-            f"the engine {engine!r} needs a library that is not installed",
-            code="missing-extra",
-            found=str(error).partition("\n")[0],
-            remedy=f"pip install 'ibis-framework[{engine.partition('://')[0]}]'",
-        ) from error
-    except (ValueError, AttributeError) as error:
-        raise InputError(
-            f"unknown table engine: {engine!r}",
-            code="unknown-name",
-            found=str(error),
-            expected=expected,
-            remedy="leave --engine out to use the embedded DuckDB",
-        ) from error
+        return _Spark(engine)
+    raise InputError(
+        f"unknown table engine: {engine!r}",
+        code="unknown-name",
+        found=engine,
+        expected="duckdb, spark, spark://local[N] or spark://HOST:PORT",
+        remedy="leave --engine out to use the embedded DuckDB",
+    )
 
 
-def read_parquet(
-    connection: BaseBackend, files: Sequence[Path], name: str, schema: pa.Schema
-) -> ir.Table:
-    """One table over Parquet files, readable by the name `name` in the engine.
+class _DuckDB(Engine):
+    def __init__(self) -> None:
+        import duckdb
 
-    Args:
-        connection: of `connect`.
-        files: of one schema; without any the table is empty.
-        name: replaces a table of this name that was read before.
-        schema: of the files.
-    """
-    paths = [str(path) for path in files]
-    if connection.name == "pyspark":
-        return _read_parquet_in_spark(connection, paths, name, schema)
-    if not paths:
-        import ibis
+        self._connection = duckdb.connect()
+        # Answers do not depend on row order; giving it up saves memory on large scans.
+        self._connection.execute("SET preserve_insertion_order = false")
+        self._connection.execute("SET enable_progress_bar = false")
 
-        return ibis.memtable(schema.empty_table())
-    if connection.name == "duckdb":
-        return connection.read_parquet(paths, table_name=name)
-    parts = [
-        connection.read_parquet(path, table_name=name if i == 0 else f"{name}_{i}")
-        for i, path in enumerate(paths)
-    ]
-    return reduce(lambda all_parts, part: all_parts.union(part), parts)
+    def parquet(self, name: str, files: Sequence[Path], schema: pa.Schema) -> None:
+        if files:
+            paths = ", ".join(literal(str(file)) for file in files)
+            self.view(name, f"SELECT * FROM read_parquet([{paths}])")
+        else:
+            self.load(name, schema.empty_table())
 
+    def load(self, name: str, table: pa.Table) -> None:
+        self._connection.register(name, table)
 
-def _duckdb() -> BaseBackend:
-    import ibis
+    def view(self, name: str, query: str) -> None:
+        self._connection.execute(f"CREATE OR REPLACE VIEW {name} AS {query}")
 
-    connection = ibis.duckdb.connect()
-    # Answers do not depend on row order; giving it up saves memory on large scans.
-    connection.raw_sql("SET preserve_insertion_order = false")
-    connection.raw_sql("SET enable_progress_bar = false")
-    return connection
+    def keep(self, name: str, query: str) -> None:
+        self._connection.execute(f"CREATE OR REPLACE TABLE {name} AS {query}")
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _table(self, query: str) -> pa.Table:
+        return self._connection.sql(query).to_arrow_table()
 
 
-def _spark(engine: str) -> BaseBackend:
-    try:
-        import pyspark.sql  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise MissingExtraError("pyspark", "spark") from error
-    target, _, query = engine.partition("://")[2].partition("?")
-    local = target.startswith("local") or not target
-    given = dict(parse_qsl(query))
-    settings = {**_SPARK, **_SPARK_AT_START, **(_SPARK_LOCAL if local else {}), **given}
-    master = (target or "local[*]") if local else f"spark://{target}"
-    # A session of its own: two stores opened at once both have a table `attempts`.
-    session = _running_spark(master, settings).newSession()
-    for key, value in {**_SPARK, **given}.items():
-        if session.conf.isModifiable(key):
-            session.conf.set(key, value)
-    backend = _spark_backend()
-    backend.register_options()
-    backend.do_connect(session)
-    return backend
+class _Spark(Engine):
+    def __init__(self, engine: str) -> None:
+        try:
+            import pyspark.sql  # noqa: F401
+        except ModuleNotFoundError as error:
+            raise MissingExtraError("pyspark", "spark") from error
+        target, _, query = engine.partition("://")[2].partition("?")
+        local = target.startswith("local") or not target
+        given = dict(parse_qsl(query))
+        settings = {**_SPARK, **_SPARK_AT_START, **(_SPARK_LOCAL if local else {}), **given}
+        master = (target or "local[*]") if local else f"spark://{target}"
+        # A session of its own: two stores opened at once both have a table `attempts`.
+        self._session = _running_spark(master, settings).newSession()
+        for key, value in {**_SPARK, **given}.items():
+            if self._session.conf.isModifiable(key):
+                self._session.conf.set(key, value)
+
+    def parquet(self, name: str, files: Sequence[Path], schema: pa.Schema) -> None:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        columns = from_arrow_schema(schema)
+        # With the schema given Spark opens no file to learn it.
+        rows = self._session.read.schema(columns)
+        paths = [str(file) for file in files]
+        frame = rows.parquet(*paths) if paths else self._session.createDataFrame([], columns)
+        frame.createOrReplaceTempView(name)
+
+    def load(self, name: str, table: pa.Table) -> None:
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        columns = from_arrow_schema(table.schema)
+        rows = [tuple(row.values()) for row in table.to_pylist()]
+        self._session.createDataFrame(rows, columns).createOrReplaceTempView(name)
+
+    def view(self, name: str, query: str) -> None:
+        self._run(query).createOrReplaceTempView(name)
+
+    def keep(self, name: str, query: str) -> None:
+        # Spark's own cache keeps the plan too, and plans built on plans take ever longer to read.
+        self._run(query).localCheckpoint().createOrReplaceTempView(name)
+
+    def close(self) -> None:
+        self._session.stop()
+
+    def _table(self, query: str) -> pa.Table:
+        return self._run(query).toArrow()
+
+    def _run(self, query: str) -> Any:
+        return self._session.sql(spark_sql(query))
 
 
-def _spark_backend() -> Any:
-    from ibis.backends.pyspark import Backend
-    from ibis.backends.sql.compilers.pyspark import PySparkCompiler
+def spark_sql(query: str) -> str:
+    """A query of DuckDB's dialect in Spark's."""
+    import sqlglot
+    from sqlglot import exp
 
-    class Compiler(PySparkCompiler):  # type: ignore[misc]  # Ibis carries no types
-        __slots__ = ()
+    def double(node: Any) -> Any:
+        # Spark reads 1.5 as a decimal and would go on with a few digits.
+        if isinstance(node, exp.Literal) and not node.is_string and not node.this.isdigit():
+            return exp.cast(node.copy(), "double") if not isinstance(node.parent, exp.Cast) else node
+        return node
 
-        def visit_NonNullLiteral(self, op: Any, *, value: Any, dtype: Any) -> Any:
-            literal = super().visit_NonNullLiteral(op, value=value, dtype=dtype)
-            # Spark reads 1.0 as a decimal and would go on with a few digits.
-            return self.cast(literal, dtype) if dtype.is_floating() else literal
-
-    class SparkBackend(Backend):  # type: ignore[misc]
-        """Ibis's, with tables kept by value."""
-
-        compiler = Compiler()
-
-        def _create_cached_table(self, name: str, expr: ir.Table) -> ir.Table:
-            self._run_pre_execute_hooks(expr)  # else Spark does not know the tables in memory
-            # Spark's own cache keeps the plan too, and plans built on plans take ever longer to read.
-            rows = self._session.sql(self.compile(expr)).localCheckpoint()
-            rows.createTempView(name)
-            return self.table(name)
-
-        def _drop_cached_table(self, name: str) -> None:
-            if self._session.sparkContext._jsc is not None:  # else Spark has stopped
-                self._session.catalog.dropTempView(name)
-
-    return SparkBackend()
+    return sqlglot.parse_one(query, read="duckdb").transform(double).sql(dialect="spark")
 
 
 def _running_spark(master: str, settings: dict[str, str]) -> Any:
@@ -218,17 +262,3 @@ def _running_spark(master: str, settings: dict[str, str]) -> Any:
                 expected="Java 17 or later, and a Spark that can be reached",
                 remedy="leave --engine out to use the embedded DuckDB",
             ) from error
-
-
-def _read_parquet_in_spark(
-    connection: BaseBackend, paths: list[str], name: str, schema: pa.Schema
-) -> ir.Table:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    session = connection._session
-    columns = from_arrow_schema(schema)
-    # Ibis reads one path at a time; and with the schema given Spark opens no file to learn it.
-    rows = session.read.schema(columns)
-    frame = rows.parquet(*paths) if paths else session.createDataFrame([], columns)
-    frame.createOrReplaceTempView(name)
-    return connection.table(name)

@@ -13,23 +13,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import ibis
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.errors import InputError
-from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, in_two_buckets, open_log
+from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, open_log
 from holdfast.fleet.moments import iso
+from holdfast.tables import literal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import ibis.expr.types as ir
-
     from holdfast.fleet.store import Store
 
 UNATTRIBUTED = "unattributed"
-_FOR_EVIDENCE = ("key", "cluster", "nodes", "stop_s", "job_id_raw", "failed_node")
 
 LONGEST_LAG_S, LAG_STEP_S = 14 * 3600, 1800
 LEAST_MATCHES = 3
@@ -68,11 +66,10 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
     """
     log = open_log(log)
     known = log.job_id(job_id)
-    mine = log.attempts.filter(lambda t: t.job_id == known)
+    mine = f"(SELECT * FROM {log.attempts} WHERE job_id = {literal(known)})"
     attempts = log.rows(
-        mine.order_by("attempt", "key").select(
-            *("key", "attempt", "state", "nodes", "start_s", "end_s", "gpus", "recovered")
-        )
+        "SELECT key, attempt, state, nodes, start_s, end_s, gpus, recovered "
+        f"FROM {mine} AS mine ORDER BY attempt, key"
     )
     if not attempts:
         raise InputError(
@@ -82,11 +79,13 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
             expected="a job id as sacct prints it, for example 93, 306_4 or 98+1",
             remedy="check the id, and that the window (--since) covers the job",
         )
-    keys = [row["key"] for row in attempts]
-    causes = log.rows(ranked_causes(log).filter(lambda t: t.key.isin(keys)).order_by("key", "rank"))
-    failures = log.rows(infrastructure_failures(log).filter(lambda t: t.key.isin(keys)))
+    keys = literal([row["key"] for row in attempts])
+    causes = log.rows(
+        f"SELECT * FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank"
+    )
+    failures = log.rows(f"SELECT key FROM {infrastructure_failures(log)} WHERE key IN {keys}")
     infrastructure = {row["key"] for row in failures}
-    named = log.rows(_evident_nodes(log, mine.select(*_FOR_EVIDENCE)))
+    named = log.rows(_evident_nodes(log, mine))
     explained = [
         {
             "attempt": row["attempt"],
@@ -116,52 +115,42 @@ def _cause(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def classified_health(log: FleetLog) -> ir.Table:
+def classified_health(log: FleetLog) -> str:
     """Health events with symptom, label, domains and a severity where the log gave none.
 
     Columns: time_s, node, check, severity, result, xid, message, symptom, label, domains.
     """
-    health = log.table("health")
-    kinds = log.rows(health.select("check", "xid").distinct().order_by("check", "xid"))
+    if "classified_health" in log.named:
+        return "classified_health"
+    kinds = log.rows(
+        f'SELECT DISTINCT "check", xid FROM {log.table("health")} ORDER BY "check", xid'
+    )
     xids = [kind["xid"] for kind in kinds]
     known = log.taxonomy.classify([kind["check"] for kind in kinds], xids)
-    meanings = ibis.memtable(
-        pa.table(
-            {
-                "known_check": known["check"],
-                # Engines do not join null to null: -1 stands for "no XID".
-                "known_xid": pa.array([-1 if x is None else x for x in xids], pa.int32()),
-                "symptom": known["symptom"],
-                "label": known["label"],
-                "usual_severity": known["severity"],
-                "domains": pa.array([",".join(d) for d in known["domains"].to_pylist()]),
-            },
-            schema=pa.schema(
-                [
-                    ("known_check", pa.string()),
-                    ("known_xid", pa.int32()),
-                    ("symptom", pa.string()),
-                    ("label", pa.string()),
-                    ("usual_severity", pa.string()),
-                    ("domains", pa.string()),
-                ]
-            ),
-        )
-    )
-    joined = health.mutate(known_xid=health.xid.fill_null(-1)).join(
-        meanings, [("check", "known_check"), "known_xid"]
-    )
-    return joined.mutate(
-        severity=ibis.ifelse(
-            joined.severity.isin(["HIGH", "LOW"]), joined.severity, joined.usual_severity
-        )
-    ).select(
-        *("time_s", "node", "check", "severity", "result", "xid", "message"),
-        *("symptom", "label", "domains"),
+    columns = {
+        "known_check": known["check"],
+        # Engines do not join null to null: -1 stands for "no XID".
+        "known_xid": pa.array([-1 if x is None else x for x in xids], pa.int32()),
+        "symptom": known["symptom"],
+        "label": known["label"],
+        "usual_severity": known["severity"],
+        "domains": pa.array([",".join(d) for d in known["domains"].to_pylist()], pa.string()),
+    }
+    texts = {name: pa.string() for name in columns} | {"known_xid": pa.int32()}
+    log.engine.load("check_meanings", pa.table(columns, schema=pa.schema(texts)))
+    return log.view(
+        "classified_health",
+        f"""
+        SELECT time_s, node, "check",
+            CASE WHEN severity IN ('HIGH', 'LOW') THEN severity ELSE usual_severity END AS severity,
+            result, xid, message, symptom, label, domains
+        FROM {log.table("health")}
+        JOIN check_meanings ON "check" = known_check AND coalesce(xid, -1) = known_xid
+        """,
     )
 
 
-def ranked_causes(log: FleetLog) -> ir.Table:
+def ranked_causes(log: FleetLog) -> str:
     """Failed checks near the ends of FAILED and NODE_FAIL attempts, ranked within each attempt.
 
     A check explains an end if its event has the result "fail"; a warning does not.
@@ -172,93 +161,77 @@ def ranked_causes(log: FleetLog) -> ir.Table:
     return log.keep("causes", lambda: _rank_causes(log))
 
 
-def _rank_causes(log: FleetLog) -> ir.Table:
-    window = log.assumptions
-    width = max(1.0, window.check_before_s + window.check_after_s)
-    ends = _failed_ends(log)
-    ends = ends.mutate(
-        bucket=bucket(ends.stop_s - window.check_before_s, width),
-    )
-    events = log.keep(
-        "failed_checks", lambda: classified_health(log).filter(lambda t: t.result == "fail")
-    )
-    events = in_two_buckets(events.mutate(bucket=bucket(events.time_s, width)), -1)
-    near = ends.join(events, ["node", "bucket"])
-    near = near.mutate(offset_s=near.time_s - near.stop_s).filter(
-        lambda t: (t.offset_s >= -window.check_before_s) & (t.offset_s <= window.check_after_s)
-    )
-    # A check that repeats is one sign: keep the firing nearest to the end.
-    near = (
-        near.mutate(
-            nearest=ibis.row_number().over(
-                group_by=["key", "node", "check", "symptom"],
-                order_by=[near.offset_s.abs(), near.time_s, near.severity],
-            )
+def _rank_causes(log: FleetLog) -> str:
+    before, after = log.assumptions.check_before_s, log.assumptions.check_after_s
+    width = max(1.0, before + after)
+    fired = bucket("time_s", width)
+    # A check that repeats is one sign: the firing nearest to the end. Across nodes the sign nearest to
+    # the end counts (it made the scheduler act); on one node the first sign counts (what follows it
+    # are its consequences).
+    return f"""
+        WITH ends AS (
+            SELECT key, node, stop_s, {bucket(f"stop_s - {literal(before)}", width)} AS bucket
+            FROM {_failed_ends(log)}
+        ), events AS (
+            SELECT time_s, node, "check", severity, symptom, label, domains,
+                unnest([{fired}, {fired} - 1]) AS bucket
+            FROM {classified_health(log)} WHERE result = 'fail'
+        ), near AS (
+            SELECT key, events.node, "check", time_s, time_s - stop_s AS offset_s, severity, symptom,
+                label, domains,
+                row_number() OVER (
+                    PARTITION BY key, events.node, "check", symptom
+                    ORDER BY abs(time_s - stop_s), time_s, severity
+                ) AS nearest
+            FROM ends JOIN events ON ends.node = events.node AND ends.bucket = events.bucket
+            WHERE time_s - stop_s BETWEEN {literal(-before)} AND {literal(after)}
+        ), placed AS (
+            SELECT near.*, CASE WHEN named.key IS NOT NULL THEN hit.key IS NOT NULL END
+                    AS on_failed_node,
+                min(abs(offset_s)) OVER (PARTITION BY near.key, near.node, severity) AS node_offset_s
+            FROM near
+            LEFT JOIN (SELECT DISTINCT key FROM {_failed_evident(log)}) AS named
+                ON near.key = named.key
+            LEFT JOIN {_failed_evident(log)} AS hit ON near.key = hit.key AND near.node = hit.node
+            WHERE nearest = 1
         )
-        .filter(lambda t: t.nearest == 0)
-        .drop("nearest", "bucket")
-    )
-    evident = _failed_evident(log)
-    named = evident.group_by("key").agg(named=evident.count())
-    hit = evident.select(hit_key="key", hit_node="node").distinct()
-    near = near.left_join(named, "key").drop("key_right")
-    near = near.left_join(hit, [("key", "hit_key"), ("node", "hit_node")])
-    near = near.mutate(
-        on_failed_node=ibis.ifelse(near.named.notnull(), near.hit_key.notnull(), ibis.null("bool"))
-    )
-    # Across nodes the sign nearest to the end counts (it made the scheduler act); on one node the
-    # first sign counts (what follows it are its consequences).
-    near = near.mutate(
-        node_offset_s=near.offset_s.abs().min().over(group_by=["key", "node", "severity"])
-    )
-    order = [
-        ibis.ifelse(near.on_failed_node.fill_null(True), 0, 1),
-        ibis.ifelse(near.severity == "HIGH", 0, 1),
-        near.node_offset_s,
-        near.node,
-        near.offset_s,
-        near.check,
-        near.symptom,
-    ]
-    return near.mutate(
-        rank=(ibis.row_number().over(group_by="key", order_by=order) + 1).cast("int64")
-    ).select(
-        *("key", "check", "node", "time_s", "offset_s", "severity", "symptom", "label"),
-        *("domains", "on_failed_node", "rank"),
-    )
+        SELECT key, "check", node, time_s, offset_s, severity, symptom, label, domains, on_failed_node,
+            CAST(row_number() OVER (
+                PARTITION BY key
+                ORDER BY CASE WHEN coalesce(on_failed_node, TRUE) THEN 0 ELSE 1 END,
+                    CASE WHEN severity = 'HIGH' THEN 0 ELSE 1 END,
+                    node_offset_s, node, offset_s, "check", symptom
+            ) AS BIGINT) AS rank
+        FROM placed
+        """
 
 
-def infrastructure_failures(log: FleetLog) -> ir.Table:
+def infrastructure_failures(log: FleetLog) -> str:
     """NODE_FAIL attempts, and FAILED attempts with a HIGH check on one of their nodes.
 
     Columns: key, cluster, job_id, job_id_raw, run, attempt, state, qos, gpus, node_count, start_s,
     stop_s, runtime_s, gpu_hours, symptom and label of the likeliest cause ("unattributed" without
     one), severity of that cause (null without one).
     """
-    return log.keep("failures", lambda: _select_failures(log))
-
-
-def _select_failures(log: FleetLog) -> ir.Table:
-    failed = _failed(log)
     # Checks on nodes other than the one that evidence names do not explain the failure.
-    causes = ranked_causes(log).filter(lambda t: t.on_failed_node.fill_null(True))
-    first = (
-        causes.mutate(place=ibis.row_number().over(group_by="key", order_by=causes.rank))
-        .filter(lambda t: t.place == 0)
-        .select("key", "symptom", "label", "severity")
-    )
-    failed = failed.drop("nodes", "failed_node")
-    node_fail = failed.filter(failed.state == NODE_FAIL).left_join(first, "key").drop("key_right")
-    high = failed.filter(failed.state != NODE_FAIL).join(
-        first.filter(first.severity == "HIGH"), "key"
-    )
-    t = node_fail.union(high)
-    return t.mutate(
-        symptom=t.symptom.fill_null(UNATTRIBUTED), label=t.label.fill_null(UNATTRIBUTED)
+    return log.keep(
+        "failures",
+        lambda: f"""
+        WITH likeliest AS (
+            SELECT key, symptom, label, severity,
+                row_number() OVER (PARTITION BY key ORDER BY rank) AS place
+            FROM {ranked_causes(log)} WHERE coalesce(on_failed_node, TRUE)
+        )
+        SELECT failed.key, cluster, job_id, job_id_raw, run, attempt, state, qos, gpus, node_count,
+            start_s, stop_s, runtime_s, gpu_hours, coalesce(symptom, '{UNATTRIBUTED}') AS symptom,
+            coalesce(label, '{UNATTRIBUTED}') AS label, severity
+        FROM {_failed(log)} AS failed LEFT JOIN likeliest ON failed.key = likeliest.key AND place = 1
+        WHERE state = '{NODE_FAIL}' OR severity = 'HIGH'
+        """,
     )
 
 
-def blamed_nodes(log: FleetLog) -> ir.Table:
+def blamed_nodes(log: FleetLog) -> str:
     """Nodes to blame for each infrastructure failure; the blame of a failure adds up to one.
 
     The node that Slurm names (JSON `failed_node`, controller log, an outage that begins at the end of
@@ -268,93 +241,88 @@ def blamed_nodes(log: FleetLog) -> ir.Table:
     event_s: the HIGH check on the node nearest to the end, else the end: one event of a node may end
     many attempts, and not all at once.
     """
-    return log.keep("blamed_nodes", lambda: _blame(log))
-
-
-def _blame(log: FleetLog) -> ir.Table:
-    failures = infrastructure_failures(log)
-    slurm = _failed_evident(log).select("key", "node").distinct().mutate(level=0)
-    high = ranked_causes(log).filter(lambda t: t.severity == "HIGH")
-    nearest = ibis.row_number().over(
-        group_by=["key", "node"], order_by=[high.offset_s.abs(), high.time_s]
-    )
-    signs = high.mutate(place=nearest).filter(lambda t: t.place == 0)
-    checks = signs.select("key", "node").mutate(level=1)
-    every = _failed_ends(log).select("key", "node").mutate(level=2)
-    levels = slurm.union(checks).union(every).semi_join(failures, "key")
-    best = levels.group_by("key").agg(level=levels.level.min())
-    chosen = levels.join(best, ["key", "level"])
-    sizes = chosen.group_by("key").agg(size=chosen.count())
-    chosen = chosen.join(sizes, "key").join(
-        failures.select("key", "node_count", "stop_s", "state"), "key"
-    )
-    chosen = chosen.left_join(signs.select("key", "node", "time_s"), ["key", "node"])
-    return chosen.select(
-        "key",
-        "node",
-        blame=1.0 / chosen.size,
-        evidence=chosen.level.cases((0, "slurm"), (1, "check"), else_="none"),
-        node_count=chosen.node_count,
-        stop_s=chosen.stop_s,
-        state=chosen.state,
-        event_s=ibis.coalesce(chosen.time_s, chosen.stop_s.cast("float64")),
+    return log.keep(
+        "blamed_nodes",
+        lambda: f"""
+        WITH signs AS (
+            SELECT key, node, time_s, row_number() OVER (
+                PARTITION BY key, node ORDER BY abs(offset_s), time_s
+            ) AS place
+            FROM {ranked_causes(log)} WHERE severity = 'HIGH'
+        ), levels AS (
+            SELECT key, node, 0 AS level FROM {_failed_evident(log)}
+            UNION ALL SELECT key, node, 1 FROM signs WHERE place = 1
+            UNION ALL SELECT key, node, 2 FROM {_failed_ends(log)}
+        ), ranked AS (
+            SELECT levels.key, node, level, min(level) OVER (PARTITION BY levels.key) AS best,
+                node_count, stop_s, state
+            FROM levels JOIN {infrastructure_failures(log)} AS failures ON levels.key = failures.key
+        )
+        SELECT ranked.key, ranked.node, 1 / count(*) OVER (PARTITION BY ranked.key) AS blame,
+            CASE level WHEN 0 THEN 'slurm' WHEN 1 THEN 'check' ELSE 'none' END AS evidence,
+            node_count, stop_s, state, coalesce(time_s, CAST(stop_s AS DOUBLE)) AS event_s
+        FROM ranked LEFT JOIN signs
+            ON ranked.key = signs.key AND ranked.node = signs.node AND place = 1
+        WHERE level = best
+        """,
     )
 
 
-def _failed(log: FleetLog) -> ir.Table:
+def _failed(log: FleetLog) -> str:
     """The attempts whose end asks for an explanation."""
-    columns = (
-        *("key", "cluster", "job_id", "job_id_raw", "run", "attempt", "state", "qos", "gpus"),
-        *("node_count", "start_s", "stop_s", "runtime_s", "gpu_hours", "nodes", "failed_node"),
+    return log.keep(
+        "failed",
+        lambda: f"""
+        SELECT key, cluster, job_id, job_id_raw, run, attempt, state, qos, gpus, node_count, start_s,
+            stop_s, runtime_s, gpu_hours, nodes, failed_node
+        FROM {log.executions}
+        WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NOT NULL
+        """,
     )
-    return log.executions.filter(
-        lambda t: t.state.isin([NODE_FAIL, "FAILED"]) & t.end_s.notnull()
-    ).select(*columns)
 
 
-def _failed_ends(log: FleetLog) -> ir.Table:
+def _failed_ends(log: FleetLog) -> str:
     """One row per (failed attempt, node): key, stop_s, node."""
-    return log.keep("failed_ends", lambda: _explode(_failed(log), "key", "stop_s"))
+    return log.keep(
+        "failed_ends", lambda: f"SELECT key, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
+    )
 
 
-def _failed_evident(log: FleetLog) -> ir.Table:
+def _failed_evident(log: FleetLog) -> str:
     return log.keep("failed_evident", lambda: _evident_nodes(log, _failed(log)))
 
 
-def _explode(attempts: ir.Table, *columns: str) -> ir.Table:
-    """One row per (attempt, node)."""
-    return attempts.select(*columns, node=attempts.nodes.unnest())
-
-
-def _evident_nodes(log: FleetLog, attempts: ir.Table) -> ir.Table:
-    """Which node failed, where Slurm says so: (key, node) from three sources.
+def _evident_nodes(log: FleetLog, attempts: str) -> str:
+    """Which node failed, where Slurm says so: a query of (key, node) from three sources.
 
     Args:
         log: the open log.
-        attempts: attempts with the columns `_FOR_EVIDENCE`.
+        attempts: key, cluster, nodes, stop_s, job_id_raw, failed_node.
     """
-    ends = _explode(attempts, "key", "stop_s")
-    outages = log.table("node_outages").filter(lambda t: ~t.state.upper().contains("MAINT"))
     width = 2 * SLURM_MATCH_S
-    own = outages.select("node", outage_s=outages.start_s, bucket=bucket(outages.start_s, width))
-    down = ends.mutate(bucket=bucket(ends.stop_s - SLURM_MATCH_S, width)).join(
-        in_two_buckets(own, -1), ["node", "bucket"]
-    )
-    by_outage = down.filter((down.outage_s - down.stop_s).abs() <= SLURM_MATCH_S)
-    said = log.table("controller_events").filter(lambda t: t.event == "node_fail")
-    heard = attempts.select("key", "stop_s", *log.job_keys).join(
-        said.select("time_s", "node", *log.job_keys), log.job_keys
-    )
-    by_controller = heard.filter((heard.time_s - heard.stop_s).abs() <= SLURM_MATCH_S)
-    by_accounting = attempts.filter(
-        lambda t: t.failed_node.notnull() & (t.failed_node != "")
-    ).select("key", node="failed_node")
-    return (
-        by_outage.select("key", "node")
-        .union(by_controller.select("key", "node"))
-        .union(by_accounting)
-        .distinct()
-    )
+    began = bucket("start_s", width)
+    return f"""
+        SELECT ends.key, ends.node
+        FROM (
+            SELECT key, node, stop_s, {bucket(f"stop_s - {SLURM_MATCH_S}", width)} AS bucket
+            FROM (SELECT key, stop_s, unnest(nodes) AS node FROM {attempts} AS attempts) AS each_node
+        ) AS ends
+        JOIN (
+            SELECT node, start_s, unnest([{began}, {began} - 1]) AS bucket
+            FROM {log.table("node_outages")} WHERE upper(state) NOT LIKE '%MAINT%'
+        ) AS outages ON ends.node = outages.node AND ends.bucket = outages.bucket
+        WHERE abs(start_s - stop_s) <= {SLURM_MATCH_S}
+        UNION
+        SELECT key, node
+        FROM (SELECT key, stop_s, {log.job_keys} FROM {attempts} AS attempts) AS ended
+        JOIN (
+            SELECT time_s, node, {log.job_keys} FROM {log.table("controller_events")}
+            WHERE event = 'node_fail'
+        ) AS heard USING ({log.job_keys})
+        WHERE abs(time_s - stop_s) <= {SLURM_MATCH_S}
+        UNION
+        SELECT key, failed_node FROM {attempts} AS attempts WHERE failed_node <> ''
+        """
 
 
 @dataclass(frozen=True)
@@ -379,20 +347,28 @@ def clock_lag(log: FleetLog) -> ClockLag | None:
     Returns:
         the best lag; None if no lag fits clearly better than none.
     """
-    ends = log.frame(_failed_ends(log).join(_failed(log).select("key", "state"), "key"))
-    node_fails = ends[ends["state"] == NODE_FAIL]
+    ends = log.arrow(
+        f"SELECT ends.key, node, ends.stop_s, state FROM {_failed_ends(log)} AS ends "
+        f"JOIN {_failed(log)} AS failed ON ends.key = failed.key"
+    )
+    node_fails = ends.filter(pc.field("state") == NODE_FAIL)
     ends = node_fails if len(node_fails) else ends
-    fired = log.table("health").filter(lambda t: t.result == "fail").select("node", "time_s")
-    events = log.frame(fired.semi_join(_failed_ends(log), "node"))
-    if ends.empty or events.empty:
+    events = log.arrow(
+        f"SELECT node, time_s FROM {log.table('health')} "
+        f"WHERE result = 'fail' AND node IN (SELECT node FROM {_failed_ends(log)})"
+    )
+    if not len(ends) or not len(events):
         return None
     # One sorted number line of all nodes, each far enough from the next for any lag.
-    code = {node: place for place, node in enumerate(sorted(events["node"].unique()))}
-    ends = ends[ends["node"].isin(code)]
-    width = float(log.end_s - log.begin_s + events["time_s"].max() - events["time_s"].min()) + 1e7
-    base = min(events["time_s"].min(), log.begin_s)
-    line = np.sort(events["node"].map(code) * width + events["time_s"] - base)
-    stops = (ends["node"].map(code) * width + ends["stop_s"] - base).to_numpy(np.float64)
+    nodes = pc.unique(events["node"])
+    ends = ends.append_column("code", pc.index_in(ends["node"], nodes)).filter(
+        pc.field("code").is_valid()
+    )
+    fired = events["time_s"].to_numpy()
+    width = float(log.end_s - log.begin_s + fired.max() - fired.min()) + 1e7
+    base = min(fired.min(), log.begin_s)
+    line = np.sort(pc.index_in(events["node"], nodes).to_numpy() * width + fired - base)
+    stops = ends["code"].to_numpy() * width + ends["stop_s"].to_numpy() - base
     keys = ends["key"].to_numpy()
     before, after = log.assumptions.check_before_s, log.assumptions.check_after_s
     lags = range(-LONGEST_LAG_S, LONGEST_LAG_S + 1, LAG_STEP_S)

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ibis
-import pandas as pd
+import numpy as np
 
 from holdfast.errors import InputError
 from holdfast.fleet.ageing import Ageing, ageing
@@ -78,16 +77,17 @@ def mttf(
     threshold = log.assumptions.min_gpus if min_gpus is None else min_gpus
     if only_outages(log):
         nodes = outage_exposure(log)
-        model = FailureModel().fit(int(nodes["failures"].sum()), float(nodes["node_days"].sum()))
+        failed = sum(row["failures"] for row in nodes)
+        model = FailureModel().fit(failed, sum(row["node_days"] for row in nodes))
         known = all_nodes_known(log)
         return Mttf(model, 0, log.gpus_per_node, tuple(project), "node_outages", known)
-    frame = counts_by_size(log, threshold)
+    sizes = counts_by_size(log, threshold)
     usual = min_gpus is None and threshold == Assumptions.min_gpus
-    if usual and frame["node_days"].sum() == 0:
+    if usual and not any(row["node_days"] for row in sizes):
         threshold = 0
-        frame = counts_by_size(log, threshold)
-    if frame["node_days"].sum() == 0:
-        if frame["failures"].sum() > 0:
+        sizes = counts_by_size(log, threshold)
+    if not any(row["node_days"] for row in sizes):
+        if any(row["failures"] for row in sizes):
             raise InputError(
                 "there are failures but no node-days to set them against",
                 code="missing-column",
@@ -99,70 +99,68 @@ def mttf(
             f"no attempt with more than {threshold:,} GPUs ran",
             code="no-data",
             path=log.store.path,
-            found=f"largest attempt: {_largest(log):,} GPUs",
+            found=f"largest attempt: {log.value(f'SELECT max(gpus) FROM {log.executions}') or 0:,} GPUs",
             expected="attempts above the threshold, or a lower one",
             remedy="lower it with --min-gpus; --min-gpus 0 counts every attempt",
         )
     model = FailureModel().fit_buckets(
-        frame["gpus_min"], list(frame["gpus_max"]), frame["failures"], frame["node_days"]
+        *([row[name] for row in sizes] for name in ("gpus_min", "gpus_max", "failures", "node_days"))
     )
     return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts")
 
 
-def counts_by_size(log: FleetLog, min_gpus: int) -> pd.DataFrame:
+def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
     """Failures and node-days by job size: gpus_min, gpus_max, failures, node_days."""
-    ran = larger_than(log.executions, min_gpus)
-    failed = larger_than(infrastructure_failures(log), min_gpus)
-    exposure = ran.select(
-        gpus_max=bucket_top(ran.gpus), failures=ibis.literal(0, "int64"), node_days="node_days"
+    above = larger_than(min_gpus)
+    rows = log.rows(
+        f"""
+        SELECT gpus_max, sum(failures) AS failures, sum(node_days) AS node_days FROM (
+            SELECT {bucket_top()} AS gpus_max, 0 AS failures, node_days
+            FROM {log.executions} WHERE {above}
+            UNION ALL
+            SELECT {bucket_top()}, 1, CAST(0 AS DOUBLE)
+            FROM {infrastructure_failures(log)} WHERE {above}
+        ) AS counted
+        GROUP BY gpus_max ORDER BY gpus_max
+        """
     )
-    counts = failed.select(
-        gpus_max=bucket_top(failed.gpus),
-        failures=ibis.literal(1, "int64"),
-        node_days=ibis.literal(0.0),
-    )
-    both = exposure.union(counts)
-    frame = log.frame(
-        both.group_by("gpus_max").agg(failures=both.failures.sum(), node_days=both.node_days.sum())
-    ).sort_values("gpus_max", ignore_index=True)
-    if frame["node_days"].sum() > 0:
-        at_least = frame["failures"] * SHORTEST_S / DAY_S
-        frame["node_days"] = frame["node_days"].clip(lower=at_least)
-    bottoms = [max(bucket_bottom(int(top)), min_gpus + 1) for top in frame["gpus_max"]]
-    if min_gpus == 0:
-        bottoms = [bucket_bottom(int(top)) for top in frame["gpus_max"]]
-    frame.insert(0, "gpus_min", bottoms)
-    return frame
+    some = any(row["node_days"] for row in rows)
+    for row in rows:
+        bottom = bucket_bottom(row["gpus_max"])
+        row["gpus_min"] = max(bottom, min_gpus + 1) if min_gpus else bottom
+        if some:
+            row["node_days"] = max(row["node_days"], row["failures"] * SHORTEST_S / DAY_S)
+    return rows
 
 
-def failure_trend(over_time: pd.DataFrame, unit: str) -> Trend:
+def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
     """The change of the rate from bin to bin of `timeline.rate_over_time`."""
-    bins = over_time.groupby("begin_s").agg(
-        failures=("failures", "sum"), node_days=("node_days", "first")
-    )
-    at_least = bins["failures"] * SHORTEST_S / DAY_S
-    return trend(range(len(bins)), bins["failures"], bins["node_days"].clip(lower=at_least), unit)
+    failures: dict[float, int] = {}
+    node_days: dict[float, float] = {}
+    for row in over_time:
+        begin_s = row["begin_s"]
+        failures[begin_s] = failures.get(begin_s, 0) + row["failures"]
+        node_days[begin_s] = max(row["node_days"], failures[begin_s] * SHORTEST_S / DAY_S)
+    return trend(range(len(failures)), [*failures.values()], [*node_days.values()], unit)
 
 
 def failure_ageing(log: FleetLog, min_gpus: int) -> Ageing:
     """Whether the hazard changes with the running time of an attempt."""
-    ran = larger_than(log.executions, min_gpus)
-    failed = infrastructure_failures(log).select("key").mutate(failed=True)
-    t = ran.select("key", "runtime_s", "node_count").left_join(failed, "key")
-    grouped = t.group_by(
-        runtime_s=t.runtime_s,
-        node_count=t.node_count.fill_null(1),
-        failed=t.failed.fill_null(False),
-    ).agg(weight=t.count())
-    frame = log.frame(grouped).sort_values(["runtime_s", "node_count", "failed"])
-    frame = frame[frame["node_count"] > 0]
-    return ageing(
-        frame["runtime_s"],
-        frame["failed"],
-        node_count=frame["node_count"],
-        weights=frame["weight"],
+    rows = log.arrow(
+        f"""
+        SELECT runtime_s, node_count, failed, count(*) AS weight FROM (
+            SELECT ran.runtime_s, coalesce(ran.node_count, 1) AS node_count,
+                failed.key IS NOT NULL AS failed
+            FROM (
+                SELECT key, runtime_s, node_count FROM {log.executions}
+                WHERE {larger_than(min_gpus)}
+            ) AS ran
+            LEFT JOIN {infrastructure_failures(log)} AS failed ON ran.key = failed.key
+        ) AS lives
+        WHERE node_count > 0
+        GROUP BY runtime_s, node_count, failed ORDER BY runtime_s, node_count, failed
+        """
     )
-
-
-def _largest(log: FleetLog) -> int:
-    return log.rows(log.executions.agg(gpus=log.executions.gpus.max()))[0]["gpus"] or 0
+    names = ("runtime_s", "failed", "node_count", "weight")
+    duration, failed, nodes, weight = (np.asarray(rows[name].to_numpy()) for name in names)
+    return ageing(duration, failed, node_count=nodes, weights=weight)

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import ibis
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
-
 BUCKET_TOPS = (0, 1, 8, *(2**k for k in range(4, 21)))
 
 
-def bucket_top(gpus: ir.NumericValue) -> ir.NumericValue:
-    """Largest job size (GPUs) of the bucket that `gpus` falls into; 0: no GPU."""
-    filled = gpus.fill_null(0)
-    steps = [(filled <= top, ibis.literal(top, "int64")) for top in BUCKET_TOPS]
-    return ibis.cases(*steps, else_=ibis.literal(2 * BUCKET_TOPS[-1], "int64"))
+def bucket_top(gpus: str = "gpus") -> str:
+    """SQL of the largest job size (GPUs) of the bucket that `gpus` falls into; 0: no GPU."""
+    steps = " ".join(f"WHEN coalesce({gpus}, 0) <= {top} THEN {top}" for top in BUCKET_TOPS)
+    return f"CAST(CASE {steps} ELSE {2 * BUCKET_TOPS[-1]} END AS BIGINT)"
 
 
 def bucket_bottom(top: int) -> int:

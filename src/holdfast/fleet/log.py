@@ -10,23 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, cast
 from weakref import finalize
 
-import ibis
-import pandas as pd
-
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.moments import since_s
+from holdfast.fleet.schema import TABLES
 from holdfast.fleet.store import Store, store_error
-from holdfast.tables import DEFAULT_ENGINE
+from holdfast.tables import DEFAULT_ENGINE, connect, literal
 
 if TYPE_CHECKING:
-    import ibis.expr.types as ir
+    import pandas as pd
+    import pyarrow as pa
 
     from holdfast.fleet.taxonomy import Taxonomy
 
@@ -51,15 +49,19 @@ KNOWABLE = {
     "time_limit_s": ("Timelimit", "preemptions recorded as early TIMEOUTs are not found"),
 }
 """Column of the attempts -> its name in `sacct`, and what is unknown without it."""
-_NUMBERS = count()
 
 
 class FleetLog:
     """A store, read under stated assumptions.
 
+    Tables are named: what a property or an analysis returns is the name of a view or table of this
+    log's engine, for use in queries (DuckDB's SQL, see `holdfast.tables`).
+
     Attributes:
         store: the opened store.
         assumptions: what is assumed where the log is silent.
+        engine: answers the queries of this log alone.
+        named: views and tables that it knows.
         since_s: start of the window (epoch seconds); None: the whole log. Set it before any use.
     """
 
@@ -74,32 +76,45 @@ class FleetLog:
     ) -> None:
         self.store = store
         self.assumptions = assumptions or Assumptions()
-        self._connection = store.connection(engine)
-        self._kept: dict[str, ir.Table] = {}
-        # Logs may share an engine, which remembers by name: no two of a process may share names.
-        self._number = next(_NUMBERS)
+        self.engine = connect(engine)
+        self.named: set[str] = set()
 
-    def table(self, name: str) -> ir.Table:
+    def table(self, name: str) -> str:
         """A table of the store (`holdfast.fleet.schema`).
 
         Where the log has several clusters, the names of jobs, nodes and partitions carry their cluster
         ("alpha:93", "alpha:n1"), as two clusters may use one name.
+
+        Raises:
+            KeyError: if there is no such table.
+            StoreError: if a file of it is missing.
         """
-        t = self.store.table(name, self._connection)
-        if not self.several_clusters or "cluster" not in t.columns:
-            return t
-        prefix = ibis.ifelse(t.cluster.fill_null("") == "", ibis.literal(""), t.cluster + ":")
-        changed: dict[str, ir.Value] = {
-            column: prefix + t[column]
-            for column in ("job_id", "node", "failed_node", "partition")
-            if column in t.columns
-        }
-        for column in ("nodes", "excluded_nodes"):
-            if column in t.columns:
-                # Not `map`: engines differ on other columns inside of it. No node has a comma.
-                every = (prefix + t[column].join(",").replace(",", "," + prefix)).split(",")
-                changed[column] = ibis.ifelse(t[column].length() > 0, every, t[column])
-        return t.mutate(**changed)
+        stored = self._stored(name)
+        if not self.several_clusters or "cluster" not in TABLES[name].names:
+            return stored
+        prefix = "CASE WHEN coalesce(cluster, '') = '' THEN '' ELSE cluster || ':' END"
+        columns = []
+        for column in TABLES[name].names:
+            value = f'"{column}"'
+            if column in ("job_id", "node", "failed_node", "partition"):
+                value = f'{prefix} || "{column}" AS "{column}"'
+            elif column in ("nodes", "excluded_nodes"):
+                # Engines differ on other columns inside a lambda. No name of a node has a comma.
+                joined = f"replace(array_to_string({column}, ','), ',', ',' || {prefix})"
+                value = (
+                    f"CASE WHEN array_length({column}) > 0 "
+                    f"THEN string_split({prefix} || {joined}, ',') ELSE {column} END AS {column}"
+                )
+            columns.append(value)
+        return self.view(f"named_{name}", f"SELECT {', '.join(columns)} FROM {stored}")
+
+    def _stored(self, name: str) -> str:
+        """A table of the store as it is."""
+        view, schema = f"stored_{name}", TABLES[name]
+        if view not in self.named:
+            self.engine.parquet(view, self.store.files(name), schema)
+            self.named.add(view)
+        return view
 
     @cached_property
     def several_clusters(self) -> bool:
@@ -111,8 +126,8 @@ class FleetLog:
         known = self.store.facts.get("clusters")
         if known is not None:
             return len(known) > 1
-        t = self.store.table("attempts", self._connection)
-        several = bool(self.rows(t.agg(n=t.cluster.nunique()))[0]["n"] > 1)
+        stored = self._stored("attempts")
+        several = bool(self.value(f"SELECT count(DISTINCT cluster) FROM {stored}") > 1)
         if several:
             raise store_error(
                 "older-version",
@@ -123,9 +138,9 @@ class FleetLog:
         return several
 
     @cached_property
-    def job_keys(self) -> list[str]:
-        """Columns that together name a job to its controller: two clusters use one number."""
-        return ["job_id_raw", "cluster"] if self.several_clusters else ["job_id_raw"]
+    def job_keys(self) -> str:
+        """Columns that together name a job to its controller, for USING: two clusters use one number."""
+        return "job_id_raw, cluster" if self.several_clusters else "job_id_raw"
 
     def job_id(self, text: str) -> str | None:
         """The id of a job in this log's tables: "alpha:93" for "93" where only alpha has such a job.
@@ -138,9 +153,11 @@ class FleetLog:
         """
         found = [text]
         if self.several_clusters:
-            t = self.attempts
-            t = t.filter((t.job_id == text) | (t.job_id == t.cluster + ":" + text))
-            found = [row["job_id"] for row in self.rows(t.select("job_id").distinct())]
+            rows = self.rows(
+                f"SELECT DISTINCT job_id FROM {self.attempts} WHERE job_id = {literal(text)} "
+                f"OR job_id = cluster || ':' || {literal(text)}"
+            )
+            found = [row["job_id"] for row in rows]
         if len(found) > 1:
             raise InputError(
                 f"several clusters have a job {text}",
@@ -154,25 +171,37 @@ class FleetLog:
 
     def count(self, name: str) -> int:
         """Rows of a table of the store."""
-        return cast("int", self.table(name).count().execute())
+        return int(self.value(f"SELECT count(*) FROM {self.table(name)}"))
 
-    def keep(self, name: str, build: Callable[[], ir.Table]) -> ir.Table:
-        """A derived table, computed in the engine on first use and kept there."""
-        if name not in self._kept:
-            self._kept[name] = build().cache()
-        return self._kept[name]
+    def keep(self, name: str, build: Callable[[], str]) -> str:
+        """Name the rows of a query, run on first use."""
+        if name not in self.named:
+            self.engine.keep(name, build())
+            self.named.add(name)
+        return name
 
-    def view(self, name: str, expression: ir.Table) -> ir.Table:
-        """The same rows under a name of the engine: Ibis then compiles the name, not its definition."""
-        return self._connection.create_view(f"fleet_{name}_{self._number}", expression)
+    def view(self, name: str, query: str) -> str:
+        """Name a query."""
+        if name not in self.named:
+            self.engine.view(name, query)
+            self.named.add(name)
+        return name
 
-    def frame(self, expression: ir.Table) -> pd.DataFrame:
-        """The rows of a (small) table."""
-        return cast("pd.DataFrame", self._connection.execute(expression))
+    def arrow(self, query: str) -> pa.Table:
+        """The rows of a query, or of a table by its name."""
+        return self.engine.arrow(query if " " in query else f"SELECT * FROM {query}")
 
-    def rows(self, expression: ir.Table) -> list[dict[str, Any]]:
-        """The rows of a (small) table as plain values; nulls are None."""
-        return cast("list[dict[str, Any]]", self._connection.to_pyarrow(expression).to_pylist())
+    def rows(self, query: str) -> list[dict[str, Any]]:
+        """The rows of a (small) query or table as plain values; nulls are None."""
+        return cast("list[dict[str, Any]]", self.arrow(query).to_pylist())
+
+    def value(self, query: str) -> Any:
+        """The only value of a query of one row and column."""
+        return self.arrow(query).column(0)[0].as_py()
+
+    def frame(self, query: str) -> pd.DataFrame:
+        """The rows of a query as a frame of pandas."""
+        return cast("pd.DataFrame", self.arrow(query).to_pandas())
 
     @cached_property
     def taxonomy(self) -> Taxonomy:
@@ -197,52 +226,58 @@ class FleetLog:
         known = self.store.facts["time_range"]
         if known is not None:
             return float(known[0]), float(known[1])
-        outages, health = self.table("node_outages"), self.table("health")
-        spans = [
-            outages.agg(begin=outages.start_s.min(), end=outages.start_s.max()),
-            outages.agg(begin=outages.end_s.min(), end=outages.end_s.max()),
-            health.agg(begin=health.time_s.min(), end=health.time_s.max()),
-        ]
-        ends = [self.rows(span)[0] for span in spans]
-        moments = [moment for end in ends for moment in end.values() if moment is not None]
-        return (float(min(moments)), float(max(moments))) if moments else (0.0, 0.0)
+        [row] = self.rows(
+            f"""
+            SELECT min(time_s) AS low, max(time_s) AS high FROM (
+                SELECT CAST(start_s AS DOUBLE) AS time_s FROM {self.table("node_outages")}
+                UNION ALL SELECT CAST(end_s AS DOUBLE) FROM {self.table("node_outages")}
+                UNION ALL SELECT time_s FROM {self.table("health")}
+            ) AS moments
+            """
+        )
+        return (0.0, 0.0) if row["low"] is None else (row["low"], row["high"])
 
     @cached_property
     def gpus_per_node(self) -> int:
         """GPUs of the typical node (the most frequent count in the inventory; 8 if unknown)."""
-        counts = self.table("nodes").filter(lambda t: t.gpus > 0)
-        sizes = self.rows(counts.group_by("gpus").agg(n=counts.count()))
-        return max(sizes, key=lambda row: (row["n"], row["gpus"]))["gpus"] if sizes else 8
+        sizes = self.rows(
+            f"SELECT gpus FROM {self.table('nodes')} WHERE gpus > 0 "
+            "GROUP BY gpus ORDER BY count(*) DESC, gpus DESC LIMIT 1"
+        )
+        return sizes[0]["gpus"] if sizes else 8
 
     @cached_property
-    def attempts(self) -> ir.Table:
+    def attempts(self) -> str:
         """Attempts that were alive in the window, with the columns that every analysis shares.
 
         Added: `run` (identity of the logical task: attempts of one run are requeues of each other),
         `ran`, `stop_s` (end, or the last sight of it while it runs), `exposed_s` (runtime inside the
         window), `gpu_hours` and `node_days` (of the exposed time).
         """
-        t = self.table("attempts")
-        ran = t.start_s.notnull()
-        stop = ibis.coalesce(t.end_s, t.start_s + t.runtime_s, t.submit_s)
-        run = t.job_id
+        run = "job_id"
         if self.assumptions.chain_by_name:
-            run = ibis.coalesce(
-                t.user + "/" + t.name + "/" + t.work_dir + "/" + t.node_count.cast("string"), run
-            )
-        t = t.mutate(ran=ran, stop_s=stop, run=run)
-        exposed = ibis.ifelse(t.ran, t.runtime_s.fill_null(0), 0)
+            named = "\"user\" || '/' || name || '/' || work_dir || '/'"
+            run = f"coalesce({named} || CAST(node_count AS VARCHAR), job_id)"
+        exposed, alive = "coalesce(runtime_s, 0)", "TRUE"
         if self.since_s is not None:
             since = int(self.since_s)
-            t = t.filter(t.stop_s >= since)
-            exposed = ibis.ifelse(
-                t.ran, ibis.least(t.runtime_s.fill_null(0), ibis.greatest(t.stop_s - since, 0)), 0
-            )
-        t = t.mutate(exposed_s=exposed).mutate(
-            gpu_hours=lambda t: t.exposed_s * t.gpus.fill_null(0) / HOUR_S,
-            node_days=lambda t: t.exposed_s * t.node_count.fill_null(0) / DAY_S,
+            exposed = f"least({exposed}, greatest(stop_s - {since}, 0))"
+            alive = f"stop_s >= {since}"
+        return self.view(
+            "attempts",
+            f"""
+            SELECT *, exposed_s * coalesce(gpus, 0) / {HOUR_S} AS gpu_hours,
+                exposed_s * coalesce(node_count, 0) / {DAY_S} AS node_days
+            FROM (
+                SELECT *, CASE WHEN ran THEN {exposed} ELSE 0 END AS exposed_s FROM (
+                    SELECT *, start_s IS NOT NULL AS ran, {run} AS run,
+                        coalesce(end_s, start_s + runtime_s, submit_s) AS stop_s
+                    FROM {self.table("attempts")}
+                ) AS known
+                WHERE {alive}
+            ) AS exposed
+            """,
         )
-        return self.view("attempts", t)
 
     @cached_property
     def init_s(self) -> float:
@@ -253,17 +288,22 @@ class FleetLog:
         """
         if self.assumptions.init_s is not None:
             return self.assumptions.init_s
-        done = self.executions.filter(lambda t: t.state == "COMPLETED")
-        found = self.rows(done.agg(s=done.runtime_s.quantile(SHORT_SHARE)))[0]["s"]
+        found = self.value(
+            f"SELECT percentile_cont({SHORT_SHARE}) WITHIN GROUP (ORDER BY runtime_s) "
+            f"FROM {self.executions} WHERE state = 'COMPLETED'"
+        )
         return USUAL_INIT_S if found is None else min(USUAL_INIT_S, float(found))
 
     @cached_property
     def unknown_columns(self) -> dict[str, int]:
         """Column -> attempts that ran and do not have it, of all attempts that ran ("ran")."""
-        t = self.executions
-        absent = {name: t[name].isnull().sum() for name in KNOWABLE if name != "nodes"}
-        row = self.rows(t.agg(ran=t.count(), nodes=(t.nodes.length() == 0).sum(), **absent))[0]
-        return {name: int(n or 0) for name, n in row.items()}
+        known = ", ".join(f'count("{name}") AS "{name}"' for name in KNOWABLE if name != "nodes")
+        [row] = self.rows(
+            f"SELECT count(*) AS ran, {known}, "
+            f"count_if(array_length(nodes) > 0 OR nodes IS NULL) AS nodes FROM {self.executions}"
+        )
+        ran = row.pop("ran")
+        return {"ran": ran, **{name: ran - (n or 0) for name, n in row.items()}}
 
     @property
     def nodes_known(self) -> bool:
@@ -272,22 +312,18 @@ class FleetLog:
         return missing["ran"] == 0 or missing["nodes"] < missing["ran"]
 
     @cached_property
-    def executions(self) -> ir.Table:
+    def executions(self) -> str:
         """The attempts that started."""
-        return self.view("executions", self.attempts.filter(lambda t: t.ran))
+        return self.view("executions", f"SELECT * FROM {self.attempts} WHERE ran")
 
 
-def bucket(time_s: ir.NumericValue, width_s: float) -> ir.NumericValue:
-    """Number of the time bucket, so that a join near in time becomes a join on equality."""
-    return (time_s / width_s).floor().cast("int64")
+def bucket(time_s: str, width_s: float) -> str:
+    """Number of the time bucket, so that a join near in time becomes a join on equality.
 
-
-def in_two_buckets(table: ir.Table, step: int) -> ir.Table:
-    """The rows in their own bucket and in the one `step` (1 or -1) beside it.
-
-    With buckets as wide as the window of a join, a window reaches into two of them.
+    With buckets as wide as the window of a join, a window reaches into two of them: one side of the
+    join then has its rows in its own bucket and in the one beside it.
     """
-    return table.union(table.mutate(bucket=table.bucket + step))
+    return f"CAST(floor(({time_s}) / {literal(float(width_s))}) AS BIGINT)"
 
 
 def open_log(

@@ -59,11 +59,14 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
     window_days = max(log.end_s - log.begin_s, 1.0) / DAY_S
     if only_outages(log):
         nodes = outage_exposure(log)
-        names = [node or f"unnamed {place}" for place, node in enumerate(nodes["node"])]
+        names = [row["node"] or f"unnamed {place}" for place, row in enumerate(nodes)]
         detector = LemonDetector(log.assumptions.lemon_fdr, rule).fit(
-            names, nodes["node_days"], nodes["failures"], window_days=window_days
+            names,
+            [row["node_days"] for row in nodes],
+            [row["failures"] for row in nodes],
+            window_days=window_days,
         )
-        named = pa.array(names[: int(nodes["node"].notna().sum())])
+        named = pa.array([row["node"] for row in nodes if row["node"]], pa.string())
         detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
         return Lemons(detector, all_nodes_known(log))
     if not log.nodes_known:
@@ -75,15 +78,15 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
             remedy="export again with `sacct -a -D -P --format=ALL`, or add NodeList to --format",
         )
     found = node_signals(log)
-    frame = found.frame
+    columns = {name: found.table[name].to_numpy() for name in found.table.column_names}
     detector = LemonDetector(log.assumptions.lemon_fdr, rule).fit(
-        list(frame["node"]),
-        frame["node_days"],
-        frame["failures"],
-        known_failures=frame["known_failures"],
+        found.table["node"].to_pylist(),
+        columns["node_days"],
+        columns["failures"],
+        known_failures=columns["known_failures"],
         exposure=found.exposure,
-        touched=frame["touched"],
-        signals={name: frame[name] for name in SIGNALS},
+        touched=columns["touched"],
+        signals={name: columns[name] for name in SIGNALS},
         window_days=window_days,
     )
     return Lemons(detector)

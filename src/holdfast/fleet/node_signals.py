@@ -6,16 +6,14 @@ Signals and window: Kokolis et al., arXiv 2410.21680v2, section on lemon nodes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import pandas as pd
+import pyarrow as pa
 
 from holdfast.fleet.attribution import blamed_nodes
+from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.lemon_statistics import BlameExposure
 from holdfast.fleet.log import DAY_S, NODE_FAIL, SHORTEST_S, FleetLog
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
+from holdfast.tables import literal
 
 TICKET = "ticket"
 
@@ -24,7 +22,7 @@ TICKET = "ticket"
 class NodeSignals:
     """What `LemonDetector.fit` takes."""
 
-    frame: pd.DataFrame
+    table: pa.Table
     """One row per node that ran something or is in the inventory: node; node_days (time in use, the
     share of its GPUs that was taken); failures (incidents to blame on it: fractional where nothing
     tells which of n nodes failed), known_failures (those with blame 1) and touched (any blame); and
@@ -38,95 +36,135 @@ class NodeSignals:
 
 def node_signals(log: FleetLog) -> NodeSignals:
     """Count exposure, failures and signals of every node of a log."""
-    since = log.end_s - log.assumptions.lemon_window_s
-    used, incidents = _exposure(log), _incidents(log)
     # A failed attempt takes time, also one that accounting gives none.
-    least = incidents.assign(node_days=SHORTEST_S / DAY_S)
-    used = pd.concat([used, least[["node", "node_count", "node_days"]]], ignore_index=True)
-    frame = used.groupby("node")["node_days"].sum().reset_index()
-    frame = log.frame(log.table("nodes").select("node")).merge(frame, "outer", "node")
-    blame = incidents.groupby("node", as_index=False).agg(
-        failures=("blame", "sum"), known_failures=("known", "sum"), touched=("blame", "size")
+    used = log.keep(
+        "node_exposure",
+        lambda: f"""
+        SELECT * FROM ({_exposure(log)}) AS used
+        UNION ALL SELECT node, node_count, {literal(SHORTEST_S / DAY_S)} FROM {_incidents(log)}
+        """,
     )
-    frame = frame.merge(blame, "left", "node")
-    for name, counts in _window_counts(log, since).items():
-        frame = frame.merge(log.frame(counts).rename(columns={"n": name}), "left", "node")
-    frame = frame.fillna(0).sort_values("node", ignore_index=True)
-    ran = frame.pop("single_node_attempts")
-    rate = frame["single_node_node_fails"] / ran.where(ran > 0)
-    frame = frame.assign(single_node_node_failure_rate=rate.fillna(0.0))
+    counts = {
+        "node_days": f"SELECT node, node_days AS n FROM {used}",
+        "listed": f"SELECT node, 1 AS n FROM {log.table('nodes')}",
+        "failures": f"SELECT node, blame AS n FROM {_incidents(log)}",
+        "known_failures": f"SELECT node, 1 AS n FROM {_incidents(log)} WHERE known",
+        "touched": f"SELECT node, 1 AS n FROM {_incidents(log)}",
+        **_window_counts(log, log.end_s - log.assumptions.lemon_window_s),
+    }
+    every = " UNION ALL ".join(
+        f"SELECT node, '{name}' AS name, CAST(n AS DOUBLE) AS n FROM ({query}) AS {name}"
+        for name, query in counts.items()
+    )
+    sums = ", ".join(
+        f"coalesce(sum(CASE WHEN name = '{name}' THEN n END), CAST(0 AS DOUBLE)) AS {name}"
+        for name in counts
+    )
+    names = ["node", "node_days", "failures", "known_failures", "touched", *SIGNALS]
+    table = log.arrow(
+        f"""
+        SELECT {", ".join(names)} FROM (
+            SELECT *, CASE WHEN single_node_attempts > 0
+                THEN single_node_node_fails / single_node_attempts ELSE CAST(0 AS DOUBLE) END
+                AS single_node_node_failure_rate
+            FROM (
+                SELECT node, {sums} FROM ({every}) AS counted
+                WHERE node IS NOT NULL GROUP BY node
+                HAVING count_if(name IN ('node_days', 'listed')) > 0
+            ) AS summed
+        ) AS rated
+        ORDER BY node
+        """
+    )
+    days = log.arrow(
+        f"SELECT node, node_count, sum(node_days) AS node_days FROM {used} "
+        "GROUP BY node, node_count ORDER BY node, node_count"
+    )
+    incidents = log.arrow(f"SELECT * FROM {_incidents(log)} ORDER BY node, incident")
     exposure = BlameExposure.from_rows(
-        list(frame["node"]),
-        node=used["node"],
-        size=used["node_count"],
-        node_days=used["node_days"],
-        failure_size=incidents["node_count"],
-        failure_blame=incidents["blame"],
-        failure_known=incidents["known"],
+        table["node"].to_pylist(),
+        node=days["node"].to_pylist(),
+        size=days["node_count"].to_numpy(),
+        node_days=days["node_days"].to_numpy(),
+        failure_size=incidents["node_count"].to_numpy(),
+        failure_blame=incidents["blame"].to_numpy(),
+        failure_known=incidents["known"].to_numpy(),
     )
-    return NodeSignals(frame, exposure)
+    return NodeSignals(table, exposure)
 
 
-def _exposure(log: FleetLog) -> pd.DataFrame:
+def _exposure(log: FleetLog) -> str:
     """Node-days in use: node, node_count (of the attempts), node_days."""
-    t = log.executions.filter(lambda t: t.node_count > 0)
-    t = t.mutate(gpu_s=t.exposed_s * t.gpus.fill_null(0) / t.node_count)
-    taken = t.select("exposed_s", "gpu_s", "node_count", node=t.nodes.unnest())
-    sums = taken.group_by("node", "node_count").agg(
-        used_s=taken.exposed_s.sum(), gpu_s=taken.gpu_s.sum()
-    )
-    frame = log.frame(sums).merge(
-        log.frame(log.table("nodes").select("node", "gpus")), "left", "node"
-    )
     # GPUs of a node are shared out; a node whose attempts take no GPUs is in use as a whole.
-    by_gpu = frame.groupby("node")["gpu_s"].transform("sum") > 0
-    gpus = frame["gpus"].astype("float64")  # all null where no node's GPUs are known
-    share_s = frame["gpu_s"] / gpus.where(gpus > 0)
-    busy_s = share_s.where(by_gpu & share_s.notna(), frame["used_s"])
-    return frame[["node", "node_count"]].assign(node_days=busy_s / DAY_S)
+    return f"""
+        SELECT sums.node, node_count, CASE
+            WHEN sum(gpu_s) OVER (PARTITION BY sums.node) > 0 AND gpus > 0 THEN gpu_s / gpus
+            ELSE CAST(used_s AS DOUBLE) END / {DAY_S} AS node_days
+        FROM (
+            SELECT node, node_count, sum(exposed_s) AS used_s, sum(gpu_s) AS gpu_s FROM (
+                SELECT unnest(nodes) AS node, node_count, exposed_s,
+                    exposed_s * coalesce(gpus, 0) / node_count AS gpu_s
+                FROM {log.executions} WHERE node_count > 0
+            ) AS taken
+            GROUP BY node, node_count
+        ) AS sums
+        LEFT JOIN (SELECT node, gpus FROM {log.table("nodes")}) AS nodes ON sums.node = nodes.node
+        """
 
 
-def _incidents(log: FleetLog) -> pd.DataFrame:
+def _incidents(log: FleetLog) -> str:
     """Failures by events of a node at (nearly) one time are one incident of the node.
 
     Returns:
-        node, node_count (of the attempt that says most), blame, known.
+        node, incident, node_count (of the attempt that says most), blame, known.
     """
-    blamed = log.frame(blamed_nodes(log).select("node", "node_count", "blame", "event_s", "key"))
-    blamed = blamed.sort_values(["node", "event_s", "key"], ignore_index=True)
-    apart = blamed.groupby("node")["event_s"].diff() > log.assumptions.incident_gap_s
-    blamed["incident"] = apart.groupby(blamed["node"]).cumsum()
-    telling = blamed.sort_values(["node", "incident", "blame"], kind="stable")
-    incidents = telling.groupby(["node", "incident"], as_index=False).last()
-    return incidents[["node", "node_count", "blame"]].assign(known=incidents["blame"] == 1)
-
-
-def _window_counts(log: FleetLog, since: float) -> dict[str, ir.Table]:
-    """The counts behind the signals: name -> (node, n)."""
-    attempts = log.executions.filter(lambda t: t.stop_s >= since)
-    excluding = log.attempts.filter(
-        lambda t: (t.submit_s >= since) & (t.excluded_nodes.length() > 0)
+    gap = literal(log.assumptions.incident_gap_s)
+    return log.keep(
+        "node_incidents",
+        lambda: f"""
+        WITH apart AS (
+            SELECT node, node_count, blame, event_s, key, CASE
+                WHEN event_s - lag(event_s) OVER (PARTITION BY node ORDER BY event_s, key) > {gap}
+                THEN 1 ELSE 0 END AS apart
+            FROM {blamed_nodes(log)}
+        ), numbered AS (
+            SELECT *, sum(apart) OVER (
+                PARTITION BY node ORDER BY event_s, key ROWS UNBOUNDED PRECEDING
+            ) AS incident
+            FROM apart
+        )
+        SELECT node, incident, node_count, blame, blame = 1 AS known FROM (
+            SELECT *, row_number() OVER (
+                PARTITION BY node, incident ORDER BY blame DESC, event_s DESC, key DESC
+            ) AS place
+            FROM numbered
+        ) AS placed
+        WHERE place = 1
+        """,
     )
-    excluded = excluding.select("run", node=excluding.excluded_nodes.unnest()).distinct()
-    health = log.table("health").filter(lambda t: t.time_s >= since)
-    xids = health.filter(health.xid.notnull()).select("node", "xid").distinct()
-    out = log.table("node_outages").filter(lambda t: t.start_s >= since)
-    fails = blamed_nodes(log).filter(lambda t: (t.state == NODE_FAIL) & (t.stop_s >= since))
-    single = attempts.filter(attempts.node_count == 1)
+
+
+def _window_counts(log: FleetLog, since_s: float) -> dict[str, str]:
+    """The counts behind the signals: name -> query of (node, n), to be added up by node."""
+    since = literal(float(since_s))
+    fails = f"FROM {blamed_nodes(log)} WHERE state = '{NODE_FAIL}' AND stop_s >= {since}"
+    health = f"FROM {log.table('health')} WHERE time_s >= {since}"
     return {
-        "excl_jobid_count": _per_node(excluded),
-        "xid_cnt": _per_node(xids),
-        "tickets": _per_node(health.filter(health.check.lower() == TICKET)),
-        "out_count": _per_node(out),
-        "multi_node_node_fails": _blame_per_node(fails.filter(fails.node_count > 1)),
-        "single_node_node_fails": _blame_per_node(fails.filter(fails.node_count == 1)),
-        "single_node_attempts": _per_node(single.select(node=single.nodes.unnest())),
+        "excl_jobid_count": f"""
+            SELECT node, 1 AS n FROM (
+                SELECT DISTINCT run, unnest(excluded_nodes) AS node
+                FROM {log.attempts} WHERE submit_s >= {since}
+            ) AS excluded
+            """,
+        "xid_cnt": f"SELECT node, count(DISTINCT xid) AS n {health} GROUP BY node",
+        "tickets": f"SELECT node, 1 AS n {health} AND lower(\"check\") = '{TICKET}'",
+        "out_count": f"""
+            SELECT node, 1 AS n FROM {log.table("node_outages")} WHERE start_s >= {since}
+            """,
+        "multi_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count > 1",
+        "single_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count = 1",
+        "single_node_attempts": f"""
+            SELECT unnest(nodes) AS node, 1 AS n
+            FROM {log.executions} WHERE stop_s >= {since} AND node_count = 1
+            """,
     }
-
-
-def _per_node(events: ir.Table) -> ir.Table:
-    return events.group_by("node").agg(n=events.count())
-
-
-def _blame_per_node(fails: ir.Table) -> ir.Table:
-    return fails.group_by("node").agg(n=fails.blame.sum())

@@ -19,16 +19,11 @@ infrastructure failure before: the failure then cost the victim's work, too (Kok
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import ibis
 import pyarrow as pa
 
 from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.log import FleetLog, bucket, in_two_buckets
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
+from holdfast.fleet.log import FleetLog, bucket
+from holdfast.tables import literal
 
 PREEMPTED = "PREEMPTED"
 
@@ -39,18 +34,13 @@ EXIT_S = 30
 LIMIT_SLACK_S = 1
 """A TIMEOUT this much or more under its limit did not run out of time."""
 
-VICTIM_COLUMNS = (
-    *("key", "job_id", "run", "attempt", "state", "qos", "gpus", "node_count", "stop_s"),
-    *("runtime_s", "gpu_hours"),
-)
-
 RANKS = pa.schema(
     [("victim_class", pa.string()), ("preemptor_class", pa.string()), ("grace_s", pa.float64())]
 )
 """Who may preempt whom: one row per pair of classes."""
 
 
-def preemptions(log: FleetLog) -> ir.Table:
+def preemptions(log: FleetLog) -> str:
     """The preempted attempts, one row each.
 
     Columns: key, job_id, run, attempt, state, qos, gpus, node_count, stop_s, runtime_s, gpu_hours of
@@ -59,31 +49,42 @@ def preemptions(log: FleetLog) -> ir.Table:
     return log.keep("preemptions", lambda: _find(log))
 
 
-def _find(log: FleetLog) -> ir.Table:
+def _find(log: FleetLog) -> str:
     told = log.keep("told_preemptions", lambda: _from_controller_log(log))
     inferred = log.keep("inferred_preemptions", lambda: _inferred(log))
     begin_s, end_s = _told_span(log)
-    # The kill that ends a grace period does not always name the preemptor.
-    guess = inferred.select("key", guessed_key="preemptor_key")
-    named = told.left_join(guess, "key").drop("key_right")
-    named = named.mutate(preemptor_key=ibis.coalesce(named.preemptor_key, named.guessed_key))
-    inferred = inferred.anti_join(told, "key")
+    outside = "TRUE"
     if begin_s is not None:
-        inferred = inferred.filter((inferred.signal_s < begin_s) | (inferred.signal_s > end_s))
-    found = named.drop("guessed_key").union(inferred)
-    strong = _strong_victims(log)
-    other = log.executions.semi_join(found.anti_join(strong, "key"), "key")
-    victims = strong.select(*VICTIM_COLUMNS).union(other.select(*VICTIM_COLUMNS))
-    preemptors = log.executions.select(
-        preemptor_key="key", preemptor="job_id", preemptor_run="run"
-    ).semi_join(found.filter(found.preemptor_key.notnull()), "preemptor_key")
-    t = victims.join(found, "key").left_join(preemptors, "preemptor_key")
-    t = t.drop("preemptor_key_right")
-    failed = infrastructure_failures(log)
-    first_failure = failed.group_by(failed_run=failed.run).agg(failed_s=failed.stop_s.min())
-    t = t.left_join(first_failure, t.preemptor_run == first_failure.failed_run)
-    second = t.failed_s.notnull() & (t.failed_s <= t.signal_s + ROUNDING_S)
-    return t.mutate(order=ibis.ifelse(second, 2, 1).cast("int64")).drop("failed_run", "failed_s")
+        outside = f"signal_s < {literal(begin_s)} OR signal_s > {literal(end_s)}"
+    found = log.keep(
+        "found_preemptions",
+        # The kill that ends a grace period does not always name the preemptor.
+        lambda: f"""
+        SELECT told.key, told.evidence, coalesce(told.preemptor_key, guess.preemptor_key)
+            AS preemptor_key, told.signal_s
+        FROM {told} AS told LEFT JOIN {inferred} AS guess ON told.key = guess.key
+        UNION ALL
+        SELECT inferred.key, evidence, preemptor_key, signal_s
+        FROM {inferred} AS inferred ANTI JOIN {told} AS told ON inferred.key = told.key
+        WHERE {outside}
+        """,
+    )
+    return f"""
+        SELECT victim.key, victim.job_id, victim.run, victim.attempt, victim.state, victim.qos,
+            victim.gpus, victim.node_count, victim.stop_s, victim.runtime_s, victim.gpu_hours,
+            evidence, preemptor_key, preemptor.job_id AS preemptor, preemptor.run AS preemptor_run,
+            signal_s,
+            CASE WHEN failed_s <= signal_s + {ROUNDING_S} THEN 2 ELSE 1 END AS "order"
+        FROM {found} AS found
+        JOIN {log.executions} AS victim ON found.key = victim.key
+        LEFT JOIN (
+            SELECT key, job_id, run FROM {log.executions}
+            WHERE key IN (SELECT preemptor_key FROM {found})
+        ) AS preemptor ON preemptor_key = preemptor.key
+        LEFT JOIN (
+            SELECT run, min(stop_s) AS failed_s FROM {infrastructure_failures(log)} GROUP BY run
+        ) AS failed ON preemptor.run = failed.run
+        """
 
 
 def _told_span(log: FleetLog) -> tuple[float | None, float | None]:
@@ -91,98 +92,111 @@ def _told_span(log: FleetLog) -> tuple[float | None, float | None]:
 
     That takes debug output: at the level "info" it names only those that the grace period did not end.
     """
-    events = log.table("controller_events")
-    span = log.rows(
-        events.agg(
-            begin=events.time_s.min(),
-            end=events.time_s.max(),
-            every=(events.event == "preempt").any(),
-        )
-    )[0]
-    return (span["begin"], span["end"]) if span["every"] else (None, None)
+    [span] = log.rows(
+        "SELECT min(time_s) AS low, max(time_s) AS high, bool_or(event = 'preempt') AS every "
+        f"FROM {log.table('controller_events')}"
+    )
+    return (span["low"], span["high"]) if span["every"] else (None, None)
 
 
-def _from_controller_log(log: FleetLog) -> ir.Table:
+def _from_controller_log(log: FleetLog) -> str:
     """Victims that slurmctld.log names: key, evidence, preemptor_key, signal_s."""
-    events = log.table("controller_events").filter(
-        lambda t: t.event.isin(["preempt", "preempt_kill", "preempt_requeue"])
-    )
-    events = events.select(*log.job_keys, "preemptor_raw", "time_s", "event")
-    ran = log.executions.select("key", "start_s", "stop_s", *log.job_keys)
-    pairs = events.join(ran, log.job_keys)
-    # The attempt that was on its nodes at that moment; a requeue is logged up to its end.
-    alive = pairs.filter(
-        (pairs.start_s <= pairs.time_s + ROUNDING_S) & (pairs.stop_s >= pairs.time_s - ROUNDING_S)
-    )
-    alive = alive.mutate(
-        # The signal comes before the requeue and always names the preemptor.
-        place=ibis.row_number().over(
-            group_by="key", order_by=[alive.event, alive.time_s, alive.preemptor_raw]
+    keys = log.job_keys
+    cluster = "cluster, " if log.several_clusters else ""
+    return f"""
+        WITH told AS (
+            SELECT {keys}, preemptor_raw, time_s, event FROM {log.table("controller_events")}
+            WHERE event IN ('preempt', 'preempt_kill', 'preempt_requeue')
+        ), alive AS (
+            -- The attempt that was on its nodes at that moment; a requeue is logged up to its end.
+            -- The signal comes before the requeue and always names the preemptor.
+            SELECT key, {cluster}time_s, preemptor_raw, row_number() OVER (
+                PARTITION BY key ORDER BY event, time_s, preemptor_raw
+            ) AS place
+            FROM told
+            JOIN (SELECT key, start_s, stop_s, {keys} FROM {log.executions}) AS ran USING ({keys})
+            WHERE start_s <= time_s + {ROUNDING_S} AND stop_s >= time_s - {ROUNDING_S}
+        ), victims AS (
+            SELECT key, {cluster}time_s, preemptor_raw FROM alive WHERE place = 1
+        ), took AS (
+            SELECT victims.key, preemptor_key, row_number() OVER (
+                PARTITION BY victims.key
+                -- A job that is resized has two attempts in one second.
+                ORDER BY preemptor_start_s, preemptor_attempt, preemptor_key
+            ) AS place
+            FROM victims
+            JOIN (
+                SELECT {cluster}key AS preemptor_key, job_id_raw AS preemptor_raw,
+                    start_s AS preemptor_start_s, attempt AS preemptor_attempt
+                FROM {log.executions}
+            ) AS starts USING ({cluster}preemptor_raw)
+            WHERE preemptor_start_s >= time_s - {ROUNDING_S}
         )
-    ).filter(lambda t: t.place == 0)
-    starts = log.executions.select(
-        *log.job_keys[1:],
-        preemptor_key="key",
-        preemptor_raw="job_id_raw",
-        preemptor_start_s="start_s",
-        preemptor_attempt="attempt",  # a job that is resized has two attempts in one second
-    )
-    took = alive.join(starts, ["preemptor_raw", *log.job_keys[1:]]).filter(
-        lambda t: t.preemptor_start_s >= t.time_s - ROUNDING_S
-    )
-    order = [took.preemptor_start_s, took.preemptor_attempt, took.preemptor_key]
-    took = (
-        took.mutate(place=ibis.row_number().over(group_by="key", order_by=order))
-        .filter(lambda t: t.place == 0)
-        .select("key", "preemptor_key")
-    )
-    named = alive.left_join(took, "key")
-    return named.select(
-        "key",
-        evidence=ibis.literal("log"),
-        preemptor_key=named.preemptor_key,
-        signal_s=named.time_s.cast("float64"),
-    )
+        SELECT victims.key, 'log' AS evidence, preemptor_key, time_s AS signal_s
+        FROM victims LEFT JOIN took ON victims.key = took.key AND took.place = 1
+        """
 
 
-def _inferred(log: FleetLog) -> ir.Table:
+def _inferred(log: FleetLog) -> str:
     """Victims that accounting alone gives away: key, evidence, preemptor_key, signal_s."""
     ranks = _ranks(log)
     strong = _strong_victims(log)
     near = log.keep("preemptors_near", lambda: _candidates_on_nodes(log, strong, ranks))
-    waiting = _candidates_waiting(log, strong.anti_join(near, "key"), ranks)
-    took = log.keep("preemptors_of_strong", lambda: _elect(near.union(waiting)))
-    named = strong.left_join(took, "key").drop("key_right")
+    alone = f"(SELECT strong.* FROM {strong} AS strong ANTI JOIN {near} AS near USING (key))"
+    candidates = f"SELECT * FROM {near} UNION ALL {_candidates_waiting(log, alone, ranks)}"
+    took = log.keep("preemptors_of_strong", lambda: _elect(candidates))
     # SIGTERM alone proves nothing: a user's own tools send it, too.
-    sure = named.filter((named.evidence != "sigterm") | named.preemptor_key.notnull())
-    sure = sure.select("key", "evidence", "preemptor_key", signal_s=sure.stop_s.cast("float64"))
+    sure = log.keep(
+        "sure_preemptions",
+        lambda: f"""
+        SELECT strong.key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s
+        FROM {strong} AS strong LEFT JOIN {took} AS took ON strong.key = took.key
+        WHERE evidence <> 'sigterm' OR preemptor_key IS NOT NULL
+        """,
+    )
     # Where every victim is labelled, Slurm labels them all: there is no silent one to look for.
-    silent = strong.filter(strong.evidence != "label").select("key", "stop_s", "runtime_s")
-    known = took.filter(took.shared > 0).join(silent, "key")
-    youngest_s = log.rows(known.agg(s=known.runtime_s.min()))[0]["s"]
+    known = log.keep(
+        "known_preemptors",
+        lambda: f"""
+        SELECT took.key, preemptor_key, stop_s, runtime_s
+        FROM {took} AS took JOIN {strong} AS strong ON took.key = strong.key
+        WHERE shared > 0 AND evidence <> 'label'
+        """,
+    )
+    youngest_s = log.value(f"SELECT min(runtime_s) FROM {known}")
     if youngest_s is None:
-        return sure
-    co = _co_victims(log, known, ranks, youngest_s)
-    return sure.union(co.anti_join(sure, "key"))
+        return f"SELECT * FROM {sure}"
+    return f"""
+        SELECT * FROM {sure} UNION ALL
+        SELECT silent.key, evidence, preemptor_key, signal_s
+        FROM ({_co_victims(log, known, ranks, youngest_s)}) AS silent ANTI JOIN {sure} USING (key)
+        """
 
 
-def _elect(candidates: ir.Table) -> ir.Table:
+def _elect(candidates: str) -> str:
     """The likeliest preemptor of each victim: the one that explains the most victims at once.
 
     A large job has many victims, all of them at one moment; that another attempt was quicker to take
     one of their nodes is chance.
 
     Args:
-        candidates: key, preemptor_key, preemptor_start_s, shared (nodes in common).
+        candidates: query of key, preemptor_key, preemptor_start_s, shared (nodes in common).
 
     Returns:
         key, preemptor_key, shared.
     """
-    votes = candidates.group_by("preemptor_key").agg(votes=candidates.count())
-    t = candidates.join(votes, "preemptor_key")
-    order = [t.votes.desc(), t.shared.desc(), t.preemptor_start_s, t.preemptor_key]
-    t = t.mutate(place=ibis.row_number().over(group_by="key", order_by=order))
-    return t.filter(t.place == 0).select("key", "preemptor_key", "shared")
+    return f"""
+        SELECT key, preemptor_key, shared FROM (
+            SELECT key, preemptor_key, shared, row_number() OVER (
+                PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key
+            ) AS place
+            FROM (
+                SELECT candidates.*, count(*) OVER (PARTITION BY preemptor_key) AS votes
+                FROM ({candidates}) AS candidates
+            ) AS voted
+        ) AS ranked
+        WHERE place = 1
+        """
 
 
 def _ranks(log: FleetLog) -> pa.Table:
@@ -192,23 +206,24 @@ def _ranks(log: FleetLog) -> pa.Table:
     where it says what preempts what; else a class outranks those whose mean priority is lower.
 
     Returns:
-        A table in `RANKS`.
+        A table in `RANKS`, which the engine knows as ``preemption_ranks``.
     """
     column = _class_column(log)
-    ran = log.executions.filter(lambda t: t.priority > 0)  # a held job has none
-    mean = ran.group_by(rank_class=ran[column]).agg(priority=ran.priority.mean())
-    worth = log.rows(mean.filter(mean.rank_class.notnull()).order_by("rank_class"))
+    worth = log.rows(  # a held job has no priority
+        f'SELECT "{column}" AS rank_class, avg(priority) AS priority FROM {log.executions} '
+        f'WHERE priority > 0 AND "{column}" IS NOT NULL GROUP BY "{column}" ORDER BY rank_class'
+    )
     pairs = [
         (low["rank_class"], high["rank_class"])
         for low in worth
         for high in worth
         if low["priority"] < high["priority"]
     ]
-    known = log.rows(log.table("qos").order_by("qos")) if column == "qos" else []
+    known = log.rows(f"SELECT * FROM {log.table('qos')} ORDER BY qos") if column == "qos" else []
     stated = [(victim, row["qos"]) for row in known for victim in row["preempts"] or []]
     pairs = stated or pairs
     given = {row["qos"]: row["grace_s"] for row in known if row["grace_s"] is not None}
-    return pa.table(
+    made = pa.table(
         [
             [low for low, _ in pairs],
             [high for _, high in pairs],
@@ -216,89 +231,81 @@ def _ranks(log: FleetLog) -> pa.Table:
         ],
         schema=RANKS,
     )
+    log.engine.load("preemption_ranks", made)
+    return made
 
 
 def _class_column(log: FleetLog) -> str:
     """What ranks jobs in this log: "qos", or "partition" where only one QOS is in use."""
-
-    def choose() -> ir.Table:
-        t = log.executions
-        return t.agg(n=t.qos.nunique())
-
-    return "qos" if log.rows(log.keep("qos_in_use", choose))[0]["n"] > 1 else "partition"
+    in_use = log.keep(
+        "qos_in_use", lambda: f"SELECT count(DISTINCT qos) AS n FROM {log.executions}"
+    )
+    return "qos" if log.value(in_use) > 1 else "partition"
 
 
-def _strong_victims(log: FleetLog) -> ir.Table:
+def _strong_victims(log: FleetLog) -> str:
     """Attempts whose own row says or suggests that they were preempted.
 
-    Columns: those of a victim, and evidence, rank_class, partition, priority and nodes.
+    Columns: key, job_id, stop_s, runtime_s, evidence, rank_class, partition, priority and nodes.
     """
-    return log.keep("strong_victims", lambda: _select_strong(log))
-
-
-def _select_strong(log: FleetLog) -> ir.Table:
-    t = log.executions.filter(lambda t: t.end_s.notnull())
-    early = (t.state == "TIMEOUT") & (t.runtime_s + LIMIT_SLACK_S < t.time_limit_s)
-    signalled = t.state.isin(["FAILED", "COMPLETED"]) & t.sigterm.fill_null(False)
-    evidence = ibis.cases(
-        (t.state == PREEMPTED, "label"),
-        (early, "early_timeout"),
-        (signalled, "sigterm"),
-        else_="none",
+    return log.keep(
+        "strong_victims",
+        lambda: f"""
+        SELECT key, job_id, stop_s, runtime_s, evidence, rank_class, "partition", priority, nodes
+        FROM (
+            SELECT *, "{_class_column(log)}" AS rank_class, CASE
+                WHEN state = '{PREEMPTED}' THEN 'label'
+                WHEN state = 'TIMEOUT' AND runtime_s + {LIMIT_SLACK_S} < time_limit_s
+                    THEN 'early_timeout'
+                WHEN state IN ('FAILED', 'COMPLETED') AND sigterm THEN 'sigterm'
+                END AS evidence
+            FROM {log.executions} WHERE end_s IS NOT NULL
+        ) AS ended
+        WHERE evidence IS NOT NULL
+        """,
     )
-    t = t.mutate(evidence=evidence, rank_class=t[_class_column(log)])
-    extra = ("evidence", "rank_class", "partition", "priority", "nodes")
-    return t.filter(t.evidence != "none").select(*VICTIM_COLUMNS, *extra)
 
 
-def _outranked(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> ir.Table:
+def _outranked(log: FleetLog, victims: str, ranks: pa.Table) -> str:
     """Victims, one row per class that may preempt them, with the grace period they were given.
 
     A victim that is labelled but whose class nobody outranks is matched with its own class, where the
     job's priority decides.
     """
-    victims = victims.select(
-        *("key", "job_id", "rank_class", "partition", "priority", "nodes", "stop_s", "evidence")
-    )
-    pairs = ibis.memtable(ranks)
-    named = victims.join(pairs, victims.rank_class == pairs.victim_class).drop("victim_class")
+    columns = 'key, job_id, rank_class, "partition", priority, nodes, stop_s, evidence'
     if ranks.num_rows:
-        return named
-    return victims.filter(victims.evidence == "label").mutate(
-        preemptor_class=victims.rank_class,
-        grace_s=ibis.literal(float(log.assumptions.preemption_grace_s)),
-    )
+        return f"""
+            SELECT {columns}, preemptor_class, grace_s
+            FROM {victims} AS victims JOIN preemption_ranks ON rank_class = victim_class
+            """
+    grace = literal(float(log.assumptions.preemption_grace_s))
+    return f"""
+        SELECT {columns}, rank_class AS preemptor_class, {grace} AS grace_s
+        FROM {victims} AS victims WHERE evidence = 'label'
+        """
 
 
-def _starts(log: FleetLog) -> ir.Table:
-    """Attempts as possible preemptors."""
-    t = log.executions
-    return t.select(
-        preemptor_key="key",
-        preemptor_job="job_id",
-        preemptor_class=t[_class_column(log)],
-        preemptor_priority="priority",
-        preemptor_eligible_s="eligible_s",
-        preemptor_start_s="start_s",
-        preemptor_partition="partition",
-        preemptor_nodes="nodes",
-    )
+def _starts(log: FleetLog, extra: str, where: str = "TRUE") -> str:
+    """Attempts as possible preemptors, with further columns."""
+    return f"""
+        SELECT key AS preemptor_key, job_id AS preemptor_job,
+            "{_class_column(log)}" AS preemptor_class, priority AS preemptor_priority,
+            eligible_s AS preemptor_eligible_s, start_s AS preemptor_start_s, {extra}
+        FROM {log.executions} WHERE {where}
+        """
 
 
-def _in_time(log: FleetLog, pairs: ir.Table) -> ir.Table:
-    """Pairs in which the preemptor waited when the victim ended and started soon after."""
-    late = pairs.grace_s + log.assumptions.preemption_slack_s
-    return pairs.filter(
-        (pairs.preemptor_start_s >= pairs.stop_s - ROUNDING_S)
-        & (pairs.preemptor_start_s <= pairs.stop_s + late)
-        & (pairs.preemptor_eligible_s.fill_null(0) <= pairs.stop_s + ROUNDING_S)
-        & (pairs.preemptor_job != pairs.job_id)
-        & (
-            (pairs.preemptor_class != pairs.rank_class)
-            | (pairs.preemptor_priority > pairs.priority)
-            | pairs.priority.isnull()
+def _in_time(log: FleetLog) -> str:
+    """Whether the preemptor waited when the victim ended and started soon after."""
+    return f"""
+        preemptor_start_s >= stop_s - {ROUNDING_S}
+        AND preemptor_start_s <= stop_s + grace_s + {literal(log.assumptions.preemption_slack_s)}
+        AND coalesce(preemptor_eligible_s, 0) <= stop_s + {ROUNDING_S}
+        AND preemptor_job <> job_id
+        AND (
+            ends.preemptor_class <> rank_class OR preemptor_priority > priority OR priority IS NULL
         )
-    )
+        """
 
 
 def _window_s(log: FleetLog, ranks: pa.Table) -> float:
@@ -307,41 +314,52 @@ def _window_s(log: FleetLog, ranks: pa.Table) -> float:
     return max(1.0, grace + log.assumptions.preemption_slack_s + ROUNDING_S)
 
 
-def _candidates_on_nodes(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> ir.Table:
+def _candidates_on_nodes(log: FleetLog, victims: str, ranks: pa.Table) -> str:
     """Attempts that took nodes of a victim: key, preemptor_key, preemptor_start_s, shared."""
     width = _window_s(log, ranks)
-    ends = _outranked(log, victims, ranks)
-    ends = ends.mutate(node=ends.nodes.unnest(), bucket=bucket(ends.stop_s - ROUNDING_S, width))
-    ends = in_two_buckets(ends.drop("nodes"), 1)
-    starts = _starts(log)
-    if ranks.num_rows:
-        starts = starts.semi_join(ibis.memtable(ranks), "preemptor_class")
-    starts = starts.mutate(
-        node=starts.preemptor_nodes.unnest(), bucket=bucket(starts.preemptor_start_s, width)
-    ).drop("preemptor_nodes")
-    pairs = _in_time(log, ends.join(starts, ["node", "bucket", "preemptor_class"]))
-    return pairs.group_by("key", "preemptor_key").agg(
-        preemptor_start_s=pairs.preemptor_start_s.min(), shared=pairs.count()
+    ended = bucket(f"stop_s - {ROUNDING_S}", width)
+    column = _class_column(log)
+    outranks = f'"{column}" IN (SELECT preemptor_class FROM preemption_ranks)'
+    starts = _starts(
+        log,
+        f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node",
+        outranks if ranks.num_rows else "TRUE",
     )
+    return f"""
+        SELECT key, preemptor_key, min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
+        FROM (
+            SELECT *, unnest([{ended}, {ended} + 1]) AS bucket FROM (
+                SELECT *, unnest(nodes) AS node FROM ({_outranked(log, victims, ranks)}) AS outranked
+            ) AS each_node
+        ) AS ends
+        JOIN ({starts}) AS starts ON ends.node = starts.node AND ends.bucket = starts.bucket
+            AND ends.preemptor_class = starts.preemptor_class
+        WHERE {_in_time(log)}
+        GROUP BY key, preemptor_key
+        """
 
 
-def _candidates_waiting(log: FleetLog, victims: ir.Table, ranks: pa.Table) -> ir.Table:
+def _candidates_waiting(log: FleetLog, victims: str, ranks: pa.Table) -> str:
     """Attempts that outrank a victim and started next, on other nodes: as `_candidates_on_nodes`.
 
     Slurm may preempt for a job and then start it elsewhere, or later than the window on these nodes.
     """
     width = _window_s(log, ranks)
-    ends = _outranked(log, victims.filter(victims.evidence != "label"), ranks).drop("nodes")
-    ends = in_two_buckets(ends.mutate(bucket=bucket(ends.stop_s - ROUNDING_S, width)), 1)
-    starts = _starts(log).drop("preemptor_nodes").rename(partition="preemptor_partition")
-    starts = starts.mutate(bucket=bucket(starts.preemptor_start_s, width))
-    pairs = _in_time(log, ends.join(starts, ["partition", "bucket", "preemptor_class"]))
-    return pairs.select(
-        "key", "preemptor_key", "preemptor_start_s", shared=ibis.literal(0, "int64")
-    )
+    ended = bucket(f"stop_s - {ROUNDING_S}", width)
+    starts = _starts(log, f'{bucket("start_s", width)} AS bucket, "partition"')
+    return f"""
+        SELECT key, preemptor_key, preemptor_start_s, CAST(0 AS BIGINT) AS shared
+        FROM (
+            SELECT *, unnest([{ended}, {ended} + 1]) AS bucket
+            FROM ({_outranked(log, victims, ranks)}) AS outranked WHERE evidence <> 'label'
+        ) AS ends
+        JOIN ({starts}) AS starts ON ends."partition" = starts."partition"
+            AND ends.bucket = starts.bucket AND ends.preemptor_class = starts.preemptor_class
+        WHERE {_in_time(log)}
+        """
 
 
-def _co_victims(log: FleetLog, known: ir.Table, ranks: pa.Table, youngest_s: int) -> ir.Table:
+def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> str:
     """Attempts that ended with the known victims of one preemptor, on nodes that it took.
 
     Args:
@@ -352,49 +370,41 @@ def _co_victims(log: FleetLog, known: ir.Table, ranks: pa.Table, youngest_s: int
             no victim is younger.
 
     Returns:
-        key, evidence ("co_victim"), preemptor_key, signal_s.
+        A query of key, evidence ("co_victim"), preemptor_key, signal_s.
     """
     width = _window_s(log, ranks)
-    signals = known.group_by("preemptor_key").agg(signal_s=known.stop_s.min())
-    takers = _starts(log).join(signals, "preemptor_key")
-    takers = takers.select(
-        *("preemptor_key", "preemptor_job", "preemptor_class", "preemptor_priority"),
-        *("preemptor_eligible_s", "preemptor_start_s", "signal_s"),
-        node=takers.preemptor_nodes.unnest(),
-    )
-    takers = takers.mutate(bucket=bucket(takers.signal_s - ROUNDING_S, width))
-    quiet = log.executions.filter(
-        lambda t: (
-            t.state.isin(["COMPLETED", "FAILED"])
-            & t.end_s.notnull()
-            & ~t.sigterm.fill_null(False)
-            & (t.runtime_s >= youngest_s)
-            # A script that fails by itself has a code of its own; one that saves leaves with 0.
-            & (t.exit_code.fill_null(0) == 0)
-        )
-    )
-    quiet = quiet.mutate(rank_class=quiet[_class_column(log)], evidence=ibis.literal("co_victim"))
-    ends = _outranked(log, quiet, ranks)
-    ends = ends.mutate(node=ends.nodes.unnest(), bucket=bucket(ends.stop_s, width)).drop("nodes")
-    pairs = _in_time(
-        log, ends.join(in_two_buckets(takers, 1), ["node", "bucket", "preemptor_class"])
-    )
-    given = ibis.least(pairs.grace_s, EXIT_S)
-    pairs = pairs.filter(
-        (pairs.stop_s >= pairs.signal_s - ROUNDING_S)
-        & (pairs.stop_s <= pairs.signal_s + given + ROUNDING_S)
-    )
-    return (
-        pairs.mutate(
-            place=ibis.row_number().over(
-                group_by="key", order_by=[pairs.preemptor_start_s, pairs.preemptor_key]
-            )
-        )
-        .filter(lambda t: t.place == 0)
-        .select(
-            "key",
-            "evidence",
-            "preemptor_key",
-            signal_s=lambda t: t.stop_s.cast("float64"),
-        )
-    )
+    signalled = bucket(f"signal_s - {ROUNDING_S}", width)
+    takers = _starts(log, "nodes", f"key IN (SELECT preemptor_key FROM {known})")
+    # A script that fails by itself has a code of its own; one that saves leaves with 0.
+    quiet = f"""(
+        SELECT key, job_id, "{_class_column(log)}" AS rank_class, "partition", priority, nodes, stop_s,
+            'co_victim' AS evidence
+        FROM {log.executions}
+        WHERE state IN ('COMPLETED', 'FAILED') AND end_s IS NOT NULL
+            AND NOT coalesce(sigterm, FALSE) AND runtime_s >= {youngest_s}
+            AND coalesce(exit_code, 0) = 0
+        )"""
+    return f"""
+        SELECT key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s FROM (
+            SELECT key, evidence, preemptor_key, stop_s, row_number() OVER (
+                PARTITION BY key ORDER BY preemptor_start_s, preemptor_key
+            ) AS place
+            FROM (
+                SELECT *, {bucket("stop_s", width)} AS bucket, unnest(nodes) AS node
+                FROM ({_outranked(log, quiet, ranks)}) AS outranked
+            ) AS ends
+            JOIN (
+                SELECT *, unnest([{signalled}, {signalled} + 1]) AS bucket FROM (
+                    SELECT taker.*, signal_s, unnest(nodes) AS node FROM ({takers}) AS taker JOIN (
+                        SELECT preemptor_key, min(stop_s) AS signal_s FROM {known}
+                        GROUP BY preemptor_key
+                    ) AS signals ON taker.preemptor_key = signals.preemptor_key
+                ) AS each_node
+            ) AS takers ON ends.node = takers.node AND ends.bucket = takers.bucket
+                AND ends.preemptor_class = takers.preemptor_class
+            WHERE {_in_time(log)}
+                AND stop_s >= signal_s - {ROUNDING_S}
+                AND stop_s <= signal_s + least(grace_s, {EXIT_S}) + {ROUNDING_S}
+        ) AS ranked
+        WHERE place = 1
+        """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
+import pyarrow as pa
 
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.store import Store
@@ -15,17 +15,20 @@ from holdfast.fleet.store import Store
 class Status:
     """The status mix of a log."""
 
-    table: pd.DataFrame
+    table: pa.Table
     """One row per state: state, attempts, gpu_hours, share_by_count, share_by_gpu_time."""
     attempts: int
     gpu_hours: float
 
     def to_dict(self) -> dict[str, object]:
         """The JSON of ``holdfast fleet status``: shares between 0 and 1."""
-        states = self.table["state"]
+        states, by_count, by_time = (
+            self.table[name].to_pylist()
+            for name in ("state", "share_by_count", "share_by_gpu_time")
+        )
         return {
-            "by_count": dict(zip(states, self.table["share_by_count"], strict=True)),
-            "by_gpu_time": dict(zip(states, self.table["share_by_gpu_time"], strict=True)),
+            "by_count": dict(zip(states, by_count, strict=True)),
+            "by_gpu_time": dict(zip(states, by_time, strict=True)),
             "attempts": self.attempts,
             "gpu_hours": self.gpu_hours,
         }
@@ -44,12 +47,22 @@ def status(log: str | Path | Store | FleetLog) -> Status:
         The mix, the most frequent state first. Shares of GPU time are zero if the log has none.
     """
     log = open_log(log)
-    t = log.attempts
-    frame = log.frame(
-        t.group_by("state").agg(attempts=t.count(), gpu_hours=t.gpu_hours.sum())
-    ).sort_values(["attempts", "state"], ascending=[False, True], ignore_index=True)
-    attempts = int(frame["attempts"].sum())
-    gpu_hours = float(frame["gpu_hours"].sum())
-    frame["share_by_count"] = frame["attempts"] / attempts if attempts else 0.0
-    frame["share_by_gpu_time"] = frame["gpu_hours"] / gpu_hours if gpu_hours else 0.0
-    return Status(frame, attempts, gpu_hours)
+    # CASE: a log without GPU time has shares of zero.
+    table = log.arrow(
+        f"""
+        SELECT state, attempts, gpu_hours,
+            attempts / CAST(sum(attempts) OVER () AS DOUBLE) AS share_by_count,
+            CASE WHEN sum(gpu_hours) OVER () > 0 THEN gpu_hours / sum(gpu_hours) OVER ()
+                ELSE CAST(0 AS DOUBLE) END AS share_by_gpu_time
+        FROM (
+            SELECT state, count(*) AS attempts, sum(gpu_hours) AS gpu_hours
+            FROM {log.attempts} GROUP BY state
+        ) AS states
+        ORDER BY attempts DESC, state
+        """
+    )
+    return Status(
+        table,
+        sum(table["attempts"].to_pylist()),
+        float(sum(table["gpu_hours"].to_pylist())),
+    )

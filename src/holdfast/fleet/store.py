@@ -12,14 +12,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.errors import StoreError
 from holdfast.fleet.schema import STORE_VERSION, TABLES
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
-    from ibis.backends import BaseBackend
 
 MANIFEST = "store.json"
 PARQUET_END = b"PAR1"
@@ -119,29 +115,6 @@ class Store:
                     "  remedy: ingest the logs again into a new store",
                 )
         return files
-
-    def connection(self, engine: str = "duckdb") -> BaseBackend:
-        """An engine to read the tables with; see `holdfast.tables.connect`."""
-        from holdfast.tables import connect
-
-        return connect(engine)
-
-    def table(self, name: str, connection: BaseBackend | None = None) -> ir.Table:
-        """One table, with the columns of `holdfast.fleet.schema.TABLES[name]`.
-
-        Args:
-            name: a key of `schema.TABLES`.
-            connection: an engine that other tables were opened with; None: a new DuckDB.
-
-        Raises:
-            KeyError: if there is no such table.
-            StoreError: if a file of it is missing.
-        """
-        from holdfast.tables import read_parquet
-
-        if name not in TABLES:
-            raise KeyError(name)
-        return read_parquet(connection or self.connection(), self.files(name), name, TABLES[name])
 
 
 def _is_whole(file: Path) -> bool:

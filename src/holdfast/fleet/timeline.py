@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
-import ibis
-import pandas as pd
+import pyarrow as pa
 
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
+from holdfast.tables import literal
 
 INTRODUCED_P = 0.05
 """A check is new if, had it run all along, so long a silence before its first event had at most this
@@ -59,7 +56,7 @@ def bin_edges(begin_s: float, end_s: float) -> tuple[list[float], str]:
     raise AssertionError("the last width always fits")
 
 
-def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[pd.DataFrame, str]:
+def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], str]:
     """Failures and node-days per bin of time and cause, of attempts above a size.
 
     Args:
@@ -71,54 +68,65 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[pd.DataFrame, str]:
         cause None and no failures for a bin without any; and what one bin is).
     """
     edges, unit = bin_edges(log.begin_s, log.end_s)
-    t = larger_than(log.executions, min_gpus)
+    bins = list(pairwise(edges))
     # One scan for all bins: the part of each attempt that lies in each bin. An attempt counts from
     # the beginning of the window, and one that was resized from there.
-    exposed_from_s = (t.stop_s - t.exposed_s).cast("float64")
-    parts = {
-        f"bin{i}": (
-            ibis.greatest(
-                ibis.least(t.stop_s.cast("float64"), hi) - ibis.greatest(exposed_from_s, lo), 0.0
-            )
-            * t.node_count.fill_null(0)
-        ).sum()
-        / DAY_S
-        for i, (lo, hi) in enumerate(pairwise(edges))
-    }
-    node_days = log.rows(t.agg(**parts))[0]
-    failed = log.frame(
-        larger_than(infrastructure_failures(log), min_gpus).select("stop_s", cause="label")
+    parts = ", ".join(
+        f"sum(greatest(least(high_s, {literal(high)}) - greatest(low_s, {literal(low)}), "
+        f"{literal(0.0)}) * nodes) / {DAY_S} AS bin{place}"
+        for place, (low, high) in enumerate(bins)
     )
-    failed["bin"] = pd.cut(failed["stop_s"], edges, right=False, labels=False)
-    counts = failed.groupby(["bin", "cause"], as_index=False).size()
-    found: dict[int, list[tuple[str | None, int]]] = {}
-    for place, cause, n in zip(counts["bin"], counts["cause"], counts["size"], strict=True):
-        found.setdefault(int(place), []).append((cause, int(n)))
-    rows = [
-        (lo, hi, cause, n, node_days[f"bin{i}"] or 0.0)
-        for i, (lo, hi) in enumerate(pairwise(edges))
-        for cause, n in found.get(i, [(None, 0)])
-    ]
-    columns = ["begin_s", "end_s", "cause", "failures", "node_days"]
-    return pd.DataFrame(rows, columns=columns), unit
+    [node_days] = log.rows(
+        f"""
+        SELECT {parts} FROM (
+            SELECT CAST(stop_s AS DOUBLE) AS high_s, CAST(stop_s - exposed_s AS DOUBLE) AS low_s,
+                coalesce(node_count, 0) AS nodes
+            FROM {log.executions} WHERE {larger_than(min_gpus)}
+        ) AS spans
+        """
+    )
+    log.engine.load("time_bins", pa.table({"low": edges[:-1], "high": edges[1:]}))
+    found: dict[float, list[tuple[str | None, int]]] = {}
+    for row in log.rows(
+        f"""
+        SELECT low, label, count(*) AS n
+        FROM {infrastructure_failures(log)} JOIN time_bins ON stop_s >= low AND stop_s < high
+        WHERE {larger_than(min_gpus)} GROUP BY low, label ORDER BY low, label
+        """
+    ):
+        found.setdefault(row["low"], []).append((row["label"], row["n"]))
+    return [
+        {
+            "begin_s": low,
+            "end_s": high,
+            "cause": cause,
+            "failures": n,
+            "node_days": node_days[f"bin{place}"] or 0.0,
+        }
+        for place, (low, high) in enumerate(bins)
+        for cause, n in found.get(low, [(None, 0)])
+    ], unit
 
 
-def larger_than(attempts: ir.Table, min_gpus: int) -> ir.Table:
-    """Attempts with more than `min_gpus` GPUs; with 0, every attempt (also those without GPUs)."""
-    return attempts if min_gpus == 0 else attempts.filter(attempts.gpus > min_gpus)
+def larger_than(min_gpus: int) -> str:
+    """SQL: attempts with more than `min_gpus` GPUs; with 0, every attempt (also those without GPUs)."""
+    return "TRUE" if min_gpus == 0 else f"gpus > {min_gpus}"
 
 
-def checks_introduced(log: FleetLog) -> pd.DataFrame:
+def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
     """Checks that began during the log: check, first_s, events; the earliest first.
 
     With n events, all in the last part of length 1 - x of the log, the probability that none fell
     into the first part x is (1 - x)^n if the check had run from the beginning.
     """
-    t = log.table("health")
-    seen = log.frame(
-        t.group_by("check").agg(first_s=t.time_s.min(), events=t.count()).order_by("check")
+    seen = log.rows(
+        'SELECT "check", min(time_s) AS first_s, count(*) AS events '
+        f'FROM {log.table("health")} GROUP BY "check" ORDER BY first_s, "check"'
     )
     span = max(log.end_s - log.begin_s, 1.0)
-    silent = ((seen["first_s"] - log.begin_s) / span).clip(0.0, 1.0)
-    new = seen[((1.0 - silent) ** (seen["events"] - 1) <= INTRODUCED_P) & (silent > 0)]
-    return new.sort_values(["first_s", "check"], ignore_index=True)
+
+    def is_new(row: dict[str, Any]) -> bool:
+        silent = min(max((row["first_s"] - log.begin_s) / span, 0.0), 1.0)
+        return silent > 0 and (1.0 - silent) ** (row["events"] - 1) <= INTRODUCED_P
+
+    return [row for row in seen if is_new(row)]
