@@ -167,11 +167,12 @@ def test_any_damaged_field_changes_its_own_row_only(
 
 
 @pytest.mark.parametrize("text", ["", "²", "x|y"])
-@pytest.mark.parametrize("row", [0, 7, len(SMALL.attempts) - 1])
-def test_a_row_without_its_job_number_is_one_reject(
-    base: Path, tmp_path_factory: pytest.TempPathFactory, row: int, text: str
+@pytest.mark.parametrize("column", ["JobID", "State"])
+@pytest.mark.parametrize("row", [0, 40, len(SMALL.attempts) - 1])
+def test_a_row_without_its_job_number_or_state_is_one_reject(
+    base: Path, tmp_path_factory: pytest.TempPathFactory, row: int, column: str, text: str
 ) -> None:
-    found = Store.open(check_damage(base, tmp_path_factory, (row, "JobID", text)))
+    found = Store.open(check_damage(base, tmp_path_factory, (row, column, text)))
     (reject,) = pq.read_table(found.files("rejects")).to_pylist()
     assert reject["line"] == row + 2
 

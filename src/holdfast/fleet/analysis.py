@@ -6,11 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import ibis
-import pandas as pd
-
 from holdfast.errors import InputError
-from holdfast.fleet.ageing import Ageing
 from holdfast.fleet.attribution import (
     UNATTRIBUTED,
     ClockLag,
@@ -21,7 +17,7 @@ from holdfast.fleet.attribution import (
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.failure_trend import Trend
-from holdfast.fleet.failures import Mttf, failure_ageing, failure_trend, mttf
+from holdfast.fleet.failures import Mttf, failure_trend, mttf
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import Goodput, goodput, losses
@@ -30,6 +26,7 @@ from holdfast.fleet.outage_log import Outages, outage_failures, outage_rate_over
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.state_mix import Status, status
 from holdfast.fleet.timeline import checks_introduced, rate_over_time
+from holdfast.tables import literal
 
 MOST_ATTEMPTS = 60
 """Attempts of one job that a timeline shows; more cannot be told apart."""
@@ -82,7 +79,7 @@ class Analysis:
             return None
 
     @cached_property
-    def over_time(self) -> tuple[pd.DataFrame, str]:
+    def over_time(self) -> tuple[list[dict[str, Any]], str]:
         """The failure rate by bin of time and cause; what a bin is."""
         if self.outages is not None:
             return outage_rate_over_time(self.log, self.outages)
@@ -91,30 +88,24 @@ class Analysis:
     @cached_property
     def trend(self) -> Trend:
         """Whether the rate drifts."""
-        frame, unit = self.over_time
-        return failure_trend(frame, unit)
+        return failure_trend(*self.over_time)
 
     @cached_property
-    def introduced(self) -> pd.DataFrame:
+    def introduced(self) -> list[dict[str, Any]]:
         """Checks that began during the log."""
         return checks_introduced(self.log)
 
     @cached_property
-    def new_checks(self) -> pd.DataFrame:
+    def new_checks(self) -> list[dict[str, Any]]:
         """The `introduced` checks that began after the first bin of time: they can cause a step."""
         frame, _ = self.over_time
-        first_end_s = frame["end_s"].min() if len(frame) else 0.0
-        return self.introduced[self.introduced["first_s"] >= first_end_s]
+        first_end_s = min((row["end_s"] for row in frame), default=0.0)
+        return [row for row in self.introduced if row["first_s"] >= first_end_s]
 
     @cached_property
     def outages(self) -> Outages | None:
         """The failures of a log of node failures; None if the store has attempts."""
         return outage_failures(self.log)
-
-    @cached_property
-    def ageing(self) -> Ageing:
-        """Whether the hazard changes with running time."""
-        return failure_ageing(self.log, self.min_gpus)
 
     @cached_property
     def lemons(self) -> Lemons:
@@ -141,54 +132,58 @@ class Analysis:
     @cached_property
     def unattributed(self) -> tuple[int, int]:
         """(failures that no check explains, all failures)."""
-        by_cause = self.goodput.by_cause
-        none = by_cause.loc[by_cause["cause"] == UNATTRIBUTED, "failures"].sum()
-        return int(none), self.goodput.failures
+        rows = self.goodput.by_cause.to_pylist()
+        none = sum(row["failures"] for row in rows if row["cause"] == UNATTRIBUTED)
+        return none, self.goodput.failures
 
     @cached_property
     def nodes_by_cause(self) -> dict[str, int]:
         """Distinct nodes whose checks explain failures, by cause."""
-        causes = ranked_causes(self.log)
-        first = infrastructure_failures(self.log).select("key", cause="label")
-        pairs = causes.join(first, [("key", "key"), ("label", "cause")])
-        pairs = (
-            pairs.filter(pairs.on_failed_node.fill_null(True)).select("label", "node").distinct()
+        rows = self.log.rows(
+            f"""
+            SELECT causes.label, count(DISTINCT node) AS n
+            FROM {ranked_causes(self.log)} AS causes
+            JOIN {infrastructure_failures(self.log)} AS failures
+                ON causes.key = failures.key AND causes.label = failures.label
+            WHERE coalesce(on_failed_node, TRUE) GROUP BY causes.label ORDER BY n DESC, causes.label
+            """
         )
-        counts = pairs.group_by("label").agg(n=pairs.count())
-        rows = self.log.rows(counts.order_by(ibis.desc("n"), "label"))
         return {row["label"]: row["n"] for row in rows}
 
     @cached_property
-    def preemption_mix(self) -> pd.DataFrame:
+    def preemption_mix(self) -> list[dict[str, Any]]:
         """Preemptions by evidence: evidence, state, attempts, second_order."""
-        t = preemptions(self.log)
-        grouped = t.group_by("evidence", "state").agg(
-            attempts=t.count(), second_order=(t.order == 2).sum()
-        )
-        return self.log.frame(grouped).sort_values(
-            ["attempts", "evidence", "state"], ascending=[False, True, True], ignore_index=True
+        return self.log.rows(
+            f"""
+            SELECT evidence, state, count(*) AS attempts, count_if("order" = 2) AS second_order
+            FROM {preemptions(self.log)} GROUP BY evidence, state
+            ORDER BY attempts DESC, evidence, state
+            """
         )
 
     @cached_property
     def restart_wait_s(self) -> tuple[float, int]:
         """Mean queue time of restarts after an infrastructure failure (seconds), and how many."""
-        failed = infrastructure_failures(self.log).select("run", failed_s="stop_s")
-        first = self.log.executions.filter(lambda t: t.attempt > 1).join(failed, "run")
-        first = first.filter(first.start_s >= first.failed_s).mutate(
-            nearest=ibis.row_number().over(
-                group_by=["run", "failed_s"], order_by=[ibis.asc("start_s"), ibis.asc("key")]
-            )
+        [row] = self.log.rows(
+            f"""
+            SELECT avg(waited_s) AS mean, count(*) AS n FROM (
+                SELECT greatest(start_s - coalesce(eligible_s, submit_s), 0) AS waited_s,
+                    row_number() OVER (PARTITION BY run, failed_s ORDER BY start_s, key) AS place
+                FROM (SELECT * FROM {self.log.executions} WHERE attempt > 1) AS again
+                JOIN (
+                    SELECT run, stop_s AS failed_s FROM {infrastructure_failures(self.log)}
+                ) AS failed USING (run)
+                WHERE start_s >= failed_s
+            ) AS restarts
+            WHERE place = 1
+            """
         )
-        next_ = first.filter(first.nearest == 0)
-        waited = ibis.greatest(next_.start_s - ibis.coalesce(next_.eligible_s, next_.submit_s), 0)
-        row = self.log.rows(next_.agg(mean=waited.mean(), n=next_.count()))[0]
         return row["mean"] or 0.0, row["n"]
 
     @cached_property
     def largest_job_nodes(self) -> int:
         """Nodes of the largest attempt that ran."""
-        t = self.log.executions
-        return self.log.rows(t.agg(nodes=t.node_count.max()))[0]["nodes"] or 0
+        return self.log.value(f"SELECT max(node_count) FROM {self.log.executions}") or 0
 
     @cached_property
     def expected_ettr(self) -> float | None:
@@ -248,12 +243,12 @@ class Analysis:
     @cached_property
     def timeline_job(self) -> str | None:
         """The job whose attempts are worth a look: the worst crash loop, else the costliest failure."""
-        loops = self.goodput.crash_loops
-        if len(loops):
-            return str(loops["job_id"].iloc[0])
+        if len(self.goodput.crash_loops):
+            return str(self.goodput.crash_loops["job_id"][0])
         failures, _ = losses(self.log)
-        cost = failures.group_by("job_id").agg(lost=failures.lost.sum())
-        rows = self.log.rows(cost.order_by(ibis.desc("lost"), "job_id").limit(1))
+        rows = self.log.rows(
+            f"SELECT job_id FROM {failures} GROUP BY job_id ORDER BY sum(lost) DESC, job_id LIMIT 1"
+        )
         return rows[0]["job_id"] if rows else None
 
     @cached_property
@@ -264,21 +259,24 @@ class Analysis:
     @cached_property
     def rejects(self) -> list[dict[str, Any]]:
         """Rejected records by reason: reason, n."""
-        t = self.log.table("rejects")
-        grouped = t.group_by("reason").agg(n=t.count())
-        return self.log.rows(grouped.order_by(ibis.desc("n"), "reason"))
+        return self.log.rows(
+            f"SELECT reason, count(*) AS n FROM {self.log.table('rejects')} "
+            "GROUP BY reason ORDER BY n DESC, reason"
+        )
 
 
 def job_timeline(
     log: FleetLog, job_id: str | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(attempts, checks near their ends) of a job that ran, the last `MOST_ATTEMPTS`."""
-    t = log.executions.filter(lambda t: t.job_id == job_id)
     attempts = log.rows(
-        t.order_by(ibis.desc("start_s"), ibis.desc("attempt"))
-        .limit(MOST_ATTEMPTS)
-        .select("key", "attempt", "state", "start_s", "stop_s", "node_count", "gpus")
+        "SELECT key, attempt, state, start_s, stop_s, node_count, gpus "
+        f"FROM {log.executions} WHERE job_id = {literal(job_id)} "
+        f"ORDER BY start_s DESC, attempt DESC LIMIT {MOST_ATTEMPTS}"
     )[::-1]
-    keys = [row["key"] for row in attempts]
-    causes = ranked_causes(log).filter(lambda c: c.key.isin(keys))
-    return attempts, log.rows(causes.order_by("key", "rank"))
+    if not attempts:
+        return [], []
+    keys = literal([row["key"] for row in attempts])
+    return attempts, log.rows(
+        f"SELECT * FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank"
+    )

@@ -8,23 +8,30 @@ follows from the assumptions, see `productive_time`.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-import ibis
 import numpy as np
 import numpy.typing as npt
-import pandas as pd
+import pyarrow as pa
 
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.productive_time import with_productive_time
 from holdfast.fleet.store import Store
+from holdfast.tables import literal
 
 BOOTSTRAP_REPLICAS = 1_000
 BOOTSTRAP_SEED = 20_241
 BOOTSTRAP_UP_TO = 500
 """Runs of one size; the mean of more is as good as normal."""
+
+BY_SIZE = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("gpus_min", "gpus_max", "runs")),
+        *((name, pa.float64()) for name in ("gpus", "ettr", "lo", "hi", "queue_s", "interruptions")),
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class MeasuredEttr:
 
     runs: int
     """Job runs of at least `long_run_s` on their nodes."""
-    by_size: pd.DataFrame
+    by_size: pa.Table
     """gpus_min, gpus_max, runs, gpus (mean), ettr (mean), lo, hi (95 %, bootstrap over runs),
     queue_s (mean per start), interruptions (mean per run)."""
     qos: str | None
@@ -43,14 +50,17 @@ class MeasuredEttr:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values."""
-        return {**asdict(self), "by_size": self.by_size.to_dict("records")}
+        return {**vars(self), "by_size": self.by_size.to_pylist()}
 
     def mean(self, gpus_from: int, gpus_to: float = float("inf")) -> float | None:
         """Mean ETTR of the runs in the buckets whose largest size lies in a range; None: no run."""
-        f = self.by_size[self.by_size["gpus_max"].between(gpus_from, gpus_to)]
-        if len(f) <= 1:  # as it stands: an average of one would round
-            return float(f["ettr"].iloc[0]) if len(f) else None
-        return float(np.average(f["ettr"], weights=f["runs"]))
+        rows = [
+            row for row in self.by_size.to_pylist() if gpus_from <= row["gpus_max"] <= gpus_to
+        ]
+        if len(rows) <= 1:  # as it stands: an average of one would round
+            return rows[0]["ettr"] if rows else None
+        ettr, runs = ([row[name] for row in rows] for name in ("ettr", "runs"))
+        return float(np.average(ettr, weights=runs))
 
 
 def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
@@ -68,31 +78,36 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
     """
     log = open_log(log)
     runs = log.keep("long_runs", lambda: _runs(log))
-    sums = runs.group_by("qos").agg(priority=runs.priority.mean())
-    classes = [row for row in log.rows(sums) if row["priority"] is not None]
-    highest = None
-    if classes:
-        highest = max(classes, key=lambda row: (row["priority"], row["qos"]))["qos"]
-        runs = runs.filter(runs.qos == highest)
-    by_size = runs.group_by("gpus_max").agg(
-        runs=runs.count(),
-        gpus=runs.gpus.mean(),
-        ettr=runs.ettr.mean(),
-        deviation=runs.ettr.std(how="sample"),
-        queue_s=runs.queued_s.sum() / runs.starts.sum(),
-        interruptions=runs.interruptions.mean(),
+    classes = log.rows(
+        f"SELECT qos FROM {runs} WHERE priority IS NOT NULL "
+        "GROUP BY qos ORDER BY avg(priority) DESC, qos DESC LIMIT 1"
     )
-    rows = []
-    for row in log.rows(by_size.order_by("gpus_max")):
-        if row["runs"] > BOOTSTRAP_UP_TO:
-            half = 1.96 * row["deviation"] / row["runs"] ** 0.5
-            lo, hi = max(row["ettr"] - half, 0.0), min(row["ettr"] + half, 1.0)
+    highest = classes[0]["qos"] if classes else None
+    where = f"qos = {literal(highest)}" if classes else "TRUE"
+    rows = log.rows(
+        f"""
+        SELECT gpus_max, count(*) AS runs, avg(gpus) AS gpus, avg(ettr) AS ettr,
+            stddev_samp(ettr) AS deviation, sum(queued_s) / sum(starts) AS queue_s,
+            avg(interruptions) AS interruptions
+        FROM {runs} WHERE {where} GROUP BY gpus_max ORDER BY gpus_max
+        """
+    )
+    few = [row["gpus_max"] for row in rows if row["runs"] <= BOOTSTRAP_UP_TO]
+    values: dict[int, list[float]] = {}
+    if few:
+        for row in log.rows(
+            f"SELECT gpus_max, ettr FROM {runs} "
+            f"WHERE {where} AND gpus_max IN {literal(few)} ORDER BY run"
+        ):
+            values.setdefault(row["gpus_max"], []).append(row["ettr"])
+    for row in rows:
+        row["gpus_min"] = bucket_bottom(row["gpus_max"])
+        if row["gpus_max"] in values:
+            row["lo"], row["hi"] = bootstrap_interval(np.array(values[row["gpus_max"]]))
         else:
-            few = runs.filter(runs.gpus_max == row["gpus_max"]).order_by("run").select("ettr")
-            lo, hi = bootstrap_interval(log.frame(few)["ettr"].to_numpy())
-        rows.append({**row, "gpus_min": bucket_bottom(row["gpus_max"]), "lo": lo, "hi": hi})
-    columns = ["gpus_min", "gpus_max", "runs", "gpus", "ettr", "lo", "hi", "queue_s"]
-    frame = pd.DataFrame(rows, columns=[*columns, "interruptions"])
+            half = 1.96 * row["deviation"] / row["runs"] ** 0.5
+            row["lo"], row["hi"] = max(row["ettr"] - half, 0.0), min(row["ettr"] + half, 1.0)
+    by_size = pa.Table.from_pylist(rows, schema=BY_SIZE)
     assumed = log.assumptions
     used = {
         "checkpoint_interval_s": assumed.checkpoint_interval_s,
@@ -101,7 +116,7 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
         "long_run_s": assumed.long_run_s,
         "save_on_signal": assumed.save_on_signal,
     }
-    return MeasuredEttr(int(frame["runs"].sum()), frame, highest, used)
+    return MeasuredEttr(sum(row["runs"] for row in rows), by_size, highest, used)
 
 
 def bootstrap_interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
@@ -117,30 +132,23 @@ def bootstrap_interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
     return float(lo), float(hi)
 
 
-def _runs(log: FleetLog) -> ibis.Table:
+def _runs(log: FleetLog) -> str:
     """Long job runs: run, qos, priority, gpus, gpus_max, starts, interruptions, queued_s, ettr."""
-    assumed = log.assumptions
-    t = log.executions
-    if not assumed.chain_by_name:
+    long_s = literal(float(log.assumptions.long_run_s))
+    attempts = log.executions
+    if not log.assumptions.chain_by_name:
         # Most runs are one short attempt: set them aside before grouping.
-        again = t.filter(t.attempt > 1).select("run").distinct()
-        t = t.filter(t.runtime_s >= assumed.long_run_s).union(
-            t.filter(t.runtime_s < assumed.long_run_s).semi_join(again, "run")
-        )
-    t = with_productive_time(log, t)
-    waited = ibis.greatest(t.start_s - ibis.coalesce(t.eligible_s, t.submit_s, t.start_s), 0)
-    t = t.mutate(waited=waited, cut=t.cut.isin(["failure", "preemption"]))
-    runs = t.group_by("run").agg(
-        qos=t.qos.max(),
-        priority=t.priority.max(),
-        gpus=t.gpus.max().fill_null(0),
-        starts=t.count(),
-        interruptions=t.cut.sum(),
-        queued_s=t.waited.sum(),
-        runtime_s=t.runtime_s.sum(),
-        productive_s=t.kept_s.sum(),
-    )
-    runs = runs.filter(runs.runtime_s >= assumed.long_run_s)
-    return runs.mutate(
-        gpus_max=bucket_top(runs.gpus), ettr=runs.productive_s / (runs.queued_s + runs.runtime_s)
-    )
+        attempts = f"""(
+            SELECT * FROM {log.executions} WHERE runtime_s >= {long_s}
+                OR run IN (SELECT run FROM {log.executions} WHERE attempt > 1)
+            )"""
+    return f"""
+        SELECT *, {bucket_top()} AS gpus_max, productive_s / (queued_s + runtime_s) AS ettr FROM (
+            SELECT run, max(qos) AS qos, max(priority) AS priority, coalesce(max(gpus), 0) AS gpus,
+                count(*) AS starts, count_if(cut IN ('failure', 'preemption')) AS interruptions,
+                sum(greatest(start_s - coalesce(eligible_s, submit_s, start_s), 0)) AS queued_s,
+                sum(runtime_s) AS runtime_s, sum(kept_s) AS productive_s
+            FROM ({with_productive_time(log, attempts)}) AS attempts GROUP BY run
+        ) AS runs
+        WHERE runtime_s >= {long_s}
+        """

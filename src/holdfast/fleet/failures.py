@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from holdfast.errors import InputError
-from holdfast.fleet.ageing import Ageing, ageing
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.failure_model import FailureModel
@@ -142,25 +139,3 @@ def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
         failures[begin_s] = failures.get(begin_s, 0) + row["failures"]
         node_days[begin_s] = max(row["node_days"], failures[begin_s] * SHORTEST_S / DAY_S)
     return trend(range(len(failures)), [*failures.values()], [*node_days.values()], unit)
-
-
-def failure_ageing(log: FleetLog, min_gpus: int) -> Ageing:
-    """Whether the hazard changes with the running time of an attempt."""
-    rows = log.arrow(
-        f"""
-        SELECT runtime_s, node_count, failed, count(*) AS weight FROM (
-            SELECT ran.runtime_s, coalesce(ran.node_count, 1) AS node_count,
-                failed.key IS NOT NULL AS failed
-            FROM (
-                SELECT key, runtime_s, node_count FROM {log.executions}
-                WHERE {larger_than(min_gpus)}
-            ) AS ran
-            LEFT JOIN {infrastructure_failures(log)} AS failed ON ran.key = failed.key
-        ) AS lives
-        WHERE node_count > 0
-        GROUP BY runtime_s, node_count, failed ORDER BY runtime_s, node_count, failed
-        """
-    )
-    names = ("runtime_s", "failed", "node_count", "weight")
-    duration, failed, nodes, weight = (np.asarray(rows[name].to_numpy()) for name in names)
-    return ageing(duration, failed, node_count=nodes, weights=weight)

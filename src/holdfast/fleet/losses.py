@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import ibis
-import pandas as pd
+import pyarrow as pa
 
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
@@ -21,9 +19,7 @@ from holdfast.fleet.moments import iso
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.productive_time import lost_s
 from holdfast.fleet.store import Store
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
+from holdfast.tables import literal
 
 
 @dataclass(frozen=True)
@@ -39,11 +35,11 @@ class Goodput:
     preemptions: int
     """Attempts that were preempted, by anybody."""
     preemptions_second_order: int
-    by_job_size: pd.DataFrame
+    by_job_size: pa.Table
     """gpus_min, gpus_max, gpu_hours, failures, first_order, second_order (GPU-hours)."""
-    by_cause: pd.DataFrame
+    by_cause: pa.Table
     """cause, failures, first_order, second_order (GPU-hours), largest loss first."""
-    crash_loops: pd.DataFrame
+    crash_loops: pa.Table
     """run, job_id, gpus, requeues, preempted, gpu_hours_lost, first_s, last_s, most requeues first."""
 
     @property
@@ -55,7 +51,7 @@ class Goodput:
         """The JSON of ``holdfast fleet goodput`` (GPU-hours)."""
         loops = [
             {**loop, "first": iso(loop.pop("first_s")), "last": iso(loop.pop("last_s"))}
-            for loop in self.crash_loops.to_dict("records")
+            for loop in self.crash_loops.to_pylist()
         ]
         return {
             "total": self.total_gpu_hours,
@@ -64,8 +60,8 @@ class Goodput:
             "failures": self.failures,
             "preemptions": self.preemptions,
             "preemptions_second_order": self.preemptions_second_order,
-            "by_job_size": self.by_job_size.to_dict("records"),
-            "by_cause": self.by_cause.to_dict("records"),
+            "by_job_size": self.by_job_size.to_pylist(),
+            "by_cause": self.by_cause.to_pylist(),
             "crash_loops": loops,
         }
 
@@ -81,20 +77,33 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
     """
     log = open_log(log)
     failures, preempted = losses(log)
-    attempts = log.attempts
-    total = log.rows(attempts.agg(total=attempts.gpu_hours.sum()))[0]["total"] or 0.0
-    counted = log.rows(
-        preempted.agg(all=preempted.count(), second=(preempted.order == 2).sum().fill_null(0))
-    )[0]
-    by_cause = log.frame(_by_cause(failures, preempted)).sort_values(
-        ["first_order", "second_order", "cause"], ascending=[False, False, True], ignore_index=True
+    total = log.value(f"SELECT sum(gpu_hours) FROM {log.attempts}")
+    [counted] = log.rows(
+        f'SELECT count(*) AS every, count_if("order" = 2) AS second FROM {preempted}'
+    )
+    by_cause = log.arrow(
+        f"""
+        SELECT cause, sum(failures) AS failures, sum(first_order) AS first_order,
+            sum(second_order) AS second_order
+        FROM (
+            SELECT label AS cause, 1 AS failures, lost AS first_order,
+                CAST(0 AS DOUBLE) AS second_order
+            FROM {failures}
+            UNION ALL
+            SELECT cause, 0, CAST(0 AS DOUBLE), lost FROM {preempted} WHERE "order" = 2
+        ) AS lost
+        GROUP BY cause ORDER BY first_order DESC, second_order DESC, cause
+        """
+    )
+    first, second, failed = (
+        sum(by_cause[name].to_pylist()) for name in ("first_order", "second_order", "failures")
     )
     return Goodput(
-        total_gpu_hours=total,
-        lost_first_order=float(by_cause["first_order"].sum()),
-        lost_second_order=float(by_cause["second_order"].sum()),
-        failures=int(by_cause["failures"].sum()),
-        preemptions=counted["all"],
+        total_gpu_hours=total or 0.0,
+        lost_first_order=float(first),
+        lost_second_order=float(second),
+        failures=failed,
+        preemptions=counted["every"],
         preemptions_second_order=counted["second"],
         by_job_size=_by_job_size(log, failures, preempted),
         by_cause=by_cause,
@@ -102,7 +111,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
     )
 
 
-def losses(log: FleetLog) -> tuple[ir.Table, ir.Table]:
+def losses(log: FleetLog) -> tuple[str, str]:
     """Failures and preemptions with the GPU-hours that each of them lost.
 
     Returns:
@@ -111,124 +120,81 @@ def losses(log: FleetLog) -> tuple[ir.Table, ir.Table]:
         preemptor's run before the preemption, null for those of first order).
     """
     failures = log.keep(
-        "failure_losses", lambda: _with_loss(log, infrastructure_failures(log), preempted=False)
+        "failure_losses",
+        lambda: f"""
+        SELECT *, coalesce(gpus, 0) * {lost_s(log, preempted=False)} / {HOUR_S} AS lost
+        FROM {infrastructure_failures(log)}
+        """,
     )
-
-    def priced() -> ir.Table:
-        t = _with_loss(log, preemptions(log), preempted=True)
-        # Work is lost once: what a node failure ended in its grace period is lost in first order.
-        once = t.anti_join(failures, "key").select(once_key="key")
-        t = t.left_join(once, t.key == once.once_key)
-        counts = (t.order == 2) & t.once_key.notnull()
-        t = t.mutate(second=t.order == 2, lost=ibis.ifelse(counts, t.lost, 0.0)).drop("once_key")
-        last = failures.select(
-            preemptor_run="run", failed_s="stop_s", cause="label", failed_key="key"
+    # Work is lost once: what a node failure ended in its grace period is lost in first order.
+    return failures, log.keep(
+        "preemption_losses",
+        lambda: f"""
+        WITH latest AS (
+            SELECT taken.key, failed.label AS cause, row_number() OVER (
+                PARTITION BY taken.key ORDER BY failed.stop_s DESC, failed.key
+            ) AS place
+            FROM {preemptions(log)} AS taken JOIN {failures} AS failed
+                ON taken.preemptor_run = failed.run AND failed.stop_s <= taken.signal_s + 1
+            WHERE taken."order" = 2
         )
-        pairs = (
-            t.filter(t.second)
-            .select("key", "preemptor_run", "signal_s")
-            .join(last, "preemptor_run")
-        )
-        pairs = pairs.filter(pairs.failed_s <= pairs.signal_s + 1)
-        pairs = pairs.mutate(
-            place=ibis.row_number().over(
-                group_by="key", order_by=[pairs.failed_s.desc(), pairs.failed_key]
-            )
-        ).filter(lambda p: p.place == 0)
-        return t.left_join(pairs.select("key", "cause"), "key").drop("key_right", "second")
-
-    return failures, log.keep("preemption_losses", priced)
-
-
-def _with_loss(log: FleetLog, attempts: ir.Table, *, preempted: bool) -> ir.Table:
-    lost = lost_s(log, attempts, preempted=preempted)
-    return attempts.mutate(lost=attempts.gpus.fill_null(0) * lost / HOUR_S)
-
-
-def _by_cause(failures: ir.Table, preempted: ir.Table) -> ir.Table:
-    first = failures.select(
-        cause="label",
-        failures=ibis.literal(1),
-        first_order="lost",
-        second_order=ibis.literal(0.0),
-    )
-    second = preempted.filter(preempted.order == 2).select(
-        cause="cause",
-        failures=ibis.literal(0),
-        first_order=ibis.literal(0.0),
-        second_order="lost",
-    )
-    both = first.union(second)
-    return both.group_by("cause").agg(
-        failures=both.failures.sum(),
-        first_order=both.first_order.sum(),
-        second_order=both.second_order.sum(),
+        SELECT taken.*, latest.cause, CASE WHEN taken."order" = 2 AND failed.key IS NULL
+            THEN coalesce(taken.gpus, 0) * taken.lost_s / {HOUR_S} ELSE CAST(0 AS DOUBLE) END AS lost
+        FROM (
+            SELECT *, {lost_s(log, preempted=True)} AS lost_s FROM {preemptions(log)}
+        ) AS taken
+        LEFT JOIN (SELECT key FROM {failures}) AS failed ON taken.key = failed.key
+        LEFT JOIN latest ON taken.key = latest.key AND place = 1
+        """,
     )
 
 
-def _by_job_size(log: FleetLog, failures: ir.Table, preempted: ir.Table) -> pd.DataFrame:
+def _by_job_size(log: FleetLog, failures: str, preempted: str) -> pa.Table:
     """A job's loss counts in its own size, also where another job's failure caused it."""
-    zero = ibis.literal(0.0)
-    none = ibis.literal(0)
-    attempts = log.executions
-    parts = [
-        (attempts, attempts.gpu_hours, none, zero, zero),
-        (failures, zero, ibis.literal(1), failures.lost, zero),
-        (preempted, zero, none, zero, preempted.lost),
-    ]
-    rows = [
-        t.select(
-            gpus_max=bucket_top(t.gpus),
-            gpu_hours=hours,
-            failures=count.cast("int64"),
-            first_order=first,
-            second_order=second,
-        )
-        for t, hours, count, first, second in parts
-    ]
-    every = ibis.union(*rows)
-    frame = log.frame(
-        every.group_by("gpus_max").agg(
-            gpu_hours=every.gpu_hours.sum(),
-            failures=every.failures.sum(),
-            first_order=every.first_order.sum(),
-            second_order=every.second_order.sum(),
-        )
-    ).sort_values("gpus_max", ignore_index=True)
-    frame.insert(0, "gpus_min", [bucket_bottom(int(top)) for top in frame["gpus_max"]])
-    return frame
+    none = literal(0.0)
+    table = log.arrow(
+        f"""
+        SELECT gpus_max, sum(gpu_hours) AS gpu_hours, sum(failures) AS failures,
+            sum(first_order) AS first_order, sum(second_order) AS second_order
+        FROM (
+            SELECT {bucket_top()} AS gpus_max, gpu_hours, 0 AS failures, {none} AS first_order,
+                {none} AS second_order
+            FROM {log.executions}
+            UNION ALL SELECT {bucket_top()}, {none}, 1, lost, {none} FROM {failures}
+            UNION ALL SELECT {bucket_top()}, {none}, 0, {none}, lost FROM {preempted}
+        ) AS counted
+        GROUP BY gpus_max ORDER BY gpus_max
+        """
+    )
+    bottoms = [bucket_bottom(top) for top in table["gpus_max"].to_pylist()]
+    return table.add_column(0, "gpus_min", pa.array(bottoms, pa.int64()))
 
 
-def _crash_loops(log: FleetLog, failures: ir.Table, preempted: ir.Table) -> pd.DataFrame:
+def _crash_loops(log: FleetLog, failures: str, preempted: str) -> pa.Table:
     """Runs that the infrastructure ended and the scheduler requeued again and again."""
     loop = log.assumptions
-    attempts = log.attempts.semi_join(failures, "run")
-    seen = ibis.coalesce(attempts.start_s, attempts.submit_s)
-    last = attempts.group_by("run").agg(last_seen_s=seen.max())
-    requeued = failures.join(last, "run").filter(lambda t: t.last_seen_s >= t.stop_s)
-    in_run = ibis.window(group_by="run", order_by=[requeued.stop_s, requeued.key])
-    requeued = requeued.mutate(
-        earlier_s=requeued.stop_s.lag(loop.crash_loop_requeues - 1).over(in_run)
+    return log.arrow(
+        f"""
+        WITH seen AS (
+            SELECT run, max(coalesce(start_s, submit_s)) AS last_seen_s
+            FROM {log.attempts} WHERE run IN (SELECT run FROM {failures}) GROUP BY run
+        ), requeued AS (
+            SELECT failed.run, job_id, gpus, lost, stop_s, stop_s - lag(
+                stop_s, {loop.crash_loop_requeues - 1}
+            ) OVER (PARTITION BY failed.run ORDER BY stop_s, key) AS within_s
+            FROM {failures} AS failed JOIN seen ON failed.run = seen.run AND last_seen_s >= stop_s
+        ), own AS (
+            SELECT run, max(job_id) AS job_id, coalesce(max(gpus), 0) AS gpus, count(*) AS requeues,
+                sum(lost) AS lost, min(stop_s) AS first_s, max(stop_s) AS last_s
+            FROM requeued GROUP BY run
+            HAVING min(within_s) <= {literal(float(loop.crash_loop_window_s))}
+        )
+        SELECT own.run, job_id, gpus, requeues, coalesce(preempted, 0) AS preempted,
+            own.lost + coalesce(others.lost, 0) AS gpu_hours_lost, first_s, last_s
+        FROM own LEFT JOIN (
+            SELECT preemptor_run AS run, count(*) AS preempted, sum(lost) AS lost
+            FROM {preempted} WHERE "order" = 2 GROUP BY preemptor_run
+        ) AS others ON own.run = others.run
+        ORDER BY requeues DESC, own.run
+        """
     )
-    close = requeued.filter(requeued.stop_s - requeued.earlier_s <= loop.crash_loop_window_s)
-    requeued = requeued.semi_join(close, "run")
-    own = requeued.group_by("run").agg(
-        job_id=requeued.job_id.max(),
-        gpus=requeued.gpus.max().fill_null(0),
-        requeues=requeued.count(),
-        first_order=requeued.lost.sum(),
-        first_s=requeued.stop_s.min(),
-        last_s=requeued.stop_s.max(),
-    )
-    second = preempted.filter(preempted.order == 2)
-    others = second.group_by(run=second.preemptor_run).agg(
-        preempted=second.count(), second_order=second.lost.sum()
-    )
-    frame = log.frame(own.left_join(others, "run").drop("run_right"))
-    for name in ("preempted", "second_order"):
-        frame[name] = pd.to_numeric(frame[name]).fillna(0)  # objects where no run preempted
-    frame["preempted"] = frame["preempted"].astype("int64")
-    frame["gpu_hours_lost"] = frame["first_order"] + frame["second_order"]
-    frame = frame.sort_values(["requeues", "run"], ascending=[False, True], ignore_index=True)
-    columns = ["run", "job_id", "gpus", "requeues", "preempted", "gpu_hours_lost"]
-    return frame[[*columns, "first_s", "last_s"]]

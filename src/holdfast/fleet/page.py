@@ -107,7 +107,6 @@ def _sections(analysis: Analysis) -> list[Section]:
     if not analysis.status.attempts:
         return []
     looped = [sections.loops(analysis)] if analysis.timeline_job else []
-    ran = [model_sections.ageing(analysis)] if analysis.mttf is not None else []
     return [
         sections.loss(analysis),
         sections.lemons(analysis),
@@ -118,7 +117,6 @@ def _sections(analysis: Analysis) -> list[Section]:
         model_sections.ettr(analysis),
         sections.preemptions(analysis),
         sections.states(analysis),
-        *ran,
     ]
 
 
