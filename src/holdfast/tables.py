@@ -38,8 +38,6 @@ _SPARK_LOCAL = {
 }
 
 
-
-
 class Engine(ABC):
     """What answers queries. Names are those of views and tables of this connection alone."""
 
@@ -212,7 +210,9 @@ def spark_sql(query: str) -> str:
     def double(node: Any) -> Any:
         # Spark reads 1.5 as a decimal and would go on with a few digits.
         if isinstance(node, exp.Literal) and not node.is_string and not node.this.isdigit():
-            return exp.cast(node.copy(), "double") if not isinstance(node.parent, exp.Cast) else node
+            return (
+                exp.cast(node.copy(), "double") if not isinstance(node.parent, exp.Cast) else node
+            )
         return node
 
     return sqlglot.parse_one(query, read="duckdb").transform(double).sql(dialect="spark")

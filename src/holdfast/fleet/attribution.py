@@ -80,9 +80,7 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
             remedy="check the id, and that the window (--since) covers the job",
         )
     keys = literal([row["key"] for row in attempts])
-    causes = log.rows(
-        f"SELECT * FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank"
-    )
+    causes = log.rows(f"SELECT * FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank")
     failures = log.rows(f"SELECT key FROM {infrastructure_failures(log)} WHERE key IN {keys}")
     infrastructure = {row["key"] for row in failures}
     named = log.rows(_evident_nodes(log, mine))
@@ -216,7 +214,8 @@ def infrastructure_failures(log: FleetLog) -> str:
     # Checks on nodes other than the one that evidence names do not explain the failure.
     return log.keep(
         "failures",
-        lambda: f"""
+        lambda: (
+            f"""
         WITH likeliest AS (
             SELECT key, symptom, label, severity,
                 row_number() OVER (PARTITION BY key ORDER BY rank) AS place
@@ -227,7 +226,8 @@ def infrastructure_failures(log: FleetLog) -> str:
             coalesce(label, '{UNATTRIBUTED}') AS label, severity
         FROM {_failed(log)} AS failed LEFT JOIN likeliest ON failed.key = likeliest.key AND place = 1
         WHERE state = '{NODE_FAIL}' OR severity = 'HIGH'
-        """,
+        """
+        ),
     )
 
 
@@ -243,7 +243,8 @@ def blamed_nodes(log: FleetLog) -> str:
     """
     return log.keep(
         "blamed_nodes",
-        lambda: f"""
+        lambda: (
+            f"""
         WITH signs AS (
             SELECT key, node, time_s, row_number() OVER (
                 PARTITION BY key, node ORDER BY abs(offset_s), time_s
@@ -264,7 +265,8 @@ def blamed_nodes(log: FleetLog) -> str:
         FROM ranked LEFT JOIN signs
             ON ranked.key = signs.key AND ranked.node = signs.node AND place = 1
         WHERE level = best
-        """,
+        """
+        ),
     )
 
 
@@ -272,12 +274,14 @@ def _failed(log: FleetLog) -> str:
     """The attempts whose end asks for an explanation."""
     return log.keep(
         "failed",
-        lambda: f"""
+        lambda: (
+            f"""
         SELECT key, cluster, job_id, job_id_raw, run, attempt, state, qos, gpus, node_count, start_s,
             stop_s, runtime_s, gpu_hours, nodes, failed_node
         FROM {log.executions}
         WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NOT NULL
-        """,
+        """
+        ),
     )
 
 

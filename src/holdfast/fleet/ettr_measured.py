@@ -29,7 +29,10 @@ BOOTSTRAP_UP_TO = 500
 BY_SIZE = pa.schema(
     [
         *((name, pa.int64()) for name in ("gpus_min", "gpus_max", "runs")),
-        *((name, pa.float64()) for name in ("gpus", "ettr", "lo", "hi", "queue_s", "interruptions")),
+        *(
+            (name, pa.float64())
+            for name in ("gpus", "ettr", "lo", "hi", "queue_s", "interruptions")
+        ),
     ]
 )
 
@@ -54,9 +57,7 @@ class MeasuredEttr:
 
     def mean(self, gpus_from: int, gpus_to: float = float("inf")) -> float | None:
         """Mean ETTR of the runs in the buckets whose largest size lies in a range; None: no run."""
-        rows = [
-            row for row in self.by_size.to_pylist() if gpus_from <= row["gpus_max"] <= gpus_to
-        ]
+        rows = [row for row in self.by_size.to_pylist() if gpus_from <= row["gpus_max"] <= gpus_to]
         if len(rows) <= 1:  # as it stands: an average of one would round
             return rows[0]["ettr"] if rows else None
         ettr, runs = ([row[name] for row in rows] for name in ("ettr", "runs"))
@@ -83,7 +84,7 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
         "GROUP BY qos ORDER BY avg(priority) DESC, qos DESC LIMIT 1"
     )
     highest = classes[0]["qos"] if classes else None
-    where = f"qos = {literal(highest)}" if classes else "TRUE"
+    where = f"qos IS NOT DISTINCT FROM {literal(highest)}" if classes else "TRUE"
     rows = log.rows(
         f"""
         SELECT gpus_max, count(*) AS runs, avg(gpus) AS gpus, avg(ettr) AS ettr,

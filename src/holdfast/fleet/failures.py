@@ -101,7 +101,10 @@ def mttf(
             remedy="lower it with --min-gpus; --min-gpus 0 counts every attempt",
         )
     model = FailureModel().fit_buckets(
-        *([row[name] for row in sizes] for name in ("gpus_min", "gpus_max", "failures", "node_days"))
+        *(
+            [row[name] for row in sizes]
+            for name in ("gpus_min", "gpus_max", "failures", "node_days")
+        )
     )
     return Mttf(model, threshold, log.gpus_per_node, tuple(project), "attempts")
 

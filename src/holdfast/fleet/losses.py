@@ -121,15 +121,18 @@ def losses(log: FleetLog) -> tuple[str, str]:
     """
     failures = log.keep(
         "failure_losses",
-        lambda: f"""
+        lambda: (
+            f"""
         SELECT *, coalesce(gpus, 0) * {lost_s(log, preempted=False)} / {HOUR_S} AS lost
         FROM {infrastructure_failures(log)}
-        """,
+        """
+        ),
     )
     # Work is lost once: what a node failure ended in its grace period is lost in first order.
     return failures, log.keep(
         "preemption_losses",
-        lambda: f"""
+        lambda: (
+            f"""
         WITH latest AS (
             SELECT taken.key, failed.label AS cause, row_number() OVER (
                 PARTITION BY taken.key ORDER BY failed.stop_s DESC, failed.key
@@ -145,7 +148,8 @@ def losses(log: FleetLog) -> tuple[str, str]:
         ) AS taken
         LEFT JOIN (SELECT key FROM {failures}) AS failed ON taken.key = failed.key
         LEFT JOIN latest ON taken.key = latest.key AND place = 1
-        """,
+        """
+        ),
     )
 
 

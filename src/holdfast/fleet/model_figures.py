@@ -6,9 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import altair as alt
-import pandas as pd
-
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.ettr_forms import long_run_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr
@@ -18,7 +15,8 @@ from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.moments import moment
 from holdfast.fleet.summary import FEWEST_RUNS
 from holdfast.fleet.wording import RATE_UNIT
-from holdfast.report import Figure, charts
+from holdfast.report import Figure
+from holdfast.report.figures import TIME_FORMAT, plain_rows
 from holdfast.report.theme import colour
 
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
@@ -28,115 +26,205 @@ ALL_OTHER = "all other causes"
 CURVE_POINTS = 60
 BEYOND = 32
 """A projection reaches this many times the largest job."""
+MINUTE, REAL = "%Y-%m-%d %H:%M", ",.3~r"
 
 
-def rate_over_time(over_time: pd.DataFrame, unit: str, introduced: pd.DataFrame) -> Figure | None:
+# --- Parts of Vega-Lite specifications --------------------------------------------------------------
+
+
+def _layer(
+    rows: Sequence[Mapping[str, Any]], mark: str, encoding: Mapping[str, Any], **style: Any
+) -> dict[str, Any]:
+    return {
+        "data": {"values": plain_rows(rows)},
+        "mark": {"type": mark, **style},
+        "encoding": dict(encoding),
+    }
+
+
+def _time(field: str, **more: Any) -> dict[str, Any]:
+    return {"field": field, "type": "temporal", "scale": {"type": "utc"}, **more}
+
+
+def _log(channel: str, field: str, title: str, **scale: Any) -> dict[str, Any]:
+    """A logarithmic axis that says so."""
+    mantissa = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"
+    # Over less than three decades 1, 2 and 5 are labelled, else powers of ten only.
+    extent = f"domain('{channel}')"
+    major = f"indexof({extent}[1] < 1000 * {extent}[0] ? [1, 2, 5] : [1], {mantissa}) >= 0"
+    faint = {"condition": {"test": major, "value": 1}, "value": 0.3}
+    axis = {
+        "labelExpr": f"{major} ? format(datum.value, datum.value < 1e6 ? ',~g' : '~s') : ''",
+        "labelOverlap": "greedy",
+        "grid": True,
+        "gridOpacity": faint,
+        "tickOpacity": faint,
+    }
+    scale = {"type": "log", **scale}
+    title = f"{title}, log scale"
+    return {"field": field, "type": "quantitative", "scale": scale, "axis": axis, "title": title}
+
+
+def _tooltip(fields: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:
+    """Column -> (title, d3 format); "" is a name."""
+    kinds = {"": "nominal", MINUTE: "temporal"}
+    return [
+        {"field": name, "title": title, "type": kinds.get(form, "quantitative")}
+        | ({"format": form} if form else {})
+        for name, (title, form) in fields.items()
+    ]
+
+
+def _curve_with_points(
+    x: Mapping[str, Any],
+    y: Mapping[str, Any],
+    curve: Sequence[Mapping[str, Any]],
+    points: Sequence[Mapping[str, Any]],
+    tooltip: Mapping[str, tuple[str, str]],
+    solid: int,
+) -> list[dict[str, Any]]:
+    """A line (the first `solid` points drawn through, the rest dashed) in its band, and estimates."""
+    place = {"x": x, "y": y}
+    low, high = {**y, "field": "low"}, {"field": "high"}
+    line = {"color": colour("model")}
+    layers = [
+        _layer(curve, "area", {"x": x, "y": low, "y2": high}, opacity=0.2, line=False),
+        _layer(curve[:solid], "line", place, **line),
+        _layer(curve[solid - 1 :], "line", place, strokeDash=[4, 4], **line),
+    ]
+    if points:
+        shown = {"tooltip": _tooltip(tooltip)}
+        ink = {"color": colour("measured")}
+        layers += [
+            _layer(points, "rule", {"x": x, "y": low, "y2": high, **shown}, strokeWidth=1.5, **ink),
+            _layer(points, "point", {**place, **shown}, size=60, filled=True, opacity=1, **ink),
+        ]
+    return layers
+
+
+def _label(
+    row: Mapping[str, Any], text: str, x: Mapping[str, Any], y: Mapping[str, Any], **style: Any
+) -> dict[str, Any]:
+    """Text at a point of a line, instead of a legend."""
+    style = {"align": "left", "baseline": "bottom", "color": colour("ink"), **style}
+    return _layer([row], "text", {"x": x, "y": y, "text": {"value": text}}, **style)
+
+
+def _numbered_marks(times: Sequence[Any]) -> list[dict[str, Any]]:
+    """Rules at times, numbered from 1; the numbers take three levels in turn."""
+    rows = [{"time": time, "number": str(place)} for place, time in enumerate(times, 1)]
+    muted = colour("muted")
+    layers = [_layer(rows, "rule", {"x": _time("time")}, color=muted, strokeDash=[4, 3])]
+    for level in range(min(3, len(rows))):
+        at = {"x": _time("time"), "y": {"value": 9 + 19 * level}}
+        disc = {"shape": "circle", "size": 230, "fill": colour("background"), "stroke": muted}
+        layers += [
+            _layer(rows[level::3], "point", at, opacity=1, **disc),
+            _layer(rows[level::3], "text", {**at, "text": {"field": "number"}}, fontWeight=600),
+        ]
+    return layers
+
+
+# --- The failure rate -------------------------------------------------------------------------------
+
+
+def rate_over_time(
+    over_time: Sequence[Mapping[str, Any]], unit: str, introduced: Sequence[Mapping[str, Any]]
+) -> Figure | None:
     """Failures per exposure in each bin of time, stacked by cause, with the total's interval.
 
     None without a failure.
     """
     legend = _cause_legend(over_time)
-    bars, totals = _stacked(over_time[over_time["node_days"] > 0], legend)
+    bars, totals = _stacked([row for row in over_time if row["node_days"] > 0], legend)
     if not bars:
         return None
-    axis = charts.time_axis("begin", f"Time, one bar a {unit}" * (not unit[0].isdigit()) or "Time")
-    # The whole log is in view, also where nothing failed at its ends. (A domain of times is compiled
-    # to what Vega warns of.)
-    span = [
-        {"begin": moment(over_time["begin_s"].min())},
-        {"begin": moment(over_time["end_s"].max())},
-    ]
-    highest = max(row["rate"] for row in totals)
-    y = alt.Y("low", type="quantitative").scale(domain=[0, 1.5 * highest])
-    y = y.title(f"Failures {RATE_UNIT}")
-    layers: list[Any] = [
-        alt.Chart(charts.data(span)).mark_rule(opacity=0).encode(x=axis),
-        alt.Chart(charts.data(bars))
-        .mark_bar()
-        .encode(
-            x=axis,
-            x2="end:T",
-            y=y,
-            y2="high:Q",
-            color=charts.meaning_colour("cause", legend),
-            tooltip=charts.tooltip(
-                {
-                    "begin": ("from", "%Y-%m-%d %H:%M"),
-                    "cause": "cause",
-                    "failures": ("failures", ",d"),
-                    "rate": (RATE_UNIT, ",.3~r"),
-                }
-            ),
-        ),
-        alt.Chart(charts.data(totals))
-        .mark_rule(clip=True, color=colour("measured"), strokeWidth=1.2)
-        .encode(
-            x=alt.X("middle", type="temporal"),
-            y=y,
-            y2="high:Q",
-            tooltip=charts.tooltip(
-                {
-                    "begin": ("from", "%Y-%m-%d %H:%M"),
-                    "failures": ("failures", ",d"),
-                    "rate": (f"all, {RATE_UNIT}", ",.3~r"),
-                    "low": ("from", ",.3~r"),
-                    "high": ("to", ",.3~r"),
-                }
-            ),
+    title = f"Time, one bar per {unit} (UTC)" if not unit[0].isdigit() else "Time (UTC)"
+    axis = _time("begin", axis={"format": TIME_FORMAT, "labelOverlap": True}, title=title)
+    y = {
+        "field": "low",
+        "type": "quantitative",
+        "scale": {"domain": [0, 1.5 * max(row["rate"] for row in totals)]},
+        "title": f"Failures {RATE_UNIT}",
+    }
+    colours = {"domain": list(legend), "range": [colour(name) for name in legend.values()]}
+    cause = {"field": "cause", "type": "nominal", "scale": colours, "legend": None}
+    begin = {"begin": ("from", MINUTE)}
+    part = {**begin, "cause": ("cause", ""), "failures": ("failures", ",d")}
+    whole = {**begin, "failures": ("failures", ",d"), "rate": (f"all, {RATE_UNIT}", REAL)}
+    stack = {"x": axis, "x2": {"field": "end"}, "y": y, "y2": {"field": "high"}, "color": cause}
+    error = {"x": _time("middle"), "y": y, "y2": {"field": "high"}}
+    # The whole log is in view, also where nothing failed at its ends.
+    span = [{"begin": moment(over_time[0]["begin_s"])}, {"begin": moment(over_time[-1]["end_s"])}]
+    layers = [
+        _layer(span, "rule", {"x": axis}, opacity=0),
+        _layer(bars, "bar", {**stack, "tooltip": _tooltip({**part, "rate": (RATE_UNIT, REAL)})}),
+        _layer(
+            totals,
+            "rule",
+            {**error, "tooltip": _tooltip({**whole, "low": ("from", REAL), "high": ("to", REAL)})},
+            clip=True,
+            color=colour("measured"),
+            strokeWidth=1.2,
         ),
     ]
-    events = [
-        (moment(first_s), f"check “{check}” first seen ({moment(first_s):%Y-%m-%d %H:%M})")
-        for check, first_s in zip(introduced["check"], introduced["first_s"], strict=True)
-    ]
+    notes = []
+    if introduced:
+        times = [moment(row["first_s"]) for row in introduced]
+        layers += _numbered_marks(times)
+        notes = [
+            f"check “{row['check']}” first seen ({time:%Y-%m-%d %H:%M})"
+            for row, time in zip(introduced, times, strict=True)
+        ]
     caption = "Failure rate by cause, with the 95 % interval of the total"
-    if not events:
-        return Figure(alt.layer(*layers), caption, legend=legend)
-    marks, notes = charts.event_marks(events)
-    return Figure(alt.layer(*layers, marks), caption, legend=legend, notes=notes)
+    return Figure({"layer": layers}, caption, legend=legend, notes=notes)
 
 
-def _cause_legend(over_time: pd.DataFrame) -> dict[str, str]:
+def _cause_legend(over_time: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """A colour for each of the most frequent causes; the rest share one."""
-    totals = over_time.groupby("cause")["failures"].sum().sort_values(ascending=False)
-    named = [str(cause) for cause in totals.index if cause != UNATTRIBUTED]
+    totals: dict[str, int] = {}
+    for row in over_time:
+        if row["cause"] is not None:
+            totals[row["cause"]] = totals.get(row["cause"], 0) + row["failures"]
+    named = sorted(totals.keys() - {UNATTRIBUTED}, key=lambda cause: (-totals[cause], cause))
     if len(named) > len(CAUSE_COLOURS):
         named = [*named[: len(CAUSE_COLOURS) - 1], ALL_OTHER]
     legend = dict(zip(named, CAUSE_COLOURS, strict=False))
-    if UNATTRIBUTED in totals.index:
+    if UNATTRIBUTED in totals:
         legend[UNATTRIBUTED] = "unattributed"
     return legend
 
 
 def _stacked(
-    over_time: pd.DataFrame, legend: Mapping[str, str]
+    over_time: Sequence[Mapping[str, Any]], legend: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(the part of each cause in each bar, from `low` to `high`; the total of each bar)."""
-    place = {cause: order for order, cause in enumerate(legend)}
+    bins: dict[float, list[Mapping[str, Any]]] = {}
+    for row in over_time:
+        bins.setdefault(row["begin_s"], []).append(row)
     parts, totals = [], []
-    for _, rows in over_time.groupby("begin_s"):
-        begin_s, end_s = float(rows["begin_s"].iloc[0]), float(rows["end_s"].iloc[0])
+    for begin_s, rows in bins.items():
+        end_s = rows[0]["end_s"]
         ends = {"begin": moment(begin_s), "end": moment(end_s)}
-        per_failure = 1000 / rows["node_days"].iloc[0]
-        counts: dict[str, int] = {}
-        for cause, failures in zip(rows["cause"], rows["failures"], strict=True):
-            if failures:
-                name = cause if cause in legend else ALL_OTHER
-                counts[name] = counts.get(name, 0) + int(failures)
+        per_failure = 1000 / rows[0]["node_days"]
+        counts = dict.fromkeys(legend, 0)
+        for row in rows:
+            if row["failures"]:
+                counts[row["cause"] if row["cause"] in legend else ALL_OTHER] += row["failures"]
         below = 0
-        for cause in sorted(counts, key=lambda name: place[name]):
-            failures, begin = counts[cause], below
+        for cause, failures in counts.items():
+            if failures:
+                parts.append(
+                    {
+                        **ends,
+                        "cause": cause,
+                        "failures": failures,
+                        "rate": failures * per_failure,
+                        "low": below * per_failure,
+                        "high": (below + failures) * per_failure,
+                    }
+                )
             below += failures
-            parts.append(
-                {
-                    **ends,
-                    "cause": cause,
-                    "failures": failures,
-                    "rate": failures * per_failure,
-                    "low": begin * per_failure,
-                    "high": below * per_failure,
-                }
-            )
         if not below:
             continue  # an upper bound alone would hide the bars beside it
         low, high = garwood_interval(below, 1.0)
@@ -151,6 +239,9 @@ def _stacked(
             }
         )
     return parts, totals
+
+
+# --- MTTF and ETTR by job size ----------------------------------------------------------------------
 
 
 def mttf_by_size(
@@ -171,49 +262,31 @@ def mttf_by_size(
         return None
     per_node = fitted.gpus_per_node
     scale, unit = (per_node, "nodes") if in_nodes else (1, "GPUs")
-    points = _mttf_points(by_size)
+    points = _mttf_points(by_size, scale)
     largest = largest_nodes * per_node
     least = min([per_node, *(point["gpus"] for point in points)])
     line = []
     for gpus in sorted({least, per_node, largest, BEYOND * largest}):
         mttf, low, high = fitted.model.mttf_hours(gpus, per_node)
         line.append({"size": gpus / scale, "mttf": mttf, "low": low, "high": high})
-    ran = [row for row in line if row["size"] <= largest / scale]
     domain = [line[0]["size"], line[-1]["size"]]
-    x = charts.log_axis(alt.X, "size", f"Job size ({unit})", domain=domain, nice=False)
-    y = charts.log_axis(alt.Y, "mttf", "Mean time to failure (hours)")
-    band = (
-        alt.Chart(charts.data(line))
-        .mark_area(opacity=0.2, line=False)
-        .encode(x=x, y=charts.same_axis(y, "low"), y2="high:Q")
-    )
-    dashed = alt.Chart(charts.data(line[len(ran) - 1 :])).mark_line(strokeDash=[4, 4])
-    label = {**line[-1], "text": "1/N with the fitted rate"}
-    layers: list[Any] = [
-        band,
-        dashed.encode(x=x, y=y),
-        alt.Chart(charts.data(ran)).mark_line().encode(x=x, y=y),
-        charts.line_labels([label], x, y, "text", align="right", dx=-60, dy=4),
-    ]
-    if points:
-        shown = charts.tooltip(
-            {
-                "bucket": "GPUs",
-                "failures": ("failures", ",d"),
-                "mttf": ("MTTF (hours)", ",.3~r"),
-                "low": ("from", ",.3~r"),
-                "high": ("to", ",.3~r"),
-            }
-        )
-        drawn = [{**point, "size": point["gpus"] / scale} for point in points]
-        layers.append(
-            charts.interval_points(x, y, "low", "high", shown).properties(data=charts.data(drawn))
-        )
+    x = _log("x", "size", f"Job size ({unit})", domain=domain, nice=False)
+    y = _log("y", "mttf", "Mean time to failure (hours)")
+    shown = {
+        "bucket": ("GPUs", ""),
+        "failures": ("failures", ",d"),
+        "mttf": ("MTTF (hours)", REAL),
+        "low": ("from", REAL),
+        "high": ("to", REAL),
+    }
+    solid = sum(row["size"] <= largest / scale for row in line)
+    layers = _curve_with_points(x, y, line, points, shown, solid)
+    layers.append(_label(line[-1], "1/N with the fitted rate", x, y, align="right", dx=-60, dy=4))
     caption = "The fitted rate with its 95 % interval, dashed beyond the largest job"
-    return Figure(alt.layer(*layers), f"{caption}{'; points: each job size' if points else ''}")
+    return Figure({"layer": layers}, f"{caption}{'; points: each job size' if points else ''}")
 
 
-def _mttf_points(by_size: Mttf) -> list[dict[str, Any]]:
+def _mttf_points(by_size: Mttf, scale: int) -> list[dict[str, Any]]:
     points = []
     for bucket in by_size.model.buckets_:
         if not bucket.gpus_max or not bucket.failures or bucket.ci95 is None:
@@ -223,6 +296,7 @@ def _mttf_points(by_size: Mttf) -> list[dict[str, Any]]:
         points.append(
             {
                 "gpus": bucket.gpus_max,
+                "size": bucket.gpus_max / scale,
                 "bucket": bucket_label(bucket.gpus_max),
                 "failures": bucket.failures,
                 "mttf": 24_000 / ((bucket.rate_per_1000_node_days or math.nan) * nodes),
@@ -249,7 +323,7 @@ def expected_and_measured(
         in_nodes: give sizes in nodes, for a log without GPUs.
     """
     scale, unit = (gpus_per_node, "nodes") if in_nodes else (1, "GPUs")
-    points = _ettr_points(measured)
+    points = _ettr_points(measured, scale)
     sizes = [point["gpus"] for point in points]
     largest = 4 * max([settings[0]["nodes"] * gpus_per_node, *sizes, 2.0 * gpus_per_node])
     smallest = min([*sizes, float(gpus_per_node)])
@@ -263,48 +337,46 @@ def expected_and_measured(
         for gpus, value, bottom, top in zip(steps, values, low, high, strict=True)
     ]
     domain = [smallest / scale, largest / scale]
-    x = charts.log_axis(alt.X, "size", f"Job size ({unit})", domain=domain, nice=False)
-    y = charts.percent_axis(alt.Y, "ettr", "ETTR")
-    band = (
-        alt.Chart(charts.data(curve))
-        .mark_area(opacity=0.2, line=False)
-        .encode(x=x, y=charts.same_axis(y, "low"), y2="high:Q")
-    )
-    layers: list[Any] = [
-        band,
-        alt.Chart(charts.data(curve)).mark_line(color=colour("model")).encode(x=x, y=y),
-        _curve_label(curve, x, y),
-    ]
-    if points:
-        shown = charts.tooltip(
-            {
-                "bucket": "GPUs",
-                "runs": ("runs", ",d"),
-                "ettr": ("measured ETTR", ".1%"),
-                "low": ("from", ".1%"),
-                "high": ("to", ".1%"),
-            }
-        )
-        drawn = [{**point, "size": point["gpus"] / scale} for point in points]
-        layers.append(
-            charts.interval_points(x, y, "low", "high", shown).properties(data=charts.data(drawn))
-        )
+    x = _log("x", "size", f"Job size ({unit})", domain=domain, nice=False)
+    percent = "format(round(1e6 * datum.value) / 1e4, ',~g') + ' %'"
+    y = {
+        "field": "ettr",
+        "type": "quantitative",
+        "scale": {"domain": [0, 1]},
+        "axis": {"labelExpr": percent, "values": [step / 5 for step in range(6)]},
+        "title": "ETTR",
+    }
+    shown = {
+        "bucket": ("GPUs", ""),
+        "runs": ("runs", ",d"),
+        "ettr": ("measured ETTR", ".1%"),
+        "low": ("from", ".1%"),
+        "high": ("to", ".1%"),
+    }
+    layers = _curve_with_points(x, y, curve, points, shown, len(curve))
+    # The name of the curve stands left of its fall, or below it where it is flat.
+    begin, end = curve[0]["ettr"], curve[-1]["ettr"]
+    place, style = curve[-1], {"align": "right", "dx": -8, "baseline": "top", "dy": 12}
+    if begin - end >= 0.4:
+        place = min(curve, key=lambda row: abs(row["ettr"] - (begin + end) / 2))
+        style = {"align": "right", "dx": -10}
+    layers.append(_label(place, "expected (exact form)", x, y, **style))
     caption = "Expected (line, with the 95 % interval of the failure rate)"
     if points:
         caption += f" and measured (points; interval from {FEWEST_RUNS} runs on)"
-    return Figure(alt.layer(*layers), caption)
+    return Figure({"layer": layers}, caption)
 
 
-def _ettr_points(measured: MeasuredEttr) -> list[dict[str, Any]]:
-    rows: list[dict[Any, Any]] = measured.by_size.to_dict("records")
+def _ettr_points(measured: MeasuredEttr, scale: int) -> list[dict[str, Any]]:
     return [
         {
             **row,
-            "bucket": bucket_label(int(row["gpus_max"])),
+            "size": row["gpus"] / scale,
+            "bucket": bucket_label(row["gpus_max"]),
             "low": row["lo"] if row["runs"] >= FEWEST_RUNS else None,
             "high": row["hi"] if row["runs"] >= FEWEST_RUNS else None,
         }
-        for row in rows
+        for row in measured.by_size.to_pylist()
         if row["gpus"] > 0
     ]
 
@@ -319,15 +391,3 @@ def _long_run(setting: Mapping[str, float], nodes: Sequence[float]) -> list[floa
         setting["queue_s"],
     ).tolist()
     return values
-
-
-def _curve_label(curve: Sequence[Mapping[str, float]], x: alt.X, y: alt.Y) -> alt.Chart:
-    """The name of the expected curve: left of its fall, or below it where it is flat."""
-    begin, end = curve[0]["ettr"], curve[-1]["ettr"]
-    text = {"text": "expected (exact form)"}
-    if begin - end < 0.4:
-        return charts.line_labels(
-            [{**curve[-1], **text}], x, y, "text", align="right", dx=-8, baseline="top", dy=12
-        )
-    place = min(curve, key=lambda row: abs(row["ettr"] - (begin + end) / 2))
-    return charts.line_labels([{**place, **text}], x, y, "text", align="right", dx=-14, dy=8)

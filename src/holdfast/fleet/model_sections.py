@@ -34,16 +34,14 @@ def rate(analysis: Analysis) -> Section:
     frame, unit = analysis.over_time
     scope = f" of attempts above {analysis.min_gpus:,} GPUs" if analysis.min_gpus else ""
     sentence = "No failures, so no drift."
-    if frame["failures"].sum():
+    if any(row["failures"] for row in frame):
         sentence = drift(analysis.trend)
     if len(analysis.new_checks):
         sentence += " A step at the first event of a new check is a better view, not a worse fleet."
     table = pa.table(
         {
-            "begin": [moment(each) for each in frame["begin_s"]],
-            "cause": list(frame["cause"]),
-            "failures": frame["failures"].to_numpy(),
-            "node_days": frame["node_days"].to_numpy(),
+            "begin": [moment(row["begin_s"]) for row in frame],
+            **{name: [row[name] for row in frame] for name in ("cause", "failures", "node_days")},
         }
     )
     return Section(
@@ -59,7 +57,7 @@ def rate(analysis: Analysis) -> Section:
                     "cause": ColumnFormat("Cause"),
                     "failures": ColumnFormat("Failures"),
                     "node_days": ColumnFormat(
-                        "Exposure", "node-days", digits=decimals(frame["node_days"])
+                        "Exposure", "node-days", digits=decimals(row["node_days"] for row in frame)
                     ),
                 },
                 caption=f"One row per {unit} and cause. The exposure is that of the whole {unit}.",
@@ -275,25 +273,32 @@ def _lever_table(analysis: Analysis, job: str) -> Table:
 
 def _measured_table(analysis: Analysis) -> Table:
     """Measured beside expected, at each size's own mean."""
-    frame = analysis.measured.by_size
     per_node = analysis.log.gpus_per_node
-    nodes = [max(gpus / per_node, 1.0) for gpus in frame["gpus"]]
-    many = frame["runs"] >= FEWEST_RUNS
-    table = frame.assign(
-        size=[bucket_label(int(top)) for top in frame["gpus_max"]],
-        expected=[expected_ettr(**{**analysis.ettr_setting, "nodes": each}) for each in nodes],
-        lo=frame["lo"].where(many),
-        hi=frame["hi"].where(many),
-        queue=frame["queue_s"] / 60,
-    )
+    rows = [
+        {
+            **row,
+            "size": bucket_label(row["gpus_max"]),
+            "expected": expected_ettr(
+                **{**analysis.ettr_setting, "nodes": max(row["gpus"] / per_node, 1.0)}
+            ),
+            "lo": row["lo"] if row["runs"] >= FEWEST_RUNS else None,
+            "hi": row["hi"] if row["runs"] >= FEWEST_RUNS else None,
+            "queue": row["queue_s"] / 60,
+        }
+        for row in analysis.measured.by_size.to_pylist()
+    ]
+    numbers = ("ettr", "lo", "hi", "expected", "queue", "interruptions")
+    kinds = {"size": pa.string(), "runs": pa.int64()} | dict.fromkeys(numbers, pa.float64())
     return Table(
-        pa.Table.from_pandas(table, preserve_index=False),
+        pa.Table.from_pylist(rows, schema=pa.schema(kinds)),
         {
             "size": ColumnFormat("Job size", "GPUs", right=True),
             "runs": ColumnFormat("Runs"),
             "ettr": ColumnFormat("Measured, 95 %", "%", digits=1, interval=("lo", "hi")),
             "expected": ColumnFormat("Expected", "%", digits=1),
-            "queue": ColumnFormat("Wait a start", "min", digits=decimals(table["queue"])),
+            "queue": ColumnFormat(
+                "Wait a start", "min", digits=decimals(row["queue"] for row in rows)
+            ),
             "interruptions": ColumnFormat("Interruptions", "a run", digits=1),
         },
         caption="One row per job size: runs of the class that waits least.",

@@ -39,10 +39,12 @@ def node_signals(log: FleetLog) -> NodeSignals:
     # A failed attempt takes time, also one that accounting gives none.
     used = log.keep(
         "node_exposure",
-        lambda: f"""
+        lambda: (
+            f"""
         SELECT * FROM ({_exposure(log)}) AS used
         UNION ALL SELECT node, node_count, {literal(SHORTEST_S / DAY_S)} FROM {_incidents(log)}
-        """,
+        """
+        ),
     )
     counts = {
         "node_days": f"SELECT node, node_days AS n FROM {used}",
@@ -121,7 +123,8 @@ def _incidents(log: FleetLog) -> str:
     gap = literal(log.assumptions.incident_gap_s)
     return log.keep(
         "node_incidents",
-        lambda: f"""
+        lambda: (
+            f"""
         WITH apart AS (
             SELECT node, node_count, blame, event_s, key, CASE
                 WHEN event_s - lag(event_s) OVER (PARTITION BY node ORDER BY event_s, key) > {gap}
@@ -140,7 +143,8 @@ def _incidents(log: FleetLog) -> str:
             FROM numbered
         ) AS placed
         WHERE place = 1
-        """,
+        """
+        ),
     )
 
 

@@ -101,9 +101,7 @@ def outage_exposure(log: FleetLog) -> list[dict[str, Any]]:
     ]
 
 
-def outage_rate_over_time(
-    log: FleetLog, outages: Outages
-) -> tuple[list[dict[str, Any]], str]:
+def outage_rate_over_time(log: FleetLog, outages: Outages) -> tuple[list[dict[str, Any]], str]:
     """Failures and node-days per bin of time and cause, as `timeline.rate_over_time`.
 
     Every node counts as up all the time: outages are short against the time between them.

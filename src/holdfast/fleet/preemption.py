@@ -59,7 +59,8 @@ def _find(log: FleetLog) -> str:
     found = log.keep(
         "found_preemptions",
         # The kill that ends a grace period does not always name the preemptor.
-        lambda: f"""
+        lambda: (
+            f"""
         SELECT told.key, told.evidence, coalesce(told.preemptor_key, guess.preemptor_key)
             AS preemptor_key, told.signal_s
         FROM {told} AS told LEFT JOIN {inferred} AS guess ON told.key = guess.key
@@ -67,7 +68,8 @@ def _find(log: FleetLog) -> str:
         SELECT inferred.key, evidence, preemptor_key, signal_s
         FROM {inferred} AS inferred ANTI JOIN {told} AS told ON inferred.key = told.key
         WHERE {outside}
-        """,
+        """
+        ),
     )
     return f"""
         SELECT victim.key, victim.job_id, victim.run, victim.attempt, victim.state, victim.qos,
@@ -148,20 +150,24 @@ def _inferred(log: FleetLog) -> str:
     # SIGTERM alone proves nothing: a user's own tools send it, too.
     sure = log.keep(
         "sure_preemptions",
-        lambda: f"""
+        lambda: (
+            f"""
         SELECT strong.key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s
         FROM {strong} AS strong LEFT JOIN {took} AS took ON strong.key = took.key
         WHERE evidence <> 'sigterm' OR preemptor_key IS NOT NULL
-        """,
+        """
+        ),
     )
     # Where every victim is labelled, Slurm labels them all: there is no silent one to look for.
     known = log.keep(
         "known_preemptors",
-        lambda: f"""
+        lambda: (
+            f"""
         SELECT took.key, preemptor_key, stop_s, runtime_s
         FROM {took} AS took JOIN {strong} AS strong ON took.key = strong.key
         WHERE shared > 0 AND evidence <> 'label'
-        """,
+        """
+        ),
     )
     youngest_s = log.value(f"SELECT min(runtime_s) FROM {known}")
     if youngest_s is None:
@@ -250,7 +256,8 @@ def _strong_victims(log: FleetLog) -> str:
     """
     return log.keep(
         "strong_victims",
-        lambda: f"""
+        lambda: (
+            f"""
         SELECT key, job_id, stop_s, runtime_s, evidence, rank_class, "partition", priority, nodes
         FROM (
             SELECT *, "{_class_column(log)}" AS rank_class, CASE
@@ -262,7 +269,8 @@ def _strong_victims(log: FleetLog) -> str:
             FROM {log.executions} WHERE end_s IS NOT NULL
         ) AS ended
         WHERE evidence IS NOT NULL
-        """,
+        """
+        ),
     )
 
 

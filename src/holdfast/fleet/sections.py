@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import pandas as pd
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
 import pyarrow as pa
 
 from holdfast.fleet import figures
@@ -40,9 +43,9 @@ def drawn(figure: Figure | None) -> list[Figure]:
 def loss(analysis: Analysis) -> Section:
     """What did failures cost?"""
     goodput, assumed = analysis.goodput, analysis.log.assumptions
-    sizes = goodput.by_job_size.assign(
-        size=[bucket_label(int(top)) for top in goodput.by_job_size["gpus_max"]]
-    )
+    sizes = goodput.by_job_size
+    labels = [bucket_label(top) for top in sizes["gpus_max"].to_pylist()]
+    sizes = sizes.append_column("size", pa.array(labels, pa.string()))
     return Section(
         "loss",
         "What did failures cost?",
@@ -50,7 +53,7 @@ def loss(analysis: Analysis) -> Section:
         drawn(figures.loss_by_size(goodput)),
         [
             Table(
-                pa.Table.from_pandas(sizes, preserve_index=False),
+                sizes,
                 {
                     "size": ColumnFormat("Job size", "GPUs", right=True),
                     "gpu_hours": _hours("GPU time", sizes["gpu_hours"]),
@@ -93,17 +96,17 @@ def _loss_sentence(analysis: Analysis) -> str:
 def lemons(analysis: Analysis) -> Section:
     """Which nodes should I pull?"""
     found = analysis.lemons
-    frame = found.nodes.slice(0, MOST_ROWS).to_pandas()
+    nodes = found.nodes.slice(0, MOST_ROWS)
     by_rule = ", ".join(found.detector.rule_lemons_[:MOST_NAMED]) or "none"
     return Section(
         "lemons",
         "Which nodes should I pull?",
         _lemons_sentence(analysis),
-        drawn(figures.lemon_cdfs(found.nodes, found.lemons)),
+        drawn(figures.lemon_cdfs(found.nodes)),
         [
             Table(
-                pa.Table.from_pandas(frame, preserve_index=False),
-                _lemon_columns(frame),
+                nodes,
+                _lemon_columns(nodes),
                 caption="One row per node, highest shrunk rate first. The last seven columns count over "
                 f"{duration(analysis.log.assumptions.lemon_window_s)} before the end of the log.",
                 empty="No node is known.",
@@ -147,21 +150,21 @@ def _lemons_sentence(analysis: Analysis) -> str:
     return text
 
 
-def _lemon_columns(frame: pd.DataFrame) -> dict[str, ColumnFormat]:
+def _lemon_columns(nodes: pa.Table) -> dict[str, ColumnFormat]:
     whole = {"excl_jobid_count", "xid_cnt", "tickets", "out_count"}
     return {
         "node": ColumnFormat("Node"),
         "failures": ColumnFormat("Blame", "failures", digits=1),
-        "node_days": ColumnFormat("In use", "node-days", digits=decimals(frame["node_days"])),
+        "node_days": ColumnFormat("In use", "node-days", digits=_decimals(nodes["node_days"])),
         "shrunk_rate": ColumnFormat(
             "Shrunk rate, 95 %",
             RATE_UNIT,
-            digits=decimals(frame["shrunk_rate"]),
+            digits=_decimals(nodes["shrunk_rate"]),
             interval=("shrunk_rate_low", "shrunk_rate_high"),
         ),
         "q_value": ColumnFormat("q-value", digits=3),
         "failures_avoided_per_month": ColumnFormat(
-            "Avoided", "a month", digits=decimals(frame["failures_avoided_per_month"])
+            "Avoided", "a month", digits=_decimals(nodes["failures_avoided_per_month"])
         ),
         **{
             name: ColumnFormat(name.replace("_", " "), digits=0 if name in whole else 2)
@@ -178,14 +181,14 @@ def loops(analysis: Analysis) -> Section:
     if len(found):
         sentence = (
             f"{counted(len(found), 'job')} looped; job {job} was requeued "
-            f"{counted(int(found['requeues'].iloc[0]), 'time')} after infrastructure failures."
+            f"{counted(found['requeues'][0].as_py(), 'time')} after infrastructure failures."
         )
     else:
         sentence = f"No job looped. Job {job} had the costliest failure; these are its attempts."
-    table = found.drop(columns=["run", "first_s", "last_s"]).assign(
-        first=[moment(each) for each in found["first_s"]],
-        last=[moment(each) for each in found["last_s"]],
-    )
+    table = found.drop_columns(["run", "first_s", "last_s"])
+    for name in ("first", "last"):
+        times = [moment(each) for each in found[f"{name}_s"].to_pylist()]
+        table = table.append_column(name, pa.array(times, pa.timestamp("s", "UTC")))
     return Section(
         "loops",
         "Which jobs loop?",
@@ -193,7 +196,7 @@ def loops(analysis: Analysis) -> Section:
         [figures.job_timeline(attempts, causes)] if attempts else [],
         [
             Table(
-                pa.Table.from_pandas(table.head(MOST_ROWS), preserve_index=False),
+                table.slice(0, MOST_ROWS),
                 {
                     "job_id": ColumnFormat("Job"),
                     "gpus": ColumnFormat("GPUs"),
@@ -219,8 +222,9 @@ def loops(analysis: Analysis) -> Section:
 def causes(analysis: Analysis) -> Section:
     """Why do attempts fail?"""
     goodput, assumed = analysis.goodput, analysis.log.assumptions
-    nodes = goodput.by_cause["cause"].map(analysis.nodes_by_cause).astype("Int64")
-    table = goodput.by_cause.assign(nodes=nodes)
+    table = goodput.by_cause
+    nodes = [analysis.nodes_by_cause.get(cause) for cause in table["cause"].to_pylist()]
+    table = table.append_column("nodes", pa.array(nodes, pa.int64()))
     return Section(
         "causes",
         "Why do attempts fail?",
@@ -228,7 +232,7 @@ def causes(analysis: Analysis) -> Section:
         drawn(figures.loss_by_cause(goodput)),
         [
             Table(
-                pa.Table.from_pandas(table, preserve_index=False),
+                table,
                 {
                     "cause": ColumnFormat("Likeliest cause"),
                     "failures": ColumnFormat("Failures"),
@@ -256,14 +260,16 @@ def causes(analysis: Analysis) -> Section:
 
 
 def _causes_sentence(analysis: Analysis) -> str:
-    by_cause = analysis.goodput.by_cause
     none, failures = analysis.unattributed
     if not failures:
         return "No attempt was ended by the infrastructure."
-    known = by_cause[(by_cause["cause"] != UNATTRIBUTED) & (by_cause["failures"] > 0)]
-    known = known.sort_values("failures", ascending=False, kind="stable").head(4)
-    counts = zip(known["cause"], known["failures"], strict=True)
-    parts = [f"{cause} {count:,}" for cause, count in counts]
+    known = [
+        row
+        for row in analysis.goodput.by_cause.to_pylist()
+        if row["cause"] != UNATTRIBUTED and row["failures"] > 0
+    ]
+    known = sorted(known, key=lambda row: -row["failures"])[:4]
+    parts = [f"{row['cause']} {row['failures']:,}" for row in known]
     return (
         f"Of {counted(failures, 'infrastructure failure')}: "
         f"{', '.join([*parts, f'unattributed {none:,}'])}."
@@ -273,14 +279,16 @@ def _causes_sentence(analysis: Analysis) -> str:
 def preemptions(analysis: Analysis) -> Section:
     """Who was preempted?"""
     goodput, mix = analysis.goodput, analysis.preemption_mix
-    inferred = int(mix.loc[~mix["evidence"].isin(["label", "log"]), "attempts"].sum())
+    inferred = sum(row["attempts"] for row in mix if row["evidence"] not in ("label", "log"))
     sentence = "Nobody."
     if goodput.preemptions:
         sentence = (
             f"{counted(goodput.preemptions, 'attempt')}, {inferred:,} of them inferred; "
             f"{goodput.preemptions_second_order:,} made room for a job that had failed before."
         )
-    mix = mix.assign(evidence=[EVIDENCE.get(each, each) for each in mix["evidence"]])
+    mix = [{**row, "evidence": EVIDENCE.get(row["evidence"], row["evidence"])} for row in mix]
+    kinds = {"evidence": pa.string(), "state": pa.string()}
+    kinds |= {"attempts": pa.int64(), "second_order": pa.int64()}
     assumed = analysis.log.assumptions
     return Section(
         "preemptions",
@@ -289,7 +297,7 @@ def preemptions(analysis: Analysis) -> Section:
         [],
         [
             Table(
-                pa.Table.from_pandas(mix, preserve_index=False),
+                pa.Table.from_pylist(mix, schema=pa.schema(kinds)),
                 {
                     "evidence": ColumnFormat("Evidence"),
                     "state": ColumnFormat("Recorded state"),
@@ -318,14 +326,14 @@ def preemptions(analysis: Analysis) -> Section:
 def states(analysis: Analysis) -> Section:
     """How do attempts end?"""
     status = analysis.status
-    failed = status.table[status.table["state"] == "NODE_FAIL"]
+    failed = [row for row in status.table.to_pylist() if row["state"] == "NODE_FAIL"]
     used = f" used {brief(status.gpu_hours)} GPU-hours" if status.gpu_hours else ""
     sentence = f"{counted(status.attempts, 'attempt')}{used}."
     if not used:
         sentence += " The log records no GPU time."
     if len(failed):
-        sentence += f" NODE_FAIL is {percent(failed['share_by_count'].iloc[0])} of the attempts"
-        time = percent(failed["share_by_gpu_time"].iloc[0])
+        sentence += f" NODE_FAIL is {percent(failed[0]['share_by_count'])} of the attempts"
+        time = percent(failed[0]["share_by_gpu_time"])
         sentence += f" and {time} of the GPU time." if used else "."
     return Section(
         "status",
@@ -334,7 +342,7 @@ def states(analysis: Analysis) -> Section:
         [figures.status_mix(status)],
         [
             Table(
-                pa.Table.from_pandas(status.table, preserve_index=False),
+                status.table,
                 {
                     "state": ColumnFormat("State"),
                     "attempts": ColumnFormat("Attempts"),
@@ -352,9 +360,8 @@ def outages(analysis: Analysis) -> Section:
     """Which nodes fail, and why (of a log of node failures)?"""
     found = analysis.outages
     assert found is not None
-    frame = found.frame.assign(cause=found.frame["cause"].fillna(UNATTRIBUTED))
-    by_cause = _outages_by(frame, "cause")
-    by_node = _outages_by(frame, "node").head(MOST_ROWS)
+    by_cause = _outages_by(found.rows, "cause")
+    by_node = _outages_by(found.rows, "node").slice(0, MOST_ROWS)
     shape = {
         "failures": ColumnFormat("Failures"),
         "down_hours": ColumnFormat("Down", "h", digits=1),
@@ -362,23 +369,24 @@ def outages(analysis: Analysis) -> Section:
     named = ", ".join(
         f"{cause} {count:,}"
         for cause, count in zip(
-            by_cause["cause"].head(4), by_cause["failures"].head(4), strict=True
+            by_cause["cause"].to_pylist()[:4], by_cause["failures"].to_pylist()[:4], strict=True
         )
     )
     return Section(
         "causes",
         "Which nodes fail, and why?",
-        f"{counted(len(frame), 'failure')} on {counted(frame['node'].nunique(), 'node')}: {named}.",
+        f"{counted(len(found.rows), 'failure')} on "
+        f"{counted(len({row['node'] for row in found.rows}), 'node')}: {named}.",
         [],
         [
             Table(
-                pa.Table.from_pandas(by_cause, preserve_index=False),
+                by_cause,
                 {"cause": ColumnFormat("Cause"), **shape},
                 caption="One row per cause, most failures first.",
                 empty="No failures.",
             ),
             Table(
-                pa.Table.from_pandas(by_node, preserve_index=False),
+                by_node,
                 {"node": ColumnFormat("Node"), **shape},
                 caption="One row per node that failed, most failures first.",
                 empty="No failures.",
@@ -387,22 +395,33 @@ def outages(analysis: Analysis) -> Section:
     )
 
 
-def _outages_by(frame: pd.DataFrame, name: str) -> pd.DataFrame:
-    grouped = frame.groupby(name, as_index=False).agg(
-        failures=("node", "size"), down_hours=("down_s", "sum")
+def _outages_by(rows: Iterable[dict[str, Any]], name: str) -> pa.Table:
+    """Failures and hours down by node or cause, most failures first."""
+    failures: Counter[str] = Counter()
+    hours: Counter[str] = Counter()
+    for row in rows:
+        failures[row[name] or UNATTRIBUTED] += 1
+        hours[row[name] or UNATTRIBUTED] += row["down_s"] / 3600
+    order = sorted(failures, key=lambda each: (-failures[each], -hours[each], each))
+    return pa.table(
+        {
+            name: pa.array(order, pa.string()),
+            "failures": pa.array([failures[each] for each in order], pa.int64()),
+            "down_hours": pa.array([hours[each] for each in order], pa.float64()),
+        }
     )
-    grouped["down_hours"] = grouped["down_hours"].astype("float64") / 3600
-    return grouped.sort_values(
-        ["failures", "down_hours", name], ascending=[False, False, True], ignore_index=True
-    )
 
 
-def _hours(label: str, values: pd.Series) -> ColumnFormat:
-    return ColumnFormat(label, "GPU-h", digits=decimals(values))
+def _decimals(values: pa.ChunkedArray) -> int:
+    return decimals(each for each in values.to_pylist() if each is not None)
 
 
-def _loss_columns(table: pd.DataFrame) -> dict[str, ColumnFormat]:
-    digits = decimals(table[list(LOSS_COLUMNS)].max())
+def _hours(label: str, values: pa.ChunkedArray) -> ColumnFormat:
+    return ColumnFormat(label, "GPU-h", digits=_decimals(values))
+
+
+def _loss_columns(table: pa.Table) -> dict[str, ColumnFormat]:
+    digits = decimals(each for name in LOSS_COLUMNS for each in table[name].to_pylist())
     return {
         "first_order": ColumnFormat("Lost, first order", "GPU-h", digits=digits),
         "second_order": ColumnFormat("Lost, second order", "GPU-h", digits=digits),

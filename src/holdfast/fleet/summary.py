@@ -6,10 +6,11 @@ it. The order is the order of value to the reader.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import pandas as pd
+import pyarrow as pa
 
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import UNATTRIBUTED
@@ -52,14 +53,11 @@ def findings(analysis: Analysis) -> list[Finding]:
     return found[:MOST_FINDINGS]
 
 
-def largest_measured(by_size: pd.DataFrame) -> dict[str, Any] | None:
+def largest_measured(by_size: pa.Table) -> dict[str, Any] | None:
     """The largest job size with enough long runs for an interval, else the largest one."""
-    if not len(by_size):
-        return None
-    enough = by_size[by_size["runs"] >= FEWEST_RUNS]
-    return {
-        str(name): value for name, value in (enough if len(enough) else by_size).iloc[-1].items()
-    }
+    rows: list[dict[str, Any]] = by_size.to_pylist()
+    enough = [row for row in rows if row["runs"] >= FEWEST_RUNS]
+    return (enough or rows or [None])[-1]
 
 
 def measured_text(row: dict[str, Any]) -> str:
@@ -111,11 +109,15 @@ def _loss(analysis: Analysis) -> Iterator[Finding]:
 
 def _main_cause(analysis: Analysis) -> str:
     goodput = analysis.goodput
-    known = goodput.by_cause[goodput.by_cause["cause"] != UNATTRIBUTED]
-    if not len(known) or not goodput.lost_gpu_hours:
+    lost = {
+        row["cause"]: row["first_order"] + row["second_order"]
+        for row in goodput.by_cause.to_pylist()
+        if row["cause"] != UNATTRIBUTED
+    }
+    if not lost or not goodput.lost_gpu_hours:
         return ""
-    top = known.assign(lost=known["first_order"] + known["second_order"]).nlargest(1, "lost")
-    cause, part = str(top["cause"].iloc[0]), float(top["lost"].iloc[0]) / goodput.lost_gpu_hours
+    cause = max(lost, key=lambda each: lost[each])
+    part = lost[cause] / goodput.lost_gpu_hours
     nodes = analysis.nodes_by_cause.get(cause, 0)
     where = f", on {counted(nodes, 'node')}" if nodes else ""
     return f" The largest share ({percent(part)}) is due to {cause}{where}."
@@ -192,7 +194,7 @@ def _crash_loops(analysis: Analysis) -> Iterator[Finding]:
     loops = analysis.goodput.crash_loops
     if not len(loops):
         return
-    worst = loops.iloc[0]
+    worst = loops.slice(0, 1).to_pylist()[0]
     more = len(loops) - 1
     others = f" {counted(more, 'more job')} looped." if more else ""
     on = f" on {counted(int(worst['gpus']), 'GPU')}" if worst["gpus"] > 0 else ""
@@ -314,19 +316,20 @@ def _without_attempts(analysis: Analysis) -> Iterator[Finding]:
 def _outages(analysis: Analysis) -> Iterator[Finding]:
     outages = analysis.outages
     assert outages is not None
-    known = outages.frame["cause"].dropna()
-    down_s = float(outages.frame["down_s"].sum())
-    text = f"on {counted(outages.frame['node'].nunique(), 'node')} since "
+    count = len(outages.rows)
+    known = Counter(row["cause"] for row in outages.rows if row["cause"] is not None)
+    nodes = Counter(row["node"] for row in outages.rows)
+    down_s = float(sum(row["down_s"] for row in outages.rows))
+    text = f"on {counted(len(nodes), 'node')} since "
     text += f"{minute(analysis.log.begin_s)}, {duration(down_s)} of one node's time down in all."
-    if len(known):
-        top = known.value_counts().sort_index().sort_values(ascending=False, kind="stable")
-        text += f" The most frequent cause: {top.index[0]}, {percent(top.iloc[0] / len(outages.frame))}."
-    yield Finding(text, "causes", lead=f"{counted(len(outages.frame), 'node failure')}")
-    worst = outages.frame["node"].value_counts()
-    if len(worst) and worst.iloc[0] > 1:
+    if known:
+        cause, n = min(known.items(), key=lambda each: (-each[1], each[0]))
+        text += f" The most frequent cause: {cause}, {percent(n / count)}."
+    yield Finding(text, "causes", lead=f"{counted(count, 'node failure')}")
+    node, n = max(nodes.items(), key=lambda each: each[1], default=("", 0))
+    if n > 1:
         yield Finding(
-            f"{worst.index[0]} failed {worst.iloc[0]:,} times; the mean is "
-            f"{brief(len(outages.frame) / outages.nodes)}.",
+            f"{node} failed {n:,} times; the mean is {brief(count / outages.nodes)}.",
             "causes",
             lead="A node to look at:",
         )

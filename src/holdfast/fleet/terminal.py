@@ -94,7 +94,7 @@ def status(result: Status) -> RenderableType:
             number(row["gpu_hours"], 2),
             f"{100 * row['share_by_gpu_time']:.2f}",
         )
-        for row in result.table.to_dict("records")
+        for row in result.table.to_pylist()
     ]
     return table(
         {
@@ -222,7 +222,7 @@ def goodput(result: Goodput) -> RenderableType:
                 number(row["first_order"], 2),
                 number(row["second_order"], 2),
             )
-            for row in result.by_cause.head(MOST_LOSSES).to_dict("records")
+            for row in result.by_cause.slice(0, MOST_LOSSES).to_pylist()
         ],
         caption="GPU-hours",
     )
@@ -245,7 +245,7 @@ def goodput(result: Goodput) -> RenderableType:
                         f"{row['preempted']:,}",
                         number(row["gpu_hours_lost"], 2),
                     )
-                    for row in result.crash_loops.head(MOST_LOSSES).to_dict("records")
+                    for row in result.crash_loops.slice(0, MOST_LOSSES).to_pylist()
                 ],
             )
         )

@@ -27,10 +27,10 @@ def tiles(analysis: Analysis) -> list[Tile]:
 
 def _failures(analysis: Analysis) -> Tile:
     assert analysis.outages is not None
-    nodes = analysis.outages.frame["node"].nunique()
+    nodes = len({row["node"] for row in analysis.outages.rows})
     return Tile(
         "Node failures",
-        f"{len(analysis.outages.frame):,}",
+        f"{len(analysis.outages.rows):,}",
         note=f"on {nodes:,} of {counted(analysis.outages.nodes, 'node')}",
         section_id="causes",
     )
