@@ -54,7 +54,10 @@ class FleetReport:
                 "levers": [{"change": v.name, "ettr": v.ettr} for v in analysis.levers],
             },
             "duplicates_flag": analysis.log.store.facts.get("duplicates_flag"),
-            "assumptions": analysis.log.assumptions.to_dict(),
+            "assumptions": {
+                **analysis.log.assumptions.to_dict(),
+                "init_s": analysis.log.init_s,  # as used
+            },
             "html": None if self.html is None else str(self.html),
         }
 
