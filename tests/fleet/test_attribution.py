@@ -107,7 +107,7 @@ def blame_by_loops(log: Log) -> Iterator[tuple[Attempt, str, float]]:
 
 def identities(log: FleetLog) -> dict[int, tuple[str, int]]:
     """Key of an attempt -> (job id, submission)."""
-    rows = log.rows(log.table("attempts").select("key", "job_id", "submit_s"))
+    rows = log.rows(f"SELECT key, job_id, submit_s FROM {log.table('attempts')}")
     return {row["key"]: (row["job_id"], row["submit_s"]) for row in rows}
 
 
@@ -123,7 +123,7 @@ def test_every_cause_and_its_rank(random_fleet: RandomFleet) -> None:
     }
     expected = {identity: causes for identity, causes in expected.items() if causes}
     found: dict[tuple[str, int], list[Any]] = {}
-    for row in log.rows(ranked_causes(log).order_by("key", "rank")):
+    for row in log.rows(f"SELECT * FROM {ranked_causes(log)} ORDER BY key, rank"):
         causes = found.setdefault(who[row["key"]], [])
         assert row["rank"] == len(causes) + 1
         causes.append(

@@ -83,7 +83,7 @@ def test_an_impossible_row_is_one_reject(tmp_path: Path, damage: dict[str, str])
     result = fleet.ingest([log], tmp_path / "store", max_reject_share=1)
     assert (result.attempts, result.rejected) == (1, 1)
     assert result.time_range == ("2026-01-05T00:00:00Z", "2026-01-05T01:00:00Z")
-    reject = Store.open(tmp_path / "store").table("rejects").execute().to_dict("records")[0]
+    [reject] = fleet.open(tmp_path / "store").rows("stored_rejects")
     assert (reject["source"], reject["line"]) == (str(log), 3)
     assert fleet.status(tmp_path / "store").gpu_hours == 8
 
@@ -92,7 +92,11 @@ def figures(store: Path) -> None:
     """Every figure of a store is a finite number, zero or more."""
     log = fleet.open(store)
     state, goodput = fleet.status(log), fleet.goodput(log)
-    values = [*state.table["gpu_hours"], *state.table["share_by_gpu_time"], state.gpu_hours]
+    values = [
+        *state.table["gpu_hours"].to_pylist(),
+        *state.table["share_by_gpu_time"].to_pylist(),
+        state.gpu_hours,
+    ]
     values += [goodput.total_gpu_hours, goodput.lost_first_order, goodput.lost_second_order]
     values += [row["node_days"] for row in fleet.lemons(log).nodes.to_pylist()]
     values += [fleet.mttf(log, min_gpus=0).model.rate_per_1000_node_days_]

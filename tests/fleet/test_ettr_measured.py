@@ -29,7 +29,7 @@ def test_a_run_by_hand(tmp_path: Path) -> None:
     ]
     assumed = Assumptions(init_s=600, checkpoint_interval_s=2 * HOUR, write_s=HOUR / 2)
     answer = fleet.measured_ettr(Log(attempts).open(tmp_path, assumed))
-    (row,) = answer.by_size.to_dict("records")
+    (row,) = answer.by_size.to_pylist()
     # Ten minutes after each start; then cycles of 2 h and a write of half an hour. The failure comes
     # after 7 writes and loses 1 h; the second attempt writes 12 times, the last time at its end.
     productive = (20 - 10 / 60 - 7 / 2 - 1) + (30 - 10 / 60 - 12 / 2)
@@ -48,7 +48,7 @@ def test_short_runs_do_not_count(tmp_path: Path) -> None:
 
 def test_time_before_a_job_may_start_is_no_queue(tmp_path: Path) -> None:
     attempts = [Attempt(1, ("n1",), 10 * HOUR, 40 * HOUR, submit=0, eligible=9 * HOUR)]
-    (row,) = fleet.measured_ettr(Log(attempts).store(tmp_path)).by_size.to_dict("records")
+    (row,) = fleet.measured_ettr(Log(attempts).store(tmp_path)).by_size.to_pylist()
     assert row["queue_s"] == HOUR
     assert row["ettr"] == pytest.approx((30 - 1 / 12) / 31)
 
@@ -60,7 +60,7 @@ def test_only_the_class_of_the_highest_priority_is_measured(tmp_path: Path) -> N
     ]
     answer = fleet.measured_ettr(Log(attempts).store(tmp_path))
     assert answer.runs == 1
-    assert answer.by_size["ettr"].iloc[0] > 0.9
+    assert answer.by_size["ettr"][0].as_py() > 0.9
 
 
 @pytest.mark.parametrize("missing", [("QOS",), ("Priority",)])
@@ -85,7 +85,7 @@ def test_runs_by_loops(random_fleet: RandomFleet, save: bool) -> None:
     log = fleet.open(random_fleet.log.store, assumptions=assumed)
     who = identities(log)
     failed = {a.identity for a, _, _ in infrastructure_by_loops(rows)}
-    preempted = {who[row["key"]] for row in log.rows(preemptions(log).select("key"))}
+    preempted = {who[row["key"]] for row in log.rows(preemptions(log))}
     runs: dict[int, list[Attempt]] = defaultdict(list)
     for attempt in rows.attempts:
         if attempt.start is not None:
@@ -106,7 +106,7 @@ def test_runs_by_loops(random_fleet: RandomFleet, save: bool) -> None:
             wall += a.ran_s + max(a.start - a.waits_from, 0)
         top = max(size_of(a)[1] for a in run)
         by_size[top].append(productive / wall)
-    found = fleet.measured_ettr(log).by_size.to_dict("records")
+    found = fleet.measured_ettr(log).by_size.to_pylist()
     assert [row["gpus_max"] for row in found] == sorted(by_size)
     for row in found:
         values = by_size[row["gpus_max"]]
@@ -128,7 +128,7 @@ def test_a_run_loses_in_its_ettr_what_goodput_counts(
     ]
     assumed = Assumptions(checkpoint_interval_s=4 * HOUR, save_on_signal=save)
     log = Log(attempts).open(tmp_path, assumed)
-    (row,) = fleet.measured_ettr(log).by_size.to_dict("records")
+    (row,) = fleet.measured_ettr(log).by_size.to_pylist()
     lost_h = 0 if preempted and save else 2
     assert row["ettr"] == pytest.approx((50 - 2 * 5 / 60 - lost_h) / 50)
     if not preempted:  # goodput counts preemptions that a failure caused only

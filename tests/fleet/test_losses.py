@@ -36,7 +36,7 @@ def test_totals_causes_and_sizes(random_fleet: RandomFleet) -> None:
     failures = list(infrastructure_by_loops(rows))
     failed = {a.identity for a, _, _ in failures}
     second = []
-    for row in log.rows(preemptions(log).filter(lambda t: t.order == 2)):
+    for row in log.rows(f'SELECT * FROM {preemptions(log)} WHERE "order" = 2'):
         victim = by_identity[who[row["key"]]]
         preemptor = int(row["preemptor"])
         before = [
@@ -65,7 +65,7 @@ def test_totals_causes_and_sizes(random_fleet: RandomFleet) -> None:
         by_cause.setdefault(label, [0, 0.0, 0.0])[2] += loss
     found = {
         row["cause"]: [row["failures"], row["first_order"], row["second_order"]]
-        for row in answer.by_cause.to_dict("records")
+        for row in answer.by_cause.to_pylist()
     }
     assert found.keys() == by_cause.keys()
     for label, sums in by_cause.items():
@@ -79,7 +79,7 @@ def test_totals_causes_and_sizes(random_fleet: RandomFleet) -> None:
         by_size[size_of(attempt)][2] += lost_hours(attempt)
     for victim, loss, _ in second:
         by_size[size_of(victim)][3] += loss
-    shown = answer.by_job_size.to_dict("records")
+    shown = answer.by_job_size.to_pylist()
     assert [(row["gpus_min"], row["gpus_max"]) for row in shown] == sorted(by_size)
     for row in shown:
         sums = [row[name] for name in ("gpu_hours", "failures", "first_order", "second_order")]
@@ -110,7 +110,7 @@ def test_crash_loops_by_loops(random_fleet: RandomFleet) -> None:
                 if row["order"] == 2 and row["preemptor"] == str(job)
             )
             expected[str(job)] = (len(requeued), own + others)
-    loops = fleet.goodput(log).crash_loops.to_dict("records")
+    loops = fleet.goodput(log).crash_loops.to_pylist()
     assert expected
     assert [row["requeues"] for row in loops] == sorted(
         (requeues for requeues, _ in expected.values()), reverse=True
@@ -164,11 +164,11 @@ def test_one_large_job_requeued_35_times_causes_548_preemptions(tmp_path: Path) 
     even, odd = 23 * 8 + 12 * 8, 23 * 8 + 12 * 7
     assert even + odd == 548
     assert answer.lost_second_order == pytest.approx(64 * (even * 0.25 + odd * 0.5))
-    (loop,) = answer.crash_loops.to_dict("records")
+    (loop,) = answer.crash_loops.to_pylist()
     assert (loop["job_id"], loop["gpus"]) == ("1", 1024)
     assert (loop["requeues"], loop["preempted"]) == (35, 548)
     assert loop["gpu_hours_lost"] == pytest.approx(answer.lost_gpu_hours)
-    assert answer.by_cause["cause"].tolist() == ["unattributed"]
+    assert answer.by_cause["cause"].to_pylist() == ["unattributed"]
     model = fleet.mttf(log).model
     assert model.failures_ == 35
     assert model.node_days_ == pytest.approx(128 * (35 * 7200 + 600) / 86_400)
@@ -209,7 +209,7 @@ def test_a_loop_is_three_requeues_within_a_day(tmp_path: Path) -> None:
     slow = loop_of([2] * 4, 43_201)
     given_up = loop_of([3] * 4, 5000)[:-1]  # the last failure was not requeued
     loops = fleet.goodput(Log(fast + slow + given_up).open(tmp_path)).crash_loops
-    assert loops[["job_id", "requeues"]].to_dict("records") == [{"job_id": "1", "requeues": 3}]
+    assert loops.select(["job_id", "requeues"]).to_pylist() == [{"job_id": "1", "requeues": 3}]
 
 
 def test_a_loop_across_job_ids_takes_the_name(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_loop_across_job_ids_takes_the_name(tmp_path: Path) -> None:
     store = Log(one_name + several).store(tmp_path)
     assert len(fleet.goodput(store).crash_loops) == 0
     by_name = fleet.open(store, assumptions=Assumptions(chain_by_name=True))
-    assert fleet.goodput(by_name).crash_loops["requeues"].tolist() == [3]
+    assert fleet.goodput(by_name).crash_loops["requeues"].to_pylist() == [3]
 
 
 def test_the_window_cuts_the_hours(tmp_path: Path) -> None:

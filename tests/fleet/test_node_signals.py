@@ -65,7 +65,7 @@ def incidents_by_loops(log: Log, gap_s: float = 60) -> dict[str, list[float]]:
 
 def test_exposure_and_failures(random_fleet: RandomFleet) -> None:
     log, rows = random_fleet.log, random_fleet.rows
-    frame = node_signals(log).frame.set_index("node")
+    frame = node_signals(log).table.to_pandas().set_index("node")
     days = exposure_by_loops(rows)
     assert set(frame.index) == set(days)
     for node, expected in days.items():
@@ -80,7 +80,7 @@ def test_exposure_and_failures(random_fleet: RandomFleet) -> None:
 
 def test_the_seven_signals(random_fleet: RandomFleet) -> None:
     log, rows = random_fleet.log, random_fleet.rows
-    frame = node_signals(log).frame.set_index("node")
+    frame = node_signals(log).table.to_pandas().set_index("node")
     attempts = rows.attempts
     fails = [(a, node, blame) for a, node, blame in blame_by_loops(rows) if a.state == "NODE_FAIL"]
     for node in frame.index:
@@ -101,7 +101,7 @@ def test_the_seven_signals(random_fleet: RandomFleet) -> None:
 def test_exposure_in_a_window(tmp_path: Path) -> None:
     rows = random_log(7, jobs=60)
     log = rows.open(tmp_path, since="2026-01-05T05:33:20")
-    frame = node_signals(log).frame.set_index("node")
+    frame = node_signals(log).table.to_pandas().set_index("node")
     for node, expected in exposure_by_loops(rows, since=20_000).items():
         assert frame.loc[node, "node_days"] == pytest.approx(expected, abs=0.01)
 
@@ -121,7 +121,7 @@ def test_signals_are_those_of_the_last_28_days(tmp_path: Path) -> None:
     outages = [Outage("n2", 3 * DAY, 4 * DAY), Outage("n2", 30 * DAY, 31 * DAY)]
     rows = Log(attempts, checks, outages, nodes={"n1": 8, "n2": 8})
     log = rows.open(tmp_path, Assumptions(check_before_s=1))
-    frame = node_signals(log).frame.set_index("node")
+    frame = node_signals(log).table.to_pandas().set_index("node")
     assert frame.loc["n1", "failures"] == 2  # failures are those of the whole log
     assert frame.loc["n1", "single_node_node_fails"] == 1
     assert frame.loc["n2", "tickets"] == 1
@@ -134,14 +134,14 @@ def test_one_outage_that_ends_many_jobs_is_one_incident(tmp_path: Path) -> None:
     """Eight single-GPU jobs die with their node: it failed once, not eight times."""
     attempts = [Attempt(j, ("n1",), 0, 1000 + j % 3, "NODE_FAIL", gpus=1) for j in range(1, 9)]
     attempts.append(Attempt(9, ("n1",), 2000, 9000, "NODE_FAIL"))
-    frame = node_signals(Log(attempts).open(tmp_path)).frame.set_index("node")
+    frame = node_signals(Log(attempts).open(tmp_path)).table.to_pandas().set_index("node")
     assert frame.loc["n1", "failures"] == 2
     assert frame.loc["n1", "single_node_node_fails"] == 9
 
 
 def test_an_idle_node_of_the_inventory_is_there(tmp_path: Path) -> None:
     log = Log([Attempt(1, ("n1",), 0, DAY)], nodes={"n1": 8, "n2": 8}).open(tmp_path)
-    frame = node_signals(log).frame.set_index("node")
+    frame = node_signals(log).table.to_pandas().set_index("node")
     assert frame["node_days"].to_dict() == {"n1": pytest.approx(1), "n2": 0}
 
 
@@ -153,5 +153,5 @@ def test_one_check_that_ends_many_jobs_is_one_incident(tmp_path: Path) -> None:
         Check(3590, "n1", "check iblink", "HIGH"),
         Check(29_990, "n1", "check iblink", "HIGH"),
     ]
-    frame = node_signals(Log(attempts, checks).open(tmp_path)).frame.set_index("node")
+    frame = node_signals(Log(attempts, checks).open(tmp_path)).table.to_pandas().set_index("node")
     assert frame.loc["n1", "failures"] == 2

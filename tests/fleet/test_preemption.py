@@ -31,7 +31,7 @@ class Found:
 
 
 def found(log: FleetLog) -> list[Found]:
-    rows = log.rows(preemptions(log).order_by("stop_s", "job_id"))
+    rows = log.rows(f"SELECT * FROM {preemptions(log)} ORDER BY stop_s, job_id")
     return [Found(r["job_id"], r["preemptor"], r["evidence"], r["order"]) for r in rows]
 
 

@@ -48,7 +48,7 @@ def test_the_numbers_are_those_of_the_results(testbed_store_told: Path) -> None:
     assert probability("q", row["q_value"]) in lemons
     assert percent(-row["fleet_rate_change"]) in lemons
 
-    worst = goodput.crash_loops.iloc[0]
+    worst = goodput.crash_loops.to_pylist()[0]
     assert loop.startswith(f"Job {worst['job_id']} looped: {worst['requeues']} requeues")
     assert f"{worst['preempted']} attempts preempted" in loop
 

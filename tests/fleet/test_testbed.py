@@ -71,7 +71,7 @@ class Score:
 def ran(testbed_log: FleetLog) -> list[dict[str, Any]]:
     """The attempts that started."""
     columns = ("key", "job_id", "job_id_raw", "start_s", "stop_s", "nodes", "state")
-    return testbed_log.rows(testbed_log.executions.select(*columns))
+    return testbed_log.rows(f"SELECT {', '.join(columns)} FROM {testbed_log.executions}")
 
 
 def running_then(ran: Iterable[dict[str, Any]], job: int, moment: float) -> int:
@@ -97,7 +97,7 @@ def signalled(testbed: Path, ran: list[dict[str, Any]]) -> dict[int, int]:
 
 def preemption_scores(log: FleetLog, signalled: dict[int, int]) -> tuple[Score, Score]:
     """(all preemptions, those of second order) against the truth."""
-    rows = log.rows(preemptions(log).select("key", "order"))
+    rows = log.rows(preemptions(log))
     assert len({row["key"] for row in rows}) == len(rows)
     return (
         Score.of({row["key"] for row in rows}, set(signalled)),
@@ -111,10 +111,10 @@ def preemption_scores(log: FleetLog, signalled: dict[int, int]) -> tuple[Score, 
 def test_states_of_the_attempts(testbed: Path, testbed_log: FleetLog) -> None:
     expected = json.loads((testbed / "truth_summary.json").read_text())["state_count_all_attempts"]
     status = fleet.status(testbed_log)
-    found = dict(zip(status.table["state"], status.table["attempts"], strict=True))
+    found = {row["state"]: row["attempts"] for row in status.table.to_pylist()}
     assert sum(expected.values()) == 611
     assert found == {**expected, "NODE_FAIL": 39 + 2}
-    recovered = testbed_log.rows(testbed_log.attempts.filter(lambda t: t.recovered))
+    recovered = testbed_log.rows(f"SELECT * FROM {testbed_log.attempts} WHERE recovered")
     assert {(row["job_id"], row["state"]) for row in recovered} == {
         ("212", "NODE_FAIL"),
         ("447", "NODE_FAIL"),
@@ -132,15 +132,14 @@ def test_gpu_time_by_state(testbed_log: FleetLog) -> None:
     )  # two jobs resized after 8 s: the 2 GPUs they kept count once
     expected["NODE_FAIL"] += 11 * 1 + 12 * 4  # the two attempts that sacct lost
     expected["RUNNING"] -= 4  # 53 s when the JSON was written, 52 s when this text was
-    table = fleet.status(testbed_log).table
-    found = dict(zip(table["state"], table["gpu_hours"] * 3600, strict=True))
+    rows = fleet.status(testbed_log).table.to_pylist()
+    found = {row["state"]: row["gpu_hours"] * 3600 for row in rows}
     assert {state: round(found[state]) for state in expected} == expected
 
 
 def test_the_crash_loop(testbed: Path, testbed_log: FleetLog) -> None:
     summary = json.loads((testbed / "truth_summary.json").read_text())
-    loops = fleet.goodput(testbed_log).crash_loops
-    worst = loops.iloc[0]
+    worst = fleet.goodput(testbed_log).crash_loops.to_pylist()[0]
     assert worst["job_id"] == str(summary["crash_loop_job"]) == "93"
     assert worst["requeues"] == summary["crash_loop_infra_requeues"] == 9
     assert worst["gpus"] == 96
@@ -269,8 +268,8 @@ def test_the_log_without_duplicates_is_recognised(testbed: Path, tmp_path: Path)
     assert hiding.duplicates_flag == "missing"
     found = fleet.report(fleet.open(tmp_path / "store", assumptions=TESTBED_WINDOWS)).findings
     assert "without sacct -D" in found[0].lead
-    states = fleet.status(tmp_path / "store").table
-    shown = dict(zip(states["state"], states["attempts"], strict=True))
+    states = fleet.status(tmp_path / "store").table.to_pylist()
+    shown = {row["state"]: row["attempts"] for row in states}
     recovered = hiding.attempts_recovered
     expected = json.loads((testbed / "truth_summary.json").read_text())["state_count_last_attempt"]
     assert sum(shown.values()) == sum(expected.values()) + recovered
@@ -284,10 +283,10 @@ def test_the_other_forms_of_the_log_say_the_same(testbed: Path, tmp_path: Path) 
     for name in ("sacct_D_all.psv.gz", "sacct_D_epoch.psv.gz", "sacct_D.json.gz"):
         fleet.ingest([testbed / name], tmp_path / name)
         log = fleet.open(tmp_path / name)
-        accounted = log.executions.filter(
-            lambda t: ~t.recovered & (t.state != "RUNNING") & (t.runtime_s > 0)
+        rows = log.rows(
+            f"SELECT job_id_raw, state, start_s, end_s, gpus FROM {log.executions} "
+            "WHERE NOT recovered AND state <> 'RUNNING' AND runtime_s > 0"
         )
-        rows = log.rows(accounted.select("job_id_raw", "state", "start_s", "end_s", "gpus"))
         seen[name] = Counter(tuple(row.values()) for row in rows)
     text, epoch, json_form = seen.values()
     assert text == epoch

@@ -23,7 +23,7 @@ def bins_of(log: FleetLog, min_gpus: int = 0) -> dict[tuple[float, float], float
     """Each bin with its node-days; they are the same on every row of a bin."""
     frame, _ = rate_over_time(log, min_gpus)
     bins: dict[tuple[float, float], float] = {}
-    for row in frame.to_dict("records"):
+    for row in frame:
         place = (row["begin_s"] - BASE, row["end_s"] - BASE)
         assert bins.setdefault(place, row["node_days"]) == row["node_days"]
     return bins
@@ -55,7 +55,7 @@ def test_bins_by_loops(random_fleet: RandomFleet, min_gpus: int) -> None:
     found = Counter(
         {
             (row["begin_s"] - BASE, row["cause"]): row["failures"]
-            for row in frame.to_dict("records")
+            for row in frame
             if row["cause"] is not None
         }
     )
@@ -111,7 +111,7 @@ def test_a_check_that_begins_late_is_marked_and_a_rare_one_is_not(tmp_path: Path
     checks += [Check(60_000 + 1000 * i, "n1", "check nvlink") for i in range(30)]
     checks += [Check(90_000, "n1", "check mount")]  # once: no sign that it was new
     log = Log([Attempt(1, ("n1",), 0, 100_000)], checks).open(tmp_path)
-    found = checks_introduced(log).to_dict("records")
+    found = checks_introduced(log)
     assert [(row["check"], row["first_s"] - BASE, row["events"]) for row in found] == [
         ("check nvlink", 60_000, 30)
     ]

@@ -100,8 +100,8 @@ def test_the_figures_are_those_of_the_analyses(text: bytes, testbed_log: FleetLo
         ("second",): pytest.approx(lost.lost_second_order),
     }
     by_cause = {cause: n for (cause, _), n in values(text, "holdfast_node_failures_total").items()}
-    expected = lost.by_cause[lost.by_cause["failures"] > 0]
-    assert by_cause == dict(zip(expected["cause"], expected["failures"], strict=True))
+    expected = lost.by_cause.to_pylist()
+    assert by_cause == {row["cause"]: row["failures"] for row in expected if row["failures"]}
     rate = Analysis(testbed_log).mttf
     assert rate is not None
     low, high = rate.model.ci95_
@@ -109,7 +109,7 @@ def test_the_figures_are_those_of_the_analyses(text: bytes, testbed_log: FleetLo
     assert single(text, "holdfast_failure_rate_per_node_day_upper") == pytest.approx(high / 1000)
     for (gpus,), hours in values(text, "holdfast_mttf_hours").items():
         assert hours == pytest.approx(rate.model.mttf_hours(int(gpus), 8)[0])
-    worst = lost.crash_loops.iloc[0]
+    worst = lost.crash_loops.to_pylist()[0]
     assert values(text, "holdfast_crash_loop_requeues")[worst["job_id"],] == worst["requeues"]
     lemon = {node for (node,), yes in values(text, "holdfast_lemon").items() if yes}
     assert lemon == set(fleet.lemons(testbed_log).lemons)

@@ -110,8 +110,8 @@ def test_figures_by_plain_loops(random_fleet: RandomFleet) -> None:
     days = (log.end_s - log.begin_s) / 86_400
     small = scenario("small")
     found = figures(log, small, days, False)
-    victims = set(log.frame(preemptions(log).select("key"))["key"])
-    failed = set(log.frame(infrastructure_failures(log).select("key"))["key"])
+    victims = set(log.frame(preemptions(log))["key"])
+    failed = set(log.frame(infrastructure_failures(log))["key"])
     rows = [row for row in log.frame(log.executions).to_dict("records") if row["gpus"] > 0]
     hours = [row["runtime_s"] * row["gpus"] / 3600 for row in rows]
     ends = ["PREEMPTED" if row["key"] in victims else row["state"] for row in rows]

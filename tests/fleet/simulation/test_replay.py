@@ -136,8 +136,8 @@ def test_a_later_beginning_leaves_the_rest(tmp_path: Path) -> None:
 
 def test_a_random_log_as_plain_loops(random_fleet: RandomFleet) -> None:
     log, assumed = random_fleet.log, random_fleet.log.assumptions
-    failed = set(log.frame(infrastructure_failures(log).select("key"))["key"])
-    taken = set(log.frame(preemptions(log).select("key"))["key"])
+    failed = set(log.frame(infrastructure_failures(log))["key"])
+    taken = set(log.frame(preemptions(log))["key"])
     init = log.init_s
     attempts = log.frame(log.attempts).to_dict("records")
     jobs: dict[str, list[dict]] = {}

@@ -58,7 +58,7 @@ def seconds(text: str) -> float:
 
 
 def test_it_says_what_it_did(made: Simulated, log: FleetLog) -> None:
-    rows = log.rows(log.table("attempts").select("job_id", "start_s"))
+    rows = log.rows(log.table("attempts"))
     assert made.jobs == len({row["job_id"] for row in rows})
     assert made.attempts == sum(row["start_s"] is not None for row in rows)
     assert 0.3 < made.utilisation < 1
@@ -170,8 +170,7 @@ def test_preemptors_are_found(
     log: FleetLog, true_attempts: dict[tuple[str, int], dict[str, Any]]
 ) -> None:
     found = {
-        (row["job_id"], row["attempt"]): row["preemptor"]
-        for row in log.rows(preemptions(log).select("job_id", "attempt", "preemptor"))
+        (row["job_id"], row["attempt"]): row["preemptor"] for row in log.rows(preemptions(log))
     }
     true = {key: row["preemptor"] for key, row in true_attempts.items() if row["preemptor"]}
     right = sum(true.get(key) == preemptor for key, preemptor in found.items())
@@ -187,9 +186,7 @@ def test_the_report_page_builds(log: FleetLog, tmp_path: Path) -> None:
 
 def test_lemons_are_named(made: Simulated, truth: dict[str, Any]) -> None:
     (lemon,) = truth["lemons"]
-    assert lemon in {
-        row["node"] for row in Store.open(made.store).table("nodes").execute().to_dict("records")
-    }
+    assert lemon in {row["node"] for row in fleet.open(made.store).rows("stored_nodes")}
     blamed = [each["node"] for each in truth["failures"]]
     assert max(set(blamed), key=blamed.count) == lemon
 

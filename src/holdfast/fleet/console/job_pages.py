@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import ibis
 import pyarrow as pa
 
 from holdfast.errors import InputError
@@ -20,9 +19,7 @@ from holdfast.fleet.moments import moment
 from holdfast.fleet.wording import decimals
 from holdfast.numbers import brief, counted, duration, number
 from holdfast.report import ColumnFormat, Page, Section, Table
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
+from holdfast.tables import literal
 
 MOST_JOBS = 200
 LONGEST_SEARCH = 200
@@ -47,41 +44,44 @@ def find_jobs(analysis: Analysis, words: str) -> FoundJobs:
     """
     log, words = analysis.log, words.strip()[:LONGEST_SEARCH]
     failures, preempted = losses(log)
-    cost = failures.select("job_id", "lost").union(preempted.select("job_id", "lost"))
-    cost = cost.group_by("job_id").agg(lost=cost.lost.sum())
-    failed = failures.group_by("job_id").agg(failures=failures.count())
-    t = log.attempts
-    t = t.filter(_matches(t, words)) if words else t.semi_join(failures, "job_id")
-    jobs = t.group_by("job_id").agg(
-        name=t.name.max(),
-        user=t.user.max(),
-        gpus=t.gpus.max(),
-        attempts=t.count(),
-        state=t.state.argmax(t.attempt),
-        last_s=t.stop_s.max(),
+    where = _matches(words) if words else f"job_id IN (SELECT job_id FROM {failures})"
+    rows = log.rows(
+        f"""
+        SELECT jobs.*, coalesce(lost, CAST(0 AS DOUBLE)) AS lost, coalesce(failures, 0) AS failures,
+            count(*) OVER () AS every
+        FROM (
+            SELECT job_id, max(name) AS name, max("user") AS "user", max(gpus) AS gpus,
+                count(*) AS attempts, arg_max(state, attempt) AS state, max(stop_s) AS last_s
+            FROM {log.attempts} WHERE {where} GROUP BY job_id
+        ) AS jobs
+        LEFT JOIN (
+            SELECT job_id, sum(lost) AS lost, sum(failures) AS failures FROM (
+                SELECT job_id, lost, 1 AS failures FROM {failures}
+                UNION ALL SELECT job_id, lost, 0 FROM {preempted}
+            ) AS each_loss
+            GROUP BY job_id
+        ) AS costs ON jobs.job_id = costs.job_id
+        ORDER BY lost DESC, last_s DESC, jobs.job_id LIMIT {MOST_JOBS}
+        """
     )
-    jobs = jobs.left_join(cost, "job_id").drop("job_id_right")
-    jobs = jobs.left_join(failed, "job_id").drop("job_id_right")
-    jobs = jobs.mutate(lost=jobs.lost.fill_null(0.0), failures=jobs.failures.fill_null(0))
-    total = log.rows(jobs.agg(n=jobs.count()))[0]["n"]
-    found = log.rows(
-        jobs.order_by(ibis.desc("lost"), ibis.desc("last_s"), "job_id").limit(MOST_JOBS)
-    )
+    total = rows[0]["every"] if rows else 0
     what = f"match “{words}”" if words else "were ended by the infrastructure"
     shown = f"; the first {MOST_JOBS:,} are below" if total > MOST_JOBS else ""
-    return FoundJobs(_job_table(found), f"{counted(total, 'job')} {what}{shown}.")
+    return FoundJobs(_job_table(rows), f"{counted(total, 'job')} {what}{shown}.")
 
 
-def _matches(t: ir.Table, words: str) -> ir.BooleanValue:
-    low = words.lower()
-    return (
-        (t.job_id == words)
-        | t.job_id.endswith(f":{words}")  # with its cluster
-        | t.job_id.startswith(f"{words}_")
-        | t.job_id.startswith(f"{words}+")
-        | (t.user == words).fill_null(False)
-        | t.nodes.contains(words).fill_null(False)
-        | t.name.lower().contains(low).fill_null(False)
+def _matches(words: str) -> str:
+    """SQL: whether an attempt is of a job that the words mean."""
+    return " OR ".join(
+        [
+            f"job_id = {literal(words)}",
+            f"ends_with(job_id, {literal(f':{words}')})",  # with its cluster
+            f"starts_with(job_id, {literal(f'{words}_')})",
+            f"starts_with(job_id, {literal(f'{words}+')})",
+            f'"user" = {literal(words)}',
+            f"list_contains(nodes, {literal(words)})",
+            f"contains(lower(name), {literal(words.lower())})",
+        ]
     )
 
 
@@ -128,23 +128,18 @@ def job(analysis: Analysis, job_id: str) -> Page | None:
     except InputError:
         return None
     job_id = explained.job_id
-    mine = log.attempts.filter(lambda t: t.job_id == job_id)
+    mine = f"WHERE job_id = {literal(job_id)}"
     facts = log.rows(
-        mine.order_by(ibis.desc("attempt")).select(
-            *("name", "user", "account", "partition", "qos", "gpus", "node_count", "submit_s")
-        )
+        'SELECT name, "user", account, "partition", qos, gpus, node_count, submit_s '
+        f"FROM {log.attempts} {mine} ORDER BY attempt DESC LIMIT 1"
     )[0]
-    failures, preempted = losses(log)
-    lost = sum(
-        log.rows(t.filter(t.job_id == job_id).agg(lost=t.lost.sum()))[0]["lost"] or 0.0
-        for t in (failures, preempted)
-    )
+    lost = sum(log.value(f"SELECT sum(lost) FROM {t} {mine}") or 0.0 for t in losses(log))
     return Page(
         title=f"Job {job_id}",
         inputs=_facts(facts),
         sections=[
             _attempt_section(analysis, job_id, explained.attempts, lost),
-            *_signs(analysis, mine),
+            *_signs(analysis, job_id),
         ],
     )
 
@@ -289,27 +284,23 @@ def _cause_table(attempts: Sequence[dict[str, Any]]) -> Table:
     )
 
 
-def _signs(analysis: Analysis, mine: ir.Table) -> list[Section]:
+def _signs(analysis: Analysis, job_id: str) -> list[Section]:
     """What the checks of its nodes saw while it ran, XIDs among them."""
     log, assumed = analysis.log, analysis.log.assumptions
-    held = mine.filter(mine.ran & (mine.nodes.length() > 0))
-    held = held.select(
-        begin_s=held.start_s - assumed.check_before_s,
-        until_s=held.stop_s + assumed.check_after_s,
-        node=held.nodes.unnest(),
-    )
-    span = log.rows(held.agg(begin=held.begin_s.min(), end=held.until_s.max()))[0]
-    if span["begin"] is None:
+    seen = f"""
+        SELECT DISTINCT time_s, health.node, "check", severity, xid, message
+        FROM {classified_health(log)} AS health
+        JOIN (
+            SELECT start_s - {literal(assumed.check_before_s)} AS begin_s,
+                stop_s + {literal(assumed.check_after_s)} AS until_s, unnest(nodes) AS node
+            FROM {log.executions} WHERE job_id = {literal(job_id)}
+        ) AS held ON health.node = held.node AND time_s BETWEEN begin_s AND until_s
+        """
+    [counts] = log.rows(f"SELECT count(*) AS n, count(xid) AS xids FROM ({seen}) AS seen")
+    held = f"job_id = {literal(job_id)} AND array_length(nodes) > 0"
+    if not counts["n"] and not log.value(f"SELECT count(*) FROM {log.executions} WHERE {held}"):
         return []
-    health = classified_health(log).filter(
-        lambda t: (t.time_s >= span["begin"]) & (t.time_s <= span["end"])
-    )
-    seen = health.join(held, "node").filter(
-        lambda t: (t.time_s >= t.begin_s) & (t.time_s <= t.until_s)
-    )
-    seen = seen.select("time_s", "node", "check", "severity", "xid", "message").distinct()
-    counts = log.rows(seen.agg(n=seen.count(), xids=seen.xid.count()))[0]
-    events = log.rows(seen.order_by("time_s", "node", "check").limit(MOST_EVENTS))
+    events = log.rows(f'{seen} ORDER BY time_s, node, "check" LIMIT {MOST_EVENTS}')
     more = f"; the first {MOST_EVENTS:,} of {counts['n']:,}" if counts["n"] > MOST_EVENTS else ""
     return [
         Section(

@@ -124,12 +124,7 @@ def measure(analysis: Analysis) -> Measures:
         lemons=frozenset(analysis.lemons.lemons) if ran else frozenset(),
         crash_loops=_crash_loops(analysis) if ran else {},
         jump=rate_jump(analysis),
-        first_seen_s={
-            (str(check),): float(first)
-            for check, first in zip(
-                analysis.introduced["check"], analysis.introduced["first_s"], strict=True
-            )
-        },
+        first_seen_s={(str(row["check"]),): float(row["first_s"]) for row in analysis.introduced},
         last_event_s=_last_events(analysis),
         counts={name: int(count) for name, count in facts.get("counts", {}).items()},
         hidden=facts.get("duplicates_flag") == "missing",
@@ -140,8 +135,7 @@ def _causes(analysis: Analysis) -> tuple[dict[Labels, list[float]], list[float]]
     """Ends of the failures by (cause, domains); due times of those without a cause, ascending."""
     log = analysis.log
     if analysis.outages is not None:
-        frame = analysis.outages.frame
-        found = zip(frame["cause"], frame["start_s"], strict=True)
+        found = [(row["cause"], row["start_s"]) for row in analysis.outages.rows]
         named: dict[Labels, list[float]] = {}
         none: list[float] = []
         for cause, start in found:
@@ -151,7 +145,7 @@ def _causes(analysis: Analysis) -> tuple[dict[Labels, list[float]], list[float]]
                 none.append(float(start))
         return named, sorted(none)
     failures = infrastructure_failures(log)
-    rows = log.rows(failures.select("symptom", "label", "stop_s").order_by("stop_s", "label"))
+    rows = log.rows(f"SELECT symptom, label, stop_s FROM {failures} ORDER BY stop_s, label")
     after = log.assumptions.check_after_s
     by_cause: dict[Labels, list[float]] = {}
     due = []
@@ -181,12 +175,12 @@ def _mttf(analysis: Analysis) -> dict[Labels, Estimate]:
 
 
 def _ettr(analysis: Analysis) -> dict[Labels, Estimate]:
-    rows = analysis.measured.by_size.to_dict("records")
+    rows = analysis.measured.by_size.to_pylist()
     return {(_size(row),): Estimate(row["ettr"], row["lo"], row["hi"]) for row in rows}
 
 
 def _ettr_runs(analysis: Analysis) -> dict[Labels, int]:
-    rows = analysis.measured.by_size.to_dict("records")
+    rows = analysis.measured.by_size.to_pylist()
     return {(_size(row),): int(row["runs"]) for row in rows}
 
 
@@ -214,10 +208,10 @@ def _crash_loops(analysis: Analysis) -> dict[Labels, tuple[int, float]]:
     """Loops whose last requeue is younger than the time in which a loop is looked for."""
     loops = analysis.goodput.crash_loops
     since = analysis.log.end_s - analysis.log.assumptions.crash_loop_window_s
-    turning = loops[loops["last_s"] >= since] if len(loops) else loops
     return {
         (str(row["job_id"]),): (int(row["requeues"]), float(row["gpu_hours_lost"]))
-        for row in turning.to_dict("records")
+        for row in loops.to_pylist()
+        if row["last_s"] >= since
     }
 
 
@@ -228,8 +222,7 @@ def _last_events(analysis: Analysis) -> dict[Labels, float]:
     if span is not None:
         found[("attempts",)] = float(span[1])
     for name, column in (("health", "time_s"), ("node_outages", "start_s")):
-        t = log.table(name)
-        last = log.rows(t.agg(last=t[column].cast("float64").max()))[0]["last"]
+        last = log.value(f"SELECT max(CAST({column} AS DOUBLE)) FROM {log.table(name)}")
         if last is not None:
             found[(name,)] = last
     return found

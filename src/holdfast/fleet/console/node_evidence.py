@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import ibis
 import pyarrow as pa
 
 from holdfast.fleet.analysis import Analysis
@@ -16,6 +15,7 @@ from holdfast.fleet.moments import moment
 from holdfast.fleet.wording import RATE_UNIT, brief_interval, probability
 from holdfast.numbers import brief, counted, duration, number
 from holdfast.report import ColumnFormat, How, Page, Section, Table, Tile
+from holdfast.tables import literal
 
 MOST_EVENTS = 200
 EVIDENCE = {"slurm": "Slurm names it", "check": "a check on it", "none": "shared by all its nodes"}
@@ -33,24 +33,22 @@ SIGNAL_TEXTS = {
 def evidence(analysis: Analysis, node: str) -> Page | None:
     """What the log says of one node; None if it says nothing."""
     log = analysis.log
-    health = classified_health(log).filter(lambda t: t.node == node)
-    outages = log.table("node_outages").filter(lambda t: t.node == node)
-    inventory = log.rows(log.table("nodes").filter(lambda t: t.node == node))
+    mine = f"WHERE node = {literal(node)}"
+    health = f"FROM {classified_health(log)} {mine}"
+    inventory = log.rows(f"SELECT * FROM {log.table('nodes')} {mine}")
     checks = log.rows(
-        health.group_by("check").agg(
-            n=health.count(),
-            severity=health.severity.max(),
-            symptom=health.label.max(),
-            first_s=health.time_s.min(),
-            last_s=health.time_s.max(),
-        )
+        'SELECT "check", count(*) AS n, max(severity) AS severity, max(label) AS symptom, '
+        f'min(time_s) AS first_s, max(time_s) AS last_s {health} GROUP BY "check"'
     )
-    down = log.rows(outages.order_by(ibis.desc("start_s")).limit(MOST_EVENTS))
+    down = log.rows(
+        f"SELECT * FROM {log.table('node_outages')} {mine} "
+        f"ORDER BY start_s DESC LIMIT {MOST_EVENTS}"
+    )
     if not inventory and not checks and not down:
         return None
     ran = bool(analysis.status.attempts) and analysis.outages is None
     failures = _failures(analysis, node) if ran else []
-    recent = log.rows(health.order_by(ibis.desc("time_s"), "check").limit(MOST_EVENTS))
+    recent = log.rows(f'SELECT * {health} ORDER BY time_s DESC, "check" LIMIT {MOST_EVENTS}')
     lemon = _score(analysis, node) if ran else None
     sections = [
         *([] if lemon is None else [_score_section(analysis, node, lemon)]),
@@ -174,12 +172,15 @@ def _rate(value: float | None) -> str:
 def _failures(analysis: Analysis, node: str) -> list[dict[str, Any]]:
     """Infrastructure failures with blame on the node, the latest first."""
     log = analysis.log
-    blamed = blamed_nodes(log).filter(lambda t: t.node == node)
-    blamed = blamed.select("key", "blame", "evidence")
-    known = infrastructure_failures(log).select(
-        "key", "job_id", "attempt", "state", "label", "stop_s", "gpus", "runtime_s"
+    return log.rows(
+        f"""
+        SELECT blamed.key, blame, evidence, job_id, attempt, failed.state, label, failed.stop_s, gpus,
+            runtime_s
+        FROM {blamed_nodes(log)} AS blamed
+        JOIN {infrastructure_failures(log)} AS failed ON blamed.key = failed.key
+        WHERE node = {literal(node)} ORDER BY failed.stop_s DESC, job_id, blamed.key
+        """
     )
-    return log.rows(blamed.join(known, "key").order_by(ibis.desc("stop_s"), "job_id", "key"))
 
 
 def _failure_section(failures: Sequence[dict[str, Any]]) -> Section:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pandas as pd
 import pyarrow as pa
 
 from holdfast.fleet.analysis import Analysis
@@ -15,32 +14,39 @@ def node_table(analysis: Analysis) -> Table:
     """All nodes: the lemon ranking where jobs ran, else their outages."""
     states = {
         row["node"]: row["state"] or ""
-        for row in analysis.log.rows(analysis.log.table("nodes").select("node", "state"))
+        for row in analysis.log.rows(f"SELECT node, state FROM {analysis.log.table('nodes')}")
     }
     if analysis.outages is not None or not analysis.status.attempts:
-        return _outage_table(analysis, states)
-    frame = analysis.lemons.nodes.to_pandas()
-    lemons = set(analysis.lemons.lemons)
-    frame["lemon"] = ["lemon" if node in lemons else "" for node in frame["node"]]
-    frame["state"] = [states.get(node, "") for node in frame["node"]]
-    digits = decimals(frame["shrunk_rate"])
+        return _outage_table(analysis)
+    table, lemons = analysis.lemons.nodes, set(analysis.lemons.lemons)
+    names = table["node"].to_pylist()
+    table = table.append_column(
+        "lemon", pa.array(["lemon" if each in lemons else "" for each in names], pa.string())
+    )
+    table = table.append_column(
+        "state", pa.array([states.get(each, "") for each in names], pa.string())
+    )
+
+    def digits(column: str) -> int:
+        return decimals(table[column].to_pylist())
+
     return Table(
-        pa.Table.from_pandas(frame, preserve_index=False),
+        table,
         {
             "node": ColumnFormat("Node", link=NODE_LINK),
             "lemon": ColumnFormat("Lemon"),
             "state": ColumnFormat("State"),
             "failures": ColumnFormat("Blame", "failures", digits=1),
-            "node_days": ColumnFormat("In use", "node-days", digits=decimals(frame["node_days"])),
+            "node_days": ColumnFormat("In use", "node-days", digits=digits("node_days")),
             "shrunk_rate": ColumnFormat(
                 "Shrunk rate, 95 %",
                 RATE_UNIT,
-                digits=digits,
+                digits=digits("shrunk_rate"),
                 interval=("shrunk_rate_low", "shrunk_rate_high"),
             ),
             "q_value": ColumnFormat("q-value", digits=3),
             "failures_avoided_per_month": ColumnFormat(
-                "Avoided", "a month", digits=decimals(frame["failures_avoided_per_month"])
+                "Avoided", "a month", digits=digits("failures_avoided_per_month")
             ),
             "out_count": ColumnFormat("Out", "times", digits=0),
             "xid_cnt": ColumnFormat("XIDs", digits=0),
@@ -50,21 +56,22 @@ def node_table(analysis: Analysis) -> Table:
     )
 
 
-def _outage_table(analysis: Analysis, states: dict[str, str]) -> Table:
-    names = pd.DataFrame(
-        {"node": sorted(states), "state": [states[each] for each in sorted(states)]}
+def _outage_table(analysis: Analysis) -> Table:
+    log = analysis.log
+    table = log.arrow(
+        f"""
+        SELECT coalesce(nodes.node, down.node) AS node, coalesce(state, '') AS state,
+            coalesce(outages, 0) AS outages, coalesce(hours, CAST(0 AS DOUBLE)) AS hours
+        FROM {log.table("nodes")} AS nodes
+        FULL JOIN (
+            SELECT node, count(*) AS outages, sum(end_s - start_s) / 3600 AS hours
+            FROM {log.table("node_outages")} GROUP BY node
+        ) AS down ON nodes.node = down.node
+        ORDER BY outages DESC, node
+        """
     )
-    t = analysis.log.table("node_outages")
-    down = analysis.log.frame(
-        t.group_by("node").agg(outages=t.count(), hours=(t.end_s - t.start_s).sum() / 3600)
-    )
-    frame = names.merge(down, "outer", "node")
-    frame["state"] = frame["state"].fillna("")
-    frame["outages"] = frame["outages"].fillna(0).astype("int64")
-    frame["hours"] = frame["hours"].fillna(0.0).astype("float64")
-    frame = frame.sort_values(["outages", "node"], ascending=[False, True], ignore_index=True)
     return Table(
-        pa.Table.from_pandas(frame, preserve_index=False),
+        table,
         {
             "node": ColumnFormat("Node", link=NODE_LINK),
             "state": ColumnFormat("State"),

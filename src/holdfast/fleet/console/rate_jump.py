@@ -23,9 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
 import numpy.typing as npt
 
@@ -34,9 +32,7 @@ from holdfast.fleet.attribution import infrastructure_failures, ranked_causes
 from holdfast.fleet.failure_model import garwood_interval
 from holdfast.fleet.log import DAY_S, NODE_FAIL
 from holdfast.fleet.timeline import larger_than
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
+from holdfast.tables import literal
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -48,6 +44,10 @@ WATCHED_S = 28.0 * DAY_S
 BASELINE_S = 112.0 * DAY_S
 KERNEL = "xid"
 """All XIDs come from one check, the kernel's log: a number seen for the first time is no new check."""
+_MONITOR = (
+    f"CASE WHEN starts_with(lower(\"check\"), '{KERNEL} ') THEN '{KERNEL}' ELSE \"check\" END"
+)
+"""SQL of what found an event: the check, or the kernel's log for any XID."""
 
 
 @dataclass(frozen=True)
@@ -164,16 +164,16 @@ def _exposure(analysis: Analysis, begin_s: float) -> _Exposure:
     if analysis.outages is not None:  # every node counts as up: outages are short
         nodes = np.array([float(analysis.outages.nodes)])
         return _Exposure(np.array([begin_s]), np.array([log.end_s]), nodes, begin_s)
-    t = larger_than(log.executions, analysis.min_gpus)
-    t = t.filter((t.stop_s >= int(begin_s)) & (t.exposed_s > 0))
-    rows = log.frame(
-        t.select(
-            begin=(t.stop_s - t.exposed_s).cast("float64"),
-            end=t.stop_s.cast("float64"),
-            nodes=t.node_count.fill_null(0).cast("float64"),
-        )
+    rows = log.arrow(
+        f"""
+        SELECT stop_s - exposed_s AS begin_s, stop_s AS end_s, coalesce(node_count, 0) AS nodes
+        FROM {log.executions}
+        WHERE {larger_than(analysis.min_gpus)} AND stop_s >= {int(begin_s)} AND exposed_s > 0
+        """
     )
-    begin, end, nodes = (rows[name].to_numpy(np.float64) for name in ("begin", "end", "nodes"))
+    begin, end, nodes = (
+        rows[name].to_numpy().astype(np.float64) for name in ("begin_s", "end_s", "nodes")
+    )
     return _Exposure(begin, end, nodes, begin_s)
 
 
@@ -183,35 +183,32 @@ def _failures(
     """When failures happened, and which of them only new checks show; shape ``[n]`` each."""
     log = analysis.log
     if analysis.outages is not None:
-        moments = analysis.outages.frame["start_s"].to_numpy(np.float64)
+        moments = np.array([row["start_s"] for row in analysis.outages.rows], np.float64)
         moments = moments[moments >= begin_s]
         return moments, np.zeros(len(moments), np.bool_)
-    failed = larger_than(infrastructure_failures(log), analysis.min_gpus)
-    failed = failed.filter(failed.stop_s >= int(begin_s))
-    high = ranked_causes(log).filter(lambda t: t.severity == "HIGH")
-    high = high.filter(high.on_failed_node.fill_null(True))
-    old = ~_monitor(high).isin(["", *new])  # Ibis makes no column of an empty list
-    known = high.group_by("key").agg(old=old.sum() > 0)
-    rows = log.frame(failed.left_join(known, "key").select("stop_s", "old", "state"))
     # A NODE_FAIL was seen by the scheduler itself, whatever check saw it too.
-    checked = rows["old"].eq(False).fillna(False) & (rows["state"] != NODE_FAIL)
-    only_new = checked.to_numpy(np.bool_)
-    return rows["stop_s"].to_numpy(np.float64), only_new
+    rows = log.arrow(
+        f"""
+        SELECT stop_s, state <> '{NODE_FAIL}' AND NOT coalesce(old, TRUE) AS only_new
+        FROM {infrastructure_failures(log)} AS failed
+        LEFT JOIN (
+            SELECT key, bool_or({_MONITOR} NOT IN {literal(["", *new])}) AS old
+            FROM {ranked_causes(log)}
+            WHERE severity = 'HIGH' AND coalesce(on_failed_node, TRUE) GROUP BY key
+        ) AS known ON failed.key = known.key
+        WHERE {larger_than(analysis.min_gpus)} AND stop_s >= {int(begin_s)}
+        """
+    )
+    return rows["stop_s"].to_numpy().astype(np.float64), rows["only_new"].to_numpy()
 
 
 def _new_checks(analysis: Analysis, baseline_s: float, watched_s: float) -> tuple[str, ...]:
     """Checks without an event before the watched time, or that began during the baseline."""
-    log = analysis.log
-    t = log.table("health")
-    t = t.mutate(monitor=_monitor(t))
-    seen = log.frame(t.group_by("monitor").agg(first_s=t.time_s.min()))
-    unseen = set(seen.loc[seen["first_s"] >= watched_s, "monitor"])
-    frame = analysis.introduced
-    begun = set(frame.loc[frame["first_s"] > baseline_s, "check"]) & set(seen["monitor"])
-    return tuple(sorted(unseen | begun))
-
-
-def _monitor(events: ir.Table) -> ir.StringValue:
-    """What found an event: the check, or the kernel's log for any XID."""
-    kernel = events.check.lower().startswith(KERNEL + " ")
-    return ibis.ifelse(kernel, KERNEL, events.check)
+    rows = analysis.log.rows(
+        f"SELECT {_MONITOR} AS monitor, min(time_s) AS first_s "
+        f"FROM {analysis.log.table('health')} GROUP BY monitor"
+    )
+    seen = {row["monitor"]: row["first_s"] for row in rows}
+    unseen = {monitor for monitor, first_s in seen.items() if first_s >= watched_s}
+    begun = {row["check"] for row in analysis.introduced if row["first_s"] > baseline_s}
+    return tuple(sorted(unseen | begun & seen.keys()))

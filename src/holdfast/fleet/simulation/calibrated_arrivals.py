@@ -55,10 +55,9 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
     Raises:
         InputError: if they are too few, saying what is missing and how much is needed.
     """
-    t = log.executions
-    first = log.rows(t.agg(s=t.end_s.min()))[0]["s"]
+    [row] = log.rows(f"SELECT min(end_s) AS first, count(*) AS ran FROM {log.executions}")
+    first, ran = row["first"], row["ran"]
     if first is None:
-        ran = log.rows(t.agg(n=t.count()))[0]["n"]
         raise InputError(
             "no attempt ended: there is nothing to calibrate from",
             code="no-data",

@@ -31,12 +31,23 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
     findings.assumed(
         "detection.heartbeat", "a log does not tell; SlurmdTimeout of scontrol show config"
     )
-    t = classified_health(log).filter(lambda t: t.result == "fail")
-    died = infrastructure_failures(log).filter(lambda t: t.state == "FAILED").select("key")
-    at_once = ranked_causes(log).semi_join(died, "key").filter(lambda t: t.offset_s > 0)
-    t = t.anti_join(at_once, ["node", "time_s"])
-    events = log.frame(t.select("node", "time_s").distinct()).sort_values(["node", "time_s"])
-    gaps = events.groupby("node")["time_s"].diff().dropna().to_numpy(np.float64)
+    gaps = (
+        log.arrow(
+            f"""
+        WITH at_once AS (
+            SELECT causes.node, time_s FROM {ranked_causes(log)} AS causes
+            JOIN {infrastructure_failures(log)} AS failures ON causes.key = failures.key
+            WHERE state = 'FAILED' AND offset_s > 0
+        )
+        SELECT time_s - lag(time_s) OVER (PARTITION BY node ORDER BY time_s) AS gap_s FROM (
+            SELECT DISTINCT node, time_s FROM {classified_health(log)} WHERE result = 'fail'
+        ) AS events
+        ANTI JOIN at_once USING (node, time_s)
+        """
+        )["gap_s"]
+        .drop_null()
+        .to_numpy()
+    )
     gaps = gaps[gaps > ALIGNED_S]
     key = "detection.check_interval"
     interval = common_interval(gaps)

@@ -103,8 +103,8 @@ def _rate(log: FleetLog, findings: Findings) -> float:
 
 def rate_above(log: FleetLog, min_gpus: int, attempts_per_event: float) -> Rate | None:
     """The rate of attempts with more than `min_gpus` GPUs (0: all); None if none ran above it."""
-    frame = counts_by_size(log, min_gpus)
-    count, days = int(frame["failures"].sum()), float(frame["node_days"].sum())
+    sizes = counts_by_size(log, min_gpus)
+    count, days = (sum(row[name] for row in sizes) for name in ("failures", "node_days"))
     if not days:
         return None
     # Attempts of one node fail together: so many independent events stand behind the count.
@@ -127,7 +127,7 @@ def _attempts_per_event(log: FleetLog) -> float:
 
 def _blamed(log: FleetLog) -> pd.DataFrame:
     """Blame with the event of the node that it belongs to: node, key, event_s, event."""
-    frame = log.frame(blamed_nodes(log).select("node", "key", "event_s", "blame"))
+    frame = log.frame(f"SELECT node, key, event_s, blame FROM {blamed_nodes(log)}")
     frame = frame.sort_values(["node", "event_s", "key"], ignore_index=True)
     gap = frame["event_s"].diff() > log.assumptions.incident_gap_s
     new = gap | (frame["node"] != frame["node"].shift())
@@ -239,9 +239,9 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
 
 def _ended_by_label(log: FleetLog) -> pd.DataFrame:
     """Failures by likeliest cause: label, failures, failed (those recorded as FAILED)."""
-    t = infrastructure_failures(log)
     return log.frame(
-        t.group_by("label").agg(failures=t.count(), failed=(t.state == "FAILED").sum())
+        "SELECT label, count(*) AS failures, count_if(state = 'FAILED') AS failed "
+        f"FROM {infrastructure_failures(log)} GROUP BY label"
     )
 
 
@@ -252,10 +252,11 @@ def _seen_by_label(log: FleetLog) -> pd.DataFrame:
     event counts if it drained the node; what may be the users' doing (a domain of its symptom) does not.
     """
     window = log.assumptions.check_before_s + log.assumptions.check_after_s
-    t = classified_health(log).filter(lambda t: t.result == "fail")
-    t = t.filter(~t.domains.contains("user") | (t.severity == "HIGH"))
-    frame = log.frame(t.select("time_s", "node", "label", "severity", "check", "xid"))
-    frame = frame[frame["severity"].isin(["HIGH", "LOW"])]
+    frame = log.frame(
+        f'SELECT time_s, node, label, severity, "check", xid FROM {classified_health(log)} '
+        "WHERE result = 'fail' AND (severity = 'HIGH' "
+        "OR (severity = 'LOW' AND NOT contains(domains, 'user')))"
+    )
     kind = ["node", "label", "severity"]
     frame = frame.sort_values([*kind, "time_s"], ignore_index=True)
     same = (frame[kind] == frame[kind].shift()).all(axis=1)
@@ -272,12 +273,16 @@ def _drained(log: FleetLog, events: pd.DataFrame, window: float) -> pd.Series[bo
 
     A log without outages does not tell; there every one counts.
     """
-    ended = ranked_causes(log).semi_join(infrastructure_failures(log), "key")
-    causes = log.frame(ended.select("node", "check", "time_s").distinct())
+    causes = log.frame(
+        f'SELECT DISTINCT node, "check", time_s FROM {ranked_causes(log)} '
+        f"WHERE key IN (SELECT key FROM {infrastructure_failures(log)})"
+    )
     explains = events.merge(causes.assign(explains=True), "left", ["node", "check", "time_s"])
     free = explains["explains"].isna()
-    t = log.table("node_outages")
-    outages = log.frame(t.filter(t.state.upper().contains("DRAIN")).select("node", at="start_s"))
+    outages = log.frame(
+        f"SELECT node, start_s AS at FROM {log.table('node_outages')} "
+        "WHERE upper(state) LIKE '%DRAIN%'"
+    )
     if not log.count("node_outages"):
         return free
     left = events[["node", "time_s"]].assign(place=events.index).sort_values("time_s")

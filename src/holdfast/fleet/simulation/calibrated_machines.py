@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-import ibis
 import numpy as np
 
 from holdfast.fleet.log import DAY_S, FleetLog
@@ -16,9 +14,6 @@ from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
 from holdfast.fleet.simulation.job_runs import JobRuns, class_column, named_class, sized
 from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
 from holdfast.numbers import counted, duration
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
 
 MOST_GPUS_PER_NODE = 64
 SIGTERM = 15
@@ -72,10 +67,11 @@ def cluster(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) 
 def _gpus_per_node(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) -> int:
     """The usual number of GPUs; from the inventory, else the most that an attempt had on a node."""
     key = "cluster.gpus_per_node"
-    nodes = log.table("nodes")
-    column = nodes.cpus if processors else nodes.gpus
-    known = nodes.mutate(size=column).filter(lambda t: t["size"] > 0)
-    sizes = log.rows(known.group_by("size").agg(n=known.count()))
+    column = "cpus" if processors else "gpus"
+    sizes = log.rows(
+        f"SELECT {column} AS size, count(*) AS n FROM {log.table('nodes')} "
+        f"WHERE {column} > 0 GROUP BY {column}"
+    )
     if sizes:
         usual = max(sizes, key=lambda row: (row["n"], row["size"]))
         others = sum(row["n"] for row in sizes) - usual["n"]
@@ -108,14 +104,18 @@ def _gpus_per_node(log: FleetLog, runs: JobRuns, processors: bool, findings: Fin
 
 def _nodes(log: FleetLog, processors: bool) -> list[str]:
     """Nodes that have GPUs by the inventory, or that ran attempts with GPUs."""
-    nodes = log.table("nodes")
-    column = nodes.cpus if processors else nodes.gpus
-    listed = nodes.filter(column > 0).select("node")
-    used = sized(log, log.executions, processors)
-    ran = used.select(node=used.nodes.unnest()).distinct()
-    bare = nodes.filter(column.fill_null(1) <= 0).select("node")
-    both = listed.union(ran).distinct().anti_join(bare, "node")
-    return sorted(row["node"] for row in log.rows(both))
+    nodes, column = log.table("nodes"), "cpus" if processors else "gpus"
+    rows = log.rows(
+        f"""
+        SELECT node FROM (
+            SELECT node FROM {nodes} WHERE {column} > 0
+            UNION
+            SELECT unnest(nodes) AS node FROM ({sized(log.executions, processors)}) AS used
+        ) AS named
+        WHERE node NOT IN (SELECT node FROM {nodes} WHERE {column} <= 0)
+        """
+    )
+    return sorted(row["node"] for row in rows)
 
 
 def _peak(runs: JobRuns) -> float:
@@ -157,8 +157,10 @@ def classes(log: FleetLog, runs: JobRuns, findings: Findings) -> tuple[Qos, ...]
         worth = {name: float(stated[name]) for name in names}
         how = "by the priorities of the qos table"
     else:
-        t = log.executions.filter(lambda t: t.priority > 0)
-        means = log.rows(t.group_by(name=named_class(t, column)).agg(priority=t.priority.mean()))
+        means = log.rows(
+            f"SELECT {named_class(column)} AS name, avg(priority) AS priority "
+            f"FROM {log.executions} WHERE priority > 0 GROUP BY {named_class(column)}"
+        )
         seen = {row["name"]: row["priority"] for row in means}
         worth = {name: float(seen.get(name, 0.0)) for name in names}
         how = f"by the mean priority of the attempts of each {column}"
@@ -202,16 +204,18 @@ def scheduler(log: FleetLog, those: Cohort, typical_s: float, findings: Findings
 def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> tuple[bool, float, float]:
     """Whether jobs are preempted, how old at least, and the grace that they are given."""
     default = Scheduler()
-    victims = preemptions(log).select("key", "evidence", "qos", "runtime_s", "signal_s", "stop_s")
-    ends = log.executions.select("key", "exit_code", "exit_signal")
-    frame = log.frame(victims.join(ends, "key"))
+    frame = log.frame(
+        "SELECT evidence, qos, runtime_s, signal_s, stop_s, exit_code, exit_signal "
+        f"FROM {preemptions(log)} JOIN (SELECT key, exit_code, exit_signal FROM {log.executions}) "
+        "AS ends USING (key)"
+    )
     key = "scheduler.preempt_after"
     if frame.empty:
         findings.found("scheduler.preemption", None, "no attempt was preempted", n=0)
         return False, default.preempt_after_s, default.grace_s
     findings.found("scheduler.preemption", None, "attempts that were preempted", n=len(frame))
-    t = log.table("qos")
-    stated = {row["qos"]: float(row["grace_s"]) for row in log.rows(t.filter(t.grace_s.notnull()))}
+    rows = log.rows(f"SELECT qos, grace_s FROM {log.table('qos')} WHERE grace_s IS NOT NULL")
+    stated = {row["qos"]: float(row["grace_s"]) for row in rows}
     graces = frame["qos"].map(stated).astype("float64")
     if graces.notna().any():
         grace = float(graces.median())
@@ -250,12 +254,18 @@ def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> tuple[bo
 
 def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float:
     """Median time from the end of an attempt to the moment at which the next one could start."""
-    t = log.executions
-    again = t.filter(t.attempt > 1).select("run").distinct()
-    t = t.semi_join(again, "run").select("run", "attempt", "start_s", "eligible_s", "stop_s")
-    gaps = t.mutate(before_s=_previous_stop(t)).filter(lambda t: t.before_s.notnull())
-    gaps = gaps.select(gap_s=gaps.eligible_s - gaps.before_s).filter(lambda t: t.gap_s >= 0)
-    found = np.array([row["gap_s"] for row in log.rows(gaps)], np.float64)
+    gaps = log.arrow(
+        f"""
+        SELECT eligible_s - before_s AS gap_s FROM (
+            SELECT eligible_s, lag(stop_s) OVER (PARTITION BY run ORDER BY start_s, attempt)
+                AS before_s
+            FROM {log.executions}
+            WHERE run IN (SELECT run FROM {log.executions} WHERE attempt > 1)
+        ) AS starts
+        WHERE eligible_s >= before_s
+        """
+    )
+    found = gaps["gap_s"].to_numpy().astype(np.float64)
     key = "scheduler.requeue_delay"
     if not found.size:
         findings.assumed(key, "no attempt follows another one of its job")
@@ -272,11 +282,6 @@ def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float
         unit="s",
     )
     return delay
-
-
-def _previous_stop(t: ir.Table) -> ir.NumericColumn:
-    window = ibis.window(group_by="run", order_by=["start_s", "attempt"])
-    return t.stop_s.lag().over(window)
 
 
 def _longest_limit(those: Cohort, findings: Findings) -> float:

@@ -222,11 +222,9 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
 
 def _requeues(log: FleetLog, processors: bool) -> tuple[Array, Array]:
     """Productive time of every attempt, and whether it ended in a requeue."""
-    t = executions(log, processors)
-    if not log.rows(t.agg(n=(t.cut == "requeue").sum()))[0]["n"]:
-        return np.zeros(0), np.zeros(0, bool)
-    table = t.select("made_s", again=t.cut == "requeue").to_pyarrow()
-    return table["made_s"].to_numpy(), table["again"].to_numpy()
+    table = log.arrow(f"SELECT made_s, cut = 'requeue' AS again FROM {executions(log, processors)}")
+    again = table["again"].to_numpy()
+    return (table["made_s"].to_numpy(), again) if again.any() else (np.zeros(0), np.zeros(0, bool))
 
 
 def _early_ends(log: FleetLog, those: Cohort, findings: Findings) -> None:

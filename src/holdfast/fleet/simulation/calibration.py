@@ -168,8 +168,7 @@ def _node_names(names: str) -> set[str]:
 
 def _typical_s(log: FleetLog) -> float:
     """Mean runtime of the attempts: no assumed time of the scheduler is longer."""
-    t = log.executions.filter(log.executions.end_s.notnull())
-    found = log.rows(t.agg(s=t.runtime_s.mean()))[0]["s"]
+    found = log.value(f"SELECT avg(runtime_s) FROM {log.executions} WHERE end_s IS NOT NULL")
     return max(float(found or 0.0), 1.0)
 
 
@@ -191,9 +190,10 @@ def _checkpoint(log: FleetLog, findings: Findings) -> Checkpoint:
 
 def _tell_cancelled(log: FleetLog, those: Cohort, findings: Findings) -> None:
     """Jobs that were cancelled while they waited are not simulated: say how many."""
-    t = log.attempts
-    never = t.filter(~t.ran & (t.state == "CANCELLED")).anti_join(log.executions, "run")
-    count = log.rows(never.agg(n=never.run.nunique()))[0]["n"]
+    count = log.value(
+        f"SELECT count(DISTINCT run) FROM {log.attempts} WHERE NOT ran AND state = 'CANCELLED' "
+        f"AND run NOT IN (SELECT run FROM {log.executions})"
+    )
     if count:
         share = count / (count + those.runs.gpus.size)
         findings.note(

@@ -16,7 +16,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, cast
 
-import ibis
 import numpy as np
 import pyarrow as pa
 
@@ -35,6 +34,7 @@ from holdfast.fleet.simulation.replicas import OnProgress, Task, play
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.store import Store
 from holdfast.progress import track
+from holdfast.tables import literal
 
 Verdict = Literal["fits", "close", "off", "unknown"]
 Key = tuple[str, str]
@@ -200,24 +200,34 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
         days: length of the window.
         processors: take processors for GPUs.
     """
-    t = sized(log, log.executions, processors)
-    t = t.mutate(gpu_h=t.exposed_s * t["size"] / HOUR_S, top=bucket_top(t["size"]))
-    found: dict[Key, float] = {}
     # Slurm labels few of its preemptions so; a simulated log labels all of them.
-    victims = preemptions(log).select("key").distinct().mutate(taken=True)
-    t = t.left_join(victims, "key").drop("key_right")
-    t = t.mutate(ended=ibis.ifelse(t.taken.fill_null(False), "PREEMPTED", t.state))
-    states = log.rows(t.group_by(state=t.ended).agg(n=t.count(), h=t.gpu_h.sum()))
+    t = log.keep(
+        f"compared_{processors}",
+        lambda: (
+            f"""
+        SELECT sized.*, exposed_s * size / {HOUR_S} AS gpu_h, {bucket_top("size")} AS top,
+            CASE WHEN taken.key IS NOT NULL THEN 'PREEMPTED' ELSE sized.state END AS ended
+        FROM ({sized(log.executions, processors)}) AS sized
+        LEFT JOIN (SELECT DISTINCT key FROM {preemptions(log)}) AS taken ON sized.key = taken.key
+        """
+        ),
+    )
+    found: dict[Key, float] = {}
+    states = log.rows(
+        f"SELECT ended AS state, count(*) AS n, sum(gpu_h) AS h FROM {t} GROUP BY ended"
+    )
     found |= _shares(STATES, STATES_TIME, [(row["state"], row["n"], row["h"]) for row in states])
-    sizes = log.rows(t.group_by("top").agg(n=t.run.nunique(), h=t.gpu_h.sum()))
+    sizes = log.rows(f"SELECT top, count(DISTINCT run) AS n, sum(gpu_h) AS h FROM {t} GROUP BY top")
     labels = [(_label(row["top"]), row["n"], row["h"]) for row in sorted(sizes, key=_top)]
     found |= _shares(SIZES, SIZES_TIME, labels)
     found |= _waits(log, t)
     gpu_hours = sum(row["h"] or 0.0 for row in states)
     cluster = scenario.cluster
     capacity = cluster.nodes * cluster.gpus_per_node * days * 24
-    failed = infrastructure_failures(log).semi_join(t, "key")
-    ended = log.rows(failed.agg(n=failed.count(), down=(failed.state == "NODE_FAIL").sum()))[0]
+    [ended] = log.rows(
+        f"SELECT count(*) AS n, count_if(state = 'NODE_FAIL') AS down "
+        f"FROM {infrastructure_failures(log)} WHERE key IN (SELECT key FROM {t})"
+    )
     found |= {
         (COUNTS, UTILISATION): gpu_hours / capacity,
         (COUNTS, JOBS): float(sum(row["n"] for row in sizes)),
@@ -250,14 +260,20 @@ def _shares(
     }
 
 
-def _waits(log: FleetLog, t: Any) -> dict[Key, float]:
+def _waits(log: FleetLog, attempts: str) -> dict[Key, float]:
     """Quantiles of the wait before a start, by size, of attempts that became ready in the window."""
-    ready = ibis.coalesce(t.eligible_s, t.submit_s)
-    t = t.mutate(ready=ready).filter(lambda t: t.ready >= int(log.begin_s))
-    waited = ibis.greatest(t.start_s - t.ready, 0).cast("float64")
-    t = t.mutate(waited=waited)
+    half, most = (
+        f"percentile_cont({share}) WITHIN GROUP (ORDER BY waited_s)" for share in (0.5, 0.9)
+    )
     rows = log.rows(
-        t.group_by("top").agg(n=t.count(), half=t.waited.quantile(0.5), most=t.waited.quantile(0.9))
+        f"""
+        SELECT top, count(*) AS n, {half} AS half, {most} AS most FROM (
+            SELECT top, ready_s, CAST(greatest(start_s - ready_s, 0) AS DOUBLE) AS waited_s FROM (
+                SELECT top, start_s, coalesce(eligible_s, submit_s) AS ready_s FROM {attempts}
+            ) AS started
+        ) AS waits
+        WHERE ready_s >= {int(log.begin_s)} GROUP BY top
+        """
     )
     found = {}
     for row in sorted(rows, key=_top):
@@ -269,12 +285,13 @@ def _waits(log: FleetLog, t: Any) -> dict[Key, float]:
 
 def _begins_busy(log: FleetLog, processors: bool) -> bool:
     """Whether the cluster was in use when the window began."""
-    t = sized(log, log.executions, processors)
-    begin, end = log.begin_s, log.end_s
-    running = t.filter((t.start_s <= begin) & (t.stop_s > begin))
-    at_once = log.rows(running.agg(n=running["size"].sum()))[0]["n"] or 0
-    total = log.rows(t.agg(h=(t.exposed_s * t["size"]).sum()))[0]["h"] or 0
-    mean = total / max(end - begin, 1.0)
+    begin, end = literal(log.begin_s), log.end_s
+    [row] = log.rows(
+        f"SELECT sum(CASE WHEN start_s <= {begin} AND stop_s > {begin} THEN size END) AS running, "
+        f"sum(exposed_s * size) AS total FROM ({sized(log.executions, processors)}) AS sized"
+    )
+    at_once, total = row["running"] or 0, row["total"] or 0
+    mean = total / max(end - log.begin_s, 1.0)
     return bool(at_once > BUSY_AT_ONCE * mean)
 
 

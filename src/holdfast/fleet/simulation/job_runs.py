@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-import ibis
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,9 +11,7 @@ import pyarrow.compute as pc
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.productive_time import with_productive_time
 from holdfast.fleet.simulation.records import Array
-
-if TYPE_CHECKING:
-    import ibis.expr.types as ir
+from holdfast.tables import literal
 
 OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 """Ends of a job's own making."""
@@ -56,27 +53,29 @@ class JobRuns(NamedTuple):
 
 def class_column(log: FleetLog) -> str:
     """What ranks jobs in this log: "qos", or "partition" where only those differ."""
-    t = log.executions
-    found = log.rows(t.agg(qos=t.qos.nunique(), partition=t.partition.nunique()))[0]
-    return "partition" if found["qos"] <= 1 < found["partition"] else "qos"
+    [found] = log.rows(
+        'SELECT count(DISTINCT qos) AS qos, count(DISTINCT "partition") AS parts '
+        f"FROM {log.executions}"
+    )
+    return "partition" if found["qos"] <= 1 < found["parts"] else "qos"
 
 
-def named_class(attempts: ir.Table, column: str) -> ir.StringValue:
-    """The class of each attempt; "default" where the log names none."""
-    return ibis.coalesce(attempts[column].nullif(""), ibis.literal("default"))
+def named_class(column: str) -> str:
+    """SQL of the class of an attempt; "default" where the log names none."""
+    return f"coalesce(nullif(\"{column}\", ''), 'default')"
 
 
-def sized(log: FleetLog, attempts: ir.Table, processors: bool) -> ir.Table:
-    """Attempts with the column `size`: GPUs, or processors where those stand in for them."""
-    size = attempts.cpus if processors else attempts.gpus
-    return attempts.mutate(size=size.fill_null(0)).filter(lambda t: t["size"] > 0)
+def sized(attempts: str, processors: bool) -> str:
+    """A query of attempts with the column `size`: GPUs, or processors where those stand in for them."""
+    size = "cpus" if processors else "gpus"
+    return f"SELECT *, {size} AS size FROM {attempts} WHERE {size} > 0"
 
 
-def executions(log: FleetLog, processors: bool = False) -> ir.Table:
+def executions(log: FleetLog, processors: bool = False) -> str:
     """Attempts that ran, with `size` and the columns of `with_productive_time`."""
     return log.keep(
         f"productive_{processors}",
-        lambda: with_productive_time(log, sized(log, log.executions, processors)),
+        lambda: with_productive_time(log, f"({sized(log.executions, processors)})"),
     )
 
 
@@ -91,59 +90,47 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
         The jobs that ran or wait; those cancelled before they started left no trace on the machines
         and are left out.
     """
-    column = class_column(log)
-    t = executions(log, processors)
-    order = [t.start_s.desc(), t.attempt.desc(), t.key]
-    t = t.mutate(last=ibis.row_number().over(group_by="run", order_by=order) == 0)
-    end = ibis.cases(
-        (t.end_s.isnull() & (t.state == "RUNNING"), RUNNING),
-        (t.cut != "none", CUT),
-        (t.state.isin([*OWN_ENDS, TIMEOUT]), t.state),
-        else_=CUT,
-    )
-    t = t.mutate(end=end)
-    ran = t.group_by("run").agg(
-        first_start_s=t.start_s.min(),
-        stop_s=t.stop_s.max(),
-        gpus=t["size"].max(),
-        node_count=t.node_count.max(),
-        made_s=ibis.ifelse(t["last"], t.made_s, t.kept_s).sum(),
-        held_s=t.runtime_s.sum().cast("float64"),
-        longest_s=t.runtime_s.max(),
-        limit_s=t.time_limit_s.max(),
-        starts=t.count(),
-        end=t.end.max(where=t["last"]),
-        job_class=named_class(t, column).max(),
-        user=t.user.max(),
-        arrival_s=ibis.coalesce(t.eligible_s, t.submit_s, t.start_s).min(),
-    )
-    waits = sized(log, log.attempts, processors)
-    waits = waits.filter(~waits.ran & (waits.state == "PENDING")).anti_join(ran, "run")
-    waiting = waits.group_by("run").agg(
-        first_start_s=ibis.null("int64"),
-        stop_s=ibis.null("int64"),
-        gpus=waits["size"].max(),
-        node_count=waits.node_count.max(),
-        made_s=ibis.literal(0.0),
-        held_s=ibis.literal(0.0),
-        longest_s=ibis.null("int64"),
-        limit_s=waits.time_limit_s.max(),
-        starts=ibis.literal(0, "int64"),
-        end=ibis.literal(PENDING),
-        job_class=named_class(waits, column).max(),
-        user=waits.user.max(),
-        arrival_s=ibis.coalesce(waits.eligible_s, waits.submit_s).min(),
-    )
-    both = ran.select(*_COLUMNS).union(waiting.select(*_COLUMNS))
-    table = both.filter(both.arrival_s.notnull()).to_pyarrow()
-    table = table.sort_by([("arrival_s", "ascending"), ("run", "ascending")])
+    job_class = named_class(class_column(log))
+    ran = executions(log, processors)
+    own = literal([*OWN_ENDS, TIMEOUT])
+    table = log.arrow(
+        f"""
+        WITH ended AS (
+            SELECT *, row_number() OVER (
+                    PARTITION BY run ORDER BY start_s DESC, attempt DESC, key
+                ) = 1 AS last_one,
+                CASE WHEN end_s IS NULL AND state = 'RUNNING' THEN '{RUNNING}'
+                    WHEN cut <> 'none' THEN '{CUT}'
+                    WHEN state IN {own} THEN state ELSE '{CUT}' END AS ending
+            FROM {ran}
+        ), jobs AS (
+            SELECT run, min(coalesce(eligible_s, submit_s, start_s)) AS arrival_s,
+                min(start_s) AS first_start_s, max(stop_s) AS stop_s, max(size) AS gpus,
+                max(node_count) AS node_count,
+                sum(CASE WHEN last_one THEN made_s ELSE kept_s END) AS made_s,
+                CAST(sum(runtime_s) AS DOUBLE) AS held_s, max(runtime_s) AS longest_s,
+                max(time_limit_s) AS limit_s, count(*) AS starts,
+                max(CASE WHEN last_one THEN ending END) AS ending,
+                max({job_class}) AS job_class, max("user") AS "user"
+            FROM ended GROUP BY run
+            UNION ALL
+            SELECT run, min(coalesce(eligible_s, submit_s)), CAST(NULL AS BIGINT),
+                CAST(NULL AS BIGINT), max(size), max(node_count), CAST(0 AS DOUBLE),
+                CAST(0 AS DOUBLE), CAST(NULL AS BIGINT), max(time_limit_s), 0, '{PENDING}',
+                max({job_class}), max("user")
+            FROM ({sized(log.attempts, processors)}) AS waits
+            WHERE NOT ran AND state = 'PENDING' AND run NOT IN (SELECT run FROM {ran})
+            GROUP BY run
+        )
+        SELECT * FROM jobs WHERE arrival_s IS NOT NULL ORDER BY arrival_s, run
+        """
+    ).rename_columns({"ending": "end"})
     reals = {name: _numbers(table[name]) for name in _REALS}
     counts = {name: _numbers(table[name], 0).astype(np.int64) for name in _COUNTS}
     texts = {name: _texts(table[name]) for name in ("end", "job_class", "user")}
     return JobRuns(**reals, **counts, **texts)
 
 
-_COLUMNS = ("run", *JobRuns._fields)
 _REALS = ("arrival_s", "first_start_s", "stop_s", "made_s", "held_s", "longest_s", "limit_s")
 _COUNTS = ("gpus", "node_count", "starts")
 
@@ -163,5 +150,4 @@ def _texts(column: pa.ChunkedArray) -> Array:
 
 def without_gpus(log: FleetLog) -> bool:
     """Whether no attempt of the log has a GPU."""
-    t = log.attempts
-    return not (log.rows(t.agg(n=(t.gpus > 0).sum()))[0]["n"] or 0)
+    return not log.value(f"SELECT count_if(gpus > 0) FROM {log.attempts}")

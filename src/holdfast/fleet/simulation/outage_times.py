@@ -100,10 +100,11 @@ def _outages(log: FleetLog) -> pd.DataFrame:
 
     A node that is drained works on for a while: its outage is longer than its repair.
     """
-    t = log.table("node_outages").filter(lambda t: ~t.state.upper().contains("MAINT"))
-    t = t.filter(t.start_s >= int(log.begin_s))
-    frame = log.frame(t.select("node", "start_s", "end_s", "state"))
-    frame = frame.sort_values(["start_s", "node"], ignore_index=True)
+    frame = log.frame(
+        f"SELECT node, start_s, end_s, state FROM {log.table('node_outages')} "
+        f"WHERE upper(state) NOT LIKE '%MAINT%' AND start_s >= {int(log.begin_s)} "
+        "ORDER BY start_s, node"
+    )
     drained = frame["state"].str.upper().str.contains("DRAIN").fillna(False).astype(bool)
     broken = frame[~drained]
     chosen = broken if len(broken) >= FEWEST_OUTAGES else frame
@@ -112,8 +113,10 @@ def _outages(log: FleetLog) -> pd.DataFrame:
 
 def _labels(log: FleetLog, frame: pd.DataFrame) -> Array:
     """What explains each outage: the failed check on its node nearest before (or just after) it."""
-    t = classified_health(log).filter(lambda t: (t.result == "fail") & (t.severity == "HIGH"))
-    events = log.frame(t.select("node", "time_s", "label")).sort_values("time_s")
+    events = log.frame(
+        f"SELECT node, time_s, label FROM {classified_health(log)} "
+        "WHERE result = 'fail' AND severity = 'HIGH' ORDER BY time_s"
+    )
     window = log.assumptions.check_before_s
     left = frame[["node", "start_s"]].assign(place=range(len(frame)))
     left["time_s"] = left["start_s"].astype("float64") + 1  # both keep whole seconds
