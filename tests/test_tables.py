@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +12,7 @@ import pytest
 
 from holdfast.errors import InputError, MissingExtraError
 from holdfast.fleet.schema import TABLES
-from holdfast.tables import connect, read_parquet
+from holdfast.tables import connect, literal
 
 ROWS = pa.table({"node": ["a", "b", None], "gpus": pa.array([8, 4, None], pa.int32())})
 
@@ -26,68 +25,59 @@ def parts(tmp_path: Path) -> list[Path]:
     return files
 
 
-def rows_of(connection: Any, table: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = connection.to_pyarrow(table.order_by("node")).to_pylist()
-    return found
-
-
 @pytest.mark.parametrize("engine", ["duckdb", "duckdb://"])
 def test_duckdb_is_embedded_and_keeps_no_row_order(engine: str) -> None:
-    connection = connect(engine)
-    assert connection.name == "duckdb"
-    for setting in ("preserve_insertion_order", "enable_progress_bar"):
-        [value] = connection.raw_sql(f"SELECT current_setting('{setting}')").fetchone()
-        assert value is False, setting
-
-
-def test_any_other_url_goes_to_ibis(tmp_path: Path, parts: list[Path]) -> None:
-    connection = connect(f"duckdb://{tmp_path}/kept.ddb")
-    read_parquet(connection, parts, "rows", ROWS.schema)
-    assert (tmp_path / "kept.ddb").exists()
+    names = ("preserve_insertion_order", "enable_progress_bar")
+    settings = ", ".join(f"current_setting('{name}') AS {name}" for name in names)
+    assert connect(engine).arrow(f"SELECT {settings}").to_pylist() == [dict.fromkeys(names, False)]
 
 
 def test_one_table_over_several_files(parts: list[Path]) -> None:
     connection = connect()
-    found = rows_of(connection, read_parquet(connection, parts, "rows", ROWS.schema))
-    assert found == ROWS.to_pylist()
+    connection.parquet("rows", parts, ROWS.schema)
+    assert connection.arrow("SELECT * FROM rows ORDER BY node").to_pylist() == ROWS.to_pylist()
 
 
-def test_an_engine_that_reads_one_file_at_a_time_sees_all(parts: list[Path]) -> None:
-    class OneFile:
-        name = "another"
-
-        def read_parquet(self, path: str, *, table_name: str) -> Any:
-            return inner.read_parquet(path, table_name=table_name)
-
-    inner = connect()
-    another: Any = OneFile()
-    assert rows_of(inner, read_parquet(another, parts, "rows", ROWS.schema)) == ROWS.to_pylist()
-    assert rows_of(inner, inner.table("rows")) == ROWS[:1].to_pylist()
+def test_views_tables_and_types() -> None:
+    connection = connect()
+    connection.load("rows", ROWS)
+    connection.view("seen", "SELECT gpus FROM rows WHERE gpus > 0")
+    connection.keep("kept", "SELECT sum(gpus) AS n, sum(gpus) * 0.5 AS half FROM seen")
+    connection.view("seen", "SELECT gpus FROM rows")  # replaced: what was kept stays
+    found = connection.arrow("SELECT * FROM kept")
+    assert found.to_pylist() == [{"n": 12, "half": 6.0}]
+    assert found.schema.types == [pa.int64(), pa.float64()]
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_no_file_is_an_empty_table(name: str) -> None:
     connection = connect()
-    found = connection.to_pyarrow(read_parquet(connection, [], name, TABLES[name]))
+    connection.parquet(name, [], TABLES[name])
+    found = connection.arrow(f"SELECT * FROM {name}")
     assert (found.num_rows, found.schema.names) == (0, TABLES[name].names)
     assert found.schema.types == TABLES[name].types
 
 
-@pytest.mark.parametrize("engine", ["abacus", "abacus://host", "", "local[2]"])
+@pytest.mark.parametrize(
+    "value", ["it's", "a\\b", '"', "–", 7, -7, 2.5, -1e-9, 1e300, True, False, None, ""]
+)
+def test_a_value_comes_back_from_sql(value: object) -> None:
+    query = f"SELECT {literal(value)} AS value"  # type: ignore[arg-type]
+    assert connect().arrow(query).to_pylist() == [{"value": value}]
+
+
+def test_a_list_of_values() -> None:
+    values = literal(["a", "it's"])
+    [row] = connect().arrow(f"SELECT 'it''s' IN {values} AS yes, 'b' IN {values} AS no").to_pylist()
+    assert row == {"yes": True, "no": False}
+
+
+@pytest.mark.parametrize("engine", ["abacus", "abacus://host", "polars://", "", "local[2]"])
 def test_an_unknown_engine_is_refused(engine: str) -> None:
     with pytest.raises(InputError) as raised:
         connect(engine)
     assert raised.value.code == "unknown-name"
     assert "spark://HOST:PORT" in str(raised.value)
-
-
-def test_an_engine_without_its_library_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(sys.modules, "polars", None)
-    monkeypatch.delitem(sys.modules, "ibis.backends.polars", raising=False)
-    with pytest.raises(InputError, match=r"pip install 'ibis-framework\[polars\]'"):
-        connect("polars://")
 
 
 @pytest.mark.parametrize("engine", ["spark", "spark://local[2]", "spark://host:7077"])

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.errors import StoreError
 from holdfast.fleet.ingestion import ingest
+from holdfast.fleet.log import open_log
 from holdfast.fleet.schema import STORE_VERSION, TABLES
 from holdfast.fleet.store import MANIFEST, Store, sweep
 
@@ -19,17 +20,14 @@ def store(testbed: Path, tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-@pytest.mark.filterwarnings("ignore:fetch_arrow_table:DeprecationWarning")  # Ibis 12, DuckDB 2
 def test_every_table_opens_with_its_columns(store: Path) -> None:
-    opened = Store.open(store)
-    connection = opened.connection()
+    log = open_log(store)
     for name, schema in TABLES.items():
-        table = opened.table(name, connection)
-        assert list(table.columns) == schema.names
-        rows = len(connection.to_pyarrow(table))
-        assert rows == {"attempts": 611, "nodes": 16}.get(name, 0)
+        table = log.arrow(log.table(name))
+        assert table.column_names == schema.names
+        assert len(table) == {"attempts": 611, "nodes": 16}.get(name, 0)
     with pytest.raises(KeyError):
-        opened.table("steps")
+        log.table("steps")
 
 
 def test_parquet_alone_is_enough_for_another_engine(store: Path) -> None:
@@ -73,7 +71,7 @@ def test_a_missing_file_is_named(store: Path) -> None:
     (file,) = opened.files("attempts")
     file.unlink()
     with pytest.raises(StoreError, match=file.name):
-        opened.table("attempts")
+        open_log(opened).table("attempts")
 
 
 def test_sweep_removes_what_the_list_does_not_name(store: Path) -> None:
