@@ -79,6 +79,10 @@ def test_intervals() -> None:
     assert interval(5.1, 9.82, 1) == "[5.1, 9.8]"
     assert interval(27.1085, math.inf, 1) == "[27.1, ∞)"
     assert interval(None, 2, 0) == "[–, 2]"
+    assert interval(1.394e-64, 6.431) == "[<0.001, 6.431]"
+    assert interval(2e-9, 3e-9) == "[2.000e−09, 3.000e−09]"
+    assert interval(1e-9, 52341.0) == "[<1, 52,341]"
+    assert interval(0, 6.431) == "[0, 6.431]"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,10 @@ MOST_WRITTEN_OUT = 10**30
 """Integers from here on, as counts of texts may be, are shortened."""
 
 
+NEAR_ZERO = 1e-6
+"""A lower end of an interval below this share of the upper one reads as "<" and a round number."""
+
+
 def number(value: float | None, digits: int | None = None) -> str:
     """A number for people: thousands separated, never in exponent form between 1e-4 and 1e15.
 
@@ -113,7 +117,10 @@ def interval(low: float | None, high: float | None, digits: int | None = None) -
     """An interval in brackets, ``"[5.1, 9.8]"``; one without an end reads ``"[27.1, ∞)"``."""
     end = ")" if high is not None and math.isinf(high) else "]"
     start = "(" if low is not None and math.isinf(low) else "["
-    return f"{start}{number(low, digits)}, {number(high, digits)}{end}"
+    text = number(high, digits)
+    if digits is None and low is not None and high is not None and 0 < low < high * NEAR_ZERO:
+        digits = len(text.partition(".")[2])  # next to the other end it is as good as zero
+    return f"{start}{number(low, digits)}, {text}{end}"
 
 
 def duration(seconds: float | None) -> str:

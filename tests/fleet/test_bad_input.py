@@ -18,6 +18,7 @@ from holdfast import cli
 from holdfast.errors import HoldfastError, InputError, StoreError
 from holdfast.fleet import store as store_module
 from holdfast.fleet.schema import STORE_VERSION
+from holdfast.fleet.simulation.simulated_log import simulate
 
 LOG = Log([Attempt(1, ("n1",), 0, 1000, "NODE_FAIL"), Attempt(1, ("n1",), 1001, 2000)])
 
@@ -161,13 +162,13 @@ def damaged(folder: Path, how: str) -> Path:
 
 
 DAMAGES = {
-    "cut off": "cannot be read",
-    "empty": "cannot be read",
-    "not an object": "cannot be read",
-    "no tables": "cannot be read",
-    "newer": "a newer holdfast wrote this store",
-    "a file is missing": "a file of the store is missing",
-    "a file is cut off": "cannot be read",
+    "cut off": "damaged",
+    "empty": "damaged",
+    "not an object": "damaged",
+    "no tables": "damaged",
+    "newer": "newer-version",
+    "a file is missing": "damaged",
+    "a file is cut off": "damaged",
 }
 
 
@@ -177,8 +178,27 @@ def test_a_damaged_store(capsys: pytest.CaptureFixture[str], tmp_path: Path, how
     for command in ("status", "report"):
         code, out, err = ended(capsys, command, path)
         assert (code, out) == (2, ""), command
-        assert DAMAGES[how] in err
         assert str(path) in err
+    with pytest.raises(StoreError) as error:
+        fleet.report(path)
+    assert error.value.code == DAMAGES[how]
+
+
+def test_stores_that_are_no_place_to_write_to(tmp_path: Path) -> None:
+    sources = LOG.write(tmp_path / "logs")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("")
+    simulate("small", tmp_path / "simulated", days=1)
+    codes = {"file": "output-exists", "full": "output-exists", "simulated": "conflict"}
+    for name, code in codes.items():
+        with pytest.raises(StoreError) as error:
+            fleet.ingest(sources, tmp_path / name)
+        assert error.value.code == code
+    for name in ("nowhere", "full"):
+        with pytest.raises(StoreError) as error:
+            fleet.status(tmp_path / name)
+        assert error.value.code == "not-found"
 
 
 @pytest.mark.parametrize("how", ["cut off", "newer"])
@@ -217,8 +237,9 @@ def test_a_full_disk_leaves_the_store_as_it_was(
             patch.setattr(pq.ParquetWriter, "write_table", lambda *a, **k: full(*a, **k))
         else:
             patch.setattr(store_module, "write_atomically", FullDisk(None, 0))
-        with pytest.raises(StoreError, match="as it was before") as told:
+        with pytest.raises(StoreError) as told:
             fleet.ingest(more, path)
+        assert told.value.code == "unwritable"
     assert "No space left on device" in str(told.value)
     assert (path / "store.json").read_bytes() == manifest
     assert fleet.status(path).to_dict() == before

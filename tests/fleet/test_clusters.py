@@ -13,6 +13,8 @@ from logs import COLUMNS, Attempt, Log, stamp
 import holdfast.fleet as fleet
 from holdfast.errors import InputError, StoreError
 from holdfast.fleet import FleetLog
+from holdfast.fleet.analysis import Analysis, job_timeline
+from holdfast.fleet.console import job_pages
 
 DAY = 86_400
 NODES = tuple(f"n{i}" for i in range(1, 11))
@@ -64,8 +66,7 @@ def test_nodes_are_those_of_each_cluster(both: FleetLog) -> None:
 
 
 def test_evidence_and_preemptors_are_of_the_same_cluster(both: FleetLog) -> None:
-    fourth = fleet.attribute(both, "103").attempts
-    failed = next(each for each in fourth if each["state"] == "NODE_FAIL")
+    (failed,) = fleet.attribute(both, "alpha:103").attempts
     assert failed["failed_nodes"] == []  # the outage at its end is beta's
     victims = both.frame(fleet.preemptions(both))
     assert list(victims["preemptor_key"].isna()) == [True]
@@ -86,11 +87,37 @@ def test_a_source_without_a_cluster_needs_one(tmp_path: Path) -> None:
     fleet.ingest([events], tmp_path / "store", cluster="alpha")
     opened = fleet.open(tmp_path / "store")
     assert [row["node"] for row in opened.rows(opened.table("health"))] == ["alpha:n1"]
-    causes = fleet.attribute(opened, "100").attempts
-    assert {each["state"]: len(each["causes"]) for each in causes} == {
-        "NODE_FAIL": 1,
-        "COMPLETED": 0,
-    }
+    assert [
+        (each["state"], len(each["causes"]))
+        for name in ("alpha:100", "beta:100")
+        for each in fleet.attribute(opened, name).attempts
+    ] == [("NODE_FAIL", 1), ("COMPLETED", 0)]
+
+
+def test_a_job_is_its_cluster_and_its_id(both: FleetLog) -> None:
+    with pytest.raises(InputError) as error:
+        fleet.attribute(both, "103")
+    assert error.value.code == "conflict"
+    assert error.value.found == "alpha:103, beta:103"
+    assert fleet.attribute(both, "300").job_id == "beta:300"  # only one cluster has it
+    for name, state in (("alpha:103", "NODE_FAIL"), ("beta:103", "COMPLETED")):
+        bars, _ = job_timeline(both, name)
+        assert [bar["state"] for bar in bars] == [state]
+    for name in ("4711", "gamma:103"):
+        with pytest.raises(InputError) as error:
+            fleet.attribute(both, name)
+        assert error.value.code == "no-match"
+    analysis = Analysis(both)
+    assert analysis.timeline_job in {f"alpha:{100 + i}" for i in range(8)}
+    assert {bar["state"] for bar in analysis.timeline[0]} == {"NODE_FAIL"}
+    page = job_pages.job(analysis, "beta:103")
+    assert page is not None
+    assert page.title == "Job beta:103"
+    assert job_pages.job(analysis, "103") is None
+    assert job_pages.find_jobs(analysis, "103").table.data["job_id"].to_pylist() == [
+        "alpha:103",
+        "beta:103",
+    ]
 
 
 def test_nodes_of_one_cluster_only_tell_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from test_losses import size_of
 import holdfast.fleet as fleet
 from conftest import RandomFleet
 from holdfast.fleet import Assumptions
+from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.ettr_measured import bootstrap_interval
 from holdfast.fleet.preemption import preemptions
 
@@ -29,9 +30,9 @@ def test_a_run_by_hand(tmp_path: Path) -> None:
     assumed = Assumptions(init_s=600, checkpoint_interval_s=2 * HOUR, write_s=HOUR / 2)
     answer = fleet.measured_ettr(Log(attempts).open(tmp_path, assumed))
     (row,) = answer.by_size.to_dict("records")
-    # Ten minutes after each start; then cycles of 2 h and a write of half an hour. The failure leaves
-    # the 7 cycles that were complete; the second attempt writes 12 times, the last time at its end.
-    productive = 7 * 2 + (30 - 10 / 60 - 12 / 2)
+    # Ten minutes after each start; then cycles of 2 h and a write of half an hour. The failure comes
+    # after 7 writes and loses 1 h; the second attempt writes 12 times, the last time at its end.
+    productive = (20 - 10 / 60 - 7 / 2 - 1) + (30 - 10 / 60 - 12 / 2)
     assert row["ettr"] == pytest.approx(productive / 61)
     assert (row["gpus_min"], row["gpus_max"], row["runs"], row["gpus"]) == (9, 16, 1, 16)
     assert row["interruptions"] == 1
@@ -75,9 +76,12 @@ def test_no_long_runs(tmp_path: Path) -> None:
     assert (answer.runs, answer.to_dict()["by_size"], answer.mean(0)) == (0, [], None)
 
 
-def test_runs_by_loops(random_fleet: RandomFleet) -> None:
+@pytest.mark.parametrize("save", [False, True])
+def test_runs_by_loops(random_fleet: RandomFleet, save: bool) -> None:
     rows = random_fleet.rows
-    assumed = Assumptions(long_run_s=3000, init_s=100, checkpoint_interval_s=900, write_s=100)
+    assumed = Assumptions(
+        long_run_s=3000, init_s=100, checkpoint_interval_s=900, write_s=100, save_on_signal=save
+    )
     log = fleet.open(random_fleet.log.store, assumptions=assumed)
     who = identities(log)
     failed = {a.identity for a, _, _ in infrastructure_by_loops(rows)}
@@ -94,14 +98,11 @@ def test_runs_by_loops(random_fleet: RandomFleet) -> None:
         for a in run:
             assert a.start is not None
             rest = max(a.ran_s - 100, 0)
-            if a.identity in preempted:  # saves in its grace period, which takes a write
-                rest = max(rest - 100, 0)
-                productive += rest - rest // 1000 * 100
-            elif a.identity in failed or a.state == "REQUEUED":
-                productive += rest // 1000 * 900
-            else:
-                writes = -(-rest // 1000) if a.state == "COMPLETED" else rest // 1000
-                productive += max(rest - writes * 100, 0)
+            writes = -(-rest // 1000) if a.state == "COMPLETED" else rest // 1000
+            cut = a.identity in preempted | failed or a.state == "REQUEUED"
+            saves = save and a.identity in preempted - failed
+            lost = min(a.ran_s, 450) if cut and not saves else 0
+            productive += max(rest - writes * 100 - lost, 0)
             wall += a.ran_s + max(a.start - a.waits_from, 0)
         top = max(size_of(a)[1] for a in run)
         by_size[top].append(productive / wall)
@@ -112,6 +113,44 @@ def test_runs_by_loops(random_fleet: RandomFleet) -> None:
         assert row["runs"] == len(values)
         assert row["ettr"] == pytest.approx(sum(values) / len(values))
         assert 0 <= row["lo"] <= row["ettr"] <= row["hi"] <= 1
+
+
+@pytest.mark.parametrize("preempted", [False, True])
+@pytest.mark.parametrize("save", [False, True])
+def test_a_run_loses_in_its_ettr_what_goodput_counts(
+    tmp_path: Path, preempted: bool, save: bool
+) -> None:
+    """One GPU-hour lost is one GPU-hour not productive, whoever cut the attempt off."""
+    state = "PREEMPTED" if preempted else "NODE_FAIL"
+    attempts = [
+        Attempt(1, ("n1",), 0, 20 * HOUR, state, submit=0),
+        Attempt(1, ("n1",), 20 * HOUR, 50 * HOUR, submit=20 * HOUR),
+    ]
+    assumed = Assumptions(checkpoint_interval_s=4 * HOUR, save_on_signal=save)
+    log = Log(attempts).open(tmp_path, assumed)
+    (row,) = fleet.measured_ettr(log).by_size.to_dict("records")
+    lost_h = 0 if preempted and save else 2
+    assert row["ettr"] == pytest.approx((50 - 2 * 5 / 60 - lost_h) / 50)
+    if not preempted:  # goodput counts preemptions that a failure caused only
+        assert fleet.goodput(log).lost_gpu_hours == pytest.approx(8 * lost_h)
+
+
+@pytest.mark.parametrize(
+    ("given", "shortest", "used"), [(None, HOUR, 300), (None, 40, 40), (500, 40, 500)]
+)
+def test_initialization_is_the_same_everywhere(
+    tmp_path: Path, given: float | None, shortest: int, used: float
+) -> None:
+    """What completed attempts allow bounds the default; a value that the user gives stands."""
+    attempts = [
+        Attempt(j, (f"n{j}",), j * HOUR, j * HOUR + (30 * HOUR if j == 9 else shortest))
+        for j in range(20)
+    ]
+    log = Log(attempts).open(tmp_path, Assumptions(init_s=given))
+    found = fleet.report(log).to_dict()["ettr"]["measured"]
+    assert found["assumptions"]["init_s"] == used
+    assert found["by_size"][0]["ettr"] == pytest.approx((30 * HOUR - used) / (30 * HOUR))
+    assert Analysis(log).ettr_setting["init_s"] == used
 
 
 def test_the_interval_is_of_the_mean_and_always_the_same() -> None:

@@ -1,11 +1,10 @@
-"""Rates, trends and ageing against published vectors, scipy's distributions, enumeration and lifelines."""
+"""Rates, trends against published vectors, scipy's distributions, enumeration and lifelines."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from holdfast.errors import InputError
-from holdfast.fleet.ageing import ageing
 from holdfast.fleet.failure_model import FailureModel, dispersion_test, garwood_interval
 from holdfast.fleet.failure_trend import trend
 from holdfast.fleet.wording import drift
@@ -220,103 +218,3 @@ def test_trend_at_the_ends():
     assert "scatter more" in drift(scattered)
     with pytest.raises(InputError, match="month"):
         trend([0.5, 1], [1, 1], [1.0, 1.0])
-
-
-def lifetimes(shape: float, count: int, seed: int):
-    rng = np.random.default_rng(seed)
-    life = 40_000 * rng.weibull(shape, count)
-    limit = rng.exponential(15_000, count)
-    return np.maximum(np.minimum(life, limit), 1.0), life <= limit
-
-
-@pytest.mark.parametrize("shape", [0.6, 1.0, 1.8])
-def test_ageing_against_lifelines(shape):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from lifelines import KaplanMeierFitter, WeibullFitter
-
-        duration, failed = lifetimes(shape, 800, 5)
-        weights = np.random.default_rng(1).integers(1, 5, 800)
-        peer = WeibullFitter().fit(duration, failed, weights=weights)
-        curve_peer = KaplanMeierFitter().fit(duration, failed, weights=weights)
-    found = ageing(duration, failed, weights=weights)
-    assert found.shape == pytest.approx(peer.rho_, rel=1e-4)
-    assert found.scale_s == pytest.approx(peer.lambda_, rel=1e-4)
-    error = peer.summary.loc["rho_", "se(coef)"] / peer.rho_
-    assert math.log(found.shape_ci95[1] / found.shape) / 1.959964 == pytest.approx(error, rel=1e-3)
-    curve = found.curve.to_pydict()
-    np.testing.assert_allclose(
-        curve["survival"], curve_peer.predict(np.array(curve["time_s"])), rtol=1e-9
-    )
-    bounds = curve_peer.confidence_interval_
-    at = np.searchsorted(bounds.index.to_numpy(), curve["time_s"][1:-1], side="right") - 1
-    np.testing.assert_allclose(curve["low"][1:-1], bounds.iloc[at, 0], rtol=1e-6)
-    np.testing.assert_allclose(curve["high"][1:-1], bounds.iloc[at, 1], rtol=1e-6)
-    assert found.curve.num_rows <= 200
-
-
-def test_binning_changes_the_shape_by_less_than_a_percent():
-    duration, failed = lifetimes(0.8, 400_000, 9)
-    whole = np.round(duration)  # as a scheduler keeps it
-    binned = ageing(whole, failed)
-    # The same likelihood without bins: its score at the binned estimate, and the root by scipy.
-    positive = np.maximum(whole, 0.5)
-    logs = np.log(positive)
-
-    def score(k):
-        power = positive**k
-        return (power @ logs) / power.sum() - 1 / k - logs[failed].mean()
-
-    from scipy.optimize import brentq
-
-    unbinned = brentq(score, 0.1, 5)
-    assert binned.shape == pytest.approx(unbinned, rel=0.01)
-    assert binned.failures == failed.sum()
-    assert binned.lifetimes == 400_000
-    assert binned.curve.num_rows <= 200
-    # The curve as well, where lifetimes are not resolved finer than a bin anyway.
-    time = np.array(binned.curve["time_s"])[100]
-    order = np.sort(whole)
-    at_risk = whole.size - np.searchsorted(order, whole[failed], side="left")
-    until = whole[failed] <= time
-    assert binned.curve["survival"][100].as_py() == pytest.approx(
-        math.exp(np.log1p(-1 / at_risk[until]).sum()), abs=0.003
-    )
-
-
-def test_an_attempt_on_many_nodes_is_many_lifetimes():
-    duration = np.array([10.0, 20.0, 30.0, 40.0, 15.0])
-    failed = np.array([True, True, True, False, True])
-    nodes = np.array([4, 2, 1, 8, 3])
-    together = ageing(duration, failed, node_count=nodes)
-    apart = ageing(
-        np.concatenate([duration, duration]),
-        np.concatenate([failed, np.zeros(5, dtype=bool)]),
-        weights=np.concatenate([failed, nodes - failed]),
-    )
-    assert together.shape == apart.shape
-    assert together.lifetimes == 18
-    assert together.curve == apart.curve
-
-
-def test_constant_hazard_is_called_constant():
-    calm = ageing(*lifetimes(1.0, 3000, 2))
-    assert calm.shape_ci95[0] < 1 < calm.shape_ci95[1]
-    assert "does not change" in calm.sentence
-    assert "come early" in ageing(*lifetimes(0.6, 3000, 2)).sentence
-    assert "grows" in ageing(*lifetimes(1.7, 3000, 2)).sentence
-
-
-def test_ageing_with_too_little():
-    two = ageing([0.0, 5.0, 9.0], [True, True, False])
-    assert two.shape is None
-    assert two.curve["survival"].to_pylist() == [1.0, pytest.approx(2 / 3), pytest.approx(1 / 3)]
-    assert "cannot be told" in two.sentence
-    assert ageing([5.0, 5.0, 5.0, 5.0], [True] * 4).shape is None  # no maximum: all at one time
-    assert ageing([5.0], [False]).curve.num_rows == 1
-    json.dumps(two.to_dict(), allow_nan=False)
-    for bad in (([], []), ([-1.0], [True]), ([math.nan], [True]), ([1.0, 2.0], [True])):
-        with pytest.raises(InputError):
-            ageing(*bad)
-    with pytest.raises(InputError, match="node count"):
-        ageing([1.0], [True], node_count=[0])

@@ -13,7 +13,7 @@ import holdfast.fleet as fleet
 from conftest import RandomFleet
 from holdfast.errors import InputError
 from holdfast.fleet.failure_model import garwood_interval
-from holdfast.fleet.failures import failure_ageing, failure_trend
+from holdfast.fleet.failures import failure_trend
 from holdfast.fleet.timeline import rate_over_time
 
 
@@ -128,12 +128,10 @@ def test_a_window_on_a_log_of_node_failures(tmp_path: Path) -> None:
     assert model.node_days_ == pytest.approx(2 * 8 - 2 - 1 - 1)
 
 
-def test_trend_and_ageing_take_the_same_counts(random_fleet: RandomFleet) -> None:
+def test_the_trend_takes_the_same_counts(random_fleet: RandomFleet) -> None:
     log, rows = random_fleet.log, random_fleet.rows
     frame, unit = rate_over_time(log, 0)
     assert frame["failures"].sum() == len(list(infrastructure_by_loops(rows)))
     drift = failure_trend(frame, unit)
     assert drift.p_value is not None
     assert 0 <= drift.p_value <= 1
-    aged = failure_ageing(log, 0)
-    assert aged is not None

@@ -15,7 +15,7 @@ from scipy.stats import chi2
 from holdfast.fleet import FleetLog, figures, model_figures
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import UNATTRIBUTED
-from holdfast.fleet.wording import NODE_DAYS, NODE_HOURS, ettr_settings
+from holdfast.fleet.wording import ettr_settings
 from holdfast.report import Figure
 
 
@@ -64,7 +64,7 @@ def over_time() -> pd.DataFrame:
 
 def test_bars_stack_without_gaps_up_to_the_total_with_its_interval() -> None:
     none = pd.DataFrame({"check": [], "first_s": []})
-    figure = model_figures.rate_over_time(over_time(), "day", none, NODE_DAYS)
+    figure = model_figures.rate_over_time(over_time(), "day", none)
     _, parts, totals = layers(figure)
     for total in totals:
         stack = [part for part in parts if part["begin"] == total["begin"]]
@@ -87,25 +87,25 @@ def test_many_causes_share_the_last_colour() -> None:
         {"begin_s": 0, "end_s": 10, "cause": causes, "failures": range(1, 13), "node_days": 1.0}
     )
     none = pd.DataFrame({"check": [], "first_s": []})
-    figure = model_figures.rate_over_time(frame, "day", none, NODE_HOURS)
+    figure = model_figures.rate_over_time(frame, "day", none)
     _, parts, _ = layers(figure)
     assert figure is not None
     assert len(set(figure.legend.values())) == len(figure.legend)
     assert len(figure.legend) == len(model_figures.CAUSE_COLOURS)
     shared = next(part for part in parts if part["cause"] == model_figures.ALL_OTHER)
     assert shared["failures"] == sum(range(1, 8))
-    assert shared["rate"] == pytest.approx(1000 * 28 / 24_000)
+    assert shared["rate"] == pytest.approx(1000 * 28)
 
 
 def test_no_failures_no_figure() -> None:
     none = pd.DataFrame({"check": [], "first_s": []})
     quiet = over_time().assign(failures=0, cause=None)
-    assert model_figures.rate_over_time(quiet, "day", none, NODE_DAYS) is None
+    assert model_figures.rate_over_time(quiet, "day", none) is None
 
 
 def test_new_checks_are_marked(analysis: Analysis) -> None:
     frame, unit = analysis.over_time
-    figure = model_figures.rate_over_time(frame, unit, analysis.new_checks, NODE_HOURS)
+    figure = model_figures.rate_over_time(frame, unit, analysis.new_checks)
     assert figure is not None
     assert [note[:18] for note in figure.notes] == ["check “nccl-tests”"]
 

@@ -7,7 +7,6 @@ import gzip
 import json
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ from logs import Attempt, Check, Log, names
 
 import holdfast.fleet as fleet
 from holdfast.errors import StoreError
-from holdfast.fleet import ingest_commit, ingest_following
+from holdfast.fleet import ingest_commit
+from holdfast.fleet.console.watching import Watcher
 from holdfast.fleet.ingest_following import Follower
-from holdfast.fleet.ingest_growth import Piece, pieces
 from holdfast.fleet.store import Store
 
 LINES = 400
@@ -112,20 +111,6 @@ def test_any_split_of_json_lines(seed: int, testbed: Path, tmp_path: Path) -> No
     assert counted(store) == counted(tmp_path / "whole")
 
 
-@pytest.fixture
-def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sizes of the pieces that are parsed."""
-    sizes: list[int] = []
-
-    def spied(*args: Any, **named: Any) -> Iterator[Piece]:
-        for piece in pieces(*args, **named):
-            sizes.append(len(piece.data))
-            yield piece
-
-    monkeypatch.setattr(ingest_following, "pieces", spied)
-    return sizes
-
-
 def rows_of(*attempts: Attempt) -> str:
     columns = attempts[0].fields()
     return "".join("|".join(a.fields()[name] for name in columns) + "\n" for a in attempts)
@@ -143,23 +128,6 @@ def day(number: int) -> list[Attempt]:
 
 def states(store: Path) -> dict[str, str]:
     return {row["job_id"]: row["state"] for row in contents(store)["attempts"]}
-
-
-def test_only_new_bytes_are_read(tmp_path: Path, bytes_read: list[int]) -> None:
-    log, store = tmp_path / "sacct.psv", tmp_path / "store"
-    log.write_text(header() + rows_of(*day(0)))
-    assert Follower([log], store).look().rows == 20
-    bytes_read.clear()
-    new = rows_of(*day(1))
-    with log.open("a") as file:
-        file.write(new)
-    assert Follower([log], store).look().rows == 20  # after a restart
-    last = rows_of(day(0)[-1])
-    assert sum(bytes_read) == len(new) + len(last)  # the last record might have gone on
-    bytes_read.clear()
-    follower = Follower([log], store)
-    assert follower.look().rows == 0
-    assert follower.look().committed is False
 
 
 def test_a_running_job_is_replaced_by_its_end(tmp_path: Path) -> None:
@@ -191,39 +159,6 @@ def test_each_export_appends_its_header_and_is_shown_at_the_next_look(tmp_path: 
     assert contents(store)["rejects"] == []
 
 
-def test_a_log_that_was_ingested_before_goes_on(tmp_path: Path, bytes_read: list[int]) -> None:
-    log, store = tmp_path / "sacct.psv", tmp_path / "store"
-    log.write_text(header() + rows_of(*day(0)))
-    fleet.ingest([log], store)
-    follower = Follower([log], store)
-    assert follower.look().rows == 0
-    with log.open("a") as file:
-        file.write(rows_of(*day(1)))
-    assert follower.look().rows == 20
-    assert sum(bytes_read) < 1.5 * len(rows_of(*day(1)))
-    assert len(states(store)) == 40
-    (entry,) = Store.open(store).facts["sources"]
-    assert entry["rows"] == 40
-
-
-def test_rotation_by_renaming(tmp_path: Path, bytes_read: list[int]) -> None:
-    """What was written between the last look and the rename is read under the new name."""
-    log, store = tmp_path / "sacct.psv", tmp_path / "store"
-    log.write_text(header() + rows_of(*day(0)))
-    follower = Follower([log], store)
-    follower.look()
-    with log.open("a") as file:
-        file.write(rows_of(*day(1)))
-    log.rename(tmp_path / "sacct.psv.1")
-    assert follower.look().rows == 0  # nothing is there
-    log.write_text(header() + rows_of(*day(2)))
-    bytes_read.clear()
-    assert follower.look().rows == 40
-    assert sum(bytes_read) < 2.2 * len(rows_of(*day(2)))
-    assert len(states(store)) == 60
-    assert Follower([log], store).look().rows == 0
-
-
 def test_rotation_by_cutting_off(tmp_path: Path) -> None:
     log, store = tmp_path / "sacct.psv", tmp_path / "store"
     log.write_text(header() + rows_of(*day(0)))
@@ -234,21 +169,6 @@ def test_rotation_by_cutting_off(tmp_path: Path) -> None:
     log.write_text(header() + rows_of(*day(2)[:3]))
     follower.look()
     assert len(states(store)) == 43
-
-
-def test_a_file_that_is_replaced_by_a_longer_copy_goes_on(
-    tmp_path: Path, bytes_read: list[int]
-) -> None:
-    """As rsync does: another inode, the same beginning."""
-    log, store = tmp_path / "sacct.psv", tmp_path / "store"
-    log.write_text(header() + rows_of(*day(0)))
-    follower = Follower([log], store)
-    follower.look()
-    (tmp_path / ".new").write_text(header() + rows_of(*day(0), *day(1)))
-    (tmp_path / ".new").rename(log)
-    bytes_read.clear()
-    assert follower.look().rows == 20
-    assert sum(bytes_read) < 1.5 * len(rows_of(*day(1)))
 
 
 def test_a_line_without_its_end_waits(tmp_path: Path) -> None:
@@ -408,3 +328,57 @@ def test_failures_and_their_checks_meet_whatever_comes_first(tmp_path: Path) -> 
             follower.look()
         (attempt,) = fleet.attribute(store, "1").attempts
         assert attempt["causes"][0]["check"] == "check nvlink"
+
+
+def events(*nodes: str) -> str:
+    event = {"time": "2026-01-05T00:00:00Z", "check": "check nvlink"}
+    return "".join(json.dumps({**event, "node": node}) + "\n" for node in nodes)
+
+
+def test_a_log_of_lines_is_read_on_from_where_it_was(tmp_path: Path) -> None:
+    """New lines only, also after a restart, a rename with lines not yet read, and a cut."""
+    log, store = tmp_path / "health.jsonl", tmp_path / "store"
+    log.write_text(events("n1", "n2"))
+    assert Follower([log], store).look().rows == 2
+    with log.open("a") as file:
+        file.write(events("n3") + "no JSON\n")
+    assert Follower([log], store).look().rows == 1
+    assert [row["line"] for row in contents(store)["rejects"]] == [4]
+    with log.open("a") as file:
+        file.write(events("n4"))
+    log.rename(tmp_path / "health.jsonl.1")
+    log.write_text(events("n5"))
+    follower = Follower([log], store)
+    assert follower.look().rows == 2
+    log.write_text(events("n6"))
+    assert follower.look().rows == 1
+    assert {row["node"] for row in contents(store)["health"]} == {f"n{i}" for i in range(1, 7)}
+
+
+def test_a_file_of_an_unknown_cluster_keeps_no_other_out_and_is_named(tmp_path: Path) -> None:
+    """Two clusters have a node n1: of a check on it nobody knows the cluster, until it is said."""
+    spool, store = tmp_path / "spool", tmp_path / "store"
+    spool.mkdir()
+    columns = Attempt(1, ("n1",), 0, 1).fields()
+    (spool / "b.psv").write_text(
+        "|".join(columns)
+        + "\n"
+        + "".join(
+            "|".join({**Attempt(7, ("n1",), 0, 60).fields(), "Cluster": name}.values()) + "\n"
+            for name in ("alpha", "beta")
+        )
+    )
+    (spool / "a.jsonl").write_text(events("n1"))
+    watcher = Watcher(store, [spool])
+    for _ in range(3):  # said at every look, not once
+        watcher.look()
+        (problem,) = watcher.status().problems
+        assert str(spool / "a.jsonl") in problem
+        assert len(contents(store)["attempts"]) == 2
+    (spool / "c.psv").write_text(header() + rows_of(*day(1)).replace("|c|", "|alpha|"))
+    watcher.look()
+    assert len(contents(store)["attempts"]) == 22
+    (spool / "a.jsonl").unlink()
+    watcher.look()
+    assert watcher.status().problems == ()
+    assert Follower([spool], store).look().committed is False

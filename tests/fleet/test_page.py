@@ -18,18 +18,16 @@ HOUR = 3600
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 SECTIONS = (
     *("loss", "lemons", "loops", "causes", "rate", "mttf", "ettr", "preemptions", "status"),
-    "ageing",
 )
 FIGURES = {
     "loss-figure-1": ("GPU-hours lost", "Job size (GPUs)"),
     "lemons-figure-1": ("Share of nodes at or below", "node05"),
     "loops-figure-1": ("Time on 2026-11-20 (UTC)", "Attempt"),
     "causes-figure-1": ("GPU-hours lost", "Likeliest cause"),
-    "rate-figure-1": ("Failures per node-hour", "Time, one bar a minute (UTC)"),
+    "rate-figure-1": ("Failures per 1,000 node-days", "Time, one bar a minute (UTC)"),
     "mttf-figure-1": ("Mean time to failure (hours), log scale", "Job size (GPUs), log scale"),
     "ettr-figure-1": ("ETTR", "expected (exact form)"),
     "status-figure-1": ("attempts", "GPU time", "Share"),
-    "ageing-figure-1": ("Nodes without a failure so far", "Running time (minutes)"),
 }
 
 

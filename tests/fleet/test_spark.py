@@ -39,7 +39,7 @@ pytestmark = pytest.mark.full
 
 SPARK = "spark://local[2]"
 RESULTS = (
-    *("status", "goodput", "mttf", "mttf_all", "over_time", "trend", "introduced", "ageing"),
+    *("status", "goodput", "mttf", "mttf_all", "over_time", "trend", "introduced"),
     *("lemons", "measured", "unattributed", "nodes_by_cause", "preemption_mix", "restart_wait_s"),
     *("largest_job_nodes", "expected_ettr", "levers", "timeline_job", "timeline", "rejects"),
 )

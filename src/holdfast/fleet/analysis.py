@@ -10,7 +10,6 @@ import ibis
 import pandas as pd
 
 from holdfast.errors import InputError
-from holdfast.fleet.ageing import Ageing
 from holdfast.fleet.attribution import (
     UNATTRIBUTED,
     ClockLag,
@@ -21,7 +20,7 @@ from holdfast.fleet.attribution import (
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.failure_trend import Trend
-from holdfast.fleet.failures import Mttf, failure_ageing, failure_trend, mttf
+from holdfast.fleet.failures import Mttf, failure_trend, mttf
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import Goodput, goodput, losses
@@ -110,11 +109,6 @@ class Analysis:
     def outages(self) -> Outages | None:
         """The failures of a log of node failures; None if the store has attempts."""
         return outage_failures(self.log)
-
-    @cached_property
-    def ageing(self) -> Ageing:
-        """Whether the hazard changes with running time."""
-        return failure_ageing(self.log, self.min_gpus)
 
     @cached_property
     def lemons(self) -> Lemons:
@@ -207,7 +201,7 @@ class Analysis:
             "nodes": self.largest_job_nodes,
             "rate_per_node_day": self.mttf.model.rate_per_1000_node_days_ / 1000,
             "checkpoint_interval_s": assumed.checkpoint_interval_s,
-            "init_s": assumed.init_s,
+            "init_s": self.log.init_s,
             "write_s": assumed.write_s,
             "queue_s": self.restart_wait_s[0],
         }

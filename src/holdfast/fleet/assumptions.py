@@ -25,10 +25,13 @@ class Assumptions:
     """The failure rate counts attempts with more GPUs than this; 0 counts every attempt."""
     checkpoint_interval_s: float = 3600.0
     """Assumed time between checkpoints: a failure loses half of it on average."""
-    init_s: float = 300.0
-    """Unproductive time after each start of a job (u0)."""
+    init_s: float | None = None
+    """Unproductive time after each start of a job (u0); None: 5 min, or less where short completed
+    attempts show that it takes less (`FleetLog.init_s`)."""
     write_s: float = 0.0
     """Time that a checkpoint write stops the job (w)."""
+    save_on_signal: bool = False
+    """Whether a preempted job saves its work in its grace period; else it loses as a failed one does."""
     preemption_grace_s: float = 300.0
     """Time from the preemption signal to the kill, for a quality of service whose grace is unknown."""
     preemption_slack_s: float = 300.0

@@ -57,16 +57,18 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
 
     Args:
         log: a store or an open log.
-        job_id: as ``sacct`` prints it: ``"93"``, ``"306_4"``, ``"98+1"``.
+        job_id: as ``sacct`` prints it: ``"93"``, ``"306_4"``, ``"98+1"``; with its cluster,
+            ``"alpha:93"``, where several have such a job.
 
     Returns:
         The attempts in order; causes are ranked, the likeliest first.
 
     Raises:
-        InputError: if the log has no such job.
+        InputError: if the log has no such job, or several clusters have one.
     """
     log = open_log(log)
-    mine = log.attempts.filter(lambda t: t.job_id == job_id)
+    known = log.job_id(job_id)
+    mine = log.attempts.filter(lambda t: t.job_id == known)
     attempts = log.rows(
         mine.order_by("attempt", "key").select(
             *("key", "attempt", "state", "nodes", "start_s", "end_s", "gpus", "recovered")
@@ -100,7 +102,7 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
         }
         for row in attempts
     ]
-    return Attribution(job_id, explained)
+    return Attribution(known or job_id, explained)
 
 
 def _cause(row: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from holdfast.fleet.options import (
     CHECKS,
     PAPER,
     PREEMPTIONS,
-    InitOption,
     SinceOption,
     StoreArgument,
     WriteOption,
@@ -236,7 +235,15 @@ def ettr(
             "--checkpoint", parser=duration, metavar="DURATION", help="Time between checkpoints."
         ),
     ] = None,
-    init: InitOption = 300.0,
+    init: Annotated[
+        float,
+        typer.Option(
+            "--init",
+            parser=duration,
+            metavar="DURATION",
+            help="Unproductive time after each start.",
+        ),
+    ] = 300.0,
     write: WriteOption = 0.0,
     queue: Annotated[
         float,
@@ -364,7 +371,11 @@ def lemons(
 def attribute(
     store: StoreArgument,
     job_id: Annotated[
-        str, typer.Argument(metavar="JOBID", help="Job id as sacct prints it: 93, 306_4.")
+        str,
+        typer.Argument(
+            metavar="JOBID",
+            help="Job id as sacct prints it (93, 306_4), with several clusters alpha:93.",
+        ),
     ],
     assumptions: Assumptions = PAPER,
     engine: EngineOption = DEFAULT_ENGINE,

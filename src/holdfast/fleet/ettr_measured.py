@@ -38,8 +38,8 @@ class MeasuredEttr:
     queue_s (mean per start), interruptions (mean per run)."""
     qos: str | None
     """The only class of service that is measured; None: all of them."""
-    assumptions: dict[str, float]
-    """checkpoint_interval_s, init_s, write_s, long_run_s."""
+    assumptions: dict[str, float | bool]
+    """checkpoint_interval_s, init_s (as used), write_s, long_run_s, save_on_signal."""
 
     def to_dict(self) -> dict[str, object]:
         """Plain values."""
@@ -48,7 +48,9 @@ class MeasuredEttr:
     def mean(self, gpus_from: int, gpus_to: float = float("inf")) -> float | None:
         """Mean ETTR of the runs in the buckets whose largest size lies in a range; None: no run."""
         f = self.by_size[self.by_size["gpus_max"].between(gpus_from, gpus_to)]
-        return float(np.average(f["ettr"], weights=f["runs"])) if len(f) else None
+        if len(f) <= 1:  # as it stands: an average of one would round
+            return float(f["ettr"].iloc[0]) if len(f) else None
+        return float(np.average(f["ettr"], weights=f["runs"]))
 
 
 def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
@@ -94,9 +96,10 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
     assumed = log.assumptions
     used = {
         "checkpoint_interval_s": assumed.checkpoint_interval_s,
-        "init_s": assumed.init_s,
+        "init_s": log.init_s,
         "write_s": assumed.write_s,
         "long_run_s": assumed.long_run_s,
+        "save_on_signal": assumed.save_on_signal,
     }
     return MeasuredEttr(int(frame["runs"].sum()), frame, highest, used)
 
@@ -124,7 +127,7 @@ def _runs(log: FleetLog) -> ibis.Table:
         t = t.filter(t.runtime_s >= assumed.long_run_s).union(
             t.filter(t.runtime_s < assumed.long_run_s).semi_join(again, "run")
         )
-    t = with_productive_time(log, t, assumed.init_s)
+    t = with_productive_time(log, t)
     waited = ibis.greatest(t.start_s - ibis.coalesce(t.eligible_s, t.submit_s, t.start_s), 0)
     t = t.mutate(waited=waited, cut=t.cut.isin(["failure", "preemption"]))
     runs = t.group_by("run").agg(

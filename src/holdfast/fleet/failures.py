@@ -16,7 +16,6 @@ import ibis
 import pandas as pd
 
 from holdfast.errors import InputError
-from holdfast.fleet.ageing import Ageing, ageing
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.failure_model import FailureModel
@@ -142,26 +141,6 @@ def failure_trend(over_time: pd.DataFrame, unit: str) -> Trend:
     )
     at_least = bins["failures"] * SHORTEST_S / DAY_S
     return trend(range(len(bins)), bins["failures"], bins["node_days"].clip(lower=at_least), unit)
-
-
-def failure_ageing(log: FleetLog, min_gpus: int) -> Ageing:
-    """Whether the hazard changes with the running time of an attempt."""
-    ran = larger_than(log.executions, min_gpus)
-    failed = infrastructure_failures(log).select("key").mutate(failed=True)
-    t = ran.select("key", "runtime_s", "node_count").left_join(failed, "key")
-    grouped = t.group_by(
-        runtime_s=t.runtime_s,
-        node_count=t.node_count.fill_null(1),
-        failed=t.failed.fill_null(False),
-    ).agg(weight=t.count())
-    frame = log.frame(grouped).sort_values(["runtime_s", "node_count", "failed"])
-    frame = frame[frame["node_count"] > 0]
-    return ageing(
-        frame["runtime_s"],
-        frame["failed"],
-        node_count=frame["node_count"],
-        weights=frame["weight"],
-    )
 
 
 def _largest(log: FleetLog) -> int:

@@ -7,10 +7,9 @@ import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.errors import StoreError
 from holdfast.fleet.ingest_staging import STAGING
 from holdfast.fleet.schema import TABLES
-from holdfast.fleet.store import MANIFEST, Store, sweep
+from holdfast.fleet.store import MANIFEST, Store, store_error, sweep
 
 _LOCK = ".lock"
 
@@ -24,18 +23,20 @@ def existing_store(folder: Path) -> Store | None:
     if (folder / MANIFEST).exists():
         store = Store.open(folder)
         if store.is_simulated:
-            raise StoreError(
+            raise store_error(
+                "conflict",
                 f"{folder}: cannot add a real log to a store that holds a simulated one\n"
-                "  remedy: name a new or an empty folder"
+                "  remedy: name a new or an empty folder",
             )
         return store
     if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder}: the store path is a file")
+        raise store_error("output-exists", f"{folder}: the store path is a file")
     own = {STAGING, _LOCK, *TABLES}
     if folder.is_dir() and any(entry.name not in own for entry in folder.iterdir()):
-        raise StoreError(
+        raise store_error(
+            "output-exists",
             f"{folder}: the folder is not empty and is not a store\n"
-            "  remedy: name a new or an empty folder"
+            "  remedy: name a new or an empty folder",
         )
     return None
 
@@ -51,13 +52,16 @@ def only_writer(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / _LOCK).open("w")
     except OSError as error:
-        raise StoreError(f"{folder}: the store cannot be written\n  found: {error}") from error
+        raise store_error(
+            "unwritable", f"{folder}: the store cannot be written\n  found: {error}"
+        ) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StoreError(
-                f"{folder}: another ingest is writing this store\n  remedy: wait until it has ended"
+            raise store_error(
+                "in-use",
+                f"{folder}: another ingest is writing this store\n  remedy: wait until it has ended",
             ) from error
         yield
 
@@ -70,8 +74,9 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         with contextlib.suppress(OSError):  # then the next ingest sweeps
             sweep(folder)
-        raise StoreError(
+        raise store_error(
+            "unwritable",
             f"{folder}: the store could not be written and is as it was before\n"
             f"  found: {error}\n"
-            "  remedy: free some space and rerun the same command; it resumes"
+            "  remedy: free some space and rerun the same command; it resumes",
         ) from error

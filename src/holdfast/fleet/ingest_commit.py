@@ -87,6 +87,7 @@ def commit(
             "commits": number,
             "tables": tables,
             "counts": counts,
+            "node_outages_merged": work.merged.get("node_outages", 0),
             "duplicates_flag": attempts.duplicates_flag,
             "time_range": attempts.time_range or _event_range(small),
             "cluster": attempts.cluster,

@@ -1,20 +1,20 @@
-"""Logs that are being written, followed: each look reads what is new and commits it to the store.
+"""Files and folders that are watched: what changed since the last look goes to the store.
 
-Of a file that grows only its new bytes are read (`ingest_growth`); a file in a format that makes sense
-only as a whole is read again when it changes. How far each was read stands in `store.json`, so it
-changes with the rows in one step and outlives the process. What is read twice adds nothing twice: rows
-have keys, and what was rejected in lines that are read again is replaced.
-
-A file is known by what it begins with and by its place on the disk: it may be renamed (log rotation)
-and goes on where it was; one that was cut off or replaced is read from its beginning.
+A changed file is ingested again: what the store has already is not added twice, and what was rejected of
+the file before is replaced. Of logs that are written line by line (JSON lines, slurmctld.log) only the new
+lines are read; how far such a file was read stands in its entry in `store.json`, which changes with the
+rows in one step and outlives the process. A log is known by its place on the disk and by its beginning:
+renamed (rotated) it continues where it was, cut off or replaced it is read from its beginning.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,28 +25,21 @@ import pyarrow.compute as pc
 from holdfast.errors import InputError
 from holdfast.fleet.formats import recognise
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.opening import first_bytes
+from holdfast.fleet.formats.opening import first_bytes, is_compressed
 from holdfast.fleet.ingest_access import disk_errors, existing_store, only_writer
 from holdfast.fleet.ingest_commit import commit
-from holdfast.fleet.ingest_growth import (
-    Form,
-    Growth,
-    Piece,
-    continues,
-    count_lines,
-    end_of_settled,
-    form_of,
-    growth_of,
-    mark,
-    pieces,
-)
 from holdfast.fleet.ingest_staging import STAGING, Stage, fingerprint
 from holdfast.fleet.ingestion import files_under, zone_of
 from holdfast.fleet.store import MANIFEST, Store, sweep
 
 MOST_REJECTED = 0.01
 """Share of a file's records above which rejects are told as a problem."""
+CHUNK_BYTES = 32 << 20
+_HEAD_BYTES = 4096
 
+_JSON_LINES = ("health-jsonl", "gcm")
+_LINES = (*_JSON_LINES, "slurmctld")
+"""Formats in which every line is a record by itself."""
 _ROWS = ("attempts", "health", "node_outages", "controller_events", "nodes", "qos")
 _COUNTED = ("rows", "steps", "rejected")
 
@@ -60,28 +53,45 @@ class Look:
     """What one look at the logs found."""
 
     rows: int
-    """Rows that were read; some may replace what the store had."""
+    """Rows more than when the files were read before."""
     files: int
-    """Files that are followed."""
+    """Files that are watched."""
     problems: Mapping[str, str]
-    """Path -> what is wrong with the file, for those that cannot be read as they are."""
+    """Path -> what is wrong with the file, for those that are not in the store as they are."""
     committed: bool
     """Whether the store has changed."""
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """How far a log of lines was read; it stands in the file's entry in `store.json`."""
+
+    device: int
+    inode: int
+    head_bytes: int
+    head: str
+    """Digest of the first `head_bytes`: tells the file from one that took its place."""
+    offset: int
+    """Bytes that were read."""
+    line: int
+    """Lines that were read."""
 
 
 @dataclass(frozen=True)
 class _Reading:
     """What was read of one file and waits for the commit."""
 
+    path: Path
     entry: Entry
-    stages: list[Stage]
+    stage: Stage | None
+    """None: only the path of the file has changed."""
     superseded: dict[str, int]
     rows: int
 
 
 @dataclass
 class Follower:
-    """Follows files and the files in folders into one store.
+    """Brings files, and the files in folders, into one store whenever they change.
 
     Args:
         paths: files, which need not be there yet, and folders.
@@ -104,7 +114,8 @@ class Follower:
         """Read what is new.
 
         Returns:
-            how much it was, and which files cannot be read: they are left alone until they change.
+            how much it was, and which files cannot be read (they are left alone until they change) or
+            do not fit into the store (they are tried again at every look).
 
         Raises:
             StoreError: if the store cannot be written, or something else writes it just now.
@@ -136,7 +147,7 @@ class Follower:
     def _rotated(self, path: Path) -> Iterator[Path]:
         """The file that was at a path before, if it was renamed with something left to read."""
         for entry in _entries(_manifest(self.store)):
-            growth = growth_of(entry)
+            growth = _growth_of(entry)
             if growth is None or entry["path"] != str(path):
                 continue
             if growth.inode == path.stat().st_ino:
@@ -157,10 +168,7 @@ class Follower:
     # --- Reading ---------------------------------------------------------------------------------
 
     def _read(
-        self,
-        todo: Sequence[Path],
-        changed: set[Path],
-        state: Mapping[Path, State],
+        self, todo: Sequence[Path], changed: set[Path], state: Mapping[Path, State]
     ) -> tuple[int, bool]:
         """Read the files and commit: rows, and whether the store changed."""
         old = existing_store(self.store)
@@ -169,227 +177,273 @@ class Follower:
         options = ReadOptions(timezone=zone_of(zone), cluster=self.cluster)
         _clear(self.store)
         readings: list[_Reading] = []
-        for path in todo:
+        for number, path in enumerate(todo):
             self._problems.pop(path, None)
             self._waiting.discard(path)
-            reader = _Reader(self.store, path, len(readings), options, zone, path not in changed)
+            stage = Stage(self.store, f"follow-{number}")
             try:
-                reading = reader.read(entries)
+                reading = self._reading(path, stage, entries, options, quiet=path not in changed)
             except Exception as error:  # one bad file must not keep the others out
-                reader.discard()
-                self._problems[path] = _sentence(path, error)
+                self._problems[path] = _sentence(error)
+                reading = None
+            if reading is None:
+                stage.discard()
+                self._seen[path] = state[path]
             else:
-                if reader.waits:
-                    self._waiting.add(path)
-                if reading is not None:
-                    readings.append(reading)
-            self._seen[path] = state[path]
-        committed = old is None or any(reading.stages for reading in readings)
-        if committed:
-            for reading in readings:
-                _replace(entries, reading.entry)
-            superseded = {k: v for reading in readings for k, v in reading.superseded.items()}
-            stages = [stage for reading in readings for stage in reading.stages]
-            facts = {"sources": self._folded(entries), "timezone": zone}
-            commit(self.store, old, stages, facts, superseded)
+                readings.append(reading)
+        if old is not None and not any(reading.stage for reading in readings):
+            self._seen.update({reading.path: state[reading.path] for reading in readings})
+            return 0, False
+        try:
+            self._commit(old, readings, zone)
+            done = readings
+        except (
+            InputError
+        ):  # of one file, say of an unknown cluster: it must not keep the others out
+            done = []
+            if old is None:
+                self._commit(None, [], zone)
+            # Those that name clusters first: the others must fit them.
+            for reading in sorted(readings, key=lambda each: not _names_clusters(each)):
+                try:
+                    self._commit(existing_store(self.store), [reading], zone)
+                except InputError as error:
+                    self._problems[reading.path] = _sentence(error)
+                    self._seen.pop(reading.path, None)  # another file may tell: try again
+                else:
+                    done.append(reading)
+        self._seen.update({reading.path: state[reading.path] for reading in done})
         _clear(self.store)
-        return sum(reading.rows for reading in readings), committed
+        return sum(reading.rows for reading in done), bool(done) or old is None
 
-    def _folded(self, entries: Sequence[Entry]) -> list[Entry]:
-        """The entries, those of followed files that are gone as one for each folder and format."""
-        kept: list[Entry] = []
-        sums: dict[tuple[str, str], Entry] = {}
-        for entry in entries:
-            gone = entry.get("watched") and not Path(entry["path"]).exists()
-            if not gone and not entry.get("files_gone"):
-                kept.append(entry)
-                continue
-            folder = entry["path"] if entry.get("files_gone") else str(Path(entry["path"]).parent)
-            total = sums.setdefault(
-                (folder, entry["format"]),
-                {
-                    **dict.fromkeys((*_COUNTED, "files_gone"), 0),
-                    "path": folder,
-                    "format": entry["format"],
-                    "fingerprint": "",
-                    "facts": {},
-                },
-            )
-            total["files_gone"] += entry.get("files_gone", 1)
-            for name in _COUNTED:
-                total[name] += entry[name]
-        return [*kept, *sums.values()]
+    def _commit(self, old: Store | None, readings: Sequence[_Reading], zone: str) -> None:
+        entries = _entries(old)
+        for reading in readings:
+            _replace(entries, reading.entry)
+        superseded = {k: v for reading in readings for k, v in reading.superseded.items()}
+        stages = [reading.stage for reading in readings if reading.stage]
+        facts = {"sources": _folded(entries), "timezone": zone}
+        commit(self.store, old, stages, facts, superseded)
 
-
-class _Reader:
-    """Reads what is new of one file."""
-
-    def __init__(
+    def _reading(
         self,
-        store: Path,
         path: Path,
-        number: int,
+        stage: Stage,
+        entries: Sequence[Entry],
         options: ReadOptions,
-        zone: str,
+        *,
         quiet: bool,
-    ) -> None:
-        self.store, self.path, self.options, self.quiet = store, path, options, quiet
-        self.settings = (zone, options.cluster, (None, None), *[None] * 5)
-        self.stages = {
-            settled: Stage(store, f"follow-{number}-{name}")
-            for settled, name in ((True, "settled"), (False, "tail"))
-        }
-        self.waits = False
-
-    def discard(self) -> None:
-        """Forget what was staged."""
-        for stage in self.stages.values():
-            stage.discard()
-
-    def read(self, entries: Sequence[Entry]) -> _Reading | None:
-        """What is new; None if nothing is.
+    ) -> _Reading | None:
+        """What is new of a file; None if nothing is.
 
         Raises:
             InputError: if the file is in no known format or cannot be read.
         """
-        if not first_bytes(self.path).strip():
+        if not first_bytes(path).strip():
             return None
-        entry = self._entry(entries)
-        known = self._format(entry)
-        form = form_of(self.path, known.name, self.options.delimiter)
-        if form is None:
-            return self._whole(known, entries)
-        if entry is not None:
-            return self._grown(known, form, growth_of(entry), entry)
-        key = fingerprint(self.path, known.name, self.settings)
-        growth = self._ingested_before(key, form, entries)
-        self.quiet = self.quiet or growth is not None
-        return self._grown(known, form, growth, entry)
-
-    def _format(self, entry: Entry | None) -> Format:
-        found = recognise(self.path)
-        if found is None:
+        known = recognise(path)
+        if known is None:
             raise InputError(
                 "unknown log format",
                 code="unknown-format",
-                path=self.path,
+                path=path,
                 remedy="move it out of the folder that is watched",
             )
-        if entry is not None and entry["format"] != found.name:
-            raise InputError(
-                "the file was in another format before",
-                code="conflict",
-                path=self.path,
-                found=found.name,
-                expected=str(entry["format"]),
-                remedy="give it another name",
-            )
-        return found
-
-    def _entry(self, entries: Sequence[Entry]) -> Entry | None:
-        """What the store knows of this file: by its place on the disk, or by its path."""
-        found = self.path.stat()
-        place = (found.st_dev, found.st_ino)
-        candidates = []
-        for entry in entries:
-            growth = growth_of(entry)
-            if growth is None:
-                continue
-            here = (growth.device, growth.inode) == place
-            if (here or entry["path"] == str(self.path)) and continues(self.path, growth):
-                candidates.append((here, growth.offset, entry))
-        return max(candidates, key=lambda each: each[:2])[2] if candidates else None
-
-    def _ingested_before(self, key: str, form: Form, entries: Sequence[Entry]) -> Growth | None:
-        """Where to go on with a file that `ingest` has read to its end, not by following it."""
-        for entry in entries:
-            if entry["fingerprint"] == key:
-                offset = end_of_settled(self.path, form)
-                counts = {name: int(entry[name]) for name in _COUNTED}
-                return mark(self.path, offset, count_lines(self.path, offset), offset, counts)
-        return None
-
-    def _grown(
-        self, known: Format, form: Form, growth: Growth | None, entry: Entry | None
-    ) -> _Reading | None:
-        """Read on from what is settled."""
-        offset, line = (0, 0) if growth is None else (growth.offset, growth.line)
-        counts = dict.fromkeys(_COUNTED, 0) if growth is None else dict(growth.counts)
-        tail_before = {} if entry is None else {n: entry[n] - counts[n] for n in _COUNTED}
-        superseded = {}
-        if entry is not None and tail_before["rejected"]:
-            superseded[str(entry["path"])] = line + 1
-        end, taken = offset, 0
-        with TemporaryDirectory(prefix="holdfast-follow-") as scratch:
-            for piece in pieces(self.path, form, offset, line, quiet=self.quiet):
-                stage = self.stages[piece.settled]
-                for batch in _parsed(known, form, piece, self.path, self.options, Path(scratch)):
-                    stage.add(batch)
-                end = piece.end
-                if piece.settled:
-                    offset, line = piece.end, piece.line + piece.data.count(b"\n")
-                taken += len(piece.data)
-        self.waits = self.path.stat().st_size > end
-        if not taken or (growth is not None and end == growth.read and offset == growth.offset):
-            self.discard()
-            if entry is None or entry["path"] == str(self.path):
-                return None
-            return _Reading({**entry, "path": str(self.path)}, [], {}, 0)
-        settled, tail = (_counts(self.stages[key]) for key in (True, False))
-        if entry is None and growth is not None:  # its tail is among what was counted
-            counts = {name: counts[name] - tail[name] for name in _COUNTED}
-            tail_before = tail
-        counts = {name: counts[name] + settled[name] for name in _COUNTED}
-        new = mark(self.path, offset, line, end, counts)
-        stages = [stage for stage in self.stages.values() if stage.journal.parts]
-        made = {
-            "path": str(self.path),
-            "format": known.name,
-            "fingerprint": f"followed-{new.device:x}-{new.inode:x}-{new.head}",
-            **{name: counts[name] + tail[name] for name in _COUNTED},
-            "facts": _facts({} if entry is None else entry["facts"], self.stages[True]),
-            "growth": new.to_dict(),
-            "watched": True,
-        }
-        rows = max(0, settled["rows"] + tail["rows"] - tail_before.get("rows", 0))
-        return _Reading(made, stages, superseded, rows)
-
-    def _whole(self, known: Format, entries: Sequence[Entry]) -> _Reading | None:
-        """Read a file again from its beginning, if it is not as it was."""
-        key = fingerprint(self.path, known.name, self.settings)
+        if known.name in _LINES and not is_compressed(path):
+            return self._new_lines(path, known, stage, entries, options, quiet=quiet)
+        key = fingerprint(path, known.name, _settings(options))
         if any(entry["fingerprint"] == key for entry in entries):
             return None
-        stage = self.stages[True]
-        for batch in known.batches(self.path, self.options, 0):
+        if not (quiet or is_compressed(path) or _ends_with_a_line(path)):
+            self._waiting.add(path)  # it is being written
+            return None
+        for batch in known.batches(path, options, 0):
             stage.add(batch)
-        counts = _counts(stage)
-        made = {
-            "path": str(self.path),
-            "format": known.name,
-            "fingerprint": key,
-            **counts,
-            "facts": stage.journal.facts,
-            "watched": True,
-        }
-        return _Reading(made, [stage], {str(self.path): 0}, counts["rows"])
+        entry = _entry(path, known, key, stage, {})
+        same = (each for each in entries if each["path"] == str(path))
+        had = max((each["rows"] for each in same), default=0)
+        return _Reading(path, entry, stage, {str(path): 0}, max(entry["rows"] - had, 0))
+
+    def _new_lines(
+        self,
+        path: Path,
+        known: Format,
+        stage: Stage,
+        entries: Sequence[Entry],
+        options: ReadOptions,
+        *,
+        quiet: bool,
+    ) -> _Reading | None:
+        """The lines that a log has more than when it was last read."""
+        before = _entry_of(path, known, entries)
+        growth = _growth_of(before)
+        offset, line = (growth.offset, growth.line) if growth else (0, 0)
+        superseded = {} if growth else {str(path): 0}
+        with TemporaryDirectory(prefix="holdfast-follow-") as scratch:
+            for data in _pieces(path, offset, loose=quiet and known.name in _JSON_LINES):
+                for batch in _parsed(known, data, line, path, options, Path(scratch)):
+                    stage.add(batch)
+                offset += len(data)
+                line += data.count(b"\n")
+        if path.stat().st_size > offset:
+            self._waiting.add(path)
+        if growth and offset == growth.offset:
+            moved = before["path"] != str(path)
+            return _Reading(path, {**before, "path": str(path)}, None, {}, 0) if moved else None
+        if not growth and not offset:
+            return None
+        new = _mark(path, offset, line)
+        key = f"followed-{new.device:x}-{new.inode:x}-{new.head}"
+        entry = _entry(path, known, key, stage, before if growth else {})
+        rows = _counts(stage)["rows"]
+        return _Reading(path, {**entry, "growth": asdict(new)}, stage, superseded, rows)
+
+
+def _pieces(path: Path, offset: int, *, loose: bool) -> Iterator[bytes]:
+    """Whole lines from an offset on, a bounded number of bytes at a time.
+
+    Args:
+        path: the file.
+        offset: bytes that were read.
+        loose: take a last line without its end, if it is whole.
+    """
+    with path.open("rb") as file:
+        file.seek(offset)
+        rest = b""
+        while data := file.read(CHUNK_BYTES):
+            rest += data
+            cut = rest.rfind(b"\n") + 1
+            if cut:
+                yield rest[:cut]
+            rest = rest[cut:]
+    if loose and rest:
+        with suppress(ValueError):
+            json.loads(rest)
+            yield rest
 
 
 def _parsed(
-    known: Format, form: Form, piece: Piece, path: Path, options: ReadOptions, scratch: Path
+    known: Format, data: bytes, line: int, path: Path, options: ReadOptions, scratch: Path
 ) -> Iterator[Batch]:
     """The rows of a piece; its rejects with their places in the whole file."""
     file = scratch / path.name
-    file.write_bytes(form.header + piece.data)
+    file.write_bytes(data)
     for batch in known.batches(file, options, 0):
         tables = dict(batch.tables)
         if "rejects" in tables and len(tables["rejects"]):
             rejects = tables["rejects"]
-            lines = pc.add(rejects["line"], piece.line - form.lines)
+            lines = pc.add(rejects["line"], line)
             rejects = rejects.set_column(rejects.schema.get_field_index("line"), "line", lines)
             names = pa.array([str(path)] * len(rejects), pa.string())
             place = rejects.schema.get_field_index("source")
             tables["rejects"] = rejects.set_column(place, "source", names)
         yield Batch(tables, 0, batch.steps, batch.facts)
+
+
+def _settings(options: ReadOptions) -> tuple[object, ...]:
+    """The settings of an `ingest` with the same options: a file that it read is known."""
+    return (str(options.timezone), options.cluster, (None, None), *[None] * 5)
+
+
+def _ends_with_a_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
+
+
+def _mark(path: Path, offset: int, line: int) -> _Growth:
+    found, head_bytes = path.stat(), min(_HEAD_BYTES, offset)
+    return _Growth(found.st_dev, found.st_ino, head_bytes, _digest(path, head_bytes), offset, line)
+
+
+def _digest(path: Path, count: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.blake2b(file.read(count), digest_size=12).hexdigest()
+
+
+# --- Entries of `store.json` ---------------------------------------------------------------------
+
+
+def _entry(path: Path, known: Format, key: str, stage: Stage, before: Entry) -> Entry:
+    """What the store notes of a file, with what it noted of the lines before."""
+    counts = _counts(stage)
+    facts = dict(before.get("facts", {}))
+    for name, value in stage.journal.facts.items():
+        counted = isinstance(value, int) and not isinstance(value, bool)
+        facts[name] = facts.get(name, 0) + value if counted else value
+    return {
+        "path": str(path),
+        "format": known.name,
+        "fingerprint": key,
+        **{name: counts[name] + before.get(name, 0) for name in _COUNTED},
+        "facts": facts,
+        "watched": True,
+    }
+
+
+def _growth_of(entry: Mapping[str, Any]) -> _Growth | None:
+    """How far a log of lines was read; None if the entry is of no such file."""
+    try:
+        return _Growth(**entry["growth"])
+    except (KeyError, TypeError):
+        return None
+
+
+def _entry_of(path: Path, known: Format, entries: Sequence[Entry]) -> Entry:
+    """What the store notes of this log: by its place on the disk, or by its path; else empty."""
+    found = path.stat()
+    candidates = []
+    for entry in entries:
+        growth = _growth_of(entry)
+        if growth is None or entry["format"] != known.name or found.st_size < growth.offset:
+            continue
+        here = (growth.device, growth.inode) == (found.st_dev, found.st_ino)
+        same = here or entry["path"] == str(path)
+        if same and _digest(path, growth.head_bytes) == growth.head:
+            candidates.append((here, growth.offset, entry))
+    return max(candidates, key=lambda each: each[:2])[2] if candidates else {}
+
+
+def _replace(entries: list[Entry], made: Entry) -> None:
+    """Put an entry in the place of the one that it continues."""
+    growth = _growth_of(made)
+    for place, entry in enumerate(entries):
+        before = _growth_of(entry)
+        moved = growth and before and (growth.device, growth.inode) == (before.device, before.inode)
+        if moved or (entry["path"] == made["path"] and entry["format"] == made["format"]):
+            entries[place] = made
+            return
+    entries.append(made)
+
+
+def _folded(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries, those of watched files that are gone as one for each folder and format."""
+    kept: list[Entry] = []
+    sums: dict[tuple[str, str], Entry] = {}
+    for entry in entries:
+        gone = entry.get("watched") and not Path(entry["path"]).exists()
+        if not gone and not entry.get("files_gone"):
+            kept.append(entry)
+            continue
+        folder = entry["path"] if entry.get("files_gone") else str(Path(entry["path"]).parent)
+        total = sums.setdefault(
+            (folder, entry["format"]),
+            {
+                **dict.fromkeys((*_COUNTED, "files_gone"), 0),
+                "path": folder,
+                "format": entry["format"],
+                "fingerprint": "",
+                "facts": {},
+            },
+        )
+        total["files_gone"] += entry.get("files_gone", 1)
+        for name in _COUNTED:
+            total[name] += entry[name]
+    return [*kept, *sums.values()]
+
+
+def _names_clusters(reading: _Reading) -> bool:
+    return reading.stage is not None and reading.stage.journal.rows("attempts") > 0
 
 
 def _counts(stage: Stage) -> dict[str, int]:
@@ -399,32 +453,6 @@ def _counts(stage: Stage) -> dict[str, int]:
         "steps": journal.steps,
         "rejected": journal.rows("rejects"),
     }
-
-
-def _facts(before: Mapping[str, Any], stage: Stage) -> dict[str, Any]:
-    """What the reader noticed so far: counts add up, of all else the last counts."""
-    facts = dict(before)
-    for name, value in stage.journal.facts.items():
-        counted = isinstance(value, int) and not isinstance(value, bool)
-        facts[name] = facts.get(name, 0) + value if counted else value
-    return facts
-
-
-def _replace(entries: list[Entry], made: Entry) -> None:
-    """Put an entry in the place of the one that it continues."""
-    growth = growth_of(made)
-    for place, entry in enumerate(entries):
-        before = growth_of(entry)
-        moved = (
-            growth is not None
-            and before is not None
-            and (before.device, before.inode, before.head)
-            == (growth.device, growth.inode, growth.head)
-        )
-        if moved or (entry["path"] == made["path"] and entry["format"] == made["format"]):
-            entries[place] = made
-            return
-    entries.append(made)
 
 
 def _states(paths: Iterable[Path]) -> dict[Path, State]:
@@ -452,7 +480,7 @@ def _clear(store: Path) -> None:
     shutil.rmtree(store / STAGING / "commit", ignore_errors=True)
 
 
-def _sentence(path: Path, error: Exception) -> str:
+def _sentence(error: Exception) -> str:
     """What is wrong, in one line."""
     if isinstance(error, InputError):
         place = f"{error.place}: " if error.place else ""

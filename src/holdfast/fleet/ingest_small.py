@@ -51,7 +51,9 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
     if "key" in schema.names:
         place = schema.get_field_index("key")
         rows = rows.set_column(place, schema.field(place), keys)
-    rows = rows.take(pa.array(last_of_each(rows, keys)))
+    once = rows.take(pa.array(last_of_each(rows, keys)))
+    work.merged[name] = len(rows) - len(once)
+    rows = once
     return [work.write(name, rows)], lambda: rows
 
 

@@ -37,6 +37,8 @@ class Commit:
     """Source -> line: what was rejected of it from there on has been read again."""
     owners: dict[str, set[str]] = field(default_factory=dict)
     """The clusters of the log and the nodes of each."""
+    merged: dict[str, int] = field(default_factory=dict)
+    """Small table -> rows of this commit that another row stands for."""
 
     @property
     def old_cluster(self) -> str:

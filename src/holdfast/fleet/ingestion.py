@@ -24,6 +24,8 @@ from holdfast.fleet.store import Store, sweep
 from holdfast.progress import Tracker, track
 
 _SHOWN_REJECTS = 3
+_DAMAGE = ("unreadable", "damaged", "invalid-syntax")
+"""Errors that set a file of a folder aside."""
 _TABLE_SUFFIXES = {".csv", ".tsv", ".parquet"}
 
 
@@ -45,6 +47,8 @@ class IngestResult:
     nodes: int
     health_events: int
     node_outages: int
+    node_outages_merged: int
+    """Outages of this call that its sources have twice, or that the store had already."""
     duplicates_flag: str
     """Was `sacct --duplicates` used: "present", "missing" (failures are hidden) or "unknown"."""
     time_range: tuple[str, str] | None
@@ -55,6 +59,8 @@ class IngestResult:
     """Sources of this call that the store had already."""
     not_recognised: list[str] = field(default_factory=list)
     """Files in the given folders that are in no known format."""
+    unreadable: list[str] = field(default_factory=list)
+    """Files in the given folders that cannot be read, such as damaged archives, each with the reason."""
     inferred: list[str] = field(default_factory=list)
     """What the store holds that no source says, in sentences."""
 
@@ -71,6 +77,8 @@ class _Source:
     path: Path
     format: Format
     key: str
+    listed: bool
+    """Whether it was found in a folder, not named by the user."""
 
 
 def ingest(
@@ -130,22 +138,26 @@ def ingest(
     window = (_seconds(since, zone), _seconds(until, zone))
     settings = (timezone, cluster, window, delimiter, column_map, gpus_per_node, nodes, columns)
     fallback = None if column_map is None else by_name("mapped")
-    found, strangers = _find(sources, format, fallback, folder, settings)
+    found, strangers, damaged = _find(sources, format, fallback, folder, settings)
     old = existing_store(folder)
     with only_writer(folder), disk_errors(folder):
         sweep(folder)
         had = {entry["fingerprint"] for entry in old.facts["sources"]} if old else set()
         new = list({each.key: each for each in found if each.key not in had}.values())
         known = [str(each.path) for each in found if each.key in had]
+        merged = 0
         if new or old is None:
-            stages = _stage(new, folder, options, window)
+            new, stages = _stage(new, folder, options, window, damaged)
+            if damaged and not new and not known:
+                raise next(iter(damaged.values()))
             _check_rejects(new, stages, max_reject_share, folder)
             entries = [*(old.facts["sources"] if old else []), *map(_entry, new, stages)]
             old = commit(
                 folder, old, stages, {"sources": entries, "timezone": timezone, "node_total": nodes}
             )
+            merged = old.facts["node_outages_merged"]
         shutil.rmtree(folder / STAGING, ignore_errors=True)
-    return _result(old, known, strangers)
+    return _result(old, known, strangers, damaged, merged)
 
 
 # --- Sources -------------------------------------------------------------------------------------
@@ -157,14 +169,15 @@ def _find(
     fallback: Format | None,
     store: Path,
     settings: Sequence[object],
-) -> tuple[list[_Source], list[str]]:
-    """The files to read, each with its format, and those that nobody knows.
+) -> tuple[list[_Source], list[str], dict[str, InputError]]:
+    """The files to read, each with its format, those in no known format and those that are damaged.
 
     `fallback` is for tables that no format recognises, where the user says what their columns mean.
     """
     chosen = None if name is None else by_name(name)
-    found: list[tuple[Path, Format]] = []
+    found: list[tuple[Path, Format, bool]] = []
     strangers: list[str] = []
+    damaged: dict[str, InputError] = {}
     for source in map(Path, sources):
         if not source.is_dir():
             if not source.exists():
@@ -172,16 +185,22 @@ def _find(
                     "file not found", code="not-found", path=source, remedy="check the path"
                 )
             known = chosen or (recognise(source) or fallback if fallback else detect(source))
-            found.append((source, known))
+            found.append((source, known, False))
             continue
         for file in files_under(source, store):
-            kind = chosen or recognise(file)
+            try:
+                kind = chosen or recognise(file)
+            except InputError as error:
+                damaged[str(file)] = error
+                continue
             if kind is None and _TABLE_SUFFIXES.intersection(file.suffixes):
                 kind = fallback
             if kind is None:
                 strangers.append(str(file))
             else:
-                found.append((file, kind))
+                found.append((file, kind, True))
+    if not found and damaged:
+        raise next(iter(damaged.values()))
     if not found:
         raise InputError(
             "no file is in a known log format",
@@ -191,9 +210,11 @@ def _find(
             expected="for example the output of `sacct --parsable2 --duplicates`",
             remedy="name the format with --format NAME",
         )
-    return [
-        _Source(path, kind, fingerprint(path, kind.name, settings)) for path, kind in found
-    ], strangers
+    listed = [
+        _Source(path, kind, fingerprint(path, kind.name, settings), in_folder)
+        for path, kind, in_folder in found
+    ]
+    return listed, strangers, damaged
 
 
 def files_under(folder: Path, store: Path) -> Iterator[Path]:
@@ -236,21 +257,36 @@ def _stage(
     folder: Path,
     options: ReadOptions,
     window: tuple[int | None, int | None],
-) -> list[Stage]:
-    """Read every source to its end, beginning where an interrupted ingest stopped."""
+    damaged: dict[str, InputError],
+) -> tuple[list[_Source], list[Stage]]:
+    """Read every source to its end, beginning where an interrupted ingest stopped.
+
+    Returns:
+        the sources that were read and their stages; files of folders that turned out damaged go to
+        `damaged` instead.
+    """
     wanted = {source.key for source in sources}
     for left in stages_left(folder):
         if left.name not in wanted:
             shutil.rmtree(left, ignore_errors=True)
-    stages = []
+    read, stages = [], []
     total = sum(source.path.stat().st_size for source in sources)
     with track("reading", total) as bar:
         for source in sources:
             bar.describe(source.path.name)
             stage = Stage(folder, source.key)
-            _read(source, stage, options, window, bar)
+            try:
+                _read(source, stage, options, window, bar)
+            except InputError as error:
+                own = error.path == str(source.path)  # else of a column map
+                if not (source.listed and own and error.code in _DAMAGE):
+                    raise
+                stage.discard()
+                damaged[str(source.path)] = error
+                continue
+            read.append(source)
             stages.append(stage)
-    return stages
+    return read, stages
 
 
 def _read(
@@ -344,7 +380,13 @@ def _entry(source: _Source, stage: Stage) -> dict[str, Any]:
 # --- The store -----------------------------------------------------------------------------------
 
 
-def _result(store: Store, known: list[str], strangers: list[str]) -> IngestResult:
+def _result(
+    store: Store,
+    known: list[str],
+    strangers: list[str],
+    damaged: dict[str, InputError],
+    merged: int,
+) -> IngestResult:
     facts = store.facts
     counts = facts["counts"]
     span = facts["time_range"]
@@ -358,10 +400,12 @@ def _result(store: Store, known: list[str], strangers: list[str]) -> IngestResul
         nodes=counts["nodes"],
         health_events=counts["health_events"],
         node_outages=counts["node_outages"],
+        node_outages_merged=merged,
         duplicates_flag=facts["duplicates_flag"],
         time_range=None if span is None else (iso(span[0]), iso(span[1])),
         sources=[{k: v for k, v in entry.items() if k != "facts"} for entry in facts["sources"]],
         already_known=known,
         not_recognised=strangers,
+        unreadable=[f"{path}: {error.found or error.problem}" for path, error in damaged.items()],
         inferred=list(facts["inferred"]),
     )

@@ -19,10 +19,10 @@ from weakref import finalize
 import ibis
 import pandas as pd
 
-from holdfast.errors import StoreError
+from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.moments import since_s
-from holdfast.fleet.store import Store
+from holdfast.fleet.store import Store, store_error
 from holdfast.tables import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
@@ -34,6 +34,10 @@ DAY_S = 86_400
 HOUR_S = 3_600
 SHORTEST_S = 0.5
 """Slurm keeps whole seconds: an attempt that failed within its first ran for less than one."""
+
+USUAL_INIT_S = 300.0
+SHORT_SHARE = 0.05
+"""Share of completed attempts, the shortest ones, that initialization may outlast."""
 
 NODE_FAIL = "NODE_FAIL"
 KNOWABLE = {
@@ -78,8 +82,8 @@ class FleetLog:
     def table(self, name: str) -> ir.Table:
         """A table of the store (`holdfast.fleet.schema`).
 
-        Where the log has several clusters, the names of nodes and partitions carry their cluster
-        ("alpha:n1"), as two clusters may use one name.
+        Where the log has several clusters, the names of jobs, nodes and partitions carry their cluster
+        ("alpha:93", "alpha:n1"), as two clusters may use one name.
         """
         t = self.store.table(name, self._connection)
         if not self.several_clusters or "cluster" not in t.columns:
@@ -87,7 +91,7 @@ class FleetLog:
         prefix = ibis.ifelse(t.cluster.fill_null("") == "", ibis.literal(""), t.cluster + ":")
         changed: dict[str, ir.Value] = {
             column: prefix + t[column]
-            for column in ("node", "failed_node", "partition")
+            for column in ("job_id", "node", "failed_node", "partition")
             if column in t.columns
         }
         for column in ("nodes", "excluded_nodes"):
@@ -110,10 +114,11 @@ class FleetLog:
         t = self.store.table("attempts", self._connection)
         several = bool(self.rows(t.agg(n=t.cluster.nunique()))[0]["n"] > 1)
         if several:
-            raise StoreError(
+            raise store_error(
+                "older-version",
                 f"{self.store.path}: the nodes of this store do not name their cluster\n"
                 "  found: a store of an older version with several clusters\n"
-                "  remedy: ingest the logs again into a new store"
+                "  remedy: ingest the logs again into a new store",
             )
         return several
 
@@ -121,6 +126,31 @@ class FleetLog:
     def job_keys(self) -> list[str]:
         """Columns that together name a job to its controller: two clusters use one number."""
         return ["job_id_raw", "cluster"] if self.several_clusters else ["job_id_raw"]
+
+    def job_id(self, text: str) -> str | None:
+        """The id of a job in this log's tables: "alpha:93" for "93" where only alpha has such a job.
+
+        Returns:
+            None if no cluster has the job.
+
+        Raises:
+            InputError: if several clusters have it.
+        """
+        found = [text]
+        if self.several_clusters:
+            t = self.attempts
+            t = t.filter((t.job_id == text) | (t.job_id == t.cluster + ":" + text))
+            found = [row["job_id"] for row in self.rows(t.select("job_id").distinct())]
+        if len(found) > 1:
+            raise InputError(
+                f"several clusters have a job {text}",
+                code="conflict",
+                path=self.store.path,
+                found=", ".join(sorted(found)),
+                expected="the job with its cluster",
+                remedy=f"write for example {min(found)}",
+            )
+        return found[0] if found else None
 
     def count(self, name: str) -> int:
         """Rows of a table of the store."""
@@ -195,8 +225,7 @@ class FleetLog:
         t = self.table("attempts")
         ran = t.start_s.notnull()
         stop = ibis.coalesce(t.end_s, t.start_s + t.runtime_s, t.submit_s)
-        # In a log of one cluster the id is enough, and short strings are quick to group by.
-        run = t.cluster + "/" + t.job_id if self.several_clusters else t.job_id
+        run = t.job_id
         if self.assumptions.chain_by_name:
             run = ibis.coalesce(
                 t.user + "/" + t.name + "/" + t.work_dir + "/" + t.node_count.cast("string"), run
@@ -214,6 +243,19 @@ class FleetLog:
             node_days=lambda t: t.exposed_s * t.node_count.fill_null(0) / DAY_S,
         )
         return self.view("attempts", t)
+
+    @cached_property
+    def init_s(self) -> float:
+        """Initialization of an attempt in seconds, the same for every analysis.
+
+        As the assumptions say; without a value `USUAL_INIT_S`, but no longer than completed attempts
+        allow: each of them was initialized.
+        """
+        if self.assumptions.init_s is not None:
+            return self.assumptions.init_s
+        done = self.executions.filter(lambda t: t.state == "COMPLETED")
+        found = self.rows(done.agg(s=done.runtime_s.quantile(SHORT_SHARE)))[0]["s"]
+        return USUAL_INIT_S if found is None else min(USUAL_INIT_S, float(found))
 
     @cached_property
     def unknown_columns(self) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 First order: GPUs x min(runtime, checkpoint interval / 2) of each attempt that the infrastructure ended.
 Second order: the same of each attempt that was preempted when such a job came back (Kokolis et al.,
-arXiv 2410.21680v2, on goodput loss).
+arXiv 2410.21680v2, on goodput loss). The measured ETTR subtracts the same (`productive_time.lost_s`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
 from holdfast.fleet.log import HOUR_S, FleetLog, open_log
 from holdfast.fleet.moments import iso
 from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.productive_time import lost_s
 from holdfast.fleet.store import Store
 
 if TYPE_CHECKING:
@@ -109,10 +110,12 @@ def losses(log: FleetLog) -> tuple[ir.Table, ir.Table]:
         for attempts that are among the failures, and `cause`: that of the latest failure of the
         preemptor's run before the preemption, null for those of first order).
     """
-    failures = log.keep("failure_losses", lambda: _with_loss(log, infrastructure_failures(log)))
+    failures = log.keep(
+        "failure_losses", lambda: _with_loss(log, infrastructure_failures(log), preempted=False)
+    )
 
     def priced() -> ir.Table:
-        t = _with_loss(log, preemptions(log))
+        t = _with_loss(log, preemptions(log), preempted=True)
         # Work is lost once: what a node failure ended in its grace period is lost in first order.
         once = t.anti_join(failures, "key").select(once_key="key")
         t = t.left_join(once, t.key == once.once_key)
@@ -137,10 +140,9 @@ def losses(log: FleetLog) -> tuple[ir.Table, ir.Table]:
     return failures, log.keep("preemption_losses", priced)
 
 
-def _with_loss(log: FleetLog, attempts: ir.Table) -> ir.Table:
-    half = log.assumptions.checkpoint_interval_s / 2
-    replayed_s = ibis.least(attempts.runtime_s.cast("float64"), half)
-    return attempts.mutate(lost=attempts.gpus.fill_null(0) * replayed_s / HOUR_S)
+def _with_loss(log: FleetLog, attempts: ir.Table, *, preempted: bool) -> ir.Table:
+    lost = lost_s(log, attempts, preempted=preempted)
+    return attempts.mutate(lost=attempts.gpus.fill_null(0) * lost / HOUR_S)
 
 
 def _by_cause(failures: ir.Table, preempted: ir.Table) -> ir.Table:

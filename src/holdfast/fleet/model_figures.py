@@ -1,4 +1,4 @@
-"""Charts of estimates and of what they predict: the failure rate, MTTF, ETTR, survival."""
+"""Charts of estimates and of what they predict: the failure rate, MTTF, ETTR."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
-import pyarrow as pa
 
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.ettr_forms import long_run_ettr
@@ -18,7 +17,7 @@ from holdfast.fleet.failures import Mttf
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.moments import moment
 from holdfast.fleet.summary import FEWEST_RUNS
-from holdfast.fleet.wording import RateUnit
+from holdfast.fleet.wording import RATE_UNIT
 from holdfast.report import Figure, charts
 from holdfast.report.theme import colour
 
@@ -31,15 +30,13 @@ BEYOND = 32
 """A projection reaches this many times the largest job."""
 
 
-def rate_over_time(
-    over_time: pd.DataFrame, unit: str, introduced: pd.DataFrame, rate: RateUnit
-) -> Figure | None:
+def rate_over_time(over_time: pd.DataFrame, unit: str, introduced: pd.DataFrame) -> Figure | None:
     """Failures per exposure in each bin of time, stacked by cause, with the total's interval.
 
     None without a failure.
     """
     legend = _cause_legend(over_time)
-    bars, totals = _stacked(over_time[over_time["node_days"] > 0], legend, rate)
+    bars, totals = _stacked(over_time[over_time["node_days"] > 0], legend)
     if not bars:
         return None
     axis = charts.time_axis("begin", f"Time, one bar a {unit}" * (not unit[0].isdigit()) or "Time")
@@ -51,7 +48,7 @@ def rate_over_time(
     ]
     highest = max(row["rate"] for row in totals)
     y = alt.Y("low", type="quantitative").scale(domain=[0, 1.5 * highest])
-    y = y.title(f"Failures {rate.text}")
+    y = y.title(f"Failures {RATE_UNIT}")
     layers: list[Any] = [
         alt.Chart(charts.data(span)).mark_rule(opacity=0).encode(x=axis),
         alt.Chart(charts.data(bars))
@@ -67,7 +64,7 @@ def rate_over_time(
                     "begin": ("from", "%Y-%m-%d %H:%M"),
                     "cause": "cause",
                     "failures": ("failures", ",d"),
-                    "rate": (rate.text, ",.3~r"),
+                    "rate": (RATE_UNIT, ",.3~r"),
                 }
             ),
         ),
@@ -81,7 +78,7 @@ def rate_over_time(
                 {
                     "begin": ("from", "%Y-%m-%d %H:%M"),
                     "failures": ("failures", ",d"),
-                    "rate": (f"all, {rate.text}", ",.3~r"),
+                    "rate": (f"all, {RATE_UNIT}", ",.3~r"),
                     "low": ("from", ",.3~r"),
                     "high": ("to", ",.3~r"),
                 }
@@ -112,7 +109,7 @@ def _cause_legend(over_time: pd.DataFrame) -> dict[str, str]:
 
 
 def _stacked(
-    over_time: pd.DataFrame, legend: Mapping[str, str], rate: RateUnit
+    over_time: pd.DataFrame, legend: Mapping[str, str]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(the part of each cause in each bar, from `low` to `high`; the total of each bar)."""
     place = {cause: order for order, cause in enumerate(legend)}
@@ -120,7 +117,7 @@ def _stacked(
     for _, rows in over_time.groupby("begin_s"):
         begin_s, end_s = float(rows["begin_s"].iloc[0]), float(rows["end_s"].iloc[0])
         ends = {"begin": moment(begin_s), "end": moment(end_s)}
-        per_failure = rate.of(1000 / rows["node_days"].iloc[0])
+        per_failure = 1000 / rows["node_days"].iloc[0]
         counts: dict[str, int] = {}
         for cause, failures in zip(rows["cause"], rows["failures"], strict=True):
             if failures:
@@ -334,19 +331,3 @@ def _curve_label(curve: Sequence[Mapping[str, float]], x: alt.X, y: alt.Y) -> al
         )
     place = min(curve, key=lambda row: abs(row["ettr"] - (begin + end) / 2))
     return charts.line_labels([{**place, **text}], x, y, "text", align="right", dx=-14, dy=8)
-
-
-def survival(curve: pa.Table) -> Figure:
-    """Kaplan-Meier curve of one node's time to failure while a job runs."""
-    steps: list[dict[str, Any]] = curve.to_pylist()
-    longest_s = max((step["time_s"] for step in steps), default=0.0)
-    scale, unit = (3600, "hours") if longest_s >= 7200 else (60, "minutes")
-    rows = [{**step, "time": step["time_s"] / scale} for step in steps]
-    x = alt.X("time", type="quantitative").title(f"Running time ({unit})")
-    y = charts.percent_axis(alt.Y, "survival", "Nodes without a failure so far", zero=False)
-    base = alt.Chart(charts.data(rows))
-    band = base.mark_area(opacity=0.25, interpolate="step-after").encode(
-        x=x, y=charts.same_axis(y, "low"), y2="high:Q"
-    )
-    line = base.mark_line(interpolate="step-after").encode(x=x, y=y)
-    return Figure(alt.layer(band, line), "Kaplan-Meier estimate with its 95 % interval")

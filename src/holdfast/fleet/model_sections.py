@@ -1,4 +1,4 @@
-"""Sections of the report on estimates: the failure rate, MTTF, ETTR, ageing."""
+"""Sections of the report on estimates: the failure rate, MTTF, ETTR."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from holdfast.fleet.moments import moment
 from holdfast.fleet.sections import PAPER, drawn
 from holdfast.fleet.summary import FEWEST_RUNS, largest_measured, measured_text, reference_nodes
 from holdfast.fleet.wording import (
-    RateUnit,
+    RATE_UNIT,
     decimals,
     drift,
     ettr_settings,
     expected_text,
-    rate_unit,
     size,
     without_gpus,
 )
@@ -33,7 +32,6 @@ PROJECTED_NODES = (1, 16, 128, 1024, 2048, 16_384)
 def rate(analysis: Analysis) -> Section:
     """Does the failure rate drift?"""
     frame, unit = analysis.over_time
-    measure = rate_unit(analysis)
     scope = f" of attempts above {analysis.min_gpus:,} GPUs" if analysis.min_gpus else ""
     sentence = "No failures, so no drift."
     if frame["failures"].sum():
@@ -52,7 +50,7 @@ def rate(analysis: Analysis) -> Section:
         "rate",
         "Does the failure rate drift?",
         sentence,
-        drawn(model_figures.rate_over_time(frame, unit, analysis.new_checks, measure)),
+        drawn(model_figures.rate_over_time(frame, unit, analysis.new_checks)),
         [
             Table(
                 table,
@@ -74,9 +72,9 @@ def rate(analysis: Analysis) -> Section:
             else "r_f = (NODE_FAIL + FAILED with a HIGH check) / Σ node-days" + scope,
             {
                 "attempts above, GPUs": analysis.min_gpus,
-                f"rate, {measure.text}": "–"
+                f"rate, {RATE_UNIT}": "–"
                 if analysis.mttf is None
-                else brief(measure.of(analysis.mttf.model.rate_per_1000_node_days_)),
+                else brief(analysis.mttf.model.rate_per_1000_node_days_),
                 "test of the trend": analysis.trend.method,
                 "p-value": brief(analysis.trend.p_value),
                 "p-value of scatter around the trend": brief(analysis.trend.dispersion_p_value),
@@ -94,11 +92,10 @@ def mttf(analysis: Analysis) -> Section:
         return Section("mttf", question, "Nothing ran: there is no rate.")
     by_size = fitted if analysis.outages is not None else analysis.mttf_all
     assert by_size is not None
-    unit = rate_unit(analysis)
     sentence = by_size.model.independence_
     if not fitted.model.failures_:
-        bound = brief(unit.of(fitted.model.ci95_[1]))
-        sentence = f"No failures: the rate is at most {bound} {unit.text} (95 %)."
+        bound = brief(fitted.model.ci95_[1])
+        sentence = f"No failures: the rate is at most {bound} {RATE_UNIT} (95 %)."
     return Section(
         "mttf",
         question,
@@ -108,7 +105,7 @@ def mttf(analysis: Analysis) -> Section:
                 by_size, fitted, reference_nodes(analysis), without_gpus(analysis)
             )
         ),
-        [_size_table(by_size, unit), _projection_table(analysis, fitted)],
+        [_size_table(by_size), _projection_table(analysis, fitted)],
         How(
             [
                 "MTTF(N nodes) = 1 / (N · r_f)",
@@ -116,9 +113,7 @@ def mttf(analysis: Analysis) -> Section:
                 "[2T / χ²(0.975; 2n + 2), 2T / χ²(0.025; 2n)]",
             ],
             {
-                f"r_f of the line, {unit.text}": brief(
-                    unit.of(fitted.model.rate_per_1000_node_days_)
-                ),
+                f"r_f of the line, {RATE_UNIT}": brief(fitted.model.rate_per_1000_node_days_),
                 "from attempts above, GPUs": analysis.min_gpus,
                 "GPUs per node": fitted.gpus_per_node,
             },
@@ -128,16 +123,16 @@ def mttf(analysis: Analysis) -> Section:
     )
 
 
-def _size_table(by_size: Mttf, unit: RateUnit) -> Table:
+def _size_table(by_size: Mttf) -> Table:
     buckets = by_size.model.buckets_
     rows = [
         {
             "size": bucket_label(bucket.gpus_max or 0),
             "failures": bucket.failures,
             "node_days": bucket.node_days,
-            "rate": unit.of(bucket.rate_per_1000_node_days),
-            "low": None if bucket.ci95 is None else unit.of(bucket.ci95[0]),
-            "high": None if bucket.ci95 is None else unit.of(bucket.ci95[1]),
+            "rate": bucket.rate_per_1000_node_days,
+            "low": None if bucket.ci95 is None else bucket.ci95[0],
+            "high": None if bucket.ci95 is None else bucket.ci95[1],
         }
         for bucket in buckets
     ]
@@ -159,7 +154,7 @@ def _size_table(by_size: Mttf, unit: RateUnit) -> Table:
             ),
             "rate": ColumnFormat(
                 "Rate, 95 %",
-                unit.text,
+                RATE_UNIT,
                 digits=_rate_decimals(rows),
                 interval=("low", "high"),
             ),
@@ -239,12 +234,14 @@ def _ettr_how(analysis: Analysis) -> How:
     assumed = analysis.log.assumptions
     return How(
         [
-            "measured: ETTR = R / (Q + R + U), U = initialisation + replay + checkpoint writes",
+            "measured: ETTR = R / (Q + R + U), U = initialization + replay + checkpoint writes; replay = "
+            "min(runtime, Δt / 2) per attempt that was cut off",
             "expected: Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)], L = N · r_f",
         ],
         {
             "checkpoint interval Δt (assumed)": duration(assumed.checkpoint_interval_s),
-            "initialisation u0 (assumed)": duration(assumed.init_s),
+            "initialisation u0 (assumed)": duration(analysis.log.init_s),
+            "preempted jobs save their work (assumed)": "yes" if assumed.save_on_signal else "no",
             "checkpoint write w (assumed)": duration(assumed.write_s),
             "queue before restarts q (measured mean)": duration(analysis.restart_wait_s[0]),
             "runs measured: at least": duration(assumed.long_run_s),
@@ -301,26 +298,4 @@ def _measured_table(analysis: Analysis) -> Table:
         },
         caption="One row per job size: runs of the class that waits least.",
         empty=f"No run spent {duration(analysis.log.assumptions.long_run_s)} on its nodes.",
-    )
-
-
-def ageing(analysis: Analysis) -> Section:
-    """Do long runs fail more often?"""
-    found = analysis.ageing
-    return Section(
-        "ageing",
-        "Do long runs fail more often?",
-        found.sentence,
-        [model_figures.survival(found.curve)] if found.failures else [],
-        how=How(
-            "P(no failure by t) = exp(−(t / scale)^shape); shape 1 is a constant hazard",
-            {
-                "shape": brief(found.shape),
-                "scale of one node": duration(found.scale_s),
-                "failures": found.failures,
-                "lifetimes of nodes": found.lifetimes,
-            },
-            "Weibull by maximum likelihood; Kaplan and Meier 1958",
-            "The other parts of this report assume a constant hazard.",
-        ),
     )

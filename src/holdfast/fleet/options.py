@@ -70,12 +70,20 @@ CheckpointOption = Annotated[
     ),
 ]
 InitOption = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--init",
         parser=duration,
         metavar="DURATION",
-        help="Assumed unproductive time after each start.",
+        help="Assumed unproductive time after each start (default: 5m, or less where completed "
+        "attempts ran shorter).",
+    ),
+]
+SaveOption = Annotated[
+    bool,
+    typer.Option(
+        "--save-on-signal",
+        help="Preempted jobs save their work in the grace period (default: they lose half an interval).",
     ),
 ]
 WriteOption = Annotated[
@@ -130,6 +138,7 @@ _ASSUMED: dict[str, Any] = {
     "preemption_slack_s": SlackOption,
     "checkpoint_interval_s": CheckpointOption,
     "init_s": InitOption,
+    "save_on_signal": SaveOption,
     "write_s": WriteOption,
     "min_gpus": MinGpusOption,
     "long_run_s": LongRunOption,
@@ -143,7 +152,10 @@ PAPER = Assumptions()
 """What is assumed unless the user says otherwise."""
 
 CHECKS = ("check_before_s", "check_after_s", "taxonomy")
-PREEMPTIONS = ("preemption_grace_s", "preemption_slack_s", "checkpoint_interval_s", "chain_by_name")
+PREEMPTIONS = (
+    *("preemption_grace_s", "preemption_slack_s", "checkpoint_interval_s", "save_on_signal"),
+    "chain_by_name",
+)
 
 
 def assuming(*fields: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -54,7 +54,10 @@ class FleetReport:
                 "levers": [{"change": v.name, "ettr": v.ettr} for v in analysis.levers],
             },
             "duplicates_flag": analysis.log.store.facts.get("duplicates_flag"),
-            "assumptions": analysis.log.assumptions.to_dict(),
+            "assumptions": {
+                **analysis.log.assumptions.to_dict(),
+                "init_s": analysis.log.init_s,  # as used
+            },
             "html": None if self.html is None else str(self.html),
         }
 
@@ -107,7 +110,6 @@ def _sections(analysis: Analysis) -> list[Section]:
     if not analysis.status.attempts:
         return []
     looped = [sections.loops(analysis)] if analysis.timeline_job else []
-    ran = [model_sections.ageing(analysis)] if analysis.mttf is not None else []
     return [
         sections.loss(analysis),
         sections.lemons(analysis),
@@ -118,7 +120,6 @@ def _sections(analysis: Analysis) -> list[Section]:
         model_sections.ettr(analysis),
         sections.preemptions(analysis),
         sections.states(analysis),
-        *ran,
     ]
 
 

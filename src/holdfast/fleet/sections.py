@@ -11,7 +11,7 @@ from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.moments import moment
-from holdfast.fleet.wording import RateUnit, brief_interval, decimals, probability, rate_unit
+from holdfast.fleet.wording import RATE_UNIT, brief_interval, decimals, probability
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import ColumnFormat, Figure, How, Section, Table
 
@@ -92,20 +92,18 @@ def _loss_sentence(analysis: Analysis) -> str:
 
 def lemons(analysis: Analysis) -> Section:
     """Which nodes should I pull?"""
-    found, unit = analysis.lemons, rate_unit(analysis)
-    rates = ("shrunk_rate", "shrunk_rate_low", "shrunk_rate_high")
+    found = analysis.lemons
     frame = found.nodes.slice(0, MOST_ROWS).to_pandas()
-    frame[list(rates)] *= unit.per_1000_node_days
     by_rule = ", ".join(found.detector.rule_lemons_[:MOST_NAMED]) or "none"
     return Section(
         "lemons",
         "Which nodes should I pull?",
-        _lemons_sentence(analysis, unit),
+        _lemons_sentence(analysis),
         drawn(figures.lemon_cdfs(found.nodes, found.lemons)),
         [
             Table(
                 pa.Table.from_pandas(frame, preserve_index=False),
-                _lemon_columns(frame, unit),
+                _lemon_columns(frame),
                 caption="One row per node, highest shrunk rate first. The last seven columns count over "
                 f"{duration(analysis.log.assumptions.lemon_window_s)} before the end of the log.",
                 empty="No node is known.",
@@ -119,9 +117,7 @@ def lemons(analysis: Analysis) -> Section:
                 "q-value: Benjamini-Hochberg over the nodes' upper-tail p-values",
             ],
             {
-                f"fleet's rate, {unit.text}": brief(
-                    unit.of(found.detector.fleet_rate_per_1000_node_days_)
-                ),
+                f"fleet's rate, {RATE_UNIT}": brief(found.detector.fleet_rate_per_1000_node_days_),
                 "failures closer together on a node are one": duration(
                     analysis.log.assumptions.incident_gap_s
                 ),
@@ -132,7 +128,7 @@ def lemons(analysis: Analysis) -> Section:
     )
 
 
-def _lemons_sentence(analysis: Analysis, unit: RateUnit) -> str:
+def _lemons_sentence(analysis: Analysis) -> str:
     if not analysis.nodes_known:
         return "The log does not say on which nodes attempts ran: which of them fail is unknown."
     found = analysis.lemons
@@ -144,14 +140,14 @@ def _lemons_sentence(analysis: Analysis, unit: RateUnit) -> str:
     if first and first[0]["failures"]:
         row = first[0]
         text += (
-            f" The highest shrunk rate is {brief(unit.of(row['shrunk_rate']))} "
-            f"{brief_interval(unit.of(row['shrunk_rate_low']), unit.of(row['shrunk_rate_high']))} "
-            f"{unit.text}, that of {row['node']} ({probability('q', row['q_value'])})."
+            f" The highest shrunk rate is {brief(row['shrunk_rate'])} "
+            f"{brief_interval(row['shrunk_rate_low'], row['shrunk_rate_high'])} "
+            f"{RATE_UNIT}, that of {row['node']} ({probability('q', row['q_value'])})."
         )
     return text
 
 
-def _lemon_columns(frame: pd.DataFrame, unit: RateUnit) -> dict[str, ColumnFormat]:
+def _lemon_columns(frame: pd.DataFrame) -> dict[str, ColumnFormat]:
     whole = {"excl_jobid_count", "xid_cnt", "tickets", "out_count"}
     return {
         "node": ColumnFormat("Node"),
@@ -159,7 +155,7 @@ def _lemon_columns(frame: pd.DataFrame, unit: RateUnit) -> dict[str, ColumnForma
         "node_days": ColumnFormat("In use", "node-days", digits=decimals(frame["node_days"])),
         "shrunk_rate": ColumnFormat(
             "Shrunk rate, 95 %",
-            unit.text,
+            RATE_UNIT,
             digits=decimals(frame["shrunk_rate"]),
             interval=("shrunk_rate_low", "shrunk_rate_high"),
         ),

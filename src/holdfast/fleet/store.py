@@ -27,6 +27,19 @@ SIMULATION = "simulation"
 """The format of the only source of a store that was simulated."""
 
 
+def store_error(code: str, text: str) -> StoreError:
+    """A `StoreError` whose code says what a caller can do about it.
+
+    Args:
+        code: ``not-found``, ``damaged``, ``newer-version``, ``older-version``, ``output-exists``,
+            ``conflict`` (a simulated and a real log), ``in-use`` or ``unwritable``.
+        text: the message: the folder, what was found, the remedy.
+    """
+    error = StoreError(text)
+    error.code = code
+    return error
+
+
 @dataclass(frozen=True)
 class Store:
     """An opened store."""
@@ -46,32 +59,36 @@ class Store:
         folder = Path(path)
         if not (folder / MANIFEST).is_file():
             what = "is no fleet store" if folder.exists() else "does not exist"
-            raise StoreError(
+            raise store_error(
+                "not-found",
                 f"{folder}: the store {what}\n"
                 f"  expected: a folder with {MANIFEST}\n"
-                f"  remedy: make one with `holdfast fleet ingest LOG... -o {folder}`"
+                f"  remedy: make one with `holdfast fleet ingest LOG... -o {folder}`",
             )
         try:
             facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             version = int(facts["version"])
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(
+            raise store_error(
+                "damaged",
                 f"{folder / MANIFEST}: the store's list of tables cannot be read\n"
                 f"  found: {error}\n"
-                "  remedy: ingest the logs again into a new store"
+                "  remedy: ingest the logs again into a new store",
             ) from error
         if version > STORE_VERSION:
-            raise StoreError(
+            raise store_error(
+                "newer-version",
                 f"{folder}: a newer holdfast wrote this store\n"
                 f"  found: store version {version}\n"
                 f"  expected: version {STORE_VERSION} or older\n"
-                "  remedy: upgrade holdfast, or ingest the logs again into a new store"
+                "  remedy: upgrade holdfast, or ingest the logs again into a new store",
             )
         if not isinstance(facts.get("tables"), dict):
-            raise StoreError(
+            raise store_error(
+                "damaged",
                 f"{folder / MANIFEST}: the store's list of tables cannot be read\n"
                 "  found: no tables in it\n"
-                "  remedy: ingest the logs again into a new store"
+                "  remedy: ingest the logs again into a new store",
             )
         return cls(folder, facts)
 
@@ -90,14 +107,16 @@ class Store:
         files = [self.path / part for part in self.facts["tables"].get(name, [])]
         for file in files:
             if not file.is_file():
-                raise StoreError(
+                raise store_error(
+                    "damaged",
                     f"{file}: a file of the store is missing\n"
-                    "  remedy: ingest the logs again into a new store"
+                    "  remedy: ingest the logs again into a new store",
                 )
             if not _is_whole(file):
-                raise StoreError(
+                raise store_error(
+                    "damaged",
                     f"{file}: a file of the store cannot be read: it is cut off or overwritten\n"
-                    "  remedy: ingest the logs again into a new store"
+                    "  remedy: ingest the logs again into a new store",
                 )
         return files
 

@@ -16,12 +16,12 @@ from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.moments import minute
 from holdfast.fleet.wording import (
+    RATE_UNIT,
     brief_interval,
     drift,
     duration_interval,
     expected_text,
     probability,
-    rate_unit,
     size,
 )
 from holdfast.numbers import brief, counted, duration, number, percent
@@ -210,19 +210,19 @@ def _crash_loops(analysis: Analysis) -> Iterator[Finding]:
 def _rate(analysis: Analysis) -> Iterator[Finding]:
     if analysis.mttf is None:
         return
-    model, unit = analysis.mttf.model, rate_unit(analysis)
+    model = analysis.mttf.model
     scope = f" in attempts above {analysis.min_gpus:,} GPUs" if analysis.min_gpus else ""
-    low, high = (unit.of(bound) for bound in model.ci95_)
+    low, high = (bound for bound in model.ci95_)
     if not analysis.mttf.nodes_known:
         scope += " (too high: nodes that never failed are not counted)"
     if model.failures_:
         lead = "Failure rate:"
-        text = f"{brief(unit.of(model.rate_per_1000_node_days_))} {brief_interval(low, high)} "
-        text += f"failures {unit.text}{scope}; {mttf_text(analysis)}. "
+        text = f"{brief(model.rate_per_1000_node_days_)} {brief_interval(low, high)} "
+        text += f"failures {RATE_UNIT}{scope}; {mttf_text(analysis)}. "
         text += drift(analysis.trend) + _new_checks(analysis)
     else:
         lead = "Failure rate, an upper bound:"
-        text = f"at most {brief(high)} failures {unit.text}{scope} (95 %); {mttf_text(analysis)}."
+        text = f"at most {brief(high)} failures {RATE_UNIT}{scope} (95 %); {mttf_text(analysis)}."
     yield Finding(text, "rate", lead=lead)
 
 

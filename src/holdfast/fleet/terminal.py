@@ -46,6 +46,7 @@ def ingested(result: IngestResult) -> RenderableType:
         ("nodes", f"{result.nodes:,}"),
         ("health events", f"{result.health_events:,}"),
         ("node outages", f"{result.node_outages:,}"),
+        ("  duplicates merged", f"{result.node_outages_merged:,}"),
     ]
     parts: list[RenderableType] = [table({"in the store": "left", "": "right"}, rows)]
     if result.time_range:
@@ -62,6 +63,10 @@ def ingested(result: IngestResult) -> RenderableType:
         parts.append(Text(f"ingested before, skipped: {_names(result.already_known)}"))
     if result.not_recognised:
         parts.append(Text(f"no known format, skipped: {_names(result.not_recognised)}"))
+    if result.unreadable:
+        parts.append(
+            Text(f"cannot be read, skipped: {_names(result.unreadable)}", style="bold red")
+        )
     parts += [Text(sentence) for sentence in result.inferred]
     return Group(*parts)
 

@@ -6,7 +6,7 @@ from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.summary import FEWEST_RUNS, largest_measured, reference_nodes
-from holdfast.fleet.wording import brief_interval, duration_interval, ettr_settings, rate_unit, size
+from holdfast.fleet.wording import RATE_UNIT, brief_interval, duration_interval, ettr_settings, size
 from holdfast.numbers import brief, counted, duration, percent
 from holdfast.report import Tile
 from holdfast.report.page import Trend
@@ -53,19 +53,19 @@ def _loss(analysis: Analysis) -> Tile:
 def _rate(analysis: Analysis) -> list[Tile]:
     if analysis.mttf is None:
         return []
-    model, unit = analysis.mttf.model, rate_unit(analysis)
+    model = analysis.mttf.model
     nodes, per_node = reference_nodes(analysis), analysis.mttf.gpus_per_node
     hours = model.mttf_hours(nodes * per_node, per_node)
     value, low, high = (None if each is None else 3600 * each for each in hours)
     bound = "" if model.failures_ else "≤ "
     least = "" if model.failures_ else "≥ "
-    low_rate, high_rate = (unit.of(each) for each in model.ci95_)
-    rate = unit.of(model.rate_per_1000_node_days_) if model.failures_ else high_rate
+    low_rate, high_rate = (each for each in model.ci95_)
+    rate = model.rate_per_1000_node_days_ if model.failures_ else high_rate
     return [
         Tile(
             "Failure rate",
             f"{bound}{brief(rate)}",
-            unit.text,
+            RATE_UNIT,
             f"{brief_interval(low_rate, high_rate)} at 95 %" if model.failures_ else "at 95 %",
             trend=_trend(analysis),
             section_id="rate",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from holdfast.fleet.analysis import Analysis
@@ -12,7 +11,6 @@ from holdfast.fleet.ettr_forms import expected_ettr
 from holdfast.fleet.failure_trend import Trend
 from holdfast.numbers import brief, counted, duration, percent
 
-HOURS_PER_1000_NODE_DAYS = 24_000
 SIGNIFICANT_DIGITS = 3
 
 
@@ -41,35 +39,7 @@ def decimals(values: Iterable[float]) -> int:
     return min(max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(largest))), 4)
 
 
-@dataclass(frozen=True)
-class RateUnit:
-    """The unit that a report gives failure rates in."""
-
-    text: str
-    """For example ``"per 1,000 node-days"``."""
-    per_1000_node_days: float
-    """What a rate per 1,000 node-days is multiplied by."""
-
-    def of(self, per_1000_node_days: float | None) -> float:
-        """A rate per 1,000 node-days in this unit; NaN for none."""
-        if per_1000_node_days is None:
-            return math.nan
-        return per_1000_node_days * self.per_1000_node_days
-
-
-NODE_DAYS = RateUnit("per 1,000 node-days", 1.0)
-NODE_HOURS = RateUnit("per node-hour", 1 / HOURS_PER_1000_NODE_DAYS)
-
-
-def rate_unit(analysis: Analysis) -> RateUnit:
-    """Node-days in thousands, as operators quote them; node-hours where nodes fail every hour.
-
-    The latter are logs of tests, whose time is compressed.
-    """
-    if analysis.mttf is None:
-        return NODE_DAYS
-    rate = analysis.mttf.model.rate_per_1000_node_days_
-    return NODE_HOURS if rate > HOURS_PER_1000_NODE_DAYS else NODE_DAYS
+RATE_UNIT = "per 1,000 node-days"
 
 
 def size(analysis: Analysis, nodes: int) -> str:
@@ -99,6 +69,8 @@ def drift(trend: Trend) -> str:
 def _signed(change: float) -> str:
     if change > 10:  # few failures: a change without a useful bound
         return "more than +1,000 %"
+    if abs(change) < 0.0005:
+        return "±0.0 %"
     return f"{'+' if change > 0 else ''}{percent(change, 1)}"
 
 

@@ -18,7 +18,7 @@ from holdfast.fleet import Assumptions, FleetLog
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.engine import run
-from holdfast.fleet.simulation.job_runs import init_s, job_runs
+from holdfast.fleet.simulation.job_runs import job_runs
 from holdfast.fleet.simulation.records import State
 from holdfast.fleet.simulation.replay import replay_jobs
 from holdfast.fleet.simulation.scenario import (
@@ -41,7 +41,7 @@ SCENARIO = Scenario(
     Workload("synthetic", 1.0, sizes=(Size(8, 1.0, 1.0),)),
     begin="2026-01-05T00:00:00Z",
 )
-ASSUMED = Assumptions(init_s=300, checkpoint_interval_s=H, write_s=0)
+ASSUMED = Assumptions(checkpoint_interval_s=H, write_s=0)
 
 
 def test_work_of_each_kind_of_end(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_initialisation_is_no_longer_than_completed_attempts_allow(tmp_path: Pat
         [Attempt(i, NODES[:1], 100 * i, 100 * i + 40) for i in range(1, 30)],
         nodes=dict.fromkeys(NODES, 8),
     ).open(tmp_path, ASSUMED)
-    assert init_s(log) == 40
+    assert log.init_s == 40
 
 
 def test_writes_are_taken_off_the_runtime(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_random_log_as_plain_loops(random_fleet: RandomFleet) -> None:
     log, assumed = random_fleet.log, random_fleet.log.assumptions
     failed = set(log.frame(infrastructure_failures(log).select("key"))["key"])
     taken = set(log.frame(preemptions(log).select("key"))["key"])
-    init = init_s(log)
+    init = log.init_s
     attempts = log.frame(log.attempts).to_dict("records")
     jobs: dict[str, list[dict]] = {}
     for row in sorted(attempts, key=lambda r: (r["ran"], r["start_s"], r["attempt"])):
@@ -153,13 +153,9 @@ def test_a_random_log_as_plain_loops(random_fleet: RandomFleet) -> None:
         total = 0.0
         for row in ran:
             rest = max(row["runtime_s"] - init, 0.0)
-            total += (
-                rest
-                if row is ran[-1] or (row["key"] not in failed | taken)
-                else max(rest - 1, 0.0)
-                if row["key"] in taken
-                else rest // assumed.checkpoint_interval_s * assumed.checkpoint_interval_s
-            )
+            cut = row is not ran[-1] and row["key"] in failed | taken
+            half = assumed.checkpoint_interval_s / 2
+            total += max(rest - min(row["runtime_s"], half), 0.0) if cut else rest
         last = ran[-1]
         end = last["state"]
         if last["key"] in failed | taken or end in ("PREEMPTED", "NODE_FAIL"):

@@ -407,6 +407,28 @@ def from_a_log(store: Path, lemon: str) -> WhatIf:
     )
 
 
+def test_report_and_whatif_measure_one_ettr(store: Path, from_a_log: WhatIf) -> None:
+    """Bit for bit, in the JSON of both, size by size and for large runs together."""
+    log = fleet.open(store, assumptions=Assumptions(write_s=300))
+    report = json.loads(json.dumps(fleet.report(log).to_dict()["ettr"]["measured"]))
+    sizes = report["by_size"]
+    rows = [each for each in json.loads(json.dumps(from_a_log.rows)) if "measured" in each]
+    assert {row["metric"].split("_")[1] for row in rows} == {"large", "gpus"}
+    for row in rows:
+        name, large = row["metric"], from_a_log.scope.large_gpus
+        top = None if name == "ettr_large_runs" else int(name.removeprefix("ettr_gpus_"))
+        own = [
+            s for s in sizes if (s["gpus_max"] >= large if top is None else s["gpus_max"] == top)
+        ]
+        weights = [each["runs"] for each in own]
+        mean = np.average([s["ettr"] for s in own], weights=weights) if len(own) > 1 else None
+        assert row["measured"] == (own[0]["ettr"] if len(own) == 1 else mean)
+        assert row["assumptions"] == {**report["assumptions"], "qos": report["qos"]}
+    assert any(row["measured"] is not None for row in rows)
+    assert from_a_log.baseline.checkpoint.save_on_signal is report["assumptions"]["save_on_signal"]
+    assert from_a_log.baseline.checkpoint.init_s == report["assumptions"]["init_s"]
+
+
 def test_from_a_log_to_a_sentence(store: Path, lemon: str, from_a_log: WhatIf) -> None:
     found = from_a_log
     assert found.source == f"store {store}"
@@ -415,14 +437,6 @@ def test_from_a_log_to_a_sentence(store: Path, lemon: str, from_a_log: WhatIf) -
     assert found.recommended.startswith(
         f"replacing {lemon} and writing checkpoints in 30 s instead of 5 min raises the simulated ETTR "
     )
-    # The measured ETTR is that of the report, under the same assumptions, size by size.
-    log = fleet.open(store, assumptions=Assumptions(write_s=300))
-    by_size = fleet.measured_ettr(log).by_size.set_index("gpus_max")["ettr"].to_dict()
-    rows = [row for row in found.rows if row["metric"].startswith("ettr_gpus_")]
-    assert rows
-    for row in rows:
-        assert row["measured"] == by_size.get(int(row["metric"].removeprefix("ettr_gpus_")))
-        assert row["assumptions"]["write_s"] == 300
     assumed = found.notes[1]
     assert assumed.startswith("The log does not tell, so assumed: checkpoint.interval")
     assert "checkpoint.write" not in assumed

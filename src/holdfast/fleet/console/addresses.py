@@ -17,7 +17,7 @@ PAGES = {
 
 SECTIONS = {
     "/": ("loss", "causes", "preemptions", "status"),
-    "/rate": ("rate", "mttf", "ageing"),
+    "/rate": ("rate", "mttf"),
     "/nodes": ("lemons",),
     "/jobs": ("loops",),
     "/ettr": ("ettr",),

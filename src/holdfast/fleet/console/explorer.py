@@ -82,7 +82,7 @@ def default_setting(analysis: Analysis) -> Setting:
     assumed = analysis.log.assumptions
     write = assumed.write_s or WRITE_SHARE * assumed.checkpoint_interval_s
     setting = Setting(
-        PAPER_NODES, PAPER_RATE, assumed.checkpoint_interval_s, write, assumed.init_s, 0.0
+        PAPER_NODES, PAPER_RATE, assumed.checkpoint_interval_s, write, analysis.log.init_s, 0.0
     )
     if analysis.mttf is None:
         return setting

@@ -76,6 +76,7 @@ def _matches(t: ir.Table, words: str) -> ir.BooleanValue:
     low = words.lower()
     return (
         (t.job_id == words)
+        | t.job_id.endswith(f":{words}")  # with its cluster
         | t.job_id.startswith(f"{words}_")
         | t.job_id.startswith(f"{words}+")
         | (t.user == words).fill_null(False)
@@ -126,6 +127,7 @@ def job(analysis: Analysis, job_id: str) -> Page | None:
         explained = attribute(log, job_id)
     except InputError:
         return None
+    job_id = explained.job_id
     mine = log.attempts.filter(lambda t: t.job_id == job_id)
     facts = log.rows(
         mine.order_by(ibis.desc("attempt")).select(

@@ -13,7 +13,7 @@ from holdfast.fleet.attribution import blamed_nodes, classified_health, infrastr
 from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK
 from holdfast.fleet.lemon_model import SIGNALS
 from holdfast.fleet.moments import moment
-from holdfast.fleet.wording import RateUnit, brief_interval, probability, rate_unit
+from holdfast.fleet.wording import RATE_UNIT, brief_interval, probability
 from holdfast.numbers import brief, counted, duration, number
 from holdfast.report import ColumnFormat, How, Page, Section, Table, Tile
 
@@ -91,13 +91,13 @@ def _score(analysis: Analysis, node: str) -> dict[str, Any] | None:
 
 
 def _tiles(analysis: Analysis, lemon: dict[str, Any], failures: int) -> list[Tile]:
-    unit, nodes = rate_unit(analysis), analysis.lemons.nodes.num_rows
-    low, high = unit.of(lemon["shrunk_rate_low"]), unit.of(lemon["shrunk_rate_high"])
+    nodes = analysis.lemons.nodes.num_rows
+    low, high = lemon["shrunk_rate_low"], lemon["shrunk_rate_high"]
     return [
         Tile(
             "Shrunk rate",
-            brief(unit.of(lemon["shrunk_rate"])),
-            unit.text,
+            brief(lemon["shrunk_rate"]),
+            RATE_UNIT,
             f"{brief_interval(low, high)} at 95 %",
             note=f"rank {lemon['rank']:,} of {nodes:,}",
         ),
@@ -161,14 +161,14 @@ def _score_section(analysis: Analysis, node: str, lemon: dict[str, Any]) -> Sect
                 "p-value": brief(lemon["p_value"]),
                 "q-value (Benjamini and Hochberg)": brief(lemon["q_value"]),
                 "node-days in use": brief(lemon["node_days"]),
-                "raw rate": _rate(rate_unit(analysis), lemon["raw_rate"]),
+                "raw rate": _rate(lemon["raw_rate"]),
             },
         ),
     )
 
 
-def _rate(unit: RateUnit, value: float | None) -> str:
-    return f"{brief(unit.of(value))} {unit.text}"
+def _rate(value: float | None) -> str:
+    return f"{brief(value)} {RATE_UNIT}"
 
 
 def _failures(analysis: Analysis, node: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console.addresses import NODE_LINK
-from holdfast.fleet.wording import decimals, rate_unit
+from holdfast.fleet.wording import RATE_UNIT, decimals
 from holdfast.report import ColumnFormat, Table
 
 
@@ -19,10 +19,7 @@ def node_table(analysis: Analysis) -> Table:
     }
     if analysis.outages is not None or not analysis.status.attempts:
         return _outage_table(analysis, states)
-    unit = rate_unit(analysis)
     frame = analysis.lemons.nodes.to_pandas()
-    rates = ["shrunk_rate", "shrunk_rate_low", "shrunk_rate_high"]
-    frame[rates] *= unit.per_1000_node_days
     lemons = set(analysis.lemons.lemons)
     frame["lemon"] = ["lemon" if node in lemons else "" for node in frame["node"]]
     frame["state"] = [states.get(node, "") for node in frame["node"]]
@@ -37,7 +34,7 @@ def node_table(analysis: Analysis) -> Table:
             "node_days": ColumnFormat("In use", "node-days", digits=decimals(frame["node_days"])),
             "shrunk_rate": ColumnFormat(
                 "Shrunk rate, 95 %",
-                unit.text,
+                RATE_UNIT,
                 digits=digits,
                 interval=("shrunk_rate_low", "shrunk_rate_high"),
             ),

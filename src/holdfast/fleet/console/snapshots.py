@@ -25,7 +25,7 @@ from holdfast.errors import StoreError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.log import open_log
-from holdfast.fleet.store import MANIFEST
+from holdfast.fleet.store import MANIFEST, store_error
 
 _Value = TypeVar("_Value")
 
@@ -73,10 +73,11 @@ class Snapshot:
             try:
                 return build(self._analysis)
             except (duckdb.IOException, duckdb.InvalidInputException, OSError) as error:
-                raise StoreError(
+                raise store_error(
+                    "damaged",
                     f"{self._store}: a file of the store cannot be read\n"
                     f"  found: {str(error).partition(chr(10))[0]}\n"
-                    "  remedy: ingest the logs again into a new store"
+                    "  remedy: ingest the logs again into a new store",
                 ) from error
 
 
@@ -117,10 +118,11 @@ class Snapshots:
             found = (self.store / MANIFEST).stat()
         except OSError as error:
             what = "is no fleet store" if self.store.is_dir() else "does not exist"
-            raise StoreError(
+            raise store_error(
+                "not-found",
                 f"{self.store}: the store {what}\n"
                 f"  expected: a folder with {MANIFEST}\n"
-                f"  remedy: make one with `holdfast fleet ingest LOG... -o {self.store}`"
+                f"  remedy: make one with `holdfast fleet ingest LOG... -o {self.store}`",
             ) from error
         return f"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"
 

@@ -23,7 +23,13 @@ from holdfast.fleet.formats import (
     xid,
 )
 from holdfast.fleet.formats.batch import Format
-from holdfast.fleet.formats.opening import first_bytes
+from holdfast.fleet.formats.opening import (
+    SNIFFED_BYTES,
+    first_bytes,
+    is_compressed,
+    open_source,
+    read_exactly,
+)
 
 FORMATS: list[Format] = [
     sacct_json.FORMAT,
@@ -44,6 +50,9 @@ FORMATS: list[Format] = [
     mapped.MAPPED,  # recognises nothing by itself
 ]
 """Every format, the most particular first: `detect` takes the first one that recognises a file."""
+
+
+_CHECKED_PIECES = 512  # of an archive in no known format: 32 MiB
 
 
 def by_name(name: str) -> Format:
@@ -72,7 +81,13 @@ def recognise(path: Path) -> Format | None:
     head = first_bytes(path)
     if not head.strip():
         return None
-    return next((known for known in FORMATS if _fits(known, head, path)), None)
+    found = next((known for known in FORMATS if _fits(known, head, path)), None)
+    if found is None and is_compressed(path):
+        with open_source(path) as source:  # bzip2 gives rubbish first and finds the damage later
+            for _ in range(_CHECKED_PIECES):
+                if not read_exactly(source, SNIFFED_BYTES, path):
+                    break
+    return found
 
 
 def _fits(known: Format, head: bytes, path: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import lzma
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +129,7 @@ def read_delimited(
             for batch in reader:
                 if batch.num_rows:
                     yield pa.table([_text(column) for column in batch.columns], names=names)
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except OSError as error:
         raise unreadable(path, error) from error
     except pa.ArrowInvalid as error:
         raise InputError(

@@ -7,8 +7,9 @@ import codecs
 import gzip
 import io
 import lzma
+import zlib
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 
@@ -58,17 +59,36 @@ def open_source(path: Path) -> BinaryIO:
     except OSError as error:
         raise unreadable(path, error) from error
     kind = _compression(head)
-    if kind == "gzip":
-        return cast(BinaryIO, gzip.open(path, "rb"))
-    if kind == "xz":
-        return cast(BinaryIO, lzma.open(path, "rb"))
-    if kind == "bzip2":
-        return cast(BinaryIO, bz2.open(path, "rb"))
+    if kind is not None:
+        return io.BufferedReader(_Decompressed(path, kind), SNIFFED_BYTES)
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):  # what PowerShell redirects
         return io.BytesIO(path.read_bytes().decode("utf-16", errors="replace").encode())
-    if kind == "zstd":
-        return cast(BinaryIO, pa.input_stream(str(path), compression="zstd"))
     return path.open("rb")
+
+
+class _Decompressed(io.RawIOBase):
+    """The bytes of a compressed file; whoever reads them, damage is one error that names the file."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        openers: dict[str, Any] = {"gzip": gzip.open, "xz": lzma.open, "bzip2": bz2.open}
+        zstd = pa.input_stream
+        opener = openers.get(kind, lambda name: zstd(str(name), compression="zstd"))
+        self._path, self._source = path, opener(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        try:
+            piece = self._source.read(len(buffer))
+        except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+            raise unreadable(self._path, error) from error
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
 
 
 def read_exactly(source: BinaryIO, size: int, path: Path) -> bytes:
@@ -81,7 +101,7 @@ def read_exactly(source: BinaryIO, size: int, path: Path) -> bytes:
     while size > 0:
         try:
             piece = source.read(size)
-        except (OSError, EOFError, lzma.LZMAError) as error:
+        except OSError as error:
             raise unreadable(path, error) from error
         if not piece:
             break

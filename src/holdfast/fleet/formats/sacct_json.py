@@ -77,7 +77,7 @@ def _jobs(source: BinaryIO, path: Path) -> Iterator[Any]:
             expected="the whole output of `sacct --json`",
             remedy="write the file again; a partial copy or a full disk cuts it off",
         ) from error
-    except (OSError, EOFError) as error:
+    except OSError as error:
         raise unreadable(path, error) from error
 
 

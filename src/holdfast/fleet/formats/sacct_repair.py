@@ -25,6 +25,8 @@ _BLANK_COST = 0.001  # of an empty typed column: decides between equals
 _MAX_EXTRA = 64  # delimiters in the free text of one record
 _MAX_LINES = 1000  # lines of one record
 _MAX_IMITATIONS = 3  # whole records that one name may imitate
+_ANY_WORD = "~"
+_MAX_DAMAGED = 2  # fields of a record that is told from text all the same
 _INFINITE = float("inf")
 
 LINE_BREAK = "\\n"
@@ -93,12 +95,15 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
         single = alone[first]
         if single is not None and single[0] + cost[first + 1] < best:
             best, chosen = single[0] + cost[first + 1], (first + 1, single[1])
+        # A damaged record does not take its missing field from the next line.
+        damaged = single is None and _is_damaged(pieces[first], layout)
+        whole_head = _BEGINNING_COST if damaged else 0.0
         for last, joined, least in _joins(pieces, first, alone, losses, layout):
             bound = best - cost[last + 1]
             found = _align(joined, layout, bound) if bound > least else None
             if found is None:
                 continue
-            swallowed = sum(
+            swallowed = whole_head + sum(
                 losses[line]
                 for line in range(first + 1, last + 1)
                 if not _tail(alone[first], alone[line], found[1][job_id], job_id)
@@ -205,7 +210,8 @@ def _losses(
     """What it costs to take each line for a part of a name.
 
     Nothing for a line that is no record and begins none. A line that begins like one, with the job
-    number that is due, is the head of a broken record or was cut off: no part of the one above.
+    number that is due, is the head of a broken record or was cut off; one that holds all fields of a
+    record but a few, such as a lost job number, is a damaged record: neither is a part of the one above.
     """
     job_id = layout.columns.index("JobID")
     leads = all(text is None for text in layout.free[: job_id + 1])
@@ -222,7 +228,27 @@ def _losses(
             losses[line] = _SWALLOW_COST if due else _SWALLOW_STRANGER_COST
         elif leads and frame and len(parts) > job_id + 1 and _starts(parts, layout):
             losses[line] = _BEGINNING_COST if _due(_number(parts[job_id]), frame) else 0.0
+        if each is None and _is_damaged(parts, layout):
+            losses[line] = _BEGINNING_COST
     return losses
+
+
+def _is_damaged(pieces: list[str], layout: Layout) -> bool:
+    """Whether a line holds a record of which a few fields are damaged."""
+    # Tests that let any word pass do not tell a record from text.
+    strict = [
+        (place, test)
+        for place, test in enumerate(layout.tests)
+        if test is not None and not test(_ANY_WORD)
+    ]
+    most = min(_MAX_DAMAGED, len(strict) // 4)
+    surplus = len(pieces) - len(layout.columns)
+    if surplus < 0:
+        return False
+    before = [not test(pieces[place]) for place, test in strict]
+    after = [not test(pieces[place + surplus]) for place, test in strict]
+    # Extra delimiters stand in one column: those before it are in their places, those after it shifted.
+    return any(sum(before[:split]) + sum(after[split:]) <= most for split in range(len(strict) + 1))
 
 
 def _number(job_id: str) -> int:

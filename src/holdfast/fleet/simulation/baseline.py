@@ -9,11 +9,16 @@ from typing import Any
 
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.log import FleetLog, open_log
-from holdfast.fleet.simulation.change_values import changed
+from holdfast.fleet.simulation.change_values import changed, switch
 from holdfast.fleet.simulation.changes import apply, known, parse
 from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
 
-ASSUMED = {"interval": "checkpoint_interval_s", "write": "write_s", "init": "init_s"}
+ASSUMED = {
+    "interval": "checkpoint_interval_s",
+    "write": "write_s",
+    "init": "init_s",
+    "save_on_signal": "save_on_signal",
+}
 """Key under `checkpoint` -> what an analysis of a log assumes of it."""
 
 
@@ -100,5 +105,6 @@ def _said(given: Sequence[str]) -> tuple[set[str], dict[str, Any]]:
                 said.add(".".join(map(str, leaf.steps)))
                 name = ASSUMED.get(str(leaf.steps[-1])) if leaf.steps[0] == "checkpoint" else None
                 if name and edit.operator == "=":
-                    assumed[name] = changed(0.0, edit, duration=True)
+                    flag = name == "save_on_signal"
+                    assumed[name] = switch(edit) if flag else changed(0.0, edit, duration=True)
     return said, assumed

@@ -11,7 +11,6 @@ import numpy as np
 
 from holdfast.fleet.log import DAY_S, FleetLog
 from holdfast.fleet.preemption import preemptions
-from holdfast.fleet.productive_time import EXIT_S
 from holdfast.fleet.simulation.calibrated_arrivals import Cohort
 from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
 from holdfast.fleet.simulation.job_runs import JobRuns, class_column, named_class, sized
@@ -23,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_GPUS_PER_NODE = 64
 SIGTERM = 15
+EXIT_S = 1
+"""A preempted attempt that saves its work leaves this long after the signal, or after its write."""
 SURE_PREEMPTIONS = 5
 """With so many that the log labels, weaker signs of preemption do not count."""
 

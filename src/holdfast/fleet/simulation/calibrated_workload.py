@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from holdfast.fleet.log import HOUR_S, FleetLog
+from holdfast.fleet.log import HOUR_S, USUAL_INIT_S, FleetLog
 from holdfast.fleet.simulation.calibrated_arrivals import FEWEST_JOBS, Cohort, arrivals
 from holdfast.fleet.simulation.durations import Fit, Prior, fit
 from holdfast.fleet.simulation.estimates import Findings, binomial_interval, rounded
-from holdfast.fleet.simulation.job_runs import executions, init_s
+from holdfast.fleet.simulation.job_runs import executions
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replay import on_nodes
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
@@ -231,10 +231,10 @@ def _requeues(log: FleetLog, processors: bool) -> tuple[Array, Array]:
 
 def _early_ends(log: FleetLog, those: Cohort, findings: Findings) -> None:
     """Say what the assumed initialisation cannot be right about."""
-    init = init_s(log)
-    if init < log.assumptions.init_s:
+    init = log.init_s
+    if log.assumptions.init_s is None and init < USUAL_INIT_S:
         findings.note(
-            f"Initialisation is taken to be {duration(init)}, not {duration(log.assumptions.init_s)}: "
+            f"Initialization is taken to be {duration(init)}, not {duration(USUAL_INIT_S)}: "
             "5 % of the completed attempts ran no longer."
         )
     runs = those.runs
@@ -285,7 +285,7 @@ def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
     if known.any():
         own = known & (runs.limit_s < float(np.nanmax(runs.limit_s)))
         known = own if own.sum() >= FEWEST_JOBS else known
-    needed = init_s(log) + runs.made_s * (1 + assumed.write_s / assumed.checkpoint_interval_s)
+    needed = log.init_s + runs.made_s * (1 + assumed.write_s / assumed.checkpoint_interval_s)
     ratio = np.sort((runs.limit_s[known] - 30) / np.maximum(needed[known], 1.0))
     ratio = ratio[ratio >= 1.0]
     key = "workload.limit_factor"

@@ -26,7 +26,7 @@ from holdfast.fleet.simulation.calibrated_failures import failures
 from holdfast.fleet.simulation.calibrated_machines import classes, cluster, scheduler
 from holdfast.fleet.simulation.calibrated_workload import workload
 from holdfast.fleet.simulation.estimates import Estimate, Findings, commented, rounded, table
-from holdfast.fleet.simulation.job_runs import init_s, without_gpus
+from holdfast.fleet.simulation.job_runs import without_gpus
 from holdfast.fleet.simulation.outage_times import outage_times
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store, write_atomically
@@ -184,7 +184,8 @@ def _checkpoint(log: FleetLog, findings: Findings) -> Checkpoint:
     return Checkpoint(
         interval_s=assumed.checkpoint_interval_s,
         write_s=assumed.write_s,
-        init_s=rounded(init_s(log)),
+        init_s=rounded(log.init_s),
+        save_on_signal=assumed.save_on_signal,
     )
 
 

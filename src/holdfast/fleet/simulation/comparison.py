@@ -142,20 +142,19 @@ class WhatIf:
             return ""
         value, assumed = self.measured_of(MAIN[0]), self.measured.assumptions
         simulated = next(each.baseline for each in self.differences if each.metric == MAIN[0])
-        init_s = self.baseline.checkpoint.init_s
         every = len(self.scope.classes) > 1 or len(self.baseline.qos) == 1
+        saved = "saves its work" if assumed["save_on_signal"] else "loses half an interval"
         return (
-            f"Measured ETTR of {self.large_runs}: "
+            f"Measured ETTR of {self.large_runs}, as in the report: "
             + ("no run was long enough" if value is None else percent(value, 1))
-            + f" (runs of {duration(assumed['long_run_s'])} or more on their nodes, "
+            + f" (runs that spent {duration(assumed['long_run_s'])} or more on their nodes, "
             + ("all classes" if self.measured.qos is None else f"class {self.measured.qos}")
             + f"). Simulated ETTR before the change: {percent(simulated, 1)} (jobs that need "
             f"{self.scope.long_run_hours} h or more of productive time, "
             + ("all classes" if every else "the class that waits least")
-            + f"). Assumed: a checkpoint every {duration(assumed['checkpoint_interval_s'])} that takes "
-            f"{duration(assumed['write_s'])}, initialisation {duration(assumed['init_s'])}"
-            + ("" if init_s == assumed["init_s"] else f" ({duration(init_s)} simulated)")
-            + "; both count the wait before the first start."
+            + f"). Assumed in both: a checkpoint every {duration(assumed['checkpoint_interval_s'])} "
+            f"that takes {duration(assumed['write_s'])}, initialization {duration(assumed['init_s'])}, "
+            f"a preempted job {saved}; both count the wait before the first start."
         )
 
     def of(self, change: str, metric: str) -> Difference:

@@ -16,9 +16,6 @@ from holdfast.fleet.simulation.records import Array
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-SHORT_SHARE = 0.05
-"""Every completed attempt was initialised, so initialisation is taken to be at most the runtime that
-this share of them stay below."""
 OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 """Ends of a job's own making."""
 TIMEOUT, CUT, RUNNING, PENDING = "TIMEOUT", "CUT", "RUNNING", "PENDING"
@@ -69,18 +66,6 @@ def named_class(attempts: ir.Table, column: str) -> ir.StringValue:
     return ibis.coalesce(attempts[column].nullif(""), ibis.literal("default"))
 
 
-def init_s(log: FleetLog) -> float:
-    """Initialisation of an attempt: as assumed, but no longer than completed attempts allow."""
-
-    def shortest() -> ir.Table:
-        t = log.executions.filter(log.executions.state == "COMPLETED")
-        return t.agg(s=t.runtime_s.quantile(SHORT_SHARE))
-
-    found = log.rows(log.keep("shortest_completed", shortest))[0]["s"]
-    assumed = log.assumptions.init_s
-    return assumed if found is None else min(assumed, float(found))
-
-
 def sized(log: FleetLog, attempts: ir.Table, processors: bool) -> ir.Table:
     """Attempts with the column `size`: GPUs, or processors where those stand in for them."""
     size = attempts.cpus if processors else attempts.gpus
@@ -91,7 +76,7 @@ def executions(log: FleetLog, processors: bool = False) -> ir.Table:
     """Attempts that ran, with `size` and the columns of `with_productive_time`."""
     return log.keep(
         f"productive_{processors}",
-        lambda: with_productive_time(log, sized(log, log.executions, processors), init_s(log)),
+        lambda: with_productive_time(log, sized(log, log.executions, processors)),
     )
 
 

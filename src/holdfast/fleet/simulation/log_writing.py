@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.errors import StoreError
 from holdfast.fleet.ingest_writing import Commit
 from holdfast.fleet.schema import CONTROLLER_EVENTS, REJECTS, TABLES
 from holdfast.fleet.simulation.engine import Run
@@ -27,7 +26,7 @@ from holdfast.fleet.simulation.log_tables import (
     outage_table,
     qos_table,
 )
-from holdfast.fleet.store import MANIFEST, SIMULATION, Store, write_manifest
+from holdfast.fleet.store import MANIFEST, SIMULATION, Store, store_error, write_manifest
 
 _LOCK = ".lock"
 
@@ -55,10 +54,11 @@ def write_log(run: Run, output: str | Path) -> Store:
             write_truth(run, work)
             _move(work, folder)
     except OSError as error:
-        raise StoreError(
+        raise store_error(
+            "unwritable",
             f"{folder}: the store could not be written; what stood there stands as it was\n"
             f"  found: {error}\n"
-            "  remedy: make room, or name another folder"
+            "  remedy: make room, or name another folder",
         ) from error
     return Store.open(folder)
 
@@ -70,7 +70,7 @@ def check_output(folder: Path) -> None:
         StoreError: if it does.
     """
     if folder.exists() and not folder.is_dir():
-        raise StoreError(f"{folder}: a file stands where the store should go")
+        raise store_error("output-exists", f"{folder}: a file stands where the store should go")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     stored = (folder / MANIFEST).is_file()
@@ -79,10 +79,11 @@ def check_output(folder: Path) -> None:
     if stored and only_own and Store.open(folder).is_simulated:
         return
     what = "a store of real logs" if stored and only_own else "other things than a simulation"
-    raise StoreError(
+    raise store_error(
+        "output-exists",
         f"{folder}: the folder holds {what}\n"
         "  expected: a new or an empty folder, or an earlier simulation, which is replaced\n"
-        "  remedy: name another folder with -o"
+        "  remedy: name another folder with -o",
     )
 
 
@@ -94,9 +95,10 @@ def _only_writer(work: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StoreError(
+            raise store_error(
+                "in-use",
                 f"{work}: another simulation is writing to the same place\n"
-                "  remedy: wait until it has ended"
+                "  remedy: wait until it has ended",
             ) from error
         try:
             for left in work.iterdir():  # of one that was killed
