@@ -2,8 +2,8 @@
 
     python benchmarks/runs_diagnose_accuracy.py [CASES]
 
-CASES is a TOML file of excerpts (`diagnose_unseen.toml`, the default): the log, the causes that would be right,
-and the rank where one is named. Prints the counts with the exact 95 % interval of the share.
+CASES is a TOML file of excerpts (`diagnose_unseen.toml`, the default): the log, the causes that would be
+right, and the rank where one is named. Prints the counts with the exact 95 % interval of the share.
 """
 
 from __future__ import annotations

@@ -128,9 +128,7 @@ def _needed(sequence: Any, weight: Callable[[str], int]) -> frozenset[str] | Non
     return max(options, key=lambda texts: min(map(weight, texts or [""])), default=None)
 
 
-def _of_part(
-    name: str, argument: Any, weight: Callable[[str], int]
-) -> frozenset[str] | None:
+def _of_part(name: str, argument: Any, weight: Callable[[str], int]) -> frozenset[str] | None:
     if name == "SUBPATTERN":
         return _needed(argument[3], weight)
     if name == "ATOMIC_GROUP":

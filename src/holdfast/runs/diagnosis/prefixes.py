@@ -97,9 +97,7 @@ class Unwrapper:
         boxed = boxed or self._in_box
         # Most lines of most logs are as the program wrote them: one look at each must be enough.
         wrapped = _WRAPPED.match
-        places = [
-            place for place, line in enumerate(lines) if boxed or wrapped(line) is not None
-        ]
+        places = [place for place, line in enumerate(lines) if boxed or wrapped(line) is not None]
         if not places:
             return lines, numbers, None
         layers = _layers(b"\n".join([lines[place] for place in places]))
