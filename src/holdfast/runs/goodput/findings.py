@@ -115,7 +115,9 @@ def _interval(made: Breakdown) -> Iterator[Finding]:
     every = seconds(made.checkpoints.interval_s) if made.checkpoints.interval_s else None
     had = f"a checkpoint every {every} of step time" if every else "no checkpoint"
     if held.best_interval_s is None:  # no failure: none would be best
-        text = f"The run had {had} and no failure: each checkpoint is a loss before the first failure"
+        text = (
+            f"The run had {had} and no failure: each checkpoint is a loss before the first failure"
+        )
         if held.best_interval_low_s:
             least = seconds(held.best_interval_low_s)
             text += f"; at the upper end of the rate's interval one every {least} would be best"
