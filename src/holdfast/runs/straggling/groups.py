@@ -94,16 +94,16 @@ def two_groups(
         # A run that changes is not stationary as a whole, but its end is: blocks are found for each.
         blocks, _ = independent(replace(found, late_by_s=found.late_by_s[:, begin:]))
         window = blocks.late_by_s[mine].astype(np.float64)
-        typical = np.median(window, axis=1)
         splits = [*_splits(window[:, ::2], [labels[rank] for rank in ranks], found.noise_s)]
+        alone = next((split for split in splits if split.label is None), None)
         for split in splits[:MOST_TESTS]:
             p_value = len(begins) * min(len(splits), MOST_TESTS) * _p_value(window[:, 1::2], split)
             apart = _apart(window, split.slow)
             if p_value > alpha or np.mean(apart > least_delay_s) <= 0.5:
                 continue
-            # A label explains the groups where it has all slow ranks on one side.
-            clean = bool(typical[~split.slow].max() < typical[split.slow].min())
-            rating = (clean and split.label is not None, clean, float(np.median(apart)))
+            # A label explains the groups unless the ranks by themselves fall apart elsewhere.
+            agrees = alone is None or np.array_equal(split.slow, alone.slow)
+            rating = (agrees, split.label is not None, float(np.median(apart)))
             if best is None or rating > best[0]:
                 best = rating, split, p_value
     if best is None:
