@@ -17,6 +17,9 @@ Wrapped = tuple[bytes, bytes]
 
 _ISO = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _CRI = re.compile(rb"(?P<time>" + _ISO + rb") (?:stdout|stderr) (?P<part>[FP]) ")
+_LEVEL = rb"(?:INFO|WARNING|ERROR|CRITICAL|FATAL)"
+_OF_TRACEBACK = rb"(?=Traceback \(most recent| {2,12}\S|[\w.]{1,80}(?:Error|Exception)\b)"
+"""What `logging` put before it is taken off; other lines keep their logger and level."""
 _PREFIXES: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
     # What stands in every line of the format, to find quickly that a block has none; and the prefix.
     (b"Z ", re.compile(rb"(?P<time>" + _ISO + rb") (?=\S|  )")),
@@ -38,10 +41,29 @@ _PREFIXES: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
         ),
     ),
     (b"<std", re.compile(rb"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:err|out|diag)>: ?")),
-    (b" | ", re.compile(rb"[a-z][\w.-]{0,62}-\d{1,4} {1,40}\| ")),
+    (
+        b" | ",  # loguru
+        re.compile(
+            rb"(?P<time>"
+            + _ISO
+            + rb") \| [A-Z]{4,8} {0,4} \| [\w.<>-]{1,80}:[\w<>]{1,80}:\d{1,6} - "
+        ),
+    ),
+    (b"| ", re.compile(rb"[a-z][\w.-]{0,62}-\d{1,4} {1,40}\| ")),
     (b"[pod/", re.compile(rb"\[pod/[^\]\n]{1,120}\] ")),
     (b" pid=", re.compile(rb"\([A-Za-z_]\w{0,60} pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ")),
     (b": ", re.compile(rb"(?:worker|node|host|gpu|compute)[\w.]{0,40}-?\d{1,6}: ")),
+    (
+        b" ",
+        re.compile(
+            rb"\[?(?P<time>" + _ISO + rb")\]? (?:[-|] )?(?:\[?[\w.:/-]{1,60}\]?(?: [-|])? ){0,2}"
+            rb"\[?"
+            + _LEVEL
+            + rb"\]?(?: ?[-|:])?(?: \[?[\w.:/-]{1,60}(?:[\]:]| [-|]))? "
+            + _OF_TRACEBACK
+        ),
+    ),
+    (b":", re.compile(_LEVEL + rb":[\w.-]{1,60}:" + _OF_TRACEBACK)),
 )
 _WRAPPED = re.compile(
     rb"\{|"
