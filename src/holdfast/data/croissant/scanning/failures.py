@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Scan
 from holdfast.data.croissant.scanning.local_paths import engine_path
-from holdfast.data.croissant.scanning.opening import MALFORMED, compression, unpacked
+from holdfast.data.croissant.scanning.opening import (
+    MALFORMED,
+    compression,
+    invalid_text,
+    unpacked,
+)
 from holdfast.errors import InputError, LimitError
 
 if TYPE_CHECKING:
@@ -81,6 +86,9 @@ def explain(
 
 def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
     """A line that is no CSV, a value that is no JSON, lists of different lengths."""
+    for scan, _ in parts:
+        if (wrong := invalid_text(said, scan.paths, scan.members)) is not None:
+            return wrong
     if bad := _CSV.search(said):
         named = _CSV_FILE.search(said)
         path = named[1].strip() if named else ""

@@ -38,7 +38,7 @@ def layout_of(opening: Opening, kind: str) -> str:
 
 def _of_file(path: Path, member: Member) -> str:
     with unpacked(path, compression(path, member)) as file:
-        head = file.read(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
+        head = file.read(1 << 16).lstrip()
     if head.startswith(b"["):
         _complete(path, member)
         return "array"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _READ = {"csv", "tsv", "parquet", "jsonl", "json", "arrow", "text"}
+_TEXTS = {"csv", "tsv", "json", "jsonl"}
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -98,10 +99,12 @@ def open_scan(
     if not (columns or paths or properties & {"lines", "lineNumbers"}):
         return listed_files.scan_files(opening, early=early)
     if not columns and not paths:
+        opening.text = True
         opened = listed_files.scan_lines(opening)
         opened.kind, opened.paths = "lines", opening.paths
         return opened
     kind = kind_of(formats, opening.members[0], json=not columns)
+    opening.text = kind in _TEXTS
     if kind == "parquet" and not paths:
         opened = columnar.scan_parquet(opening)
     elif kind == "arrow" and not paths:
@@ -178,6 +181,7 @@ def column_names(
     """
     opening = Opening(connection, resources, resource_id, list(members), ())
     kind = kind_of(formats, opening.members[0])
+    opening.text = kind in _TEXTS
     if kind in ("parquet", "arrow"):
         return columnar.names_of(opening, kind)
     if kind in ("json", "jsonl"):
