@@ -144,6 +144,7 @@ class Dataset:
             if len(self.record_sets) != 1:
                 raise InputError(
                     "the description has not just one record set",
+                    code="missing-key",
                     path=self.path,
                     found=", ".join(self.record_sets) or "none",
                     remedy="name one",
@@ -204,8 +205,8 @@ def _cannot_run(error: duckdb.Error) -> Exception:
     kind, _, text = str(error).partition(": ")
     lines = text.strip().splitlines() or [str(error)]
     if isinstance(error, duckdb.InvalidInputException):  # what a query says about its own data
-        return InputError(lines[0])
-    return InputError("the query cannot be run", found=f"{kind}: {lines[0]}")
+        return InputError(lines[0], code="invalid-value")
+    return InputError("the query cannot be run", code="invalid-syntax", found=f"{kind}: {lines[0]}")
 
 
 def _again(source: DescriptionSource, arguments: dict[str, Any]) -> Dataset:

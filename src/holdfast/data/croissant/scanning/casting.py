@@ -80,6 +80,7 @@ def text(column: Column) -> Column:
 def _unfit(column: Column, field: Field) -> InputError:
     return InputError(
         f"the values of field {field.id!r} cannot become what it declares",
+        code="conflict",
         found=f"values of type {column.type}",
         expected=", ".join(field.data_types) or "text",
         remedy="declare the type that the file holds, or add a transform that takes the value out of it",
@@ -219,6 +220,7 @@ def _bytes(column: Column, field: Field) -> Column:
         return Column(f"struct_extract({column.sql}, 'bytes')", "BLOB")
     raise InputError(
         f"field {field.id!r} declares a picture, sound or film, but its column holds none",
+        code="conflict",
         found=f"values of type {column.type}",
         expected="bytes, or a struct with bytes",
         remedy='declare sc:Text, or take the bytes out with the transform {"jsonPath": "bytes"}',

@@ -151,6 +151,7 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
             f"{member.fullpath} has no names of columns"
             if shown
             else f"{member.fullpath} is empty",
+            code="empty-input",
             path=member.fullpath,
             found=f"one that begins with {shown!r} and has no end" if shown else None,
             expected="a first line with the names of the columns",
@@ -175,6 +176,7 @@ def _line_ends(text: str, lines: int, member: Member) -> tuple[int, str]:
     if end and set(before) - {end}:
         raise InputError(
             "the lines before the table cannot be told apart",
+            code="damaged",
             path=member.fullpath,
             place="line 1",
             found="empty lines that end otherwise than the names",
@@ -185,6 +187,7 @@ def _line_ends(text: str, lines: int, member: Member) -> tuple[int, str]:
     if end not in _SPELT:
         raise InputError(
             "the lines of the table cannot be told apart",
+            code="damaged",
             path=member.fullpath,
             place="line 1",
             found=f"{within[0]!r} in a name, and {end!r} at the end of the line",

@@ -94,6 +94,7 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
         path = named[1].strip() if named else ""
         return InputError(
             "the line is no row of the table",
+            code="damaged",
             path=_fullpath(path, parts),
             place=f"line {bad[1]}",
             found=(bad[2] or "").strip()[:200] or None,
@@ -104,6 +105,7 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
         named = _CSV_FILE.search(said)
         return InputError(
             "the lines of the table cannot be told apart",
+            code="damaged",
             path=_fullpath(named[1].strip(), parts) if named else None,
             expected="lines that all end alike: in a line feed, a carriage return, or both",
             remedy="save the file with one kind of line end",
@@ -127,6 +129,7 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
     if bad := _LENGTHS.search(said):
         return InputError(
             "the JSONPaths of a record set find different numbers of values",
+            code="conflict",
             path=parts[0][0].members[0].fullpath if parts else None,
             found=bad[1],
             expected="as many of each: they are the fields of the same records",

@@ -121,6 +121,7 @@ def _from_cldr(pattern: str) -> str:
 def _unreadable(pattern: str, part: str) -> InputError:
     return InputError(
         f"the format {pattern!r} has a part that cannot be read: {part!r}",
+        code="invalid-syntax",
         found=part,
         expected="letters of CLDR's date patterns (y M d E H h m s S a X x Z z) or of strftime",
         remedy="write the format with those, such as yyyy-MM-dd HH:mm:ss",
@@ -145,6 +146,7 @@ def number_text(sql: str, pattern: str) -> tuple[str, int]:
     if parts is None:
         raise InputError(
             f"the format {pattern!r} is no number pattern that can be read",
+            code="invalid-syntax",
             found=pattern,
             expected="digits 0 and #, one decimal point, an exponent E0, text before and after",
             remedy="write a pattern such as #,##0.00 or 0.##E0",

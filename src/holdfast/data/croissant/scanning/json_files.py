@@ -53,6 +53,7 @@ def scan(opening: Opening, kind: str) -> Scan:
     if columns and paths:
         raise InputError(
             f"resource {opening.resource!r} is read both by column and by JSONPath",
+            code="conflict",
             found=f"the column {columns[0]!r} and the path {paths[0]!r}",
             expected="one of them in all fields of a record set that read the same files",
         )
@@ -157,6 +158,7 @@ def _records_in_object(opening: Opening, options: str, wanted: Sequence[str]) ->
         lacking = ", ".join(repr(name) for name in wanted if name not in closest[1])
         raise InputError(
             f"{opening.members[0].fullpath} has no single list of records with the columns that are wanted",
+            code="conflict" if fitting else "missing-column",
             path=opening.members[0].fullpath,
             found=(
                 f"the lists {', '.join(map(repr, fitting))} all have them"
@@ -383,6 +385,7 @@ def _values(path: Path, member: Member, layout: str) -> Iterator[Any]:
             except ValueError as error:
                 raise InputError(
                     f"{member.fullpath} is no JSON",
+                    code="damaged",
                     path=member.fullpath,
                     place=f"line {number}" if layout == "newline_delimited" else None,
                     found=str(error),
@@ -396,6 +399,7 @@ def _same_lengths(
         if len(values) != len(found[0]):
             raise InputError(
                 f"the JSONPaths of a record set find different numbers of values in {member.fullpath}",
+                code="conflict",
                 path=member.fullpath,
                 place=None if line is None else f"value {line}",
                 found=f"{paths[0]!r} finds {len(found[0])}, {path!r} finds {len(values)}",

@@ -90,6 +90,7 @@ def _parsed(path: str) -> Any:
     except Exception as error:  # the library raises bare Exceptions
         raise InputError(
             f"{path!r} is no JSONPath that can be followed",
+            code="invalid-syntax",
             found=str(error).splitlines()[0],
             expected="a path such as $.images[*].id",
         ) from error
@@ -128,6 +129,7 @@ def first_match(column: Column, path: str) -> Column:
     if steps is None:
         raise InputError(
             f"the JSONPath {path!r} cannot be followed in a transform",
+            code="unsupported",
             found=path,
             expected="members, places, [*] and .., such as $.answers[0].text",
             remedy="take the values out of the file with extract.jsonPath, which follows any JSONPath",
@@ -179,6 +181,7 @@ def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
             near = get_close_matches(step, struct, n=1)
             raise InputError(
                 f"the path {path!r} leads to no value: there is no member {step!r}",
+                code="missing-key",
                 found=", ".join(struct),
                 expected=step,
                 remedy=f"did you mean {near[0]!r}?" if near else "name one of the members found",
@@ -190,6 +193,7 @@ def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
         return _follow(Column(f"{column.sql}[{literal(step)}]", value), rest, path)
     raise InputError(
         f"the path {path!r} leads to no value",
+        code="missing-key",
         found=f"values of type {column.type}",
         expected="a struct, a map, a list or JSON",
     )

@@ -157,6 +157,7 @@ def compression(path: Path, member: Member) -> str:
     if head.startswith(_LFS):
         raise InputError(
             f"{member.fullpath} is not there: git LFS keeps it elsewhere",
+            code="not-found",
             path=path,
             found="a pointer of git LFS",
             expected="the file itself",
@@ -166,6 +167,7 @@ def compression(path: Path, member: Member) -> str:
         if head.startswith(magic):
             raise InputError(
                 f"{member.fullpath} cannot be read as it is packed",
+                code="unsupported",
                 path=path,
                 found=name,
                 expected="plain text, gzip or zstd; or a name that ends in .bz2 or .xz",
@@ -208,6 +210,7 @@ def read_as(what: str, opening: Opening) -> Iterator[None]:
         bad = MALFORMED.search(str(error))
         raise InputError(
             f"the files of resource {opening.resource!r} cannot be read as {what}",
+            code="unreadable",
             path=local.get(bad["path"]) if bad else opening.members[0].fullpath,
             place=bad["place"] if bad else None,
             found=bad["reason"].strip() if bad else str(error).strip().splitlines()[0],

@@ -79,6 +79,7 @@ def open_scan(
     if unknown:
         raise InputError(
             f"files have no property {min(unknown)!r}",
+            code="unknown-name",
             place=f"resource {resource_id!r}",
             expected="fullpath, filename, content, lines or lineNumbers",
         )
@@ -86,12 +87,14 @@ def open_scan(
     if (columns or paths) and "lines" in properties:
         raise InputError(
             f"resource {resource_id!r} is read both as lines of text and as a table",
+            code="conflict",
             found=f"lines, and {(columns or paths)[0]!r}",
             expected="one of them in all fields of a record set that read the same files",
         )
     if early and (columns or paths or properties & {"lines", "lineNumbers"}):
         raise InputError(
             f"resource {resource_id!r} is read both in rows and as whole files",
+            code="conflict",
             expected="one of them in all fields of a record set that read the same files",
         )
     if not opening.members:
@@ -116,6 +119,7 @@ def open_scan(
     else:
         raise InputError(
             f"resource {resource_id!r} is no {'JSON' if paths else 'table'}",
+            code="unknown-format",
             path=opening.members[0].fullpath,
             found=", ".join(formats) or "no encodingFormat",
             expected="JSON or JSON Lines"
