@@ -338,3 +338,60 @@ def test_columns_of_a_record_with_a_key_twice(tmp_path, suffix, names):
     ):
         list(dataset.records())
     assert caught.value.code == "duplicate"
+
+
+TWICE = '{"x": 1, "x": 2}'
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("$.a[*].b[*].c", '{"a": [{"b": [{"c": 1}], "b": [{"c": 2}]}]}'),
+        ("$.a[*].b[*].x", f'{{"a": [{{"b": [{TWICE}]}}]}}'),
+        ("$.a[*].b.x", f'{{"a": [{{"b": {TWICE}}}]}}'),
+        ("$.a[*].x", '{"a": {"m": {"x": 1}, "m": {"x": 2}}}'),
+        ("$..x", f'{{"a": [{TWICE}]}}'),
+        ("$.a.*.x", f'{{"a": {{"m": {TWICE}}}}}'),
+        ("$.a[?(@.k==1)].x", '{"a": [{"k": 1, "x": 1, "x": 2}]}'),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_a_path_through_a_key_twice(tmp_path, path, text, suffix):
+    name = f"t.{suffix}"
+    field = made_datasets.field("r/v", "sc:Integer", {"fileObject": {"@id": name}})
+    field["source"]["extract"] = {"jsonPath": path}
+    resource = made_datasets.file_object(name)
+    made = made_datasets.record_set("r", field)
+    (tmp_path / name).write_text(f"{text}\n")
+    with (
+        made_datasets.described(tmp_path, [resource], [made]) as dataset,
+        pytest.raises(InputError) as caught,
+    ):
+        list(dataset.records())
+    assert caught.value.code == "duplicate"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "extract", "path"),
+    [
+        ("t.csv", 'a\n"{""x"":1,""x"":2}"\n', {"column": "a"}, "$.x"),
+        ("t.csv", 'a\n"[{""x"":1,""x"":2}]"\n', {"column": "a"}, "$.x"),
+        ("t.json", f'[{{"a": {{"y": {TWICE}}}}}]', {"column": "a"}, "$.y.x"),
+        ("t.jsonl", f'{{"a": [{TWICE}]}}\n', {"column": "a"}, "$[0].x"),
+        ("t.txt", TWICE, {"fileProperty": "content"}, "$..x"),
+        ("t.txt", TWICE, {"fileProperty": "lines"}, "$.x"),
+    ],
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_a_transform_through_a_key_twice(tmp_path, name, text, extract, path, many):
+    (tmp_path / name).write_text(text)
+    source = {"fileObject": {"@id": name}, "extract": extract, "transform": {"jsonPath": path}}
+    field = made_datasets.field("r/v", "sc:Integer", source, isArray=many)
+    made = made_datasets.record_set("r", field)
+    resource = made_datasets.file_object(name)
+    with (
+        made_datasets.described(tmp_path, [resource], [made]) as dataset,
+        pytest.raises(InputError) as caught,
+    ):
+        list(dataset.records())
+    assert caught.value.code == "duplicate"

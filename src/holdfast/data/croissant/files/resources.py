@@ -76,7 +76,7 @@ class Resources:
         self._unpacked: dict[_Unpacked, Path] = {}
         self._inflated: dict[Path, Path] = {}
         self._copies: dict[Hashable, Path] = {}
-        self._metadata = metadata
+        self._parts = {part.id: part for part in (*metadata.file_objects, *metadata.file_sets)}
         self._encodings = _check_encodings(metadata, encoding)
         self._lock = threading.RLock()
         weakref.finalize(self, self._archives.close)
@@ -231,10 +231,10 @@ class Resources:
         Raises:
             InputError: the description names an unknown one.
         """
-        if resource not in self._encodings:
-            declared = self._metadata.resource(resource).charset
-            return declared and checked_charset(declared, resource)
-        return self._encodings[resource]
+        part = self._parts.get(resource)
+        if part is None or not part.charset or resource in self._encodings:
+            return self._encodings.get(resource)
+        return checked_charset(part.charset, resource)
 
     def read(self, members: Sequence[Member]) -> Iterator[bytes]:
         """The bytes of each, in order; each archive is gone through once.
