@@ -164,7 +164,7 @@ def _time(column: Column, field: Field, target: str) -> Column:
         raise _unfit(column, field)
     x = column.sql
     if written:
-        pattern = date_format(written)
+        pattern = date_format(written, data_type(field))
         read = f"regexp_replace({x}, '[zZ]$', '+00')" if "%z" in pattern.strptime else x
         form = literal(pattern.strptime)
         parsed = _or_null(f"try_strptime({read}, {form})", x, f"strptime({read}, {form})")
