@@ -395,3 +395,22 @@ def test_a_transform_through_a_key_twice(tmp_path, name, text, extract, path, ma
     ):
         list(dataset.records())
     assert caught.value.code == "duplicate"
+
+
+@pytest.mark.parametrize("how", ["column", "jsonPath"])
+def test_integers_that_a_double_would_round(tmp_path, how):
+    extract = {"column": "x"} if how == "column" else {"jsonPath": "$.x"}
+    source = {"fileObject": {"@id": "t.jsonl"}, "extract": extract}
+    made = made_datasets.record_set("r", made_datasets.field("r/v", "sc:Integer", source))
+    resource = made_datasets.file_object("t.jsonl")
+    known = {"9007199254740993": 2**53 + 1, "9007199254740991.0": 2**53 - 1, "1e3": 1000, '"7"': 7}
+    rounded = ["9007199254740993.5", "9007199254740993.0", "1.2345678901234567890e19"]
+    for text in (*known, *rounded):
+        (tmp_path / "t.jsonl").write_text(f'{{"x": {text}}}\n')
+        with made_datasets.described(tmp_path, [resource], [made]) as dataset:
+            if text in known:
+                assert list(dataset.records()) == [{"r/v": known[text]}]
+                continue
+            with pytest.raises(InputError) as caught:
+                list(dataset.records())
+            assert (caught.value.code, caught.value.place[:6]) == ("invalid-value", "line 1")

@@ -52,6 +52,8 @@ def cast(column: Column, field: Field) -> Column:
         return text(column)
     if target == "BLOB":
         return _bytes(column, field)
+    if column.type == "JSON" and target in INTEGERS:
+        return Column(_parsed(_exact(column), field, target), target)
     if column.type in ("JSON", "BLOB") or column.type.startswith("ENUM("):
         column = text(column)
     if target in ("DATE", "TIME") or target.startswith("TIMESTAMP"):
@@ -75,6 +77,13 @@ def text(column: Column) -> Column:
     if element(column.type) or column.type.startswith(("STRUCT(", "MAP(")):
         return Column(f"CAST(to_json({x}) AS VARCHAR)", "VARCHAR")
     return Column(f"CAST({x} AS VARCHAR)", "VARCHAR")
+
+
+def _exact(column: Column) -> str:
+    """JSON as text, without numbers that are known as DOUBLE alone: from 2**53 on they may be rounded."""
+    x, plain = column.sql, text(column).sql
+    rounded = f"json_type({x}) = 'DOUBLE' AND abs(TRY_CAST({x} AS DOUBLE)) >= {2**53}"
+    return f"CASE WHEN {rounded} THEN 'rounded: ' || {plain} ELSE {plain} END"
 
 
 def _unfit(column: Column, field: Field) -> InputError:

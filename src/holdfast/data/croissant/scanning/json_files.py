@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.scanning.casting import INTEGERS
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.json_layouts import layout_of, options_of
 from holdfast.data.croissant.scanning.json_paths import (
@@ -100,7 +101,8 @@ def _is_empty(opening: Opening, options: str) -> bool:
 
 def _read_type(opening: Opening, name: str) -> str:
     known = opening.types.get(("column", name), "JSON")
-    return "JSON" if known == "JSON" or element(known) or "(" in known else "VARCHAR"
+    # The type of an integer's text tells whether it was rounded, see `casting`.
+    return "JSON" if known in ("JSON", *INTEGERS) or element(known) or "(" in known else "VARCHAR"
 
 
 def _with_files(opening: Opening, relation: str, made: dict[Key, Column], index: str) -> Scan:
