@@ -242,7 +242,9 @@ def _integers(times: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     while not pa.types.is_timestamp(times.type):
         is_struct = pa.types.is_struct(times.type)
         times = times.flatten()[0] if is_struct else times.flatten()
-    return times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    whole: np.ndarray[Any, np.dtype[np.int64]]
+    whole = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return whole
 
 
 def _parquet(opening: Opening, places: Sequence[int]) -> str:
