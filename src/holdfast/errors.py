@@ -39,7 +39,7 @@ class InputError(HoldfastError):
         self,
         problem: str,
         *,
-        code: str = "invalid-input",
+        code: str = "invalid-input",  # torch builds the error of a worker anew from its text alone
         path: str | Path | None = None,
         place: str | None = None,
         found: str | None = None,

@@ -210,9 +210,9 @@ class Scanner:
         places = [place for place, key in enumerate(keys) if key in going]
         for place in places[:: 1 + len(places) // MOST_PROGRESS]:
             text = _text(block.lines[place])
-            counts = tuple(number for each in PROGRESS.findall(text) for number in each if number)
-            if counts or succeeded(text):
-                self.scan.finds.progress.append((block.numbers[place], counts))
+            numbers = tuple(number for each in PROGRESS.findall(text) for number in each if number)
+            if numbers or succeeded(text):
+                self.scan.finds.progress.append((block.numbers[place], numbers))
 
     def _new(self, key: bytes, block: Block, place: int) -> Shape:
         line = block.lines[place]
