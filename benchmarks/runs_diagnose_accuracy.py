@@ -1,44 +1,50 @@
 """How often `diagnose` names the cause of logs that its rules were not written from.
 
-    python benchmarks/runs_diagnose_accuracy.py [FOLDER]
+    python benchmarks/runs_diagnose_accuracy.py [CASES]
 
-FOLDER holds logs and ``truth.toml`` (cause, and where known rank and exception); an empty cause marks a run
-that did not fail, for which any cause is a false one.
+CASES is a TOML file of excerpts (`diagnose_unseen.toml`, the default): the log, the causes that would be
+right, and the rank where one is named. Prints the counts with the exact 95 % interval of the share.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import binomtest
+
 from holdfast.runs.diagnosis.diagnosing import diagnose
 
-HELD_OUT = Path(__file__).parents[1] / "tests" / "runs" / "diagnosis" / "heldout"
+UNSEEN = Path(__file__).with_name("diagnose_unseen.toml")
 
 
-def accuracy(folder: Path = HELD_OUT) -> dict[str, Any]:
-    """Counts over the logs of a folder, and the logs that were judged wrongly."""
-    truth = tomllib.loads((folder / "truth.toml").read_text(encoding="utf-8"))
-    found = {"failed": 0, "named": 0, "successful": 0, "false_causes": 0}
-    wrong = {}
-    for name, case in truth.items():
-        result = diagnose(folder / f"{name}.log")
-        cause = result.cause or ""
-        kind = "failed" if case["cause"] else "successful"
-        found[kind] += 1
-        right = cause == case["cause"] and case.get("rank") in (None, result.first_rank)
-        if "exception" in case and result.traceback is not None:
-            right &= result.traceback["exception"] == case["exception"]
-        found["named"] += kind == "failed" and right
-        found["false_causes"] += kind == "successful" and not right
-        if not right:
-            wrong[name] = {"expected": case, "found": cause, "rank": result.first_rank}
-    return {**found, "wrong": wrong}
+def accuracy(cases: Path = UNSEEN) -> dict[str, Any]:
+    """Counts over the cases of a file, and those that were judged wrongly."""
+    named, wrong = 0, []
+    told = tomllib.loads(cases.read_text(encoding="utf-8"))["cases"]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "run.log"
+        for case in told:
+            log.write_text(case["log"], encoding="utf-8")
+            found = diagnose(log, processes=1)
+            if found.cause in case["causes"] and case.get("rank") in (None, found.first_rank):
+                named += 1
+            else:
+                wrong.append([case["source"], case["causes"], found.cause, found.first_rank])
+    low, high = binomtest(named, len(told)).proportion_ci(method="exact")
+    return {
+        "cases": len(told),
+        "right": named,
+        "share": round(named / len(told), 3),
+        "interval_95": [round(low, 3), round(high, 3)],
+        "wrong": wrong,
+    }
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if sys.argv[1:] else HELD_OUT
-    sys.stdout.write(json.dumps(accuracy(folder), indent=1) + "\n")
+    cases = Path(sys.argv[1]) if sys.argv[1:] else UNSEEN
+    sys.stdout.write(json.dumps(accuracy(cases), indent=1) + "\n")

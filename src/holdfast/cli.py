@@ -47,10 +47,14 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.automata.cli",
         "Weighted finite-state transducers: OpenFST's operations and files.",
     ),
+    "why": (
+        "holdfast.why",
+        "Say what a file or folder is, its headline, and the command to run next.",
+    ),
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"diff"}
+FUNCTIONS = {"diff", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 INTERRUPTED = 130

@@ -27,7 +27,7 @@ class InputError(HoldfastError):
             ``missing-column``, ``missing-key``, ``unknown-key``, ``unknown-name``,
             ``invalid-value``, ``out-of-range``, ``invalid-syntax``, ``duplicate``, ``conflict``,
             ``output-exists``, ``unsupported``, ``too-many-rejects``, ``no-data``, ``no-match``,
-            ``network``. A room adds one where a caller would act on it differently.
+            ``network``, ``invalid-encoding``. A room adds one where a caller would act on it differently.
         path: the file (or directory) in which it was found.
         place: the line, key or column inside the file, for example ``"line 17"``.
         found: what stands there.
@@ -39,7 +39,7 @@ class InputError(HoldfastError):
         self,
         problem: str,
         *,
-        code: str = "invalid-input",
+        code: str = "invalid-input",  # torch builds the error of a worker anew from its text alone
         path: str | Path | None = None,
         place: str | None = None,
         found: str | None = None,

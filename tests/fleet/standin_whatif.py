@@ -31,7 +31,9 @@ def whatif(
 ) -> Page:
     """Rows that name their arguments, or what a change asks for: to fail, to die, to hang."""
     if changes[0] == "nodes+1001":
-        raise InputError("there is no room", place="nodes", remedy="ask for less")
+        raise InputError(
+            "there is no room", code="limit-exceeded", place="nodes", remedy="ask for less"
+        )
     if changes[0] == "nodes+1002":
         os._exit(3)
     if changes[0].startswith("nodes+1003"):

@@ -83,6 +83,10 @@ def test_a_source_without_a_cluster_needs_one(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         fleet.ingest([log, events], tmp_path / "store")
     assert error.value.code == "unknown-cluster"
+    fleet.ingest([events], tmp_path / "before")
+    with pytest.raises(InputError) as error:  # what was ingested before the second cluster came
+        fleet.ingest([log], tmp_path / "before")
+    assert error.value.code == "unknown-cluster"
     fleet.ingest([log], tmp_path / "store")
     fleet.ingest([events], tmp_path / "store", cluster="alpha")
     opened = fleet.open(tmp_path / "store")

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from typer.testing import CliRunner
 from holdfast.errors import InputError
 from holdfast.lm import query as q
 from holdfast.lm.cli import app
-from holdfast.lm.query.audits.templates import Bias, Known, Memorization, Toxicity
+from holdfast.lm.models.loading import load
+from holdfast.lm.query.audits.templates import Bias, Known, Memorization, Toxicity, read_template
 from holdfast.lm.query.compiling import compile_query
+from holdfast.lm.query.questions import read_questions
+from holdfast.lm.tokenizers.loading import load_tokenizer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "canaries"
 PHONE = "My phone number is [0-9]{3} [0-9]{3} [0-9]{4}"
@@ -254,3 +258,22 @@ def test_odds_ratios_are_those_of_the_probabilities() -> None:
     overlapping = Bias("{group}{outcome}", groups, ("b", "ba"), samples=50)
     assert q.audit_bias(toy.ToyModel(5), overlapping).notes != ()
     q.audit_toxicity(toy.ToyModel(5), Toxicity(("x",), edits=0))
+
+
+def test_a_missing_file_is_not_an_unreadable_one(tmp_path: Path) -> None:
+    template = tmp_path / "memorization.toml"
+    template.write_text('regex = "a"\nknown = "missing.json"\n')
+    readers: dict[str, Callable[[Path], object]] = {
+        "n-gram model": lambda path: load(f"ngram:{path}"),
+        "rank file": lambda path: load_tokenizer(f"tiktoken:{path}"),
+        "template": lambda path: read_template(path, "bias"),
+        "questions": read_questions,
+    }
+    for name, read in readers.items():
+        for path, code in ((tmp_path / "missing", "not-found"), (tmp_path, "unreadable")):
+            with pytest.raises(InputError) as refused:
+                read(path)
+            assert (refused.value.code, refused.value.path) == (code, str(path)), name
+    with pytest.raises(InputError) as refused:
+        read_template(template, "memorization")
+    assert (refused.value.code, refused.value.path) == ("not-found", str(tmp_path / "missing.json"))

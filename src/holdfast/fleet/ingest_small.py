@@ -40,11 +40,13 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
 
     def stored(files: Sequence[str]) -> pa.Table:
         read = [pq.read_table(work.folder / file, schema=schema) for file in files]
-        return with_cluster(pa.concat_tables([schema.empty_table(), *read]), work.old_cluster)
+        rows = with_cluster(pa.concat_tables([schema.empty_table(), *read]), work.old_cluster)
+        # A second cluster has come: rows of before it that name none must still fit one.
+        return _with_cluster(work, rows) if "cluster" in schema.names else rows
 
     staged = staged_rows(work, name)
     superseded = work.superseded if name == "rejects" else {}
-    if old_files and not len(staged) and not superseded:
+    if old_files and not len(staged) and not superseded and not _renamed(work):
         return old_files, lambda: stored(old_files)
     rows = pa.concat_tables([_without(stored(old_files), superseded), staged])
     keys = row_key(*(rows[column] for column in IDENTITY[name]))
@@ -55,6 +57,13 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
     work.merged[name] = len(rows) - len(once)
     rows = once
     return [work.write(name, rows)], lambda: rows
+
+
+def _renamed(work: Commit) -> bool:
+    """Whether stored rows get a cluster: the store has just come to hold more than one."""
+    return work.old is not None and len(work.owners) > max(
+        1, len(work.old.facts.get("clusters", ()))
+    )
 
 
 def _without(rejects: pa.Table, superseded: Mapping[str, int]) -> pa.Table:
@@ -134,7 +143,7 @@ def merge_nodes(work: Commit) -> tuple[list[str], int, list[str]]:
         old += [pq.read_table(file, schema=NODES) for file in work.old.files("nodes")]
     known: dict[Node, dict[str, Any]] = {}
     seen: dict[Node, int | None] = {}
-    stored = with_cluster(pa.concat_tables(old), work.old_cluster)
+    stored = _with_cluster(work, with_cluster(pa.concat_tables(old), work.old_cluster))
     for row in pa.concat_tables([stored, staged_rows(work, "nodes")]).to_pylist():
         node = (row["cluster"] or "", row["node"])
         if row["inferred"]:

@@ -105,7 +105,9 @@ def _table(table: Table, verbose: bool) -> RenderableType:
         unit = form.unit or getattr(table.data.schema.field(name).type, "tz", None)
         right = is_right(table.data, name, form)
         made.add_column(
-            Text(f"{label} ({unit})" if unit else label), justify="right" if right else "left"
+            Text(f"{label} ({unit})" if unit else label),
+            justify="right" if right else "left",
+            overflow="fold",  # what is cut cannot be copied
         )
         cells.append(_cells(rows, name, form))
     for row in zip(*cells, strict=True):

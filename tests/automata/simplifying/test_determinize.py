@@ -297,6 +297,14 @@ def test_twins_that_differ_stop_at_the_limit() -> None:
         determinize(lagging)
 
 
+def test_arrays_of_states_and_of_arcs_grow_at_once() -> None:
+    """Two arcs more than states: both arrays must reach one length in one step."""
+    arcs = [(0, 2, 2, 0.5, 0), (0, 1, 1, 1.5, 1), (1, 1, 1, 1.0, 0), (1, 2, 2, 1.5, 1)]
+    f = Fst.build([*arcs, (1, 1, 1, 1.5, 1), (1, 2, 2, 1.0, 0)], {0: 0.5}, semiring="log64")
+    with pytest.raises(LimitError):
+        determinize(f, max_states=4000)
+
+
 def test_noise_in_the_weights_adds_no_states() -> None:
     rounds = [0.1, 0.2, 0.3, 0.7]
     arcs = [(0, 1, 1, 0.1, 1), (0, 1, 1, 0.3, 5)]

@@ -34,6 +34,14 @@ class LocalFiles:
     def paths(self, members: Sequence[Member], *, partly: bool = False) -> list[Path]:
         return [self.path(member) for member in members]
 
+    def encoding(self, resource: str) -> str | None:
+        return None
+
+    def copied(self, key: tuple[Path, str], name: str, parts: Iterable[bytes]) -> Path:
+        copy = key[0].with_name(f"{name}.utf8")
+        copy.write_bytes(b"".join(parts))
+        return copy
+
     def read(self, members: Sequence[Member]) -> Iterator[bytes]:
         for member in members:
             yield self.path(member).read_bytes()

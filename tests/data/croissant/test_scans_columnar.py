@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from made_datasets import FORMATS, about, column, described, field, record_set
+from made_datasets import FORMATS, about, column, described, field, file_object, record_set
 
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.rules.checking import validate
@@ -100,3 +101,41 @@ def test_types_that_go_together(
     suffix = kind.rstrip("s")
     files = [f"{place}.{suffix}" for place, one in enumerate(values) for _ in one]
     assert [row["r/file"] for row in rows] == files
+
+
+@pytest.mark.parametrize("kind", ["plain", "list", "struct"])
+def test_nanoseconds_of_int96_are_not_cut(tmp_path: Path, kind: str) -> None:
+    """DuckDB cuts them; times of whole microseconds are read, also before 1970."""
+    whole = [1704067200123456000, None, -1_000_000]
+
+    def opened(times: list[int | None]) -> Dataset:
+        column_of = pa.array(times, pa.timestamp("ns"))
+        if kind == "list":
+            column_of = pa.array(
+                [[one, one] for one in column_of.to_pylist()], pa.list_(column_of.type)
+            )
+        if kind == "struct":
+            column_of = pa.StructArray.from_arrays([column_of], ["x"])
+        table = pa.table({"t": column_of, "n": [1] * len(times)})
+        pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+        name = "t/x" if kind == "struct" else "t"
+        fields = [
+            field("t", "sc:DateTime", column("t.parquet", name), isArray=kind == "list"),
+            field("n", "sc:Integer", column("t.parquet", "n")),
+        ]
+        return described(tmp_path, [file_object("t.parquet")], [record_set("r", *fields)])
+
+    def one(row: Any) -> Any:
+        return row["t"][0] if kind == "list" else row["t"]
+
+    made = opened(whole)
+    assert [one(row) for row in made.records("r")][::2] == [
+        dt.datetime(2024, 1, 1, 0, 0, 0, 123456),
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999000),
+    ]
+    made = opened([*whole, 1704067200123456789])
+    assert len(made.records("r", columns=["n"]).to_arrow()) == 4  # the column is not asked for
+    with pytest.raises(InputError) as caught:
+        made.records("r").to_arrow()
+    assert caught.value.code == "unsupported"
+    assert str(caught.value.found).endswith(".123456789")

@@ -338,3 +338,79 @@ def test_columns_of_a_record_with_a_key_twice(tmp_path, suffix, names):
     ):
         list(dataset.records())
     assert caught.value.code == "duplicate"
+
+
+TWICE = '{"x": 1, "x": 2}'
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("$.a[*].b[*].c", '{"a": [{"b": [{"c": 1}], "b": [{"c": 2}]}]}'),
+        ("$.a[*].b[*].x", f'{{"a": [{{"b": [{TWICE}]}}]}}'),
+        ("$.a[*].b.x", f'{{"a": [{{"b": {TWICE}}}]}}'),
+        ("$.a[*].x", '{"a": {"m": {"x": 1}, "m": {"x": 2}}}'),
+        ("$..x", f'{{"a": [{TWICE}]}}'),
+        ("$.a.*.x", f'{{"a": {{"m": {TWICE}}}}}'),
+        ("$.a[?(@.k==1)].x", '{"a": [{"k": 1, "x": 1, "x": 2}]}'),
+    ],
+)
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_a_path_through_a_key_twice(tmp_path, path, text, suffix):
+    name = f"t.{suffix}"
+    field = made_datasets.field("r/v", "sc:Integer", {"fileObject": {"@id": name}})
+    field["source"]["extract"] = {"jsonPath": path}
+    resource = made_datasets.file_object(name)
+    made = made_datasets.record_set("r", field)
+    (tmp_path / name).write_text(f"{text}\n")
+    with (
+        made_datasets.described(tmp_path, [resource], [made]) as dataset,
+        pytest.raises(InputError) as caught,
+    ):
+        list(dataset.records())
+    assert caught.value.code == "duplicate"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "extract", "path"),
+    [
+        ("t.csv", 'a\n"{""x"":1,""x"":2}"\n', {"column": "a"}, "$.x"),
+        ("t.csv", 'a\n"[{""x"":1,""x"":2}]"\n', {"column": "a"}, "$.x"),
+        ("t.json", f'[{{"a": {{"y": {TWICE}}}}}]', {"column": "a"}, "$.y.x"),
+        ("t.jsonl", f'{{"a": [{TWICE}]}}\n', {"column": "a"}, "$[0].x"),
+        ("t.txt", TWICE, {"fileProperty": "content"}, "$..x"),
+        ("t.txt", TWICE, {"fileProperty": "lines"}, "$.x"),
+    ],
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_a_transform_through_a_key_twice(tmp_path, name, text, extract, path, many):
+    (tmp_path / name).write_text(text)
+    source = {"fileObject": {"@id": name}, "extract": extract, "transform": {"jsonPath": path}}
+    field = made_datasets.field("r/v", "sc:Integer", source, isArray=many)
+    made = made_datasets.record_set("r", field)
+    resource = made_datasets.file_object(name)
+    with (
+        made_datasets.described(tmp_path, [resource], [made]) as dataset,
+        pytest.raises(InputError) as caught,
+    ):
+        list(dataset.records())
+    assert caught.value.code == "duplicate"
+
+
+@pytest.mark.parametrize("how", ["column", "jsonPath"])
+def test_integers_that_a_double_would_round(tmp_path, how):
+    extract = {"column": "x"} if how == "column" else {"jsonPath": "$.x"}
+    source = {"fileObject": {"@id": "t.jsonl"}, "extract": extract}
+    made = made_datasets.record_set("r", made_datasets.field("r/v", "sc:Integer", source))
+    resource = made_datasets.file_object("t.jsonl")
+    known = {"9007199254740993": 2**53 + 1, "9007199254740991.0": 2**53 - 1, "1e3": 1000, '"7"': 7}
+    rounded = ["9007199254740993.5", "9007199254740993.0", "1.2345678901234567890e19"]
+    for text in (*known, *rounded):
+        (tmp_path / "t.jsonl").write_text(f'{{"x": {text}}}\n')
+        with made_datasets.described(tmp_path, [resource], [made]) as dataset:
+            if text in known:
+                assert list(dataset.records()) == [{"r/v": known[text]}]
+                continue
+            with pytest.raises(InputError) as caught:
+                list(dataset.records())
+            assert (caught.value.code, caught.value.place[:6]) == ("invalid-value", "line 1")

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
@@ -126,3 +128,62 @@ def test_references_join_in_either_direction(fields: list[Any], expected: list[A
     with dataset_of([record_set("r", *fields)]) as (folder, dataset):
         assert not validate(folder).counts["error"]
         assert [tuple(row.values()) for row in dataset.records()] == expected
+
+
+# Data type, what the field's source says, a value that suits it: what `load` refuses is an error, no more.
+FORMATS = [
+    *(("sc:Date", {"format": pattern}, value) for pattern, value in [
+        ("yyyy-MM-dd", "2024-12-31"), ("%-d.%-m.%Y", "1.2.2024"), ("MMM d, yyyy", "Dec 31, 2024"),
+        ("yyyy", "2024"), ("dd/MM/yyyy HH:mm", "31/12/2024 10:20"),
+        # Slips, which would give another day; and what the standard has and `load` does not read.
+        ("dd.mm.yyyy", "31.12.2024"), ("%M/%d/%Y", "12/31/2024"), ("YYYY-MM-DD", "2024-12-31"),
+        ("HH:mm", "12:30"), ("%H:%M", "12:30"), ("%%", "%"), ("iso", "2024-12-31"), ("QQQ yyyy", "Q1 2024"),
+        ("yyyy G", "2024 AD"), ("%G-W%V-%u", "2024-W52-2"), ("%_d.%m.%Y", " 1.02.2024"),
+        ("%s", "1735603200"),
+    ]),
+    *(("sc:Time", {"format": pattern}, value) for pattern, value in [
+        ("hh:mm a", "10:20 PM"), ("%H:%M", "10:20"), ("yyyy-MM-dd", "2024-12-31"), ("K:mm a", "3:20 PM"),
+    ]),
+    *(("sc:Float", {"format": pattern}, value) for pattern, value in [
+        ("#,##0.00", "1,234.50"), ("0.##E0", "1.5E3"), ("#0.#%", "12.5%"), ("int32", "5"), ("%.2f", "5.25"),
+        ("float", "5"), ("#;(#)", "(5)"), ("0.0.0", "1.0"), ("#.###,00", "1.000,00"), ("9999", "5"),
+    ]),
+    *(("sc:Text", {"transform": step}, "aab") for step in [
+        {"regex": "(a+)b"}, {"regex": "(?i)(A)"}, {"regex": "(?=a)(a)"}, {"regex": "(a)\\1"},
+        {"regex": "(?>a)(a)"}, {"regex": "(x{1001})"}, {"regex": "(\\d+)\\Z"}, {"regex": "(a*+)"},
+        {"replace": "a/b"}, {"replace": "a(?=b)/b"}, {"replace": "(?>a)/b"}, {"replace": "a\\/b/c"},
+    ]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_formats_and_patterns_that_are_errors_do_not_load(tmp_path: Path, suffix: str) -> None:
+    wrong = []
+    name = f"t.{suffix}"
+    for number, (kind, how, value) in enumerate(FORMATS):
+        folder = tmp_path / str(number)
+        write_rows(folder / name, ["v"], [{"v": value}])
+        made = record_set("r", field("r/v", kind, column(name, "v", **how)))
+        with described(folder, [file_object(name)], [made]) as dataset:
+            found = [one.code for one in validate(folder).findings if one.severity.value == "error"]
+            assert set(found) <= {"CR434", "CR439", "CR440"}, (how, found)
+            try:
+                dataset.records("r").to_arrow()
+            except InputError:
+                loads = False
+            else:
+                loads = True
+        # Numbers of Parquet may have types of their own, so that a format is not needed.
+        open_case = suffix == "parquet" and kind == "sc:Float"
+        if loads == bool(found) and not open_case:
+            wrong.append((how, found, loads))
+    assert wrong == []
+
+
+def test_the_format_of_a_column_of_numbers_is_not_needed(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"v": [5]}), tmp_path / "t.parquet")
+    made = record_set("r", field("r/v", "sc:Integer", column("t.parquet", "v", format="int32")))
+    with described(tmp_path, [file_object("t.parquet")], [made]) as dataset:
+        [finding] = [one for one in validate(tmp_path).findings if one.code == "CR440"]
+        assert finding.severity.value == "warning"
+        assert list(dataset.records("r")) == [{"r/v": 5}]

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -369,12 +369,27 @@ def test_a_server_that_died_is_an_error(server: RangeServer) -> None:
             store.read("a.bin", 0, 10)
 
 
-def test_a_server_that_does_not_answer_is_given_up(server: RangeServer) -> None:
-    options = {"retry_config": {"max_retries": 0}, "client_options": {"read_timeout": "50ms"}}
-    with open_store(f"{server.url}/bucket", **options) as store:
-        server.fail(None, "stall")
-        with pytest.raises(StoreError, match=r"a\.bin"):
-            store.read("a.bin", 0, 10)
+@pytest.mark.parametrize("silent", ["http", "s3", "credentials"])
+def test_a_server_that_does_not_answer_is_given_up(silent: str) -> None:
+    """It takes connections, and says nothing: the store, or the cloud that is asked for credentials."""
+    timeouts = {"read_timeout": "50ms", "allow_http": True}
+    options: dict[str, Any] = {"retry_config": {"max_retries": 0}, "client_options": timeouts}
+    requests: list[Callable[[Store], object]] = [
+        lambda store: store.read("a.bin", 0, 10),
+        lambda store: store.read_all("a.bin"),
+        lambda store: store.size("a.bin"),
+        lambda store: store.list(""),
+    ]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        if silent == "credentials":
+            options |= {"metadata_endpoint": url, "endpoint": url, "region": "us-east-1"}
+        elif silent == "s3":
+            options |= {"access_key_id": "a", "secret_access_key": "b", "endpoint": url}
+        with open_store(url if silent == "http" else "s3://bucket", **options) as store:
+            for request in requests:
+                with pytest.raises(StoreError):
+                    request(store)
 
 
 @pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"])

@@ -44,12 +44,12 @@ def scored(*values, error=0.0):
 @pytest.mark.parametrize(
     ("values", "current", "needed", "allowed"),
     [
-        ((0.9, 0.95, 0.99, 1.0), None, 1, 1),
-        ((0.5, 0.81, 0.99, 1.0), None, 2, 3),  # 0.81 passes 0.8 but not the margin
-        ((0.5, 0.8, 0.8, 0.8), None, 5, 5),  # above, not at
-        ((0.1, 0.2, 0.3, 0.4), None, 5, 5),
-        ((NAN, NAN, NAN, NAN), None, 5, 5),
-        ((0.9, 0.1, 0.1, 0.1), None, 1, 1),  # the lowest, as the method says
+        ((0.9, 0.95, 0.99, 1.0), 5, 1, 1),
+        ((0.5, 0.81, 0.99, 1.0), 5, 2, 3),  # 0.81 passes 0.8 but not the margin
+        ((0.5, 0.8, 0.8, 0.8), 5, 5, 5),  # above, not at
+        ((0.1, 0.2, 0.3, 0.4), 5, 5, 5),
+        ((NAN, NAN, NAN, NAN), 5, 5, 5),
+        ((0.9, 0.1, 0.1, 0.1), 5, 1, 1),  # the lowest, as the method says
         ((0.9, 0.1, 0.1, 0.9), 3, 4, 4),  # but one that fails is left upwards
         ((0.9, 0.1, 0.9, 0.9), 3, 1, 1),
     ],
@@ -59,12 +59,15 @@ def test_the_lowest_fidelity_above_the_threshold(values, current, needed, allowe
     assert (wish.needed, wish.allowed) == (needed, allowed)
 
 
-def test_a_careful_policy_lowers_only_on_what_is_sure():
-    doubtful = Evidence(3, None, scored(0.85, 0.97, error=0.02))
-    assert GradientCosine(0.8, 0.0).wish(doubtful).allowed == 1
-    assert GradientCosine(0.8, 0.0, sure=True).wish(doubtful).allowed == 2
-    unknown = Evidence(3, None, scored(0.85, 0.97, error=None))
-    assert GradientCosine(0.8, 0.0, sure=True).wish(unknown).allowed == 3
+def test_a_careful_policy_and_the_first_choice_go_only_to_what_is_sure():
+    doubtful, unknown = scored(0.85, 0.97, error=0.02), scored(0.85, 0.97, error=None)
+    for policy, current, at_doubtful, at_unknown in [
+        (GradientCosine(0.8, 0.0), 3, 1, 1),
+        (GradientCosine(0.8, 0.0), None, 2, 3),
+        (GradientCosine(0.8, 0.0, sure=True), 3, 2, 3),
+    ]:
+        assert policy.wish(Evidence(3, current, doubtful)).allowed == at_doubtful
+        assert policy.wish(Evidence(3, current, unknown)).allowed == at_unknown
 
 
 @pytest.mark.parametrize(

@@ -423,7 +423,9 @@ def test_unusable_images_are_set_aside(tmp_path: Path) -> None:
     examples[2] = OSError(errno.EIO, "Input/output error")
     examples[5] = Example("empty.jpg", b"", {})
     examples[6] = Example("bomb.jpg", odd_jpegs.LIMITS["65535 x 65535"](), {})
-    examples[7] = InputError("a shard is damaged", path="/secret/place", found="a wrong sum")
+    examples[7] = InputError(
+        "a shard is damaged", code="damaged", path="/secret/place", found="a wrong sum"
+    )
     source = Listed(examples)
     for _ in range(2):
         written = write(source, tmp_path, record_size=4, max_rejected=0.4)

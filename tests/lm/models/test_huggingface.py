@@ -8,7 +8,9 @@ from collections.abc import Callable
 from functools import cache
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -288,10 +290,17 @@ def test_half_precision_still_sums_to_one(folders: Any) -> None:
 class Adapted(torch.nn.Module):
     """A transformer wrapped as PEFT wraps it: a forward pass of its own, the adapters inside."""
 
-    def __init__(self, model: Any, is_prompt_learning: bool = False) -> None:
+    def __init__(self, model: Any, shift: float = 0.0, switch: tuple[int, ...] = ()) -> None:
         super().__init__()
-        self.base_model, self.config = model, model.config
-        self.active_peft_config = type("Config", (), {"is_prompt_learning": is_prompt_learning})
+        self.base_model, self.config, self.shift = model, model.config, shift
+        self.active_peft_config = SimpleNamespace(alora_invocation_tokens=switch)
+
+    def forward(self, input_ids: Any, **options: Any) -> Any:
+        answer = self.base_model(input_ids=input_ids, **options)
+        switch = self.active_peft_config.alora_invocation_tokens
+        if all(token in input_ids for token in switch):  # always if there is none
+            answer.logits[..., 0] += self.shift
+        return answer
 
     def get_base_model(self) -> Any:
         return self.base_model
@@ -308,9 +317,31 @@ def test_objects_in_memory(folders: Any) -> None:
     with torch.no_grad():
         next(live.parameters())[0, 0] += 0.5
     assert HuggingFaceModel(live, tokenizer()).fingerprint != before
-    with pytest.raises(InputError) as refused:
-        HuggingFaceModel(Adapted(live, is_prompt_learning=True), tokenizer())
-    assert refused.value.code == "unsupported"
+    for switch in ((), (7, 8)):  # a wrapper that does more than its transformer, always or at times
+        with pytest.raises(InputError) as refused:
+            HuggingFaceModel(Adapted(live, 1.0, switch), tokenizer())
+        assert refused.value.code == "unsupported"
+
+
+def test_fingerprints_of_adapters_and_of_packed_weights(folders: Any) -> None:
+    """Answers that are kept must not be taken for those of another adapter, or of none."""
+    live = transformers.LlamaForCausalLM.from_pretrained(folders("llama"))
+    layer = live.model.layers[0].self_attn.q_proj
+    seen = [HuggingFaceModel(live, tokenizer()).fingerprint]
+    for name, value in (
+        ("active_adapters", ["one"]),
+        ("active_adapters", ["two"]),
+        ("scaling", {"two": 2.0}),
+        ("disable_adapters", True),
+    ):
+        setattr(layer, name, value)
+        seen.append(HuggingFaceModel(live, tokenizer()).fingerprint)
+    weight = live.lm_head.weight
+    for packed in ((weight, None), (weight, torch.ones(3))):  # as layers of torch.ao keep them
+        state = {"packed": packed, "dtype": torch.qint8}
+        with mock.patch.object(type(live), "state_dict", lambda _, state=state: state):
+            seen.append(HuggingFaceModel(live, tokenizer()).fingerprint)
+    assert len(set(seen)) == len(seen)
 
 
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]

@@ -92,18 +92,15 @@ def test_local_weights_are_what_the_restriction_left() -> None:
         assert abs(count - n * chances[tokens]) <= 4.5 * spread + 1
 
 
-@pytest.mark.parametrize("eos", [True, False])
-def test_the_weight_is_unbiased_by_summing_every_path(eos: bool) -> None:
-    # No chance here: the sum over all paths of (probability of being drawn) * weight is the mass.
-    model, query = ToyTrigram(8), compiled(PATTERN, eos=eos)
+def ended_paths(model: ToyTrigram, query: CompiledQuery) -> list[tuple[float, float]]:
+    """(probability of being drawn, weight) of every path that ends."""
     walk = Walk(query, None, 20)
-    total, drawn_in_all = 0.0, 0.0
+    found = []
     waiting: list[tuple[Node, float, float]] = [(walk.start(0), 1.0, 1.0)]
     while waiting:
         node, drawn, weight = waiting.pop()
         if node.status == Status.ENDED:
-            total += drawn * weight
-            drawn_in_all += drawn
+            found.append((drawn, weight))
         if node.status != Status.OPEN:
             continue
         options = walk.options(node, NextToken(model.distribution(walk.prefix(node))))
@@ -111,8 +108,17 @@ def test_the_weight_is_unbiased_by_summing_every_path(eos: bool) -> None:
         for place, logprob in enumerate(options.logprobs):
             child = walk.child(node, options, place)
             waiting.append((child, drawn * math.exp(logprob) / kept, weight * kept))
-    assert drawn_in_all == pytest.approx(1)
-    assert total == pytest.approx(exact_mass(model, query), rel=1e-12)
+    return found
+
+
+@pytest.mark.parametrize("eos", [True, False])
+def test_the_weight_is_unbiased_by_summing_every_path(eos: bool) -> None:
+    # No chance here: the sum over all paths of (probability of being drawn) * weight is the mass.
+    model, query = ToyTrigram(8), compiled(PATTERN, eos=eos)
+    paths = ended_paths(model, query)
+    assert math.fsum(drawn for drawn, _ in paths) == pytest.approx(1)
+    mass = math.fsum(drawn * weight for drawn, weight in paths)
+    assert mass == pytest.approx(exact_mass(model, query), rel=1e-12)
 
 
 def test_small_runs_are_unbiased_on_average() -> None:
@@ -334,25 +340,17 @@ def test_effective_size() -> None:
     assert effective_size(np.full(3, -np.inf)) == 0
 
 
-def test_the_effective_size_is_not_overstated() -> None:
-    model, query, n = ToyTrigram(5), compiled(PATTERN), 100
-    truth = by_text(model, PATTERN)
-    mass = math.fsum(truth.values())
-    runs = [sample_compiled(model, query, n, seed=seed, method="local") for seed in range(60)]
-    reported = float(np.mean([drawn.effective for drawn in runs]))
-    # As many samples without weights would have this squared error, summed over the texts.
-    spread = sum(share * (1 - share) for share in (chance / mass for chance in truth.values()))
-    error = np.mean(
-        [
-            sum(
-                (dict(drawn.texts).get(text, 0) - chance / mass) ** 2
-                for text, chance in truth.items()
-            )
-            for drawn in runs
-        ]
-    )
-    assert reported < 0.95 * n  # weights differ
-    assert reported <= 1.35 * spread / error
+@pytest.mark.parametrize("model", [1, 5, 9])
+def test_the_effective_size_is_that_of_the_mass(model: int) -> None:
+    """By the exact moments of the weight; and by how the estimates of the mass scatter."""
+    trigram, query, n = ToyTrigram(model), compiled(PATTERN), 200
+    paths = ended_paths(trigram, query)
+    mass, square = (math.fsum(drawn * weight**power for drawn, weight in paths) for power in (1, 2))
+    expected = n * mass**2 / square
+    runs = [sample_compiled(trigram, query, n, seed=seed, method="local") for seed in range(40)]
+    assert np.mean([run.effective for run in runs]) == pytest.approx(expected, rel=0.1)
+    scatter = np.mean([(run.mass / mass - 1) ** 2 for run in runs])
+    assert scatter == pytest.approx(1 / expected - 1 / n, rel=0.7)  # 40 squares: 22 % at one sigma
 
 
 def test_the_error_of_independent_samples_is_the_usual_one() -> None:

@@ -195,3 +195,22 @@ def test_earlier_attempts(tmp_path: Path) -> None:
         (1, "no_space"),
         (2, "cuda_out_of_memory"),
     ]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "2025-03-01 10:00:00.123 | ERROR    | trainer:run:55 - ",
+        "2025-03-01 10:00:00,123 - trainer - ERROR - ",
+        "2025-03-01 10:00:00,123 ERROR trainer: ",
+        "[2025-03-01 10:00:00,123] [ERROR] ",
+        "ERROR:trainer:",
+    ],
+)
+def test_a_traceback_that_a_logger_wrote_line_by_line(before: str, tmp_path: Path) -> None:
+    lines = ["Traceback (most recent call last):", '  File "/app/a.py", line 4, in f', "    g()"]
+    found = diagnosed(tmp_path, "".join(f"{before}{line}\n" for line in [*lines, "KeyError: 3"]))
+    assert found.traceback is not None
+    assert (found.traceback["exception"], found.traceback["frame"]) == ("KeyError", "/app/a.py:4 f")
+    plain = diagnosed(tmp_path, f"{before}step 5 took 3 s\n{before}no space left on device\n")
+    assert plain.cause == "no_space"

@@ -241,6 +241,7 @@ def test_a_dump_from_an_earlier_silence_is_not_the_state_at_the_hang(
     honest = stamped(job, dict.fromkeys(range(4), 30.0), clocks)
     assert (honest.verdict, honest.missing_ranks) == ("missing_ranks", (2,))
     assert honest.evidence.older_dumps == {}
+    assert max(each["for_s"] for each in honest.evidence.operations) < 30
     # Rank 1 dumped at 1 s, in an earlier silence: it seems to have entered 25 broadcasts only.
     found = stamped(job, {0: 30.0, 1: 1.0, 2: 30.0, 3: 30.0}, clocks)
     assert found.missing_ranks == (2,)
@@ -249,6 +250,21 @@ def test_a_dump_from_an_earlier_silence_is_not_the_state_at_the_hang(
     found = stamped(job, {0: 30.0, 1: 30.0, 2: 1.0, 3: 30.0}, clocks)
     assert (found.missing_ranks, found.unknown_ranks) == ((), (2,))
     assert found.evidence.older_dumps == {2: pytest.approx(29, abs=0.1)}
+
+
+def test_clocks_are_compared_through_groups_that_overlap() -> None:
+    """No group has all nodes: 0 and 1 share one, 1 and 2, 2 and 3, each with a clock of its own."""
+    pairs: list[tuple[int, ...]] = [(0, 1), (1, 2), (2, 3)]
+    job = Job(
+        pairs, [[Call(n, "all_reduce", 8) for n in range(3) if r in pairs[n]] * 5 for r in range(4)]
+    )
+    job.stops_at = {3: 4}
+    run(job)
+    found = stamped(job, dict.fromkeys(range(4), 30.0), {1: 3600.0, 2: -50.0, 3: 700.0})
+    same = stamped(job, dict.fromkeys(range(4), 30.0))
+    assert found.missing_ranks == same.missing_ranks == (3,)
+    waits = [[each["for_s"] for each in one.evidence.operations] for one in (found, same)]
+    assert waits[0] == pytest.approx(waits[1], abs=0.1)
 
 
 def test_what_one_group_shows_of_a_dumps_age_holds_in_all_groups() -> None:

@@ -125,9 +125,6 @@ def test_best_interval_is_the_best_of_all() -> None:
         assert held.best_interval_steps == round(best / 2)
         assert held.ettr is not None
         assert held.best_interval_ettr is not None
-        # What is best in the long run is next to the best in a run of this length.
-        finite = max(held.curve([44 / count])[0][0] for count in range(1, 23))
-        assert held.best_interval_ettr > 0.98 * finite
         saved = 44 / held.ettr - 44 / held.best_interval_ettr
         assert held.saved_s == pytest.approx(max(saved, 0), abs=1e-9)
         assert held.saved_gpu_hours == pytest.approx((held.saved_s or 0) / 3600)

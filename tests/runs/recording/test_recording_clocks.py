@@ -149,3 +149,12 @@ def test_a_restart_on_a_node_whose_clock_is_behind_comes_second(tmp_path: Path) 
     assert [process.node for process in run.processes] == ["n0", "n1"]
     assert run.start_s[1] >= 50
     assert any("moved" in each for each in run.remarks)
+
+
+def test_half_runs_that_nothing_places_are_remarked_on(tmp_path: Path) -> None:
+    """Without a launcher, two nodes an hour apart look like two attempts: it must be said."""
+    for clock_s, warned in [(0.0, False), (3600.0, True)]:
+        folder = tmp_path / str(clock_s)
+        run_of(folder, {"n1": clock_s}, [["n0", "n1"]], [""])
+        said = " ".join(read_run(folder).remarks)
+        assert ("attempts 1 and 2" in said) == warned

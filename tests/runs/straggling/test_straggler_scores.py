@@ -219,6 +219,11 @@ def test_half_of_the_ranks_or_more_may_be_slow(ranks: int, slow: int) -> None:
         delays_s = [row["delay_s"] for row in found.persistent]
         assert delays_s == pytest.approx([0.1] * slow, abs=0.04)
     assert found.recoverable_gpu_hours > 0
+    # A label with slow ranks on both sides does not explain them, nor hide the others.
+    if 1 < slow < ranks - 1:
+        crossed = [{"node": "b" if rank > ranks - slow else "a"} for rank in range(ranks)]
+        groups = stragglers(matrix_of(own, crossed)).groups
+        assert groups is None or (groups.label, [*groups.slow]) == (None, slow_ranks)
     # No label says so: the groups are reported, and nobody is called normal.
     told = stragglers(matrix_of(own)).to_dict()
     if 2 * slow < ranks - 1 or ranks == 2:

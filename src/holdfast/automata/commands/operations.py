@@ -53,7 +53,9 @@ def _option(flag: str, name: str, kind: Any, default: Any, help: str, **more: An
 
 _Filter = Literal["auto", "sequence", "alt_sequence", "match", "trivial", "null"]
 _DELTA = ("--delta", "delta", float)
-_DELTA_HELP = "Costs that differ by less are equal."
+_DELTA_HELP = (
+    "Costs that differ by less are equal; a string of n labels changes by up to n + 1 times it."
+)
 _TO_MEMORY = "Memory limit: 2G, 500M, or bytes (default: the memory available)."
 _TO_STATES = "Maximum number of states (default: a million, or four times the input's if more)."
 _CONNECT_HELP = "Leave out states on no path from start to final."

@@ -108,7 +108,7 @@ _QUERY = {
         typer.Option(
             "--messages",
             metavar="JSON|FILE",
-            help="Conversation in front of the text, written by the tokenizer's chat template: "
+            help="Conversation in front of the text, rendered with the tokenizer's chat template: "
             "a JSON list of objects with role and content.",
         ),
     ],
@@ -160,7 +160,7 @@ _QUERY = {
         bool,
         typer.Option(
             "--eos/--no-eos",
-            help="Require the model to end after the text; by default any continuation is allowed.",
+            help="Require the model to end after the text (default: it may go on in any way).",
         ),
     ],
     "ignore_case": Annotated[

@@ -180,7 +180,10 @@ def sample(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Draw texts that match, with weights that make up for masking."""
+    """Draw texts that match, with importance weights that correct for masking.
+
+    Without --eos a text ends as soon as it matches.
+    """
     from holdfast.lm.query import asking
 
     drawn = asking.sample(opened(model, quiet), query, n, seed, method=method, batch=batch)  # type: ignore[arg-type]
@@ -381,8 +384,8 @@ def _samples(drawn: Samples) -> RenderableType:
         {"text": "left", "share": "right"},
         [(text, number(share, 4)) for text, share in drawn.texts[:20]],
         caption=f"method {drawn.method}; mass {probability(drawn.mass)} ± {probability(drawn.mass_error)} "
-        "(standard error); "
-        f"effective sample size {number(drawn.effective, 0)} of {number(len(drawn.drawn))}",
+        f"(standard error); effective sample size {number(drawn.effective, 0)} of "
+        f"{number(len(drawn.drawn))} for the mass",
     )
 
 

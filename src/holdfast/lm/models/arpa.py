@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
+from holdfast.lm.tokenizers.reading import unread_code
 
 ZERO = -99.0
 """What tools write for log10(0); everything at or below it is read as probability 0."""
@@ -128,7 +129,7 @@ class _Reader:
         except (OSError, EOFError, zlib.error) as error:
             raise InputError(
                 "this file cannot be read",
-                code="unreadable",
+                code=unread_code(error),
                 path=self.path,
                 found=str(error),
                 expected="an ARPA file, as text or gzipped",

@@ -26,6 +26,8 @@ STARTS_WITH_EOS = frozenset({"gpt2", "gpt_neo", "gptj", "gpt_neox", "gpt_bigcode
 LEAST_WINDOW = 8
 """Shortest sliding window within which a cache is worth its check."""
 _LOGITS = 1 << 25
+_SWITCHES = ("active_adapters", "disable_adapters", "merged_adapters", "scaling")
+"""Attributes of the layers of PEFT."""
 _CHECK_LOGPROB = {"float32": 1e-3, "float64": 1e-6}
 
 
@@ -122,9 +124,11 @@ class HuggingFaceModel:
             return fingerprint(self._files)
         digest = hashlib.sha256()
         for name, values in sorted(self.model.state_dict().items()):
-            # A sum per row (the norm, that signs do not cancel): weights that changed by anything show.
-            sums = values.detach().flatten().double()
-            digest.update(f"{name} {tuple(values.shape)} {sums.sum()} {sums.norm()} ".encode())
+            digest.update(f"{name} {_summary(values)} ".encode())
+        # Adapters of one model: which of them act, and how much, is in no weight.
+        for name, layer in self.model.named_modules():
+            switches = [getattr(layer, key, None) for key in _SWITCHES]
+            digest.update(f"{name} {switches} ".encode())
         return digest.hexdigest()
 
     def logprobs(self, prefixes: Sequence[Prefix]) -> list[NextToken]:
@@ -353,6 +357,19 @@ def _open(path: Path, device: str, dtype: str | None) -> Any:
             logging.enable_progress_bar()
 
 
+def _summary(values: Any) -> str:
+    """What stands for an entry of the state of a model: weights that changed by anything show."""
+    if isinstance(values, tuple):  # a quantized layer: its packed weights and its bias
+        return " ".join(map(_summary, values))
+    if not hasattr(values, "detach"):
+        return repr(values)
+    numbers = values.detach()
+    numbers = (numbers.dequantize() if numbers.is_quantized else numbers).flatten().double()
+    return (
+        f"{tuple(values.shape)} {numbers.sum()} {numbers.norm()}"  # the norm: signs do not cancel
+    )
+
+
 def _begin(bos: int | None, tokenizer: Tokenizer, config: Any) -> int | None:
     if bos is not None:
         return None if bos < 0 else bos
@@ -371,19 +388,28 @@ def _unwrapped(model: Any) -> Any:
     """The transformer itself: adapters of PEFT live inside it, and act there.
 
     Raises:
-        InputError: for virtual tokens (prompt tuning), which the wrapper alone puts in front.
+        InputError: if the wrapper does more than its transformer: virtual tokens (prompt tuning), or
+            adapters that it switches by what it reads (aLoRA).
     """
     if not hasattr(model, "get_base_model"):
         return model
-    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+    import torch
+
+    base = model.eval().get_base_model()
+    config = getattr(model, "active_peft_config", None)
+    switch = getattr(config, "alora_invocation_tokens", None) or ()
+    tokens = torch.tensor([[1, 2, *switch, 3]], device=base.device)
+    with torch.inference_mode():
+        logits = [one(input_ids=tokens, use_cache=False).logits for one in (model, base)]
+    if logits[0].shape != logits[1].shape or not torch.allclose(*logits, rtol=1e-3, atol=1e-3):
         raise InputError(
-            "prompt tuning is not supported",
+            "the wrapper changes what its transformer computes",
             code="unsupported",
             place="model",
-            found=type(model).__name__,
-            expected="adapters in the layers, such as LoRA",
+            found=type(config or model).__name__,
+            expected="adapters that act inside the layers, such as LoRA",
         )
-    return model.get_base_model()
+    return base
 
 
 def _window(config: Any) -> tuple[int | None, str | None]:

@@ -236,10 +236,10 @@ def _prompt(
         automaton, check = canonical_automaton(led(language), tokenizer, lexicon)
         if check is not None and purpose == "event" and query.event == "prefix":
             raise InputError(
-                "canonical beginnings of a text cannot be told for this tokenizer",
+                "this tokenizer does not support canonical encodings of unfinished texts",
                 code="unsupported",
                 place=tokenizer.name,
-                remedy="ask for whole texts (eos), or for all encodings",
+                remedy="ask for finished texts (--eos; eos=True), or use --encodings all",
             )
         return _started(automaton, tokens), check and (lambda path: check((*tokens, *path)))
 

@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from holdfast.errors import InputError
 from holdfast.lm.query.many import OPTIONS, Ask
 from holdfast.lm.query.queries import Query
+from holdfast.lm.tokenizers.reading import unread_code
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def read_questions(path: Path) -> Questions:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(
-            "the questions cannot be read", code="unreadable", path=path, found=error.strerror
+            "the questions cannot be read", code=unread_code(error), path=path, found=error.strerror
         ) from error
     except ValueError as error:
         raise InputError(

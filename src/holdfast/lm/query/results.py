@@ -153,7 +153,9 @@ class Samples:
     mass_error: float
     """Its standard error."""
     effective: float
-    """Effective sample size: (sum of weights)^2 / sum of squared weights."""
+    """Effective sample size for the mass: (sum of weights)^2 / sum of squared weights. Its inverse, less
+    that of the number of samples, is the squared relative error of the mass. Shares of texts are as
+    accurate as from about so many samples without weights, and often more where texts decide weights."""
     texts: tuple[tuple[str, float], ...]
     """Each text once with its share of the weight, the largest first."""
     cost: Cost

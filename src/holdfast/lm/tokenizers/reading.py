@@ -13,6 +13,12 @@ _MOST_IDS = 1 << 24
 """An id beyond it is a damaged number: the largest published vocabularies hold about 2^18."""
 
 
+def unread_code(error: Exception) -> str:
+    """The code of a file that could not be read: it is missing, or it is not what it should be."""
+    missing = isinstance(error, FileNotFoundError | NotADirectoryError)
+    return "not-found" if missing else "unreadable"
+
+
 def read_bytes(path: Path) -> bytes:
     """The content of a file, or an error that names it."""
     try:
@@ -20,7 +26,7 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise InputError(
             "this file of a tokenizer cannot be read",
-            code="unreadable",
+            code=unread_code(error),
             path=path,
             found=error.strerror or str(error),
             remedy="give the path of a file that exists and may be read",

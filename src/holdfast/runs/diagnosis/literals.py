@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -45,11 +45,13 @@ def required(pattern: str) -> frozenset[bytes] | None:
         The texts in lower case, none with an empty key; None if the pattern tells of none, so that
         any line may match.
     """
-    found = _needed(_parser.parse(pattern))
-    if found is None:
-        return None
-    texts = frozenset(literal.encode("utf-8", "replace").lower() for literal in found)
-    return texts if all(map(key, texts)) else None
+    texts = _texts(pattern, _key_length)
+    return texts if texts and all(map(key, texts)) else None
+
+
+def required_texts(pattern: str) -> frozenset[bytes] | None:
+    """As `required`, but the longest texts, whatever their keys: for lines that are at hand."""
+    return _texts(pattern, len)
 
 
 class Sieve:
@@ -91,15 +93,22 @@ def explosive(pattern: str) -> bool:
     return _explodes(_parser.parse(pattern), inside=False)
 
 
-def _weight(found: frozenset[str] | None) -> int:
-    """How telling a requirement is: the length of its shortest key."""
-    if not found:
-        return 0
-    return min(len(key(literal.encode("utf-8", "replace"))) for literal in found)
+def _texts(pattern: str, weight: Callable[[str], int]) -> frozenset[bytes] | None:
+    found = _needed(_parser.parse(pattern), weight)
+    if found is None:
+        return None
+    return frozenset(literal.encode("utf-8", "replace").lower() for literal in found)
 
 
-def _needed(sequence: Any) -> frozenset[str] | None:
-    """The most telling requirement of a sequence: all of its parts must occur."""
+def _key_length(literal: str) -> int:
+    return len(key(literal.encode("utf-8", "replace")))
+
+
+def _needed(sequence: Any, weight: Callable[[str], int]) -> frozenset[str] | None:
+    """The most telling requirement of a sequence, all of whose parts must occur.
+
+    Of a choice, the least telling of its texts counts.
+    """
     options: list[frozenset[str] | None] = []
     run: list[str] = []
 
@@ -114,20 +123,20 @@ def _needed(sequence: Any) -> frozenset[str] | None:
             run.append(chr(argument))
         elif name not in _ZERO_WIDTH:
             end_run()
-            options.append(_of_part(name, argument))
+            options.append(_of_part(name, argument, weight))
     end_run()
-    return max(options, key=_weight, default=None)
+    return max(options, key=lambda texts: min(map(weight, texts or [""])), default=None)
 
 
-def _of_part(name: str, argument: Any) -> frozenset[str] | None:
+def _of_part(name: str, argument: Any, weight: Callable[[str], int]) -> frozenset[str] | None:
     if name == "SUBPATTERN":
-        return _needed(argument[3])
+        return _needed(argument[3], weight)
     if name == "ATOMIC_GROUP":
-        return _needed(argument)
+        return _needed(argument, weight)
     if name in _REPEATS and argument[0] > 0:
-        return _needed(argument[2])
+        return _needed(argument[2], weight)
     if name == "BRANCH":
-        branches = [_needed(branch) for branch in argument[1]]
+        branches = [_needed(branch, weight) for branch in argument[1]]
         if any(branch is None for branch in branches):
             return None
         return frozenset().union(*(branch for branch in branches if branch))

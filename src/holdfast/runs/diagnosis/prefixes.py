@@ -17,6 +17,9 @@ Wrapped = tuple[bytes, bytes]
 
 _ISO = rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _CRI = re.compile(rb"(?P<time>" + _ISO + rb") (?:stdout|stderr) (?P<part>[FP]) ")
+_LEVEL = rb"(?:INFO|WARNING|ERROR|CRITICAL|FATAL)"
+_OF_TRACEBACK = rb"(?=Traceback \(most recent| {2,12}\S|[\w.]{1,80}(?:Error|Exception)\b)"
+"""What `logging` put before it is taken off; other lines keep their logger and level."""
 _PREFIXES: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
     # What stands in every line of the format, to find quickly that a block has none; and the prefix.
     (b"Z ", re.compile(rb"(?P<time>" + _ISO + rb") (?=\S|  )")),
@@ -38,10 +41,29 @@ _PREFIXES: tuple[tuple[bytes, re.Pattern[bytes]], ...] = (
         ),
     ),
     (b"<std", re.compile(rb"\[\d{1,6},(?P<rank>\d{1,6})\]<std(?:err|out|diag)>: ?")),
-    (b" | ", re.compile(rb"[a-z][\w.-]{0,62}-\d{1,4} {1,40}\| ")),
+    (
+        b" | ",  # loguru
+        re.compile(
+            rb"(?P<time>"
+            + _ISO
+            + rb") \| [A-Z]{4,8} {0,4} \| [\w.<>-]{1,80}:[\w<>]{1,80}:\d{1,6} - "
+        ),
+    ),
+    (b"| ", re.compile(rb"[a-z][\w.-]{0,62}-\d{1,4} {1,40}\| ")),
     (b"[pod/", re.compile(rb"\[pod/[^\]\n]{1,120}\] ")),
     (b" pid=", re.compile(rb"\([A-Za-z_]\w{0,60} pid=\d{1,9}(?:, ip=[\d.:a-f]{1,45})?\) ")),
     (b": ", re.compile(rb"(?:worker|node|host|gpu|compute)[\w.]{0,40}-?\d{1,6}: ")),
+    (
+        b" ",
+        re.compile(
+            rb"\[?(?P<time>" + _ISO + rb")\]? (?:[-|] )?(?:\[?[\w.:/-]{1,60}\]?(?: [-|])? ){0,2}"
+            rb"\[?"
+            + _LEVEL
+            + rb"\]?(?: ?[-|:])?(?: \[?[\w.:/-]{1,60}(?:[\]:]| [-|]))? "
+            + _OF_TRACEBACK
+        ),
+    ),
+    (b":", re.compile(_LEVEL + rb":[\w.-]{1,60}:" + _OF_TRACEBACK)),
 )
 _WRAPPED = re.compile(
     rb"\{|"
@@ -70,6 +92,8 @@ _RICH_FRAME = re.compile(
     "^\\s*[│┃] (?P<file>\\S.{0,300}?):(?P<line>\\d{1,7}) in (?P<name>\\S{1,100})\\s*[│┃]?\\s*$"
 )
 _RICH_REST = re.compile("^\\s*[│┃╰└╭┌]")
+BOX = "│".encode()
+"""The side of a box that rich draws around a traceback."""
 _MOST_LAYERS = 4
 _MOST_LINES = 2000
 """Lines of one record."""
@@ -83,34 +107,38 @@ class Unwrapper:
         self._in_box = False
 
     def block(
-        self, lines: list[bytes], numbers: Sequence[int], data: bytes
+        self, lines: list[bytes], numbers: Sequence[int], boxed: bool
     ) -> tuple[list[bytes], Sequence[int], list[bytes] | None]:
         """Lines, their numbers and their times; the same lists and None where nothing is wrapped.
 
         Args:
             lines: as the file has them.
             numbers: of each.
-            data: all of them together, to see at once which formats they may have.
+            boxed: whether some line has the side of a box, as rich draws it.
         """
-        layers = _layers(data)
-        rich = "│".encode() in data or self._in_box
-        if not layers and not rich and not self._parts:
+        boxed = boxed or self._in_box
+        # Most lines of most logs are as the program wrote them: one look at each must be enough.
+        wrapped = _WRAPPED.match
+        places = [place for place, line in enumerate(lines) if boxed or wrapped(line) is not None]
+        if not places:
             return lines, numbers, None
+        layers = _layers(b"\n".join([lines[place] for place in places]))
         found: list[bytes] = []
         known: list[int] = []
         times: list[bytes] = []
-        for line, number in zip(lines, numbers, strict=False):
-            if not rich and _WRAPPED.match(line) is None:  # most lines: one look is enough
-                found.append(line)
-                known.append(number)
-                times.append(b"")
-                continue
-            for text, time in self._unwrapped(line, b"", layers, _MOST_LAYERS):
-                if rich:
-                    text = self._classic(text)
-                found.append(text)
-                known.append(number)
+        done = 0
+        for place in places:
+            found += lines[done:place]
+            known += numbers[done:place]
+            times += [b""] * (place - done)
+            done = place + 1
+            for text, time in self._unwrapped(lines[place], b"", layers, _MOST_LAYERS):
+                found.append(self._classic(text) if boxed else text)
+                known.append(numbers[place])
                 times.append(time)
+        found += lines[done:]
+        known += numbers[done : len(lines)]
+        times += [b""] * (len(lines) - done)
         return found, known, times
 
     def _unwrapped(

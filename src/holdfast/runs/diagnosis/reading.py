@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.errors import InputError
-from holdfast.runs.diagnosis.prefixes import Unwrapper
+from holdfast.runs.diagnosis.prefixes import BOX, Unwrapper
 
 LINE_BYTES = 1 << 16
 """What is kept of a line; the rest is passed over and the line counted as cut."""
@@ -83,6 +83,8 @@ class Block:
     cut: int = 0
     """Lines longer than `LINE_BYTES`, of which the start is here."""
     size_bytes: int = field(default=0)
+    boxed: bool = False
+    """Whether some line has the side of a box, as rich draws around tracebacks."""
     times: Sequence[bytes] | None = None
     """What stood before each line and says its time; None: nothing was taken off."""
 
@@ -216,9 +218,8 @@ def blocks(
 
         unwrapper = Unwrapper()
         for block in _blocks(read):
-            data = b"\n".join(block.lines)
             block.lines, block.numbers, block.times = unwrapper.block(
-                block.lines, block.numbers, data
+                block.lines, block.numbers, block.boxed
             )
             yield block
 
@@ -269,15 +270,16 @@ def _block(data: bytes, first: int) -> Block:
             numbers = _shared_numbers(data, first)
             data = data.replace(b"\r", b"\n")
     lines = data.split(b"\n")
-    if not lines[-1]:  # the block ended with a line end
-        lines.pop()
     cut = 0
     if size > LINE_BYTES and max(map(len, lines), default=0) > LINE_BYTES:
         cut = sum(len(line) > LINE_BYTES for line in lines)
         lines = [line[:LINE_BYTES] for line in lines]
-    if b"\x1b" in data:
-        lines = [_ANSI.sub(b"", line) if b"\x1b" in line else line for line in lines]
-    return Block(lines, numbers, feeds, cut, size)
+        data = b"\n".join(lines)
+    if b"\x1b" in data:  # no colour spans a line end
+        lines = _ANSI.sub(b"", data).split(b"\n")
+    if not lines[-1]:  # the block ended with a line end
+        lines.pop()
+    return Block(lines, numbers, feeds, cut, size, BOX in data)
 
 
 def _shared_numbers(data: bytes, first: int) -> list[int]:

@@ -18,7 +18,13 @@ from typing import Literal, cast
 from holdfast.errors import InputError
 from holdfast.fleet import taxonomy
 from holdfast.fleet.taxonomy import DOMAINS, Taxonomy
-from holdfast.runs.diagnosis.literals import Sieve, compile_pattern, explosive, required
+from holdfast.runs.diagnosis.literals import (
+    Sieve,
+    compile_pattern,
+    explosive,
+    required,
+    required_texts,
+)
 
 Kind = Literal["root", "vague", "cascade", "restart", "info"]
 WEIGHTS: Mapping[str, int] = {"root": 80, "vague": 50, "cascade": 20, "restart": 0, "info": 0}
@@ -47,8 +53,14 @@ class Pattern:
     """A regular expression, and what its matches hold."""
 
     regex: re.Pattern[str]
+    needs: frozenset[bytes] | None
+    """In lower case, of which a matching line has one, and its key the key; None: none is known."""
     texts: frozenset[bytes] | None
-    """In lower case, of which a matching line has one; None: any line may match."""
+    """The same for the line alone: longer texts, some of which leave nothing in a key."""
+
+    def may_match(self, lower: bytes) -> bool:
+        """Whether a line, or any line of a block, in lower case, could match."""
+        return self.texts is None or any(text in lower for text in self.texts)
 
 
 @dataclass(frozen=True)
@@ -95,7 +107,7 @@ class RuleSet:
     @cached_property
     def sieve(self) -> Sieve:
         """Which of `patterns` a line may match, by its key."""
-        return Sieve([pattern.texts for _, pattern in self.patterns])
+        return Sieve([pattern.needs for _, pattern in self.patterns])
 
     def match(
         self, line: bytes, body: str, candidates: Sequence[int]
@@ -113,9 +125,7 @@ class RuleSet:
         line = line.lower()
         for candidate in candidates:
             place, pattern = self.patterns[candidate]
-            if pattern.texts is not None and not any(text in line for text in pattern.texts):
-                continue
-            if found := pattern.regex.search(body):
+            if pattern.may_match(line) and (found := pattern.regex.search(body)):
                 return place, _named(found)
         return None
 
@@ -301,7 +311,7 @@ class _Reader:
                 "a regular expression without a repeat or a choice inside an open repeat: "
                 "on some lines its search would not end",
             )
-        return Pattern(compiled, required(pattern))
+        return Pattern(compiled, required(pattern), required_texts(pattern))
 
     def cause(
         self, entry: Mapping[str, object], place: str, patterns: Sequence[re.Pattern[str]]

@@ -43,6 +43,7 @@ LOOK_BACK = 64
 """Lines before an event in which its time or its traceback is looked for."""
 _BEFORE_A_PART = LOOK_BACK << 16
 _FAILURES = 1000
+_MANY_LINES = 500
 MOST_PROGRESS = 64
 """Lines of progress that are kept of a block."""
 PROGRESS = re.compile(
@@ -116,18 +117,22 @@ class Scanner:
         self.timed: tuple[int, int, Moment | None] = (_LONG_AGO, _LONG_AGO, None)
         """The last line whose time was asked for, the line that says it, and the time."""
         self.traceback_rule = rules.traceback_rule()
+        self.beyond: dict[bytes, Shape] = {}
+        """Shapes of the block beyond those that are remembered."""
 
     def take(self, block: Block) -> None:
         """Count a block's lines, find new shapes, look at the lines that rules may know."""
         scan = self.scan
-        keys = literals.key(b"\n".join(block.lines)).split(b"\n") if block.lines else []
+        text = b"\n".join(block.lines)
+        keys = literals.key(text).split(b"\n") if block.lines else []
         self._feed(block, 0, self.open)
-        looked_at = self._count(keys, block)
-        self._note_progress(keys, block)
-        if looked_at:
+        counts = Counter(keys)
+        self._count(counts, keys, block)
+        self._note_progress(counts, keys, block)
+        if looked_at := self._suspicious(counts, text):
             for place, key in enumerate(keys):
                 if key in looked_at:
-                    self._look(block, place, looked_at[key])
+                    self._look(block, place, *looked_at[key])
         scan.feeds += block.feeds
         scan.lines += len(block.lines)
         scan.bytes_read += block.size_bytes
@@ -149,12 +154,12 @@ class Scanner:
         self._keep_whole()
         return self.scan
 
-    def _count(self, keys: list[bytes], block: Block) -> dict[bytes, Shape]:
-        """Count keys; the shapes whose lines must be looked at."""
-        scan, looked_at = self.scan, {}
-        shapes = scan.shapes
+    def _count(self, counts: Counter[bytes], keys: list[bytes], block: Block) -> None:
+        """Count the lines of each shape; shapes that are new are judged."""
+        scan, shapes = self.scan, self.scan.shapes
+        self.beyond = {}
         first: dict[bytes, int] = {}
-        for key, count in Counter(keys).items():
+        for key, count in counts.items():
             shape = shapes.get(key)
             if shape is None:
                 if not first:
@@ -163,24 +168,51 @@ class Scanner:
                 if len(shapes) < MOST_SHAPES:
                     shapes[key] = shape
                 else:
+                    self.beyond[key] = shape
                     scan.unshaped += count
             shape.count += count
-            if shape.candidates or shape.heads:
-                looked_at[key] = shape
-        return looked_at
 
-    def _note_progress(self, keys: list[bytes], block: Block) -> None:
+    def _suspicious(
+        self, counts: Counter[bytes], text: bytes
+    ) -> dict[bytes, tuple[Shape, tuple[int, ...]]]:
+        """The shapes whose lines must be looked at, and the patterns to try on them.
+
+        A pattern that many lines of the block may match by their keys is first searched for in the
+        block as a whole: one search for a text costs as much as a look at some hundred lines.
+        """
+        shapes = {
+            key: shape
+            for key in counts
+            if (shape := self.scan.shapes.get(key) or self.beyond[key]).candidates or shape.heads
+        }
+        lines = Counter[int]()
+        for key, shape in shapes.items():
+            lines.update(dict.fromkeys(shape.candidates, counts[key]))
+        lower = text.lower()
+        absent = {
+            candidate
+            for candidate, count in lines.items()
+            if count > _MANY_LINES and not self.rules.patterns[candidate][1].may_match(lower)
+        }
+        found = {}
+        for key, shape in shapes.items():
+            left = tuple(each for each in shape.candidates if each not in absent)
+            if left or shape.heads:
+                found[key] = shape, left
+        return found
+
+    def _note_progress(self, counts: Counter[bytes], keys: list[bytes], block: Block) -> None:
         """Keep where the program went on: some lines of each block are enough."""
         shapes = self.scan.shapes
-        going = {key for key in set(keys) if (shape := shapes.get(key)) and shape.goes_on}
+        going = {key for key in counts if (shape := shapes.get(key)) and shape.goes_on}
         if not going:
             return
         places = [place for place, key in enumerate(keys) if key in going]
         for place in places[:: 1 + len(places) // MOST_PROGRESS]:
             text = _text(block.lines[place])
-            counts = tuple(number for each in PROGRESS.findall(text) for number in each if number)
-            if counts or succeeded(text):
-                self.scan.finds.progress.append((block.numbers[place], counts))
+            numbers = tuple(number for each in PROGRESS.findall(text) for number in each if number)
+            if numbers or succeeded(text):
+                self.scan.finds.progress.append((block.numbers[place], numbers))
 
     def _new(self, key: bytes, block: Block, place: int) -> Shape:
         line = block.lines[place]
@@ -204,14 +236,14 @@ class Scanner:
             return True
         return "    " in text[:40] and is_code([*self._back(block, place), text])
 
-    def _look(self, block: Block, place: int, shape: Shape) -> None:
+    def _look(self, block: Block, place: int, shape: Shape, candidates: tuple[int, ...]) -> None:
         raw, line = block.lines[place], block.numbers[place]
         text = _text(raw)
         if shape.heads and (begun := collector(text, line, self._back(block, place))):
             begun.moment = self._moment(block, place, text)
             self.open.append(begun)
             self._feed(block, place + 1, [begun])
-        found = self.rules.match(raw, without_prefix(text), shape.candidates)
+        found = self.rules.match(raw, without_prefix(text), candidates)
         if found is None or self._is_quoted(block, place, text):
             return
         shape.matched += 1

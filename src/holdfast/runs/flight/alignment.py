@@ -8,10 +8,10 @@ some ranks still hold is never compared.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from itertools import chain
+from itertools import chain, compress, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from holdfast.runs.flight.coalescing import with_shared_fates
 from holdfast.runs.flight.record import ENTRY, Dump, Group, Operation
 
+SAME_CLOCK_NS = 1_000_000_000
+"""Clocks of nodes that differ by no more are taken to agree."""
 DEFAULT = "default_pg"
 """PyTorch's description of the group of all ranks."""
 
@@ -72,48 +74,17 @@ class Alignment:
     """In `ROW`, ordered by group, then rank, then place."""
     bounds: NDArray[np.intp]
     """Where the rows of each group begin; one more, where the last end."""
+    clocks: Mapping[int, int]
+    """Rank -> nanoseconds by which its node's clock is ahead; taken off the rows' ``created_ns``."""
 
     def of_group(self, group: int) -> NDArray[np.void]:
         """The rows of one group."""
         return self.rows[self.bounds[group] : self.bounds[group + 1]]
 
-    @cached_property
-    def clocks(self) -> Mapping[int, int]:
-        """Rank -> nanoseconds by which its clock is ahead of the reference rank's.
-
-        Members enter the same collective at about the same time: the median over those that both hold, in
-        the group with the most entries. Ranks of one host share a clock, so its median is taken.
-        """
-        group = int(np.diff(self.bounds[: len(self.groups) + 1]).argmax()) if self.groups else -1
-        rows = self.of_group(group) if self.groups else self.rows[:0]
-        rows = rows[~rows["p2p"] & (rows["created_ns"] > 0)]
-        if not len(rows):
-            return dict.fromkeys(self.dumps, 0)
-        starts = np.flatnonzero(np.diff(rows["rank"], prepend=-1))
-        parts = np.split(rows, starts[1:])
-        longest = max(parts, key=len)
-        ahead: dict[str, list[float]] = {}
-        for part in parts:
-            _, own, its = np.intersect1d(part["sequence"], longest["sequence"], return_indices=True)
-            if len(own):
-                away = part["created_ns"][own] - longest["created_ns"][its]
-                ahead.setdefault(self._host(int(part["rank"][0])), []).append(np.median(away))
-        hosts = {host: int(np.median(each)) for host, each in ahead.items()}
-        return {rank: hosts.get(self._host(rank), 0) for rank in self.dumps}
-
-    def _host(self, rank: int) -> str:
-        return self.dumps[rank].host or f"rank {rank}"
-
     def dumped_ns(self, rank: int) -> int | None:
         """When a rank's dump was made by the reference clock, where the dump says so."""
         told = self.dumps[rank].dumped_ns
         return None if not told else told - self.clocks[rank]
-
-    def entered_ns(self, rows: NDArray[np.void]) -> int:
-        """When the first of some entries was made, by the reference clock."""
-        times = zip(rows["rank"].tolist(), rows["created_ns"].tolist(), strict=True)
-        first: int = min(created - self.clocks[rank] for rank, created in times)
-        return first
 
     def lost(self, rank: int) -> int:
         """How many of its oldest entries a rank's ring buffer has forgotten."""
@@ -145,7 +116,64 @@ def align(dumps: Mapping[int, Dump]) -> Alignment:
     group = rows["group"].astype(np.int16 if len(groups) < 1 << 15 else np.int32)
     order = np.argsort(group, kind="stable")
     bounds = np.searchsorted(group[order], np.arange(len(groups) + 1))
-    return Alignment(dumps, world, complete, groups, tuple(operations), rows[order], bounds)
+    rows = rows[order]
+    clocks = _clocks(dumps, rows)
+    if any(clocks.values()):
+        ahead = np.repeat([clocks[rank] for rank in dumps], lengths)[order]
+        rows["created_ns"] -= np.where(rows["created_ns"] > 0, ahead, 0)
+    return Alignment(dumps, world, complete, groups, tuple(operations), rows, bounds, clocks)
+
+
+def _clocks(dumps: Mapping[int, Dump], rows: NDArray[np.void]) -> dict[int, int]:
+    """Rank -> nanoseconds by which the clock of its node is ahead of the reference node's.
+
+    Members enter the same collective at about the same time: the median over those that two of them hold.
+    From the largest group on, nodes are compared through ever further groups. Less than `SAME_CLOCK_NS` is
+    as likely lateness, and counts as none; so does what no group tells.
+    """
+    hosts = {rank: dump.host or f"rank {rank}" for rank, dump in dumps.items()}
+    changes = (np.diff(rows["group"], prepend=-2) != 0) | (np.diff(rows["rank"], prepend=-1) != 0)
+    groups: dict[int, dict[int, NDArray[np.void]]] = defaultdict(dict)
+    for first, end in pairwise([*np.flatnonzero(changes).tolist(), len(rows)]):
+        group, rank = int(rows["group"][first]), int(rows["rank"][first])
+        groups[group][rank] = rows[first:end]
+    ahead: dict[str, int] = {}
+    left = sorted(groups.values(), key=len, reverse=True)
+    while left:
+        told = ahead or {hosts[next(iter(left[0]))]: 0}
+        usable = [any(hosts[rank] in told for rank in each) for each in left]
+        if not any(usable):
+            break
+        ahead = told
+        for parts in compress(left, usable):
+            _compare(parts, hosts, ahead)
+        left = [parts for parts, done in zip(left, usable, strict=True) if not done]
+    return {
+        rank: away if abs(away := ahead.get(host, 0)) > SAME_CLOCK_NS else 0
+        for rank, host in hosts.items()
+    }
+
+
+def _compare(
+    parts: Mapping[int, NDArray[np.void]], hosts: Mapping[int, str], ahead: dict[str, int]
+) -> None:
+    """Add the clocks of the nodes in a group that are not known, by a rank whose node's is."""
+    reference = max(
+        (rank for rank in parts if hosts[rank] in ahead), key=lambda each: len(parts[each])
+    )
+    base = _collectives(parts[reference])
+    for rank, part in parts.items():
+        if hosts[rank] in ahead:
+            continue
+        own = _collectives(part)
+        _, mine, its = np.intersect1d(own["sequence"], base["sequence"], return_indices=True)
+        if len(mine):
+            away = np.median(own["created_ns"][mine] - base["created_ns"][its])
+            ahead[hosts[rank]] = ahead[hosts[reference]] + int(away)
+
+
+def _collectives(rows: NDArray[np.void]) -> NDArray[np.void]:
+    return rows[~rows["p2p"] & (rows["created_ns"] > 0)]
 
 
 def _renumbered(

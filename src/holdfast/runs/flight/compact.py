@@ -97,15 +97,20 @@ class _Tables:
         self.groups: dict[Group, int] = {}
         self.operations: dict[Operation, int] = {}
         self._known: dict[bytes, tuple[int, bool]] = {}  # what marshal makes of an operation
+        self._last: dict[str, tuple[tuple[Any, ...], tuple[int, bool]]] = {}
 
     def operation(self, asked: tuple[Any, ...]) -> tuple[int, bool]:
         """Its index, and whether its backend records no states."""
+        last = self._last.get(asked[0])
+        if last is not None and last[0] == asked:  # most calls do what the last of that name did
+            return last[1]
         key = marshal.dumps(asked, 2)  # version 2 writes equal values alike
         seen = self._known.get(key)
         if seen is None:
             made = operation_of(*asked)
             index = self.operations.setdefault(made, len(self.operations))
             seen = self._known[key] = index, made.backend in WITHOUT_STATES
+        self._last[asked[0]] = asked, seen
         return seen
 
     def group(self, name: Any, description: Any) -> int:
@@ -119,7 +124,15 @@ def _rows(entries: Sequence[Any], tables: _Tables) -> tuple[NDArray[np.void], in
     """The rows, and how many entries were set aside."""
     try:
         return _all_at_once(entries, tables), 0
-    except (KeyError, TypeError, ValueError, OverflowError, MemoryError, IndexError):
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        MemoryError,
+        IndexError,
+        RecursionError,
+    ):
         return _one_by_one(entries, tables)
 
 
@@ -166,7 +179,7 @@ def _one_by_one(entries: Sequence[Any], tables: _Tables) -> tuple[NDArray[np.voi
     """Entry by entry: older versions lack fields, and what is damaged is left out."""
     rows = []
     for place, entry in enumerate(entries):
-        with suppress(KeyError, TypeError, ValueError, OverflowError, MemoryError):
+        with suppress(KeyError, TypeError, ValueError, OverflowError, MemoryError, RecursionError):
             row = _row(entry, place, tables)
             if _fits(row):
                 rows.append(row)

@@ -42,8 +42,6 @@ RECORDS = "flight"
 """Folder of a recorded run in which the dumps of its launches lie."""
 BYTES_A_PROCESS = 4 << 20
 """Less is not worth a second process."""
-MANY_BYTES = 32 << 20
-"""More are read by compiled code, which takes half a second to load."""
 READER = ["-m", "holdfast.runs.flight.reading_process"]
 HOW_TO_NAME = "name each file after its rank, for example rank_3.json or nccl_trace_rank_3"
 
@@ -267,7 +265,7 @@ def _read_all(files: Sequence[Path], processes: int | None) -> list[tuple[Path, 
 
         def read(part: Sequence[Path]) -> list[tuple[Path, Dump | _Refused]]:
             answers: list[tuple[Path, Dump | _Refused]] = []
-            request = {"files": [str(file) for file in part], "many": sum(sizes) > MANY_BYTES}
+            request = {"files": [str(file) for file in part]}
             for file, told in _ask(request):
                 tracker.advance(file.stat().st_size)
                 refused = told.get("refused")

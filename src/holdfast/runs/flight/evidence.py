@@ -105,7 +105,7 @@ def gather(
 
 def _now_ns(table: Alignment) -> int:
     """When the last dump was made, as far as they tell: they say so, or hold a newest entry."""
-    told = [dump.dumped_ns for dump in table.dumps.values() if dump.dumped_ns]
+    told = [at for rank in table.dumps if (at := table.dumped_ns(rank))]
     return max([*told, int(table.rows["created_ns"].max(initial=0))])
 
 
@@ -290,6 +290,12 @@ def _remarks(
         else f"rank {rank}'s dump is from {duration(before_s)} before the others': it is not blamed"
         for rank, before_s in older.items()
     ]
+    furthest = max(table.clocks, key=lambda rank: abs(table.clocks[rank]))
+    if ahead_ns := table.clocks[furthest]:
+        remarks.append(
+            f"the clocks of the nodes differ: that of rank {furthest} by {duration(abs(ahead_ns) / 1e9)}; "
+            "times are corrected by the collectives that the ranks share"
+        )
     if any(each.overwritten for each in operations):
         remarks.append(
             "a ring buffer begins inside an operation that did not end: the first one may be older and "

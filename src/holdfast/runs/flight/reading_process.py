@@ -2,7 +2,7 @@
 
     python -m holdfast.runs.flight.reading_process < REQUEST
 
-The request, one JSON object, is ``{"files": [...]}``, with ``"many": true`` where compiled code pays, or
+The request, one JSON object, is ``{"files": [...]}``, or
 ``{"files": [...], "records": [[...], ...]}`` for the stacks of some entries of each file. For every
 file, in order, stdout gets one line of JSON
 (`about_dump`, or ``{"refused": why}``, or ``{"frames": {record: [...]}}``) and after a dump its rows,
@@ -21,16 +21,13 @@ import sys
 import zlib
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import orjson
 
 from holdfast.runs.flight.compact import ForeignFileError, NoDumpError, compact, frames_of
 from holdfast.runs.flight.record import Dump
 from holdfast.runs.flight.restricted_unpickling import RefusedPickleError, load_plain
-
-if TYPE_CHECKING:
-    from holdfast.runs.flight.plain_pickles import PlainReader
 
 LARGEST = 256 << 20
 """Bytes; a ring of 20,000 entries with stacks has some 10 MB."""
@@ -47,10 +44,7 @@ def read_document(path: Path) -> Any:
         NoDumpError: if it is none of them, is damaged, or is too large.
         RefusedPickleError: see `load_plain`.
     """
-    return _document(_content(path))
-
-
-def _document(content: bytes) -> Any:
+    content = _content(path)
     if content.lstrip()[:1] == b"{":
         try:
             return orjson.loads(content)  # a megabyte a rank: half the time of `json`
@@ -108,33 +102,17 @@ def main() -> None:
     records = request.get("records") or [None] * len(files)
     # Dumps are trees, freed as they go; looking for cycles among them costs a third of the time.
     gc.disable()
-    plain = _plain_reader() if request.get("many") else None
     for path, wanted in zip(files, records, strict=True):
         _limit(path)
-        _answer(path, wanted, plain, sys.stdout.buffer)
+        _answer(path, wanted, sys.stdout.buffer)
         sys.stdout.buffer.flush()
 
 
-def _plain_reader() -> PlainReader:
-    from holdfast.runs.flight.plain_pickles import PlainReader  # compiled code: for many dumps
-
-    return PlainReader()
-
-
-def _read(path: Path, plain: PlainReader | None) -> Dump:
-    content = _content(path)
-    if plain is not None and content[:1] == b"\x80":
-        dump = plain.read(content, str(path))
-        if dump is not None:
-            return dump
-    return compact(_document(content), str(path))
-
-
-def _answer(path: Path, wanted: list[int] | None, plain: PlainReader | None, out: BinaryIO) -> None:
+def _answer(path: Path, wanted: list[int] | None, out: BinaryIO) -> None:
     rows = b""
     try:
         if wanted is None:
-            dump = _read(path, plain)
+            dump = compact(read_document(path), str(path))
             told: dict[str, Any] = about_dump(dump)
             rows = dump.entries.tobytes()
         else:

@@ -126,15 +126,13 @@ def _made_before_the_hang(
     if not any(table.dumps[rank].dumped_ns for rank in suspects):
         return set()
     if len(inside) and missing:  # others are still inside: a later dump than that is late enough
-        return _made_before(table, missing, table.entered_ns(inside))
+        return _made_before(table, missing, int(inside["created_ns"].min()))
     if len(inside) > 1:
         return set()
     # Everybody else went on in this group: whoever was dumped before they stopped may have, too.
-    newest: dict[int, int] = {}
     starts = np.flatnonzero(np.diff(rows["rank"], prepend=-1))
     latest = np.maximum.reduceat(rows["created_ns"], starts)
-    for rank, created in zip(rows["rank"][starts].tolist(), latest.tolist(), strict=True):
-        newest[rank] = created - table.clocks[rank]
+    newest = dict(zip(rows["rank"][starts].tolist(), latest.tolist(), strict=True))
     last = max(newest, key=newest.__getitem__)
     second = max((at for rank, at in newest.items() if rank != last), default=newest[last])
     return {
@@ -280,7 +278,8 @@ def _messages(
         absent = [rank for rank in pair if rank not in waiting]
         first = next(iter(waiting.values()))
         dumped = [rank for rank in absent if rank in table.dumps and rank not in known_older]
-        older |= _made_before(table, dumped, table.entered_ns(np.array([*waiting.values()])))
+        since_ns = min(int(row["created_ns"]) for row in waiting.values())
+        older |= _made_before(table, dumped, since_ns)
         found.append(
             Stuck(
                 kind="message",
@@ -291,7 +290,7 @@ def _messages(
                 missing=tuple(dumped),
                 unknown=tuple(rank for rank in absent if rank not in dumped),
                 operation=int(first["operation"]),
-                since_ns=min(int(row["created_ns"]) for row in waiting.values()),
+                since_ns=since_ns,
                 peers=pair,
             )
         )

@@ -78,17 +78,6 @@ class Expected:
     saved_gpu_hours: float | None
     productive_s: float
 
-    def curve(self, intervals_s: Sequence[float]) -> list[tuple[float, float, float]]:
-        """The expected ETTR at other checkpoint intervals: (at the rate, at its upper, lower end)."""
-        if self.rate is None or self.ettr is None:
-            return []
-        model = _model(self)
-        rates = (self.rate.per_node_day, self.rate.high, self.rate.low)
-        return [
-            (model.ettr(rates[0], dt), model.ettr(rates[1], dt), model.ettr(rates[2], dt))
-            for dt in intervals_s
-        ]
-
     def to_dict(self) -> dict[str, Any]:
         """The key ``expected`` of the JSON."""
         return {

@@ -8,7 +8,6 @@ from holdfast.numbers import counted, duration, percent
 from holdfast.report import Finding, Section, Tile
 from holdfast.runs.goodput.accounting import Breakdown
 from holdfast.runs.goodput.ledger import PARTS
-from holdfast.runs.goodput.model_wording import interval_sentence, worth_it
 from holdfast.runs.goodput.wording import (
     PARTS_IN_WORDS,
     endings,
@@ -24,6 +23,9 @@ from holdfast.runs.goodput.wording import (
 MOST_FINDINGS = 7
 MUCH_WAIT = 0.02
 """A share of the wall time from which a part is worth a sentence of its own."""
+
+WORTH_IT = 0.005
+"""A share of the wall time that a change must save to be recommended."""
 
 
 def findings(made: Breakdown, others: Sequence[Section] = ()) -> list[Finding]:
@@ -106,25 +108,39 @@ def _times(count: int) -> str:
 
 
 def _interval(made: Breakdown) -> Iterator[Finding]:
+    """Measured and best checkpoint interval, and what the difference would have won."""
     held = made.expected
     if held.ettr is None:
         return
-    if not worth_it(made):
-        yield Finding(interval_sentence(made), "interval", "Checkpoints:")
+    every = seconds(made.checkpoints.interval_s) if made.checkpoints.interval_s else None
+    had = f"a checkpoint every {every} of step time" if every else "no checkpoint"
+    if held.best_interval_s is None:  # no failure: none would be best
+        text = (
+            f"The run had {had} and no failure: each checkpoint is a loss before the first failure"
+        )
+        if held.best_interval_low_s:
+            least = seconds(held.best_interval_low_s)
+            text += f"; at the upper end of the rate's interval one every {least} would be best"
+        yield Finding(f"{text}.", "interval", "Checkpoints:")
         return
-    steps = counted(held.best_interval_steps or 1, "step")
+    one_rate = held.rate is None or held.rate.low == held.rate.high
     bounds = (
         ""
-        if held.rate is None or held.rate.low == held.rate.high
-        else (f" {seconds_between(held.best_interval_low_s, held.best_interval_high_s)}")
+        if one_rate
+        else f" {seconds_between(held.best_interval_low_s, held.best_interval_high_s)}"
     )
-    had = (
-        f"instead of every {seconds(made.checkpoints.interval_s)}"
-        if made.checkpoints.interval_s
-        else "instead of none"
-    )
+    steps = counted(held.best_interval_steps or 1, "step")
+    if held.saved_s is None or held.saved_s < WORTH_IT * made.wall_s:
+        yield Finding(
+            f"The run had {had}; one every {seconds(held.best_interval_s)}{bounds} ({steps}) would be "
+            f"best, which would save less than {percent(WORTH_IT)} of the wall time.",
+            "interval",
+            "Checkpoints:",
+        )
+        return
     yield Finding(
-        f"(every {seconds(held.best_interval_s)}{bounds} of step time) {had} would save about "
+        f"(every {seconds(held.best_interval_s)}{bounds} of step time) instead of "
+        f"{f'every {every}' if every else 'none'} would save about "
         f"{duration(held.saved_s)}, {gpu_unit(made).say(held.saved_gpu_hours or 0.0)}, in a run of "
         f"this length: expected ETTR {percent(held.best_interval_ettr)} instead of "
         f"{percent(held.ettr)}.",

@@ -307,6 +307,15 @@ def _remark_missing(processes: Iterable[Process], remarks: list[str]) -> None:
             remarks.append(
                 f"attempt {number}: {_ranges(missing)} of {max(sizes)} ranks never wrote"
             )
+    for (number, one), (_, after) in pairwise(sorted(attempts.items())):
+        ranks, others = {each.rank for each in one}, {each.rank for each in after}
+        together = len(ranks | others) == max(each.world_size for each in (*one, *after))
+        if together and not ranks & others and not any(each.launch for each in (*one, *after)):
+            remarks.append(
+                f"attempts {number} and {number + 1} are of different ranks of one run, and no launcher "
+                "says which processes were started together: if the clocks of their nodes differ, they are "
+                "one attempt, and all times above are wrong"
+            )
 
 
 def _ranges(numbers: Sequence[int]) -> str:

@@ -89,18 +89,21 @@ def two_groups(
     steps = found.late_by_s.shape[1]
     lengths = [round(steps * RECENT_SHARE**power) for power in range(3)]
     begins = [steps - each for each in lengths if each == steps or each >= LEAST_RECENT_STEPS]
-    best: tuple[tuple[bool, float], _Split, float] | None = None
+    best: tuple[tuple[bool, bool, float], _Split, float] | None = None
     for begin in begins:
         # A run that changes is not stationary as a whole, but its end is: blocks are found for each.
         blocks, _ = independent(replace(found, late_by_s=found.late_by_s[:, begin:]))
         window = blocks.late_by_s[mine].astype(np.float64)
         splits = [*_splits(window[:, ::2], [labels[rank] for rank in ranks], found.noise_s)]
+        alone = next((split for split in splits if split.label is None), None)
         for split in splits[:MOST_TESTS]:
             p_value = len(begins) * min(len(splits), MOST_TESTS) * _p_value(window[:, 1::2], split)
             apart = _apart(window, split.slow)
             if p_value > alpha or np.mean(apart > least_delay_s) <= 0.5:
                 continue
-            rating = (split.label is not None, float(np.median(apart)))
+            # A label explains the groups unless the ranks by themselves fall apart elsewhere.
+            agrees = alone is None or np.array_equal(split.slow, alone.slow)
+            rating = (agrees, split.label is not None, float(np.median(apart)))
             if best is None or rating > best[0]:
                 best = rating, split, p_value
     if best is None:

@@ -111,8 +111,8 @@ def _one(found: Stragglers, row: dict[str, Any]) -> str:
 
 def _bill(found: Stragglers) -> str:
     return (
-        f"without such delays the run would save {gpu_time(found, found.recoverable_gpu_hours)} of the "
-        f"{gpu_time(found, found.costs.total)} that waiting for the slowest cost"
+        f"without such delays the run would save {gpu_time(found, found.recoverable_gpu_hours)}; "
+        f"waiting for the slowest cost {gpu_time(found, found.costs.total)}"
     )
 
 

@@ -139,18 +139,12 @@ def _with_room(made: Subsets, scratch: Scratch, counters: I64) -> tuple[Subsets,
     gathered = int(counters[kernels.GATHERED])
     arcs = int(made.arcs_begin[counters[kernels.DONE_SUBSETS]])
     made = _longer(
-        made,
-        {
-            subsets + more + 1: ("begin", "arcs_begin", "hashed", "final", "final_string"),
-            int(made.begin[subsets]) + gathered: (
-                "element_state",
-                "element_string",
-                "element_cost",
-            ),
-            arcs + more: ("label", "string", "nextstate", "weight"),
-        },
+        made, subsets + more + 1, "begin", "arcs_begin", "hashed", "final", "final_string"
     )
-    scratch = _longer(scratch, {gathered: ("target", "target_string", "target_cost")})
+    elements = int(made.begin[subsets]) + gathered
+    made = _longer(made, elements, "element_state", "element_string", "element_cost")
+    made = _longer(made, arcs + more, "label", "string", "nextstate", "weight")
+    scratch = _longer(scratch, gathered, "target", "target_string", "target_cost")
     size = len(made.slots)
     while size < 4 * (subsets + more):
         size *= 2
@@ -164,13 +158,12 @@ def _with_room(made: Subsets, scratch: Scratch, counters: I64) -> tuple[Subsets,
     return made._replace(slots=slots, strings=table, string_slots=string_slots), scratch
 
 
-def _longer(arrays: Any, wanted: dict[int, tuple[str, ...]]) -> Any:
-    """The arrays with the named ones as long as wanted, at least doubled if they were not."""
+def _longer(arrays: Any, length: int, *names: str) -> Any:
+    """The arrays with the named ones at least so long, and at least doubled if they were not."""
     changed = {}
-    for length, names in wanted.items():
-        for name in names:
-            array = getattr(arrays, name)
-            if len(array) < length:
-                changed[name] = np.zeros(max(length, 2 * len(array)), array.dtype)
-                changed[name][: len(array)] = array
+    for name in names:
+        array = getattr(arrays, name)
+        if len(array) < length:
+            changed[name] = np.zeros(max(length, 2 * len(array)), array.dtype)
+            changed[name][: len(array)] = array
     return arrays._replace(**changed)

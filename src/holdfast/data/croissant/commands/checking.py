@@ -13,7 +13,9 @@ import typer
 from holdfast.console import JsonOption, QuietOption, emit, remark
 from holdfast.data.croissant.commands.options import (
     DescriptionArgument,
+    EncodingOption,
     MapOption,
+    encodings,
     pairs,
     with_access,
 )
@@ -51,6 +53,7 @@ def validate(
         ),
     ] = None,
     mapping: MapOption = None,
+    encoding: EncodingOption = None,
     access: Access = Access(),  # noqa: B008  # replaced by options
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -67,6 +70,7 @@ def validate(
         strict=strict,
         data=None if data is None else data.value,
         mapping=pairs(mapping, "--map"),
+        encoding=encodings(encoding),
         **asdict(access),
     )
     emit(found, as_json, lambda result: result.text().rstrip())

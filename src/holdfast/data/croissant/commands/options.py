@@ -60,6 +60,15 @@ PublicOption = Annotated[
         "for descriptions by strangers.",
     ),
 ]
+EncodingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--encoding",
+        metavar="[ID=]NAME",
+        help="Encoding of all text files, or of those of FileObject or FileSet ID, such as latin-1 "
+        "(default: the declared one, else UTF-8); repeatable.",
+    ),
+]
 FilterOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -121,6 +130,16 @@ def pairs(given: Sequence[str] | None, option: str) -> dict[str, str]:
         InputError: if a part has no ``=``.
     """
     return {name: values[-1] for name, values in grouped(given, option).items()}
+
+
+def encodings(given: Sequence[str] | None) -> str | dict[str, str] | None:
+    """``["latin-1"]`` as "latin-1", ``["a=latin-1"]`` as a dict.
+
+    Raises:
+        InputError: a name without an id beside others.
+    """
+    alone = given[0] if given and len(given) == 1 and "=" not in given[0] else None
+    return alone or (pairs(given, "--encoding") or None)
 
 
 def grouped(given: Sequence[str] | None, option: str) -> dict[str, list[str]]:

@@ -16,9 +16,11 @@ from holdfast.console import JsonOption, QuietOption, emit, remark
 from holdfast.data.croissant.commands.options import (
     ColumnsOption,
     DescriptionArgument,
+    EncodingOption,
     FilterOption,
     MapOption,
     MemoryOption,
+    encodings,
     grouped,
     names_of,
     pairs,
@@ -127,13 +129,14 @@ def load(
         ),
     ] = False,
     mapping: MapOption = None,
+    encoding: EncodingOption = None,
     access: Access = Access(),  # noqa: B008
     memory: MemoryOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Print or export the records of a record set; without --record-set, list the record sets."""
-    dataset = _open(description, mapping, access, memory)
+    dataset = _open(description, mapping, encoding, access, memory)
     if record_set is None:
         from holdfast.data.croissant.loading.contents import Contents
 
@@ -170,13 +173,14 @@ def sql(
     limit: LimitOption = None,
     out: OutOption = None,
     mapping: MapOption = None,
+    encoding: EncodingOption = None,
     access: Access = Access(),  # noqa: B008
     memory: MemoryOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
     """Run a SQL query over the record sets."""
-    dataset = _open(description, mapping, access, memory)
+    dataset = _open(description, mapping, encoding, access, memory)
     found = dataset.sql(query)
     if out is not None:
         _write(found, out, as_json, quiet)
@@ -245,6 +249,7 @@ def convert(
     form: Annotated[Form, typer.Option("--to", help="File format of the records.")] = Form.parquet,
     filters: FilterOption = None,
     mapping: MapOption = None,
+    encoding: EncodingOption = None,
     access: Access = Access(),  # noqa: B008
     memory: MemoryOption = None,
     as_json: JsonOption = False,
@@ -253,7 +258,7 @@ def convert(
     """Convert record sets to Parquet, Arrow, JSON Lines or CSV files with a new description."""
     from holdfast.data.croissant.converting import exporting
 
-    dataset = _open(description, mapping, access, memory)
+    dataset = _open(description, mapping, encoding, access, memory)
     found = exporting.convert(
         dataset, out, record_sets=record_sets, form=form.value, filters=_filters(filters)
     )
@@ -262,13 +267,18 @@ def convert(
 
 
 def _open(
-    description: str, mapping: list[str] | None, access: Access, memory: str | None
+    description: str,
+    mapping: list[str] | None,
+    encoding: list[str] | None,
+    access: Access,
+    memory: str | None,
 ) -> Dataset:
     from holdfast.data.croissant.loading.dataset import Dataset
 
     return Dataset(
         description,
         mapping=pairs(mapping, "--map"),
+        encoding=encodings(encoding),
         memory_limit=memory,
         **asdict(access),
     )

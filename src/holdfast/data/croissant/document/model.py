@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.data.croissant.document.charsets import charset_of, is_charset
+
 Version = Literal["0.8", "1.0", "1.1"]
 Kind = Literal["file_object", "file_set", "record_set", "field", "unknown"]
 
@@ -95,18 +97,42 @@ class Container(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileObject(Node):
-    """One file: at a URL, at a path beside the description, or inside another file."""
+class Resource(Node):
+    """A file or a set of files.
+
+    Attributes:
+        encoding: what the property `charset` or `encoding` says; also of packing, such as gzip.
+    """
 
     id: str
     name: str | None = None
     description: str | None = None
+    encoding_formats: tuple[str, ...] = ()
+    encoding: str | None = None
+    contained_in: tuple[Container, ...] = ()
+
+    @property
+    def charset(self) -> str | None:
+        """The declared encoding of its text."""
+        stated = self.encoding if self.encoding and is_charset(self.encoding) else None
+        return charset_of(self.encoding_formats) or stated
+
+    @property
+    def is_media(self) -> bool:
+        """Whether it is declared as images, sound or video."""
+        return any(
+            text.startswith(("image/", "audio/", "video/")) for text in self.encoding_formats
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileObject(Resource):
+    """One file: at a URL, at a path beside the description, or inside another file."""
+
     content_url: str | None = None
     content_size: str | None = None  # as written, such as "117743 B"
-    encoding_formats: tuple[str, ...] = ()
     sha256: str | None = None
     md5: str | None = None
-    contained_in: tuple[Container, ...] = ()
     same_as: tuple[str, ...] = ()
 
     @property
@@ -116,14 +142,9 @@ class FileObject(Node):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileSet(Node):
+class FileSet(Resource):
     """Files of one kind, chosen by patterns out of a container or of the description's folder."""
 
-    id: str
-    name: str | None = None
-    description: str | None = None
-    encoding_formats: tuple[str, ...] = ()
-    contained_in: tuple[Container, ...] = ()
     includes: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
 

@@ -6,7 +6,7 @@ import hashlib
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from holdfast.data.croissant.archives.limits import Limits
 from holdfast.data.croissant.archives.pool import ArchivePool, Key, where_of
 from holdfast.data.croissant.archives.unpacking import Scratch
 from holdfast.data.croissant.archives.zips import Zip
+from holdfast.data.croissant.document.charsets import checked_charset
 from holdfast.data.croissant.document.model import Metadata
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.cache import Cache
@@ -49,9 +50,11 @@ class Resources:
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL; a folder
             stands for a repository, or for an archive that is unpacked there.
         access: the cache, and how the network may be used.
+        encoding: of text files, whatever the description declares: one name for all, or id of a
+            resource -> name.
 
     Raises:
-        InputError: a mapping names no FileObject, or a path that does not exist.
+        InputError: a mapping names no FileObject, or a path that does not exist; an unknown encoding.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Resources:
         *,
         mapping: Mapping[str, str | Path] | None = None,
         access: Access | None = None,
+        encoding: str | Mapping[str, str] | None = None,
     ) -> None:
         access = access or Access()
         paths = {key: Path(path).absolute() for key, path in (mapping or {}).items()}
@@ -71,6 +75,9 @@ class Resources:
         self._listing = Listing(metadata, self._origins, self._archives)
         self._unpacked: dict[_Unpacked, Path] = {}
         self._inflated: dict[Path, Path] = {}
+        self._copies: dict[Hashable, Path] = {}
+        self._parts = {part.id: part for part in (*metadata.file_objects, *metadata.file_sets)}
+        self._encodings = _check_encodings(metadata, encoding)
         self._lock = threading.RLock()
         weakref.finalize(self, self._archives.close)
 
@@ -211,6 +218,24 @@ class Resources:
                 self._inflated[path] = kept
             return self._inflated[path]
 
+    def copied(self, key: Hashable, name: str, parts: Iterable[bytes]) -> Path:
+        """A file of these bytes, written once for each key and removed by `close`."""
+        with self._lock:
+            if key not in self._copies:
+                self._copies[key] = self._scratch.keep(name, parts)
+            return self._copies[key]
+
+    def encoding(self, resource: str) -> str | None:
+        """The encoding of a resource's text, as the user or the description names it.
+
+        Raises:
+            InputError: the description names an unknown one.
+        """
+        part = self._parts.get(resource)
+        if part is None or not part.charset or resource in self._encodings:
+            return self._encodings.get(resource)
+        return checked_charset(part.charset, resource)
+
     def read(self, members: Sequence[Member]) -> Iterator[bytes]:
         """The bytes of each, in order; each archive is gone through once.
 
@@ -288,6 +313,7 @@ class Resources:
             self._archives.close()
             self._unpacked.clear()
             self._inflated.clear()
+            self._copies.clear()
             self._scratch.close()
             self._origins.close()
 
@@ -320,3 +346,20 @@ def _check_mapping(metadata: Metadata, paths: Mapping[str, Path]) -> None:
                 path=path,
                 expected="a file, or a folder that stands for a repository",
             )
+
+
+def _check_encodings(metadata: Metadata, given: str | Mapping[str, str] | None) -> dict[str, str]:
+    """Resource id -> the encoding of its text that the user names; of images and sound none."""
+    parts = (*metadata.file_objects, *metadata.file_sets)
+    if isinstance(given, str):
+        given = {part.id: checked_charset(given) for part in parts if not part.is_media}
+    for key, name in (given or {}).items():
+        checked_charset(name)
+        if all(key != part.id for part in parts):
+            raise InputError(
+                "--encoding names an unknown FileObject or FileSet",
+                code="unknown-name",
+                found=repr(key),
+                expected=", ".join(repr(part.id) for part in parts[:20]) or "no id",
+            )
+    return dict(given or {})

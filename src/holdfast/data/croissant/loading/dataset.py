@@ -39,6 +39,8 @@ class Dataset:
         source: the description: a file, a folder with a ``metadata.json`` or ``croissant.json``, a URL,
             ``"-"`` for stdin, the JSON as a dict, or what `open_description` gives.
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
+        encoding: of text files, such as ``"latin-1"``, or by id of a FileObject or FileSet; None for what
+            the description declares, else UTF-8.
         cache: where fetched files are kept; None for the user's cache folder.
         memory_limit: of DuckDB, such as ``"4GiB"``; what does not fit is spilled to a temporary folder.
         threads: of DuckDB; None for one a core.
@@ -56,6 +58,7 @@ class Dataset:
         source: DescriptionSource,
         *,
         mapping: Mapping[str, str | Path] | None = None,
+        encoding: str | Mapping[str, str] | None = None,
         cache: str | Path | None = None,
         memory_limit: str | None = None,
         threads: int | None = None,
@@ -68,6 +71,7 @@ class Dataset:
         self.path: Any = document.path  # a Path, or text where there is none; readers only show it
         self._arguments: dict[str, Any] = {
             "mapping": mapping,
+            "encoding": encoding,
             "cache": cache,
             "memory_limit": memory_limit,
             "threads": threads,
@@ -77,7 +81,9 @@ class Dataset:
         }
         self.metadata: Metadata = located(build(document), document.base)
         self.fields = Fields(self.metadata)
-        self.resources = Resources(self.metadata, document.base, mapping=mapping, access=access)
+        self.resources = Resources(
+            self.metadata, document.base, mapping=mapping, access=access, encoding=encoding
+        )
         self._engine = Engine(memory_limit, threads)
 
     def __repr__(self) -> str:
@@ -138,6 +144,7 @@ class Dataset:
             if len(self.record_sets) != 1:
                 raise InputError(
                     "the description has not just one record set",
+                    code="missing-key",
                     path=self.path,
                     found=", ".join(self.record_sets) or "none",
                     remedy="name one",
@@ -198,8 +205,8 @@ def _cannot_run(error: duckdb.Error) -> Exception:
     kind, _, text = str(error).partition(": ")
     lines = text.strip().splitlines() or [str(error)]
     if isinstance(error, duckdb.InvalidInputException):  # what a query says about its own data
-        return InputError(lines[0])
-    return InputError("the query cannot be run", found=f"{kind}: {lines[0]}")
+        return InputError(lines[0], code="invalid-value")
+    return InputError("the query cannot be run", code="invalid-syntax", found=f"{kind}: {lines[0]}")
 
 
 def _again(source: DescriptionSource, arguments: dict[str, Any]) -> Dataset:

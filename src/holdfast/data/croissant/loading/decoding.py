@@ -144,6 +144,7 @@ def _sampling_rate(field: Field) -> int | None:
 def _undecodable(what: str, kind: str, data: bytes, error: Exception) -> InputError:
     return InputError(
         f"a value of the field {what!r} is no {kind} that can be decoded",
+        code="damaged",
         found=f"{len(data)} bytes that begin with {data[:12]!r}: {error}",
         remedy="read it without decode, or correct the field's dataType",
     )

@@ -63,6 +63,7 @@ class Engine:
         except duckdb.Error as error:
             raise InputError(
                 "DuckDB does not take these settings",
+                code="invalid-value",
                 found=f"memory_limit={self._memory_limit!r}, threads={self._threads!r}: {error}",
                 expected='such as memory_limit="4GiB", threads=8',
             ) from error

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.planning.assembling import LATE
-from holdfast.errors import InputError
+from holdfast.data.croissant.scanning.encodings import decoded
 
 BATCH_BYTES = 64 << 20
 _UNKNOWN = 1 << 20  # what a file of unknown size is reckoned with
@@ -82,7 +82,7 @@ def filled(
             rows = max(1, part.num_rows // 2)
             continue
         data = dict(zip(wanted, resources.read(list(wanted.values())), strict=True))
-        columns = [_replaced(column, wanted, data) for column in part.columns]
+        columns = [_replaced(column, wanted, data, resources) for column in part.columns]
         yield pa.RecordBatch.from_arrays(columns, names=part.schema.names)
         start += part.num_rows
         rows = rows if size > BATCH_BYTES // 4 else min(rows * 2, 65536)
@@ -115,40 +115,32 @@ def _collect(column: pa.Array, late: Sequence[Sequence[Member]], wanted: Wanted)
         _collect(pc.list_flatten(column), late, wanted)
 
 
-def _replaced(column: pa.Array, wanted: Wanted, data: dict[tuple[int, int], bytes]) -> pa.Array:
+def _replaced(
+    column: pa.Array, wanted: Wanted, data: dict[tuple[int, int], bytes], resources: Resources
+) -> pa.Array:
     if is_late(column.type):
         number, text = _number(column.type), _kind(column.type) == "VARCHAR"
         places = [(number, place) for place in pc.struct_field(column, [0]).to_pylist()]
         if text:
-            return pa.array(
-                [_text(wanted[at], data[at]) if at in data else None for at in places], pa.string()
-            )
+            texts = {
+                at: decoded(data[at], resources.encoding(wanted[at].resource), wanted[at])
+                for at in dict.fromkeys(places)
+                if at in data
+            }
+            return pa.array(map(texts.get, places), pa.binary()).cast(pa.string())
         return pa.array([data.get(at) for at in places], pa.binary())
     if not has_late(column.type):
         return column
     missing = pc.is_null(column)
     if pa.types.is_struct(column.type):
         parts = [
-            _replaced(pc.struct_field(column, [i]), wanted, data)
+            _replaced(pc.struct_field(column, [i]), wanted, data, resources)
             for i in range(column.type.num_fields)
         ]
         names = [column.type.field(i).name for i in range(column.type.num_fields)]
         return pa.StructArray.from_arrays(parts, names=names, mask=missing)
-    values = _replaced(pc.list_flatten(column), wanted, data)
+    values = _replaced(pc.list_flatten(column), wanted, data, resources)
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     ends = pc.cumulative_sum(pc.cast(lengths, pa.int32()))
     offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends])
     return pa.ListArray.from_arrays(offsets, values, mask=missing)
-
-
-def _text(member: Member, data: bytes) -> str:
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            "a file that is declared as text is no UTF-8",
-            path=member.fullpath,
-            place=f"byte {error.start}",
-            found=f"0x{data[error.start]:02x}",
-            remedy="declare the field as sc:ImageObject or another kind of bytes, or convert the file",
-        ) from error

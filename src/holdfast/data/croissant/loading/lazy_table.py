@@ -296,4 +296,9 @@ def refuse_batch(rows: int) -> None:
         InputError: if `rows` is less than 1.
     """
     if rows < 1:
-        raise InputError("a batch has at least one row", found=str(rows), expected="1 or more")
+        raise InputError(
+            "a batch has at least one row",
+            code="out-of-range",
+            found=str(rows),
+            expected="1 or more",
+        )

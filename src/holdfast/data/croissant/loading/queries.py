@@ -47,6 +47,7 @@ class LazyQuery(LazyTable):
         if tree["error"] or len(tree["statements"]) != 1:
             raise InputError(
                 "the query is no SQL that can be run",
+                code="invalid-syntax",
                 found=str(tree.get("error_message") or self.text),
                 expected="one SELECT over record sets, their ids as tables",
             )
@@ -61,6 +62,7 @@ class LazyQuery(LazyTable):
             elif name and name.lower() not in own and part.get("type") == "BASE_TABLE":
                 raise InputError(
                     "the query names a table that is no record set",
+                    code="unknown-name",
                     found=repr(name),
                     expected=nearest(name, known) or f"one of {', '.join(known)}",
                 )
@@ -97,6 +99,7 @@ class LazyQuery(LazyTable):
         """A query's rows may come in another order to each reader."""
         raise InputError(
             "the result of a query cannot be shared out among several readers",
+            code="unsupported",
             remedy="read it with one worker, or share out a record set with filters",
         )
 

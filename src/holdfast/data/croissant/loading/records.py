@@ -80,6 +80,7 @@ class LazyRecordSet(LazyTable):
                 f"no field of the record set {self.record_set.id!r} is asked for"
                 if self.record_set.fields
                 else f"the record set {self.record_set.id!r} has no fields",
+                code="empty-input",
                 path=self.dataset.path,
                 expected="one or more: they are the columns",
             )

@@ -38,7 +38,9 @@ class TorchBatches(IterableDataset):  # type: ignore[misc]
 
     def __init__(self, table: LazyTable, batch_size: int, decode: bool) -> None:
         if batch_size < 1:
-            raise InputError("a batch has at least one record", found=str(batch_size))
+            raise InputError(
+                "a batch has at least one record", code="out-of-range", found=str(batch_size)
+            )
         self.table = table
         self.batch_size = batch_size
         self.decode = decode
@@ -89,6 +91,7 @@ def _tensor(name: str, column: pa.Array) -> Any:
     if values.null_count and not pa.types.is_floating(kind):
         raise InputError(
             f"the column {name!r} has missing values, which a tensor of {kind} cannot hold",
+            code="invalid-value",
             remedy=f"leave them out: filters='\"{name}\" IS NOT NULL'; or declare the field as sc:Float",
         )
     array = values.to_numpy(zero_copy_only=False)

@@ -94,6 +94,7 @@ def field_named(records: RecordSet, name: str) -> Field:
         names = list(dict.fromkeys([*(part.short for part in records.fields), *known]))
         raise InputError(
             f"the record set {records.id!r} has no field of that name",
+            code="unknown-name",
             found=repr(name),
             expected=nearest(name, names) or f"one of {', '.join(names)}",
         ) from error
@@ -121,6 +122,7 @@ def sql_value(value: Any) -> str:
         return f"{'DATE' if isinstance(value, datetime.date) else 'TIME'} {literal(str(value))}"
     raise InputError(
         "a filter's value is of a type that columns do not have",
+        code="invalid-value",
         found=f"{value!r} ({type(value).__name__})",
         expected="text, a number, true or false, a date, a time, None, or a list of those",
     )
@@ -135,6 +137,7 @@ def _equal(connection: duckdb.DuckDBPyConnection, field: Field, value: Any) -> C
     if field.sub_fields:
         raise InputError(
             f"the field {field.short!r} has sub-fields and cannot be compared as a whole",
+            code="unsupported",
             expected=f"one of {', '.join(sub.short for sub in field.sub_fields)}",
         )
     given = [sql_value(part) for part in wanted if part is not None]
@@ -161,6 +164,7 @@ def _check_fits(connection: duckdb.DuckDBPyConnection, field: Field, text: str, 
     if not fits:
         raise InputError(
             f"a filter on {field.short!r} has a value that its type cannot take",
+            code="invalid-value",
             found=text,
             expected=f"a value of {', '.join(field.data_types) or kind}",
         )
@@ -181,6 +185,7 @@ def _expression(
     if not plain:
         raise InputError(
             "a filter is no SQL expression",
+            code="invalid-syntax",
             found=text,
             expected="such as: split = 'train' AND label > 3",
             remedy=str(tree.get("error_message") or "write one condition, without SELECT or WHERE"),
@@ -225,6 +230,7 @@ def _column(records: RecordSet, name: str, rest: list[str]) -> tuple[Field, list
             return _column(records, rest[0], rest[1:])
         raise InputError(
             error.problem,
+            code="unknown-name",
             found=error.found,
             expected=error.expected,
             remedy=f"if it is text and no field, put it in single quotes: {literal(name)}",
@@ -253,6 +259,7 @@ def _name_places(part: Any, records: RecordSet, uses: list[Use], own: frozenset[
     if part.get("class") == "SUBQUERY":
         raise InputError(
             "a filter has a query of its own",
+            code="unsupported",
             expected="an expression over the record's fields",
             remedy="use Dataset.sql for queries over several record sets",
         )

@@ -79,6 +79,7 @@ class Fields:
             return self._owners[identity]
         raise InputError(
             "a source names a field that the description does not have",
+            code="unknown-name",
             found=repr(identity),
             expected=nearest(identity, self._owners) or "the @id of a field",
         )
@@ -95,6 +96,7 @@ class Fields:
             known = [part.id for part in self.metadata.record_sets]
             raise InputError(
                 "the description has no such record set",
+                code="unknown-name",
                 found=repr(identity),
                 expected=nearest(identity, known) or f"one of {', '.join(known) or '(none)'}",
             ) from error
@@ -116,6 +118,7 @@ class Fields:
         if source is None:
             raise InputError(
                 f"the field {field.id!r} says nothing about where its values come from",
+                code="missing-key",
                 expected="a source, a value, or a record set with data",
                 remedy="give the field a source, or choose other columns",
             )
@@ -130,6 +133,7 @@ class Fields:
         else:
             raise InputError(
                 f"the source of {field.id!r} names nothing that the description has",
+                code="unknown-name",
                 found=repr(source.target),
                 expected="the @id of a file, a set of files, a record set or a field",
             )
@@ -232,6 +236,7 @@ def _named_by_extract(owner: RecordSet, field: Field, source: Source) -> Field:
     except KeyError as error:
         raise InputError(
             f"the source of {field.id!r} does not say which field of {owner.id!r} it takes",
+            code="unknown-name",
             found=repr(name) if name else f"a record set without a field {field.short!r}",
             expected=f"one of {', '.join(part.short for part in owner.fields)}",
             remedy='name the field itself: {"field": {"@id": "..."}}',

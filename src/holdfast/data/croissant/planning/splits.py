@@ -134,6 +134,7 @@ def _label(wanted: str, rows: list[dict[str, Any]], target: Field, owner: Record
         known = [str(label) for label in labels]
         raise InputError(
             f"no split of {owner.id!r} has that name",
+            code="unknown-name",
             found=repr(wanted),
             expected=nearest(wanted, known) or f"one of {', '.join(known)}",
         )

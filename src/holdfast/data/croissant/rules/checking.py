@@ -96,6 +96,7 @@ def validate(
     offline: bool = False,
     timeout: float = TIMEOUT_S,
     public_only: bool = False,
+    encoding: str | Mapping[str, str] | None = None,
 ) -> Validation:
     """Hold a description against the standard, and against its data if asked.
 
@@ -110,6 +111,7 @@ def validate(
         offline: fetch nothing.
         timeout: seconds to wait for a server.
         public_only: refuse servers whose address is not public.
+        encoding: of text files, as `Dataset` takes it.
 
     Raises:
         InputError: there is no such file, or it cannot be opened; with `data`, a mapping is wrong.
@@ -121,7 +123,7 @@ def validate(
     if data and readable and not any(space.needed for space in misspelt):
         from holdfast.data.croissant.rules import on_data
 
-        breaches = on_data.check(document, data, tuple(findings), mapping, access)
+        breaches = on_data.check(document, data, tuple(findings), mapping, access, encoding)
         findings += [
             _placed(document, DATA_RULES[code], breach, strict) for code, breach in breaches
         ]

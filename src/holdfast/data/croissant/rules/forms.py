@@ -10,9 +10,13 @@ import base64
 import binascii
 import re
 import warnings
+from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from urllib.parse import SplitResult, unquote, urlsplit
+
+from holdfast.data.croissant.scanning import formats
+from holdfast.errors import InputError
 
 _WEB = {"http", "https", "ftp", "data", "ipfs"}
 _STORES = {"s3", "gs", "gcs", "az", "azure", "abfs", "abfss", "adl", "r2", "hf"}
@@ -30,9 +34,6 @@ _PART_OF_DATE = re.compile(r"\d{4}(?:-(?:0[1-9]|1[0-2]))?")
 _LICENCE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:-]*")
 _MEDIA_TYPE = re.compile(r"[\w.+-]+/[\w.+-]+(?:\s*;.*)?", re.ASCII)
 _LIKE_A_REGEX = re.compile(r"^\^|\\\.|\(\?|\.\+|.\$$")
-_CLDR_LETTERS = frozenset("GyYuUrQqMLlwWdDFgEecabBhHKkjJCmsSAzZOvVXx")
-_CLDR_DATE = frozenset("yYurQqMLwdDFgEec")
-_STRFTIME = frozenset("aAwdbBmyYHIMpSfzZjUWcxXGuVDeFTRnthkls%C")
 
 
 def checksum(value: str, digits: int) -> str:
@@ -209,56 +210,22 @@ def json_path(value: str) -> str:
     return ""
 
 
-def time_format(value: str) -> str:
-    """A pattern of CLDR for dates and times, or of strftime where it has a ``%``."""
-    return _strftime(value) if "%" in value else _cldr(value)
-
-
-def date_format(value: str) -> str:
-    """The same, with a day, a month or a year, not only a time."""
-    if wrong := time_format(value):
-        return wrong
-    if "%" in value:
-        dated = set(re.findall(r"%[-_0^#:]?(.)", value)) & set("aAwdbBmyYjUWcxGuVDeFs")
-    else:
-        dated = set(re.sub(r"'[^']*'", "", value)) & _CLDR_DATE
-    return "" if dated else "has a time of day alone, no part of a date"
-
-
-def _strftime(value: str) -> str:
-    directives = re.findall(r"%[-_0^#:]?(.?)", value, re.DOTALL)
-    unknown = [letter for letter in directives if letter not in _STRFTIME or not letter]
-    if unknown:
-        return f"has %{unknown[0]}, which strftime does not know"
-    if all(letter == "%" for letter in directives):
-        return "has no part of a date"
-    return ""
-
-
-def _cldr(value: str) -> str:
-    bare = re.sub(r"'[^']*'", "", value)
-    if "'" in bare:
-        return "has a quote (') that does not end"
-    letters = [letter for letter in bare if letter.isascii() and letter.isalpha()]
-    plain = [letter for letter in letters if letter not in _CLDR_LETTERS and letter != "T"]
-    if plain:
-        return f'has the letter "{plain[0]}", which stands for nothing in a date pattern of CLDR'
-    if not letters:
-        return "has no part of a date"
-    if "Y" in letters and "w" not in letters:
-        return "has YYYY, the year that a week belongs to; the year of a date is yyyy"
-    if "D" in letters and "M" in letters:
-        return "has DD, the day of the year; the day of the month is dd"
-    if "m" in letters and not set("hHKk") & set(letters) and set("yd") & set(letters):
-        return "has mm, minutes, but no hours; the month is MM"
-    return ""
+def date_format(value: str, data_type: str | None) -> str:
+    """A pattern of dates that the reader of values of a type can read."""
+    return _refused(lambda: formats.date_format(value, data_type))
 
 
 def number_format(value: str) -> str:
-    """A number pattern of CLDR."""
-    return (
-        "" if re.search(r"[0-9#@]", value) else "has no digit (0 or #) of a number pattern of CLDR"
-    )
+    """A pattern of numbers that the reader of values can read."""
+    return _refused(lambda: formats.number_text("", value))
+
+
+def _refused(read: Callable[[], object]) -> str:
+    try:
+        read()
+    except InputError as error:
+        return f"cannot be read: {error.found}" + (f" ({error.remedy})" if error.remedy else "")
+    return ""
 
 
 def replacement(value: str) -> str:
@@ -269,6 +236,11 @@ def replacement(value: str) -> str:
     if not parts[0]:
         return "has no pattern before the /"
     return python_regex(parts[0])[0]
+
+
+def linear_replacement(value: str) -> str:
+    """The pattern of a replace as one that RE2 runs."""
+    return "" if replacement(value) else linear_regex(re.split(r"(?<!\\)/", value, maxsplit=1)[0])
 
 
 def _split(value: str) -> SplitResult | None:

@@ -38,6 +38,7 @@ def check(
     static: Sequence[Finding],
     mapping: Mapping[str, str | Path] | None,
     access: Access,
+    encoding: str | Mapping[str, str] | None = None,
 ) -> Iterator[tuple[str, Breach]]:
     """What the rules about data find, each with its rule's code.
 
@@ -47,12 +48,13 @@ def check(
         static: what is wrong with the description itself.
         mapping: id of a FileObject -> a local file or folder to be taken instead of its URL.
         access: the cache, and how the network may be used.
+        encoding: of text files, as `Dataset` takes it.
 
     Raises:
         InputError: a mapping that names nothing.
     """
     access = replace(access, offline=access.offline or how == "sample")
-    with Dataset(document, mapping=mapping, **asdict(access)) as dataset:
+    with Dataset(document, mapping=mapping, encoding=encoding, **asdict(access)) as dataset:
         at_hand = AtHand(dataset, how == "full", static, tuple(mapping or ()))
         for rule in DATA_RULES.values():
             for breach in rule.check(at_hand):

@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from holdfast.data.croissant.document.charsets import charset_of, is_charset
 from holdfast.data.croissant.document.model import Container, FileObject, FileSet
 from holdfast.data.croissant.document.vocabulary import ENCODING_FORMATS, format_of
 from holdfast.data.croissant.rules import forms
@@ -62,6 +63,9 @@ def unknown_format(context: Context) -> Iterator[Breach]:
     """A format is a media type that tools know, or a URL."""
     for part in context.resources_written:
         for at, value in context.values(part, "sc:encodingFormat"):
+            charset = charset_of([value]) if isinstance(value, str) else None
+            if charset and not is_charset(charset):
+                yield Breach(at, f"no text encoding is called {quoted(charset)}", severity=ERROR)
             if not isinstance(value, str) or format_of(value):
                 continue
             wrong = forms.media_type(value)

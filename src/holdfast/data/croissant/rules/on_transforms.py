@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 
-from holdfast.data.croissant.document.model import Source, Transform
+from holdfast.data.croissant.document.model import Field, Source, Transform
+from holdfast.data.croissant.document.vocabulary import format_of
 from holdfast.data.croissant.rules import forms, kinds
 from holdfast.data.croissant.rules.clauses import FORMAT, TRANSFORM
 from holdfast.data.croissant.rules.context import Context, malformed
@@ -12,6 +14,7 @@ from holdfast.data.croissant.rules.findings import ERROR, WARNING
 from holdfast.data.croissant.rules.roles import STEPS
 from holdfast.data.croissant.rules.table import Breach, rule
 from holdfast.data.croissant.rules.wording import quoted
+from holdfast.data.croissant.scanning.types import data_type
 
 
 @rule("CR431", ERROR, TRANSFORM, "Correct the regular expression.", must=True)
@@ -46,7 +49,8 @@ def many_groups(context: Context) -> Iterator[Breach]:
 @rule("CR434", ERROR, TRANSFORM, "Write it without look-around, back-references and atomic groups.")
 def not_linear(context: Context) -> Iterator[Breach]:
     """A regular expression runs in time that grows with the text alone."""
-    return malformed(context, _steps(context), forms.linear_regex, "cr:regex")
+    yield from malformed(context, _steps(context), forms.linear_regex, "cr:regex")
+    yield from malformed(context, _steps(context), forms.linear_replacement, "cr:replace")
 
 
 @rule(
@@ -87,14 +91,18 @@ def bad_replace(context: Context) -> Iterator[Breach]:
 )
 def bad_date_format(context: Context) -> Iterator[Breach]:
     """The format of a date is a pattern of CLDR or strftime."""
-    yield from _misformatted(context, forms.time_format, "time")
-    yield from _misformatted(context, forms.date_format, "date", "datetime")
+    for field, nodes, _ in _formatted(context, "date", "datetime", "time"):
+        check = partial(forms.date_format, data_type=data_type(field))
+        yield from malformed(context, nodes, check, "cr:format")
 
 
 @rule("CR440", ERROR, FORMAT, "Write a number pattern of CLDR, such as 0.##E0 or #,##0.00.")
 def bad_number_format(context: Context) -> Iterator[Breach]:
     """The format of a number is a pattern of CLDR."""
-    return _misformatted(context, forms.number_format, "float", "integer")
+    for _, nodes, typed in _formatted(context, "float", "integer"):
+        for breach in malformed(context, nodes, forms.number_format, "cr:format"):
+            # Columns of numbers are read without it.
+            yield breach._replace(severity=WARNING) if typed else breach
 
 
 @rule("CR442", ERROR, FORMAT, "Give the number of samples in a second, such as 16000.")
@@ -124,8 +132,13 @@ def _regexes(context: Context) -> Iterator[tuple[str, str, str, int]]:
             yield step.where("cr:regex"), said, *forms.python_regex(step.regex)
 
 
-def _misformatted(context: Context, check: Callable[[str], str], *made_of: str) -> Iterator[Breach]:
-    """Formats, of sources and of transforms, of values of some kinds that a check says is wrong."""
+def _formatted(
+    context: Context, *made_of: str
+) -> Iterator[tuple[Field, tuple[Source | Transform, ...], bool]]:
+    """Fields of some kinds, where their format may stand, and whether the file's columns have types."""
     for field, role, source in context.sources:
         if role == "source" and kinds.kind(field.data_types) in made_of:
-            yield from malformed(context, (source, *source.transforms), check, "cr:format")
+            part = context.resources.get(source.target)
+            medias = part.encoding_formats if part else ()
+            typed = any(format_of(media) in ("parquet", "arrow") for media in medias)
+            yield field, (source, *source.transforms), typed

@@ -100,7 +100,9 @@ def test_values(
             return total, [Tested(f, odd[m], odd[u] if u else None) for f, m, u in tests]
         except duckdb.Error as error:
             problem = f"the resource {resource!r} cannot be read"
-            raise InputError(problem, found=str(error).splitlines()[0]) from error
+            raise InputError(
+                problem, code="unreadable", found=str(error).splitlines()[0]
+            ) from error
         finally:
             scan.close()
 

@@ -52,6 +52,8 @@ def cast(column: Column, field: Field) -> Column:
         return text(column)
     if target == "BLOB":
         return _bytes(column, field)
+    if column.type == "JSON" and target in INTEGERS:
+        return Column(_parsed(_exact(column), field, target), target)
     if column.type in ("JSON", "BLOB") or column.type.startswith("ENUM("):
         column = text(column)
     if target in ("DATE", "TIME") or target.startswith("TIMESTAMP"):
@@ -77,9 +79,17 @@ def text(column: Column) -> Column:
     return Column(f"CAST({x} AS VARCHAR)", "VARCHAR")
 
 
+def _exact(column: Column) -> str:
+    """JSON as text, without numbers that are known as DOUBLE alone: from 2**53 on they may be rounded."""
+    x, plain = column.sql, text(column).sql
+    rounded = f"json_type({x}) = 'DOUBLE' AND abs(TRY_CAST({x} AS DOUBLE)) >= {2**53}"
+    return f"CASE WHEN {rounded} THEN 'rounded: ' || {plain} ELSE {plain} END"
+
+
 def _unfit(column: Column, field: Field) -> InputError:
     return InputError(
         f"the values of field {field.id!r} cannot become what it declares",
+        code="conflict",
         found=f"values of type {column.type}",
         expected=", ".join(field.data_types) or "text",
         remedy="declare the type that the file holds, or add a transform that takes the value out of it",
@@ -163,7 +173,7 @@ def _time(column: Column, field: Field, target: str) -> Column:
         raise _unfit(column, field)
     x = column.sql
     if written:
-        pattern = date_format(written)
+        pattern = date_format(written, data_type(field))
         read = f"regexp_replace({x}, '[zZ]$', '+00')" if "%z" in pattern.strptime else x
         form = literal(pattern.strptime)
         parsed = _or_null(f"try_strptime({read}, {form})", x, f"strptime({read}, {form})")
@@ -219,6 +229,7 @@ def _bytes(column: Column, field: Field) -> Column:
         return Column(f"struct_extract({column.sql}, 'bytes')", "BLOB")
     raise InputError(
         f"field {field.id!r} declares a picture, sound or film, but its column holds none",
+        code="conflict",
         found=f"values of type {column.type}",
         expected="bytes, or a struct with bytes",
         remedy='declare sc:Text, or take the bytes out with the transform {"jsonPath": "bytes"}',

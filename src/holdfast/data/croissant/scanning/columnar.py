@@ -7,23 +7,25 @@ with a checksum.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.casting import INTEGERS, ZONES
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.json_paths import member
-from holdfast.data.croissant.scanning.local_paths import paths_sql
+from holdfast.data.croissant.scanning.local_paths import engine_path, paths_sql
 from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.opening import Opening, file_columns, fresh, keep, read_as
 from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 _NUMBERED = re.compile(r"_\d+$")
@@ -59,6 +61,7 @@ def scan_parquet(opening: Opening) -> Scan:
     opening.partly = True
     parts = _parquet_parts(opening)
     _prove(opening, parts)
+    _refuse_lost_nanoseconds(opening)
     if len(parts) > 1 or "file_index" not in parts[0].member:
         return _together(opening, parts, [])
     made = _columns(opening, parts[0]) | file_columns(opening.members, "file_index")
@@ -182,6 +185,66 @@ def _prove(opening: Opening, parts: Sequence[_Part]) -> None:
     """Compare files of which every column is asked for with their checksums."""
     if {name for part in parts for name in part.columns} <= set(opening.named("column")):
         opening.resources.fetch(opening.members)
+
+
+def _refuse_lost_nanoseconds(opening: Opening) -> None:
+    """Refuse times in INT96 that are not whole microseconds: DuckDB would cut them.
+
+    INT96 is an old type of Spark and Impala. Its columns are read once more for this.
+
+    Raises:
+        InputError: naming the first such value.
+    """
+    footers = f"parquet_schema({paths_sql(opening.paths)})"
+    query = f"SELECT DISTINCT file_name FROM {footers} WHERE type = 'INT96'"
+    with read_as("Parquet", opening):
+        held = {name for (name,) in opening.connection.execute(query).fetchall()}
+        wanted = {re.split("[/.]", name)[0] for name in opening.named("column")}
+        for path, member in zip(opening.paths, opening.members, strict=True):
+            if str(engine_path(path)) in held:
+                _refuse_lost_in(path, member, wanted)
+
+
+def _refuse_lost_in(path: Path, member: Member, wanted: Collection[str]) -> None:
+    import numpy as np
+    import pyarrow.parquet as pq
+
+    units = [pq.ParquetFile(path, coerce_int96_timestamp_unit=unit) for unit in ("ns", "us")]
+    schema = units[0].schema
+    leaves = [schema.column(place) for place in range(len(schema.names))]
+    for leaf in leaves:
+        if leaf.physical_type != "INT96" or leaf.path.split(".")[0] not in wanted:
+            continue
+        row = 0
+        for batches in zip(
+            *(part.iter_batches(columns=[leaf.path]) for part in units), strict=True
+        ):
+            fine, coarse = (_integers(batch.column(0)) for batch in batches)
+            # Both wrap alike beyond 2262, where nanoseconds of 64 bits end.
+            lost = np.flatnonzero(fine != coarse * 1000)
+            if lost.size:
+                raise InputError(
+                    "times in INT96 have nanoseconds, which cannot be read",
+                    code="unsupported",
+                    path=member.fullpath,
+                    place=f"column {leaf.path!r}, value {row + int(lost[0]) + 1}",
+                    found=str(np.datetime64(int(fine[lost[0]]), "ns")),
+                    expected="whole microseconds, or a column of type TIMESTAMP in nanoseconds",
+                    remedy="write the file with pyarrow, which has written that type since version 6",
+                )
+            row += len(fine)
+
+
+def _integers(times: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The times in lists and structs as 64-bit integers, missing ones as 0."""
+    import pyarrow as pa
+
+    while not pa.types.is_timestamp(times.type):
+        is_struct = pa.types.is_struct(times.type)
+        times = times.flatten()[0] if is_struct else times.flatten()
+    whole: np.ndarray[Any, np.dtype[np.int64]]
+    whole = times.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
+    return whole
 
 
 def _parquet(opening: Opening, places: Sequence[int]) -> str:

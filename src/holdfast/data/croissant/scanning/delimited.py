@@ -18,6 +18,7 @@ from pathlib import Path
 
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
+from holdfast.data.croissant.scanning.encodings import check_utf8
 from holdfast.data.croissant.scanning.local_paths import paths_sql
 from holdfast.data.croissant.scanning.opening import Opening, compression, file_columns, unpacked
 from holdfast.data.croissant.scanning.sql_text import literal
@@ -39,7 +40,6 @@ class Table:
         names: of its columns, as `extract.column` takes them.
         separator: between values.
         packed: "none", "gzip" or "zstd".
-        encoding: of the text, as DuckDB names it.
         empty_lines: lines before the names.
         line_end: of the names, where DuckDB would take the end of a line within one for it.
     """
@@ -47,7 +47,6 @@ class Table:
     names: tuple[str, ...]
     separator: str = ","
     packed: str = "none"
-    encoding: str = "utf-8"
     empty_lines: int = 0
     line_end: str = ""
 
@@ -67,7 +66,6 @@ class Table:
             "escape = '\"'",
             "nullstr = ''",
             f"compression = {literal(self.packed)}",
-            f"encoding = {literal(self.encoding)}",
         ]
         if self.line_end:
             options.append(f"new_line = '{self.line_end}'")
@@ -143,8 +141,7 @@ def column_places(opening: Opening, table: Table, wanted: Sequence[str], index: 
 
 
 def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) -> Table:
-    encoding = "utf-16" if head.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8"
-    text = _decoded(head, member, "utf-16" if encoding == "utf-16" else "utf-8-sig")
+    text = _decoded(head, member)
     separators = ("\t", *_SEPARATORS) if kind == "tsv" else _SEPARATORS
     tried = [(separator, *first_row(text, separator)) for separator in separators]
     readings = [one for one in tried if one[1]]
@@ -154,6 +151,7 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
             f"{member.fullpath} has no names of columns"
             if shown
             else f"{member.fullpath} is empty",
+            code="empty-input",
             path=member.fullpath,
             found=f"one that begins with {shown!r} and has no end" if shown else None,
             expected="a first line with the names of the columns",
@@ -166,9 +164,7 @@ def _delimited(head: bytes, member: Member, kind: str, wanted: Sequence[str]) ->
     ]
     separator, row, lines = readings[min(lacking)[1]]
     empty, line_end = _line_ends(text, lines, member)
-    return Table(
-        unique_names(row), separator, encoding=encoding, empty_lines=empty, line_end=line_end
-    )
+    return Table(unique_names(row), separator, empty_lines=empty, line_end=line_end)
 
 
 def _line_ends(text: str, lines: int, member: Member) -> tuple[int, str]:
@@ -180,6 +176,7 @@ def _line_ends(text: str, lines: int, member: Member) -> tuple[int, str]:
     if end and set(before) - {end}:
         raise InputError(
             "the lines before the table cannot be told apart",
+            code="damaged",
             path=member.fullpath,
             place="line 1",
             found="empty lines that end otherwise than the names",
@@ -190,6 +187,7 @@ def _line_ends(text: str, lines: int, member: Member) -> tuple[int, str]:
     if end not in _SPELT:
         raise InputError(
             "the lines of the table cannot be told apart",
+            code="damaged",
             path=member.fullpath,
             place="line 1",
             found=f"{within[0]!r} in a name, and {end!r} at the end of the line",
@@ -198,21 +196,14 @@ def _line_ends(text: str, lines: int, member: Member) -> tuple[int, str]:
     return len(before), _SPELT[end]
 
 
-def _decoded(head: bytes, member: Member, encoding: str) -> str:
+def _decoded(head: bytes, member: Member) -> str:
     try:
-        return head.decode(encoding)
+        return head.decode()
     except UnicodeDecodeError as error:
         if error.start > len(head) - 8 and len(head) == _HEAD:  # cut in the middle of a letter
-            return head[: error.start].decode(encoding)
-        line = head[: error.start].count(b"\n") + 1
-        raise InputError(
-            f"{member.fullpath} is no text in UTF-8",
-            path=member.fullpath,
-            place=f"line {line}",
-            found=f"the byte 0x{head[error.start]:02x}",
-            expected="UTF-8, or UTF-16 with a byte order mark",
-            remedy="save the file as UTF-8",
-        ) from error
+            return head[: error.start].decode()
+        check_utf8(io.BytesIO(head), member)
+        raise
 
 
 def first_row(text: str, separator: str) -> tuple[list[str], int]:

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Scan
 from holdfast.data.croissant.scanning.local_paths import engine_path
-from holdfast.data.croissant.scanning.opening import MALFORMED, compression, unpacked
+from holdfast.data.croissant.scanning.opening import (
+    MALFORMED,
+    compression,
+    invalid_text,
+    unpacked,
+)
 from holdfast.errors import InputError, LimitError
 
 if TYPE_CHECKING:
@@ -81,11 +86,15 @@ def explain(
 
 def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
     """A line that is no CSV, a value that is no JSON, lists of different lengths."""
+    for scan, _ in parts:
+        if (wrong := invalid_text(said, scan.paths, scan.members)) is not None:
+            return wrong
     if bad := _CSV.search(said):
         named = _CSV_FILE.search(said)
         path = named[1].strip() if named else ""
         return InputError(
             "the line is no row of the table",
+            code="damaged",
             path=_fullpath(path, parts),
             place=f"line {bad[1]}",
             found=(bad[2] or "").strip()[:200] or None,
@@ -96,6 +105,7 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
         named = _CSV_FILE.search(said)
         return InputError(
             "the lines of the table cannot be told apart",
+            code="damaged",
             path=_fullpath(named[1].strip(), parts) if named else None,
             expected="lines that all end alike: in a line feed, a carriage return, or both",
             remedy="save the file with one kind of line end",
@@ -119,6 +129,7 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
     if bad := _LENGTHS.search(said):
         return InputError(
             "the JSONPaths of a record set find different numbers of values",
+            code="conflict",
             path=parts[0][0].members[0].fullpath if parts else None,
             found=bad[1],
             expected="as many of each: they are the fields of the same records",

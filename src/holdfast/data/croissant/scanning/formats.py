@@ -41,6 +41,10 @@ _CLDR = {
     "z": {1: "%Z", 2: "%Z", 3: "%Z"},
     "T": {1: "T"},  # no letter of CLDR, and often written without its quotes
 }
+_SLIPS = {
+    "Y": "YYYY is the year that a week belongs to; the year of a date is yyyy",
+    "D": "DD is the day of the year; the day of the month is dd",
+}
 _PIECE = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])")
 _NUMBER = re.compile(
     r"(?P<before>(?:'[^']*'|[^#0,.;'])*)(?P<body>[#0,]+(?:\.[#0]+)?)(?P<power>E\+?0+)?(?P<after>(?:'[^']*'|[^#0,.;'])*)"
@@ -69,14 +73,34 @@ def is_date_type(data_type: str | None) -> bool:
     return data_type in ("sc:Date", "sc:DateTime", "sc:Time")
 
 
-def date_format(pattern: str) -> DateFormat:
+def date_format(pattern: str, data_type: str | None = None) -> DateFormat:
     """A pattern of CLDR or, where it has a "%", of strftime.
 
+    Args:
+        pattern: the pattern.
+        data_type: what its text stands for, such as sc:Date.
+
     Raises:
-        InputError: naming the letter that cannot be read.
+        InputError: naming the letter that cannot be read, or what the pattern lacks for the type: a date
+            with a time of day alone would be one of the year 1900.
     """
     translated = _from_strftime(pattern) if "%" in pattern else _from_cldr(pattern)
     letters = set(re.findall(r"%-?(.)", translated.replace("%%", "")))
+    hours, dated = bool(letters & set("HI")), bool(letters & set("aAbBdjmUwWyY"))
+    wrong = ""
+    if data_type == "sc:Time" and not hours:
+        wrong = "no hours"
+    elif data_type in ("sc:Date", "sc:DateTime") and not dated:
+        wrong = "no part of a date"
+    elif dated and "M" in letters and not hours:
+        wrong = "minutes without hours: the month is MM, in strftime %m"
+    if wrong:
+        raise InputError(
+            f"the format {pattern!r} does not describe a value of {data_type or 'a time'}",
+            code="invalid-syntax",
+            found=wrong,
+            expected="such as yyyy-MM-dd or HH:mm:ss",
+        )
     zone, fine = bool(letters & set("zZ")), "n" in letters
     if zone and fine:
         raise InputError(
@@ -85,7 +109,7 @@ def date_format(pattern: str) -> DateFormat:
             found=pattern,
             expected="one of the two: instants are kept in microseconds",
         )
-    return DateFormat(translated, bool(letters & set("HI")), zone, fine)
+    return DateFormat(translated, hours, zone, fine)
 
 
 def _from_strftime(pattern: str) -> str:
@@ -121,9 +145,10 @@ def _from_cldr(pattern: str) -> str:
 def _unreadable(pattern: str, part: str) -> InputError:
     return InputError(
         f"the format {pattern!r} has a part that cannot be read: {part!r}",
+        code="invalid-syntax",
         found=part,
         expected="letters of CLDR's date patterns (y M d E H h m s S a X x Z z) or of strftime",
-        remedy="write the format with those, such as yyyy-MM-dd HH:mm:ss",
+        remedy=_SLIPS.get(part[:1], "write the format with those, such as yyyy-MM-dd HH:mm:ss"),
     )
 
 
@@ -145,6 +170,7 @@ def number_text(sql: str, pattern: str) -> tuple[str, int]:
     if parts is None:
         raise InputError(
             f"the format {pattern!r} is no number pattern that can be read",
+            code="invalid-syntax",
             found=pattern,
             expected="digits 0 and #, one decimal point, an exponent E0, text before and after",
             remedy="write a pattern such as #,##0.00 or 0.##E0",

@@ -7,13 +7,14 @@ them, so that a number that turns up in the last record of a column of text is n
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 from holdfast.data.croissant.files.members import Member
+from holdfast.data.croissant.scanning.casting import INTEGERS
 from holdfast.data.croissant.scanning.columns import Column, Key, Scan
 from holdfast.data.croissant.scanning.json_layouts import layout_of, options_of
 from holdfast.data.croissant.scanning.json_paths import (
@@ -25,6 +26,7 @@ from holdfast.data.croissant.scanning.json_paths import (
     leading,
     simple_start,
     simple_steps,
+    unique,
 )
 from holdfast.data.croissant.scanning.nested import element
 from holdfast.data.croissant.scanning.opening import (
@@ -53,6 +55,7 @@ def scan(opening: Opening, kind: str) -> Scan:
     if columns and paths:
         raise InputError(
             f"resource {opening.resource!r} is read both by column and by JSONPath",
+            code="conflict",
             found=f"the column {columns[0]!r} and the path {paths[0]!r}",
             expected="one of them in all fields of a record set that read the same files",
         )
@@ -77,7 +80,8 @@ def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
     if lacking and not _is_empty(opening, options):
         raise opening.missing(lacking[0], list(held), opening.members[0], opening.paths[0])
     if len({name.lower() for name in wanted}) < len(wanted):  # to read_json they are one
-        source = f"(SELECT {_unique('json', [()])} AS json, file_index FROM read_json_objects({options}))"
+        objects = f"read_json_objects({options})"
+        source = f"(SELECT {unique('json', [wanted[:1]])} AS json, file_index FROM {objects})"
         found: dict[Key, Column] = {("column", name): _member("json", name) for name in wanted}
         return _with_files(opening, source, found, "file_index")
     types = {name: _read_type(opening, name) for name in wanted}
@@ -92,12 +96,13 @@ def _records(opening: Opening, layout: str, wanted: Sequence[str]) -> Scan:
 def _is_empty(opening: Opening, options: str) -> bool:
     """Whether there is no record, so that none lacks anything."""
     found = opening.connection.execute(f"SELECT 1 FROM read_json_objects({options}) LIMIT 1")
-    return found.fetchone() is None
+    return not found.fetchall()
 
 
 def _read_type(opening: Opening, name: str) -> str:
     known = opening.types.get(("column", name), "JSON")
-    return "JSON" if known == "JSON" or element(known) or "(" in known else "VARCHAR"
+    # The type of an integer's text tells whether it was rounded, see `casting`.
+    return "JSON" if known in ("JSON", *INTEGERS) or element(known) or "(" in known else "VARCHAR"
 
 
 def _with_files(opening: Opening, relation: str, made: dict[Key, Column], index: str) -> Scan:
@@ -127,7 +132,7 @@ def _names(opening: Opening, options: str, wanted: Sequence[str] = ()) -> dict[s
                 and opening.connection.execute(
                     f"SELECT 1 FROM read_json_objects({options}) "
                     f"WHERE json_exists(json, {literal(duckdb_path([name]))}) LIMIT 1"
-                ).fetchone()
+                ).fetchall()
             ):
                 held[name] = "JSON"
     return held
@@ -138,9 +143,8 @@ def _records_in_object(opening: Opening, options: str, wanted: Sequence[str]) ->
     arrays = _arrays(opening, options)
     needed = set(wanted)
     fitting = [name for name, keys in arrays.items() if name and needed <= keys]
-    source = (
-        f"(SELECT {_unique('json', [()])} AS json, file_index FROM read_json_objects({options}))"
-    )
+    objects = f"read_json_objects({options})"
+    source = f"(SELECT {unique('json', [wanted[:1]])} AS json, file_index FROM {objects})"
     if needed <= arrays.get("", set()) and not fitting:
         relation, record, index = source, "json", "file_index"
     elif len(fitting) == 1:
@@ -157,6 +161,7 @@ def _records_in_object(opening: Opening, options: str, wanted: Sequence[str]) ->
         lacking = ", ".join(repr(name) for name in wanted if name not in closest[1])
         raise InputError(
             f"{opening.members[0].fullpath} has no single list of records with the columns that are wanted",
+            code="conflict" if fitting else "missing-column",
             path=opening.members[0].fullpath,
             found=(
                 f"the lists {', '.join(map(repr, fitting))} all have them"
@@ -167,7 +172,9 @@ def _records_in_object(opening: Opening, options: str, wanted: Sequence[str]) ->
             remedy="name the list by JSONPaths, such as $.annotations[*].id",
         )
     if record == "record":
-        relation = f"(SELECT {_unique('record', [()])} AS record, croissant_file FROM {relation})"
+        relation = (
+            f"(SELECT {unique('record', [wanted[:1]])} AS record, croissant_file FROM {relation})"
+        )
     made: dict[Key, Column] = {("column", name): _member(record, name) for name in wanted}
     return _with_files(opening, relation, made, index)
 
@@ -204,21 +211,20 @@ def _zipped(opening: Opening, layout: str, steps: dict[str, tuple[Step, ...]]) -
     elif layout == "array":
         layout = "unstructured"
     _refuse_unfound(opening, layout, steps)
-    outer = [leading(way)[:-1] for way in steps.values()]
-    values = f"read_json_objects({options_of(opening, layout)})"
-    source = f"(SELECT {_unique('json', outer)} AS json, file_index FROM {values})"
     single = [way for path, way in steps.items() if ("jsonPath", path) not in opening.lists]
     stems = {_stem(way) for way in single or steps.values()}
     stem = stems.pop() if len(stems) == 1 else None
     made: dict[Key, Column] = {}
-    if stem is not None and all(way[: len(stem)] == stem for way in steps.values()):
+    together = stem is not None and all(way[: len(stem)] == stem for way in steps.values())
+    whole = [stem] if together and stem else steps.values()
+    values = f"read_json_objects({options_of(opening, layout)})"
+    source = f"(SELECT {unique('json', whole)} AS json, file_index FROM {values})"
+    if together and stem is not None:
         record = f"unnest({all_matches('json', stem)})" if stem else "json"
         relation = f"(SELECT {record} AS record, file_index AS croissant_file FROM {source})"
-        inner = [leading(way[len(stem) :])[:-1] for way in steps.values()]
         if stem:
-            relation = (
-                f"(SELECT {_unique('record', inner)} AS record, croissant_file FROM {relation})"
-            )
+            inner = unique("record", [way[len(stem) :] for way in steps.values()])
+            relation = f"(SELECT {inner} AS record, croissant_file FROM {relation})"
         for path, way in steps.items():
             made["jsonPath", path] = Column(_in_record(way[len(stem) :]), "JSON")
         return _with_files(opening, relation, made, "croissant_file")
@@ -276,7 +282,7 @@ def _refuse_unfound(
         if layout != "unstructured":  # the first record that has everything will do
             every = " AND ".join(found)
             query = f"SELECT 1 FROM {source} WHERE {every} LIMIT 1"
-            if opening.connection.execute(query).fetchone():
+            if opening.connection.execute(query).fetchall():
                 return
         absent = "min(file_index) FILTER (NOT {0})"
         if layout != "unstructured":
@@ -310,21 +316,6 @@ def _finds(way: tuple[Step, ...]) -> str:
     # DuckDB's own [*] is faster, but knows no members of objects.
     quick = f"len(json_extract(json, {path})) > 0"
     return f"CASE WHEN {quick} THEN TRUE ELSE len({all_matches('json', way)}) > 0 END"
-
-
-def _unique(value: str, ways: Iterable[Sequence[Step]]) -> str:
-    """A JSON value in which the objects that ways lead through, or to, have no key twice; else it fails.
-
-    Of two members with one name, DuckDB's functions take the first, and every other reader the last.
-    """
-    prefixes = {tuple(way[:end]) for way in ways for end in range(len(way) + 1)}
-    tests = []
-    for prefix in sorted(prefixes, key=len):
-        keys = f"json_keys({value}, {literal(duckdb_path(prefix))})"
-        tests.append(f"len(list_distinct({keys})) < len({keys})")
-    shown = f"left(CAST({value} AS VARCHAR), 80)"
-    wrong = f"CAST('a key twice in: ' || {shown} AS JSON)"
-    return f"CASE WHEN {' OR '.join(tests)} THEN {wrong} ELSE {value} END" if tests else value
 
 
 def _in_record(steps: tuple[Step, ...]) -> str:
@@ -379,14 +370,28 @@ def _values(path: Path, member: Member, layout: str) -> Iterator[Any]:
             if not text.strip():
                 continue
             try:
-                yield json.loads(text)
+                yield json.loads(text, object_pairs_hook=_each_once)
             except ValueError as error:
                 raise InputError(
-                    f"{member.fullpath} is no JSON",
+                    f"{member.fullpath} is no JSON that can be read",
+                    code="duplicate" if isinstance(error, _Twice) else "damaged",
                     path=member.fullpath,
                     place=f"line {number}" if layout == "newline_delimited" else None,
                     found=str(error),
                 ) from error
+
+
+class _Twice(ValueError):
+    """An object has two members of one name."""
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise _Twice(f"a key twice: {twice!r}")
+    return made
 
 
 def _same_lengths(
@@ -396,6 +401,7 @@ def _same_lengths(
         if len(values) != len(found[0]):
             raise InputError(
                 f"the JSONPaths of a record set find different numbers of values in {member.fullpath}",
+                code="conflict",
                 path=member.fullpath,
                 place=None if line is None else f"value {line}",
                 found=f"{paths[0]!r} finds {len(found[0])}, {path!r} finds {len(values)}",

@@ -30,6 +30,7 @@ def layout_of(opening: Opening, kind: str) -> str:
         return layouts.pop()
     raise InputError(
         f"the files of resource {opening.resource!r} are laid out in different ways",
+        code="conflict",
         path=opening.members[0].fullpath,
         found="an array in one file, an object in another",
         expected="the same in all",
@@ -38,7 +39,7 @@ def layout_of(opening: Opening, kind: str) -> str:
 
 def _of_file(path: Path, member: Member) -> str:
     with unpacked(path, compression(path, member)) as file:
-        head = file.read(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
+        head = file.read(1 << 16).lstrip()
     if head.startswith(b"["):
         _complete(path, member)
         return "array"
@@ -62,6 +63,7 @@ def _complete(path: Path, member: Member) -> None:
     if not tail.endswith(b"]"):
         raise InputError(
             f"{member.fullpath} breaks off in the middle",
+            code="damaged",
             path=member.fullpath,
             found=f"the end {tail[-40:].decode(errors='replace')!r}",
             expected="a JSON array, closed with ]",
@@ -79,6 +81,7 @@ def options_of(opening: Opening, layout: str) -> str:
     if largest > _LARGEST:
         raise InputError(
             f"a file of resource {opening.resource!r} is too large for one JSON value",
+            code="out-of-range",
             found=f"{largest - 1} bytes",
             expected="at most 4 GiB, or an array of records, or JSON Lines",
         )

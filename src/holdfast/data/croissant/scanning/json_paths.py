@@ -7,7 +7,7 @@ Filters, slices, unions and `.*` are left to jsonpath-ng, value by value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -29,6 +29,9 @@ _STEP = re.compile(
 )
 
 
+_NAME = re.compile(r'\w+|"[^"]+"')  # of a column or a variable, in SQL
+
+
 @dataclass(frozen=True)
 class Deep:
     """The step ``..name``: members of that name at any depth."""
@@ -36,6 +39,8 @@ class Deep:
     name: str
 
 
+_TEXTS = ("JSON", "VARCHAR", "BLOB")
+"""Types of columns that hold JSON as it is written, maybe with a key twice."""
 Step = str | int | None | Deep
 """A member's name, an element's place from 0, None for every element (``[*]``), or `Deep`."""
 
@@ -90,6 +95,7 @@ def _parsed(path: str) -> Any:
     except Exception as error:  # the library raises bare Exceptions
         raise InputError(
             f"{path!r} is no JSONPath that can be followed",
+            code="invalid-syntax",
             found=str(error).splitlines()[0],
             expected="a path such as $.images[*].id",
         ) from error
@@ -128,6 +134,7 @@ def first_match(column: Column, path: str) -> Column:
     if steps is None:
         raise InputError(
             f"the JSONPath {path!r} cannot be followed in a transform",
+            code="unsupported",
             found=path,
             expected="members, places, [*] and .., such as $.answers[0].text",
             remedy="take the values out of the file with extract.jsonPath, which follows any JSONPath",
@@ -144,6 +151,8 @@ def every_match(column: Column, path: str) -> Column | None:
     if steps is None or not any(step is None or isinstance(step, Deep) for step in steps):
         return None
     x = _json(column)
+    if column.type in _TEXTS:
+        x = unique(x, [steps])
     values = "CASE json_type(one) WHEN 'ARRAY' THEN json_extract(one, '$[*]') ELSE [one] END"
     found = f"flatten(list_transform({all_matches(x, steps)}, lambda one: {values}))"
     return Column(f"CASE WHEN {x} IS NULL THEN NULL ELSE {found} END", "JSON[]")
@@ -162,7 +171,7 @@ def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
     if not steps:
         return column
     step, rest = steps[0], steps[1:]
-    if column.type in ("JSON", "VARCHAR", "BLOB"):
+    if column.type in _TEXTS:
         return _follow_json(column, steps)
     if element(column.type):
         if isinstance(step, str):
@@ -179,6 +188,7 @@ def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
             near = get_close_matches(step, struct, n=1)
             raise InputError(
                 f"the path {path!r} leads to no value: there is no member {step!r}",
+                code="missing-key",
                 found=", ".join(struct),
                 expected=step,
                 remedy=f"did you mean {near[0]!r}?" if near else "name one of the members found",
@@ -190,6 +200,7 @@ def _follow(column: Column, steps: tuple[Step, ...], path: str) -> Column:
         return _follow(Column(f"{column.sql}[{literal(step)}]", value), rest, path)
     raise InputError(
         f"the path {path!r} leads to no value",
+        code="missing-key",
         found=f"values of type {column.type}",
         expected="a struct, a map, a list or JSON",
     )
@@ -201,6 +212,8 @@ def _follow_json(column: Column, steps: tuple[Step, ...]) -> Column:
     many = any(step is None or isinstance(step, Deep) for step in steps)
 
     def found(value: str) -> str:
+        if column.type in _TEXTS:
+            value = unique(value, [steps])
         return (
             f"list_extract(json_extract({value}, {path}), 1)"
             if many
@@ -255,3 +268,32 @@ def all_matches(json: str, steps: Sequence[Step]) -> str:
             found = f"list_transform({there}, lambda {name}: json_extract({name}, {path}))"
         place = end
     return found
+
+
+def unique(value: str, ways: Iterable[Sequence[Step]]) -> str:
+    """A JSON value in which the objects that ways lead through have no key twice; else the query fails.
+
+    Of two members with one name, DuckDB's functions take the first, and every other reader the last.
+    """
+    name = value if _NAME.fullmatch(value) else "whole"
+    tests = []
+    for prefix in sorted({tuple(way[:end]) for way in ways for end in range(len(way))}, key=len):
+        if leading(prefix) == prefix:
+            keys = f"json_keys({name}, {literal(duckdb_path(prefix))})"
+            tests.append(f"len(list_distinct({keys})) < len({keys})")
+        else:
+            tests.append(_twice_in(all_matches(name, prefix)))
+    if any(isinstance(step, Deep) for way in ways for step in way):
+        tests.append(_twice_in(f"json_extract({name}, '$..*')"))
+    if not tests:
+        return value
+    wrong = f"CAST('a key twice in: ' || left(CAST({name} AS VARCHAR), 80) AS JSON)"
+    checked = f"CASE WHEN {' OR '.join(tests)} THEN {wrong} ELSE {name} END"
+    # A value that is computed is named, so that it is computed once.
+    return checked if name == value else f"list_transform([{value}], lambda whole: {checked})[1]"
+
+
+def _twice_in(values: str) -> str:
+    """Whether one of a list of JSON values is an object that has a key twice."""
+    twice = "len(list_distinct(json_keys(each))) < len(json_keys(each))"
+    return f"len(list_filter({values}, lambda each: {twice})) > 0"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.scanning.columns import CONTENT, MEMBER, Column, Key, Scan
+from holdfast.data.croissant.scanning.encodings import decoded, invalid
 from holdfast.data.croissant.scanning.opening import (
     Opening,
     compression,
@@ -17,7 +18,6 @@ from holdfast.data.croissant.scanning.opening import (
     keep,
     unpacked,
 )
-from holdfast.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,9 +65,14 @@ def _with_content(opening: Opening, listing: pa.Table) -> pa.RecordBatchReader:
 
     schema = listing.schema.append(pa.field("content", pa.large_binary()))
 
+    encoding = opening.resources.encoding(opening.resource)
+
     def batches() -> Iterator[pa.RecordBatch]:
         start, held, size = 0, [], 0
-        for content in opening.resources.read(opening.members):
+        contents = opening.resources.read(opening.members)
+        for member, content in zip(opening.members, contents, strict=True):
+            if encoding is not None:  # what has one is text
+                content = decoded(content, encoding, member)
             held.append(content)
             size += len(content)
             if size >= _BLOCK:
@@ -166,12 +171,7 @@ def _split(text: bytes, member: Member, first: int) -> pa.Array:
             try:
                 line.decode()
             except UnicodeDecodeError as bad:
-                raise InputError(
-                    f"{member.fullpath} is no text in UTF-8",
-                    path=member.fullpath,
-                    place=f"line {number}",
-                    found=f"the byte 0x{line[bad.start]:02x}",
-                    remedy="save the file as UTF-8, or take its content as a whole",
-                ) from error
+                found = f"the byte 0x{line[bad.start]:02x}"
+                raise invalid(member, "UTF-8", f"line {number}", found) from error
         raise
     return lines

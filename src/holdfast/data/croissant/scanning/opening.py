@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
 from holdfast.data.croissant.scanning.columns import MEMBER, Column, Key
+from holdfast.data.croissant.scanning.encodings import HEAD, check_utf8, encoding_of, utf8_blocks
 from holdfast.data.croissant.scanning.local_paths import engine_path
 from holdfast.data.croissant.scanning.sql_text import literal, texts
 from holdfast.errors import InputError
@@ -30,6 +31,7 @@ MALFORMED = re.compile(
     r'in file "(?P<path>.*?)",? (?:at byte \d+ )?in (?P<place>(?:line|record/value) \d+): (?P<reason>.*)'
 )
 """What DuckDB says of JSON that it cannot read."""
+_NO_UTF8 = re.compile("(?i)invalid (?:unicode|utf-?8)|not utf-8")
 _COMPARED = 1000
 """Names that are compared with one that is not there; more would take seconds."""
 _numbers = count()
@@ -48,6 +50,7 @@ class Opening:
         types: DuckDB types of columns, where it is known what they become.
         lists: of `keys` those that become one list in each record.
         partly: parts of the files will be read; not all, as for their checksums.
+        text: the files are text: `paths` are then of UTF-8, where need be of copies.
     """
 
     connection: duckdb.DuckDBPyConnection
@@ -58,18 +61,35 @@ class Opening:
     types: Mapping[Key, str] = field(default_factory=dict)
     lists: Collection[Key] = ()
     partly: bool = False
+    text: bool = False
 
     @cached_property
     def paths(self) -> list[Path]:
         """Local copies of the members, in their order; those that no reader here unpacks, unpacked."""
         self.resources.fetch(self.members, partly=self.partly)
         paths = self.resources.paths(self.members, partly=self.partly)
-        return [
+        paths = [
             self.resources.inflated(path, member.fullpath)
             if member.fullpath.lower().endswith(_UNPACKED_FIRST)
             else path
             for path, member in zip(paths, self.members, strict=True)
         ]
+        return list(map(self._in_utf8, paths, self.members)) if self.text else paths
+
+    def _in_utf8(self, path: Path, member: Member) -> Path:
+        packed = compression(path, member)
+        with unpacked(path, packed) as file:
+            head = file.read(HEAD)
+        declared = self.resources.encoding(self.resource)
+        encoding, skip = encoding_of(head, declared, member)
+        if encoding == "utf-8" and not skip:  # which the engines check
+            return path
+
+        def blocks() -> Iterator[bytes]:
+            with unpacked(path, packed) as file:
+                yield from utf8_blocks(file, encoding, skip, member)
+
+        return self.resources.copied((path, encoding), member.filename, blocks())
 
     def named(self, kind: str) -> list[str]:
         """What is wanted of one kind ("column", "jsonPath", "fileProperty"), each once."""
@@ -137,6 +157,7 @@ def compression(path: Path, member: Member) -> str:
     if head.startswith(_LFS):
         raise InputError(
             f"{member.fullpath} is not there: git LFS keeps it elsewhere",
+            code="not-found",
             path=path,
             found="a pointer of git LFS",
             expected="the file itself",
@@ -146,6 +167,7 @@ def compression(path: Path, member: Member) -> str:
         if head.startswith(magic):
             raise InputError(
                 f"{member.fullpath} cannot be read as it is packed",
+                code="unsupported",
                 path=path,
                 found=name,
                 expected="plain text, gzip or zstd; or a name that ends in .bz2 or .xz",
@@ -178,6 +200,9 @@ def read_as(what: str, opening: Opening) -> Iterator[None]:
     try:
         yield
     except (duckdb.Error, pa.ArrowException) as error:
+        wrong = invalid_text(str(error), opening.paths, opening.members)
+        if wrong is not None:
+            raise wrong from error
         local = {
             str(engine_path(path)): part.fullpath
             for path, part in zip(opening.paths, opening.members, strict=True)
@@ -185,11 +210,23 @@ def read_as(what: str, opening: Opening) -> Iterator[None]:
         bad = MALFORMED.search(str(error))
         raise InputError(
             f"the files of resource {opening.resource!r} cannot be read as {what}",
+            code="unreadable",
             path=local.get(bad["path"]) if bad else opening.members[0].fullpath,
             place=bad["place"] if bad else None,
             found=bad["reason"].strip() if bad else str(error).strip().splitlines()[0],
             remedy="see whether encodingFormat names what the files hold",
         ) from error
+
+
+def invalid_text(said: str, paths: Sequence[Path], members: Sequence[Member]) -> InputError | None:
+    """The first byte that is not of UTF-8, where an engine complains of one."""
+    for path, member in zip(paths, members, strict=False) if _NO_UTF8.search(said) else ():
+        try:
+            with unpacked(path, compression(path, member)) as file:
+                check_utf8(file, member)
+        except InputError as error:
+            return error
+    return None
 
 
 def fresh(what: str) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _READ = {"csv", "tsv", "parquet", "jsonl", "json", "arrow", "text"}
+_TEXTS = {"csv", "tsv", "json", "jsonl"}
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -78,6 +79,7 @@ def open_scan(
     if unknown:
         raise InputError(
             f"files have no property {min(unknown)!r}",
+            code="unknown-name",
             place=f"resource {resource_id!r}",
             expected="fullpath, filename, content, lines or lineNumbers",
         )
@@ -85,12 +87,14 @@ def open_scan(
     if (columns or paths) and "lines" in properties:
         raise InputError(
             f"resource {resource_id!r} is read both as lines of text and as a table",
+            code="conflict",
             found=f"lines, and {(columns or paths)[0]!r}",
             expected="one of them in all fields of a record set that read the same files",
         )
     if early and (columns or paths or properties & {"lines", "lineNumbers"}):
         raise InputError(
             f"resource {resource_id!r} is read both in rows and as whole files",
+            code="conflict",
             expected="one of them in all fields of a record set that read the same files",
         )
     if not opening.members:
@@ -98,10 +102,12 @@ def open_scan(
     if not (columns or paths or properties & {"lines", "lineNumbers"}):
         return listed_files.scan_files(opening, early=early)
     if not columns and not paths:
+        opening.text = True
         opened = listed_files.scan_lines(opening)
         opened.kind, opened.paths = "lines", opening.paths
         return opened
     kind = kind_of(formats, opening.members[0], json=not columns)
+    opening.text = kind in _TEXTS
     if kind == "parquet" and not paths:
         opened = columnar.scan_parquet(opening)
     elif kind == "arrow" and not paths:
@@ -113,6 +119,7 @@ def open_scan(
     else:
         raise InputError(
             f"resource {resource_id!r} is no {'JSON' if paths else 'table'}",
+            code="unknown-format",
             path=opening.members[0].fullpath,
             found=", ".join(formats) or "no encodingFormat",
             expected="JSON or JSON Lines"
@@ -178,6 +185,7 @@ def column_names(
     """
     opening = Opening(connection, resources, resource_id, list(members), ())
     kind = kind_of(formats, opening.members[0])
+    opening.text = kind in _TEXTS
     if kind in ("parquet", "arrow"):
         return columnar.names_of(opening, kind)
     if kind in ("json", "jsonl"):

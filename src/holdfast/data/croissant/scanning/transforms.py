@@ -111,6 +111,7 @@ def _matched(value: Column, pattern: str, field: Field) -> Column:
     if groups == 0:
         raise InputError(
             f"the regular expression of field {field.id!r} has no group",
+            code="invalid-syntax",
             found=pattern,
             expected="one group in parentheses: what it matches becomes the value",
         )
@@ -138,6 +139,7 @@ def check_pattern(pattern: str, field: Field) -> None:
     except pa.ArrowInvalid as error:
         raise InputError(
             f"the regular expression of field {field.id!r} is none that can be run",
+            code="unsupported",
             found=f"{pattern}: {str(error).removeprefix('Invalid regular expression: ')}",
             expected="RE2's syntax: no look-ahead, look-behind or back-references",
         ) from error
@@ -148,6 +150,7 @@ def _replacement(written: str, field: Field) -> tuple[str, str]:
     if len(halves) == 1:
         raise InputError(
             f"the transform replace of field {field.id!r} does not say by what to replace",
+            code="invalid-syntax",
             found=written,
             expected="pattern/replacement",
         )
@@ -200,6 +203,7 @@ def _nested(column: Column, sizes: tuple[int, ...], field: Field) -> Column:
     if inner is None:
         raise InputError(
             f"field {field.id!r} is declared as an array, but each record has one value of it",
+            code="conflict",
             found=f"values of type {column.type}",
             expected="lists, JSON arrays, or text with the transform separator",
             remedy="leave out isArray and repeated, or add a transform that makes a list",

@@ -100,7 +100,7 @@ def scalar_type(field: Field) -> str:
         return "DOUBLE[2][]"
     written = value_format(field)
     if written and is_date_type(kind):
-        parsed = date_format(written)
+        parsed = date_format(written, kind)
         if kind == "sc:DateTime" and parsed.zone:
             return "TIMESTAMP WITH TIME ZONE"
         if kind == "sc:Date" and parsed.time:

@@ -46,7 +46,9 @@ class MixedSizes(InputError):
     """Images of different sizes in one batch."""
 
     def __init__(self, problem: str, **details: Any) -> None:
-        # A torch worker's error is built anew from its text alone: the code must not get lost there.
+        # A torch worker's error is built anew from its text and traceback: the code must not get lost
+        # there, nor the text between the lines of the traceback.
+        problem = problem.rpartition("MixedSizes: ")[2]
         super().__init__(problem, **{"code": "mixed-sizes", **details})
 
 

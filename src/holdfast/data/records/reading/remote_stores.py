@@ -159,7 +159,7 @@ class ObjectStore(Store):
             yield obstore, self._opened()
         except FileNotFoundError as error:
             raise self._missing(path) from error
-        except (BaseError, OSError, ValueError) as error:
+        except (BaseError, OSError, TypeError, ValueError) as error:
             problem = str(error).partition("\n\nDebug source:")[0]
             problem = problem.replace(self.url, redacted(self.url))
             if isinstance(wanted, tuple):
@@ -205,7 +205,7 @@ def _remedy(problem: str) -> str | None:
         )
     if "propfind" in lowered:
         return "a web server does not list its files: name a dataset that has its manifest.parquet"
-    if "169.254." in lowered or "metadata.google.internal" in lowered:
+    if any(part in lowered for part in ("169.254.", "latest/api/token", "metadata.google.")):
         # Without credentials, the library asks the machine's cloud for some.
         return (
             "no credentials found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or the store's own "

@@ -63,6 +63,7 @@ def cut(path: str, start: int, end: int, data: Buffer) -> CutFile:
     """The error that `data` is all there is of a range."""
     error = CutFile(
         "the file is shorter than it should be",
+        code="damaged",
         path=path,
         place=span(start, end),
         found=f"{len(data):,} bytes of the range",

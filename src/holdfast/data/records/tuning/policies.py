@@ -54,7 +54,7 @@ class GradientCosine:
         threshold: a fidelity will do while its score is above this.
         margin: the fidelity is lowered only to one whose score is above ``threshold + margin``.
         sure: lower only where the lower end of the score's 95 % interval, not the score itself, is above
-            ``threshold + margin``.
+            ``threshold + margin``. The first choice, which no other probe confirms, is always made so.
 
     Source: arXiv 1911.00472, section 4 (threshold 0.8); margin and interval are additions.
     """
@@ -83,10 +83,12 @@ class GradientCosine:
             # Scores need not rise with fidelity: one that fails is left upwards, not to a lower one.
             passing = {g for g in passing if g > current}
         bar = self.threshold + self.margin
+        # No probe came before the first choice: its batches alone must make it sure.
+        sure = self.sure or current is None
         strong = {
             s.fidelity
             for s in evidence.scores
-            if (s.interval[0] if self.sure and s.fidelity != full else s.value) > bar
+            if (s.interval[0] if sure and s.fidelity != full else s.value) > bar
         }
         needed, allowed = min(passing), min(strong, default=full)
         chosen = next((s for s in evidence.scores if s.fidelity == needed), None)
@@ -94,7 +96,7 @@ class GradientCosine:
         reason = f"fidelity {needed} is the lowest above {self.threshold:g} ({score})"
         if needed < allowed and current != needed:
             # Hysteresis: it would do, but is so near the threshold that the next probe might reject it.
-            below = "the interval's lower end" if self.sure else "a score"
+            below = "the interval's lower end" if sure else "a score"
             reason += f", but going down to it takes {below} above {bar:g}"
         return Wish(needed, max(needed, allowed), reason)
 

@@ -47,8 +47,8 @@ class Tuner:
 
     The fidelity rises at once when the policy needs a higher one. It falls only while the job is bound by
     storage, only as far as the policy allows, and only when `patience` probes in a row allowed it (then
-    to the highest fidelity that they allowed). The first probe decides alone: there is nothing yet that
-    could swing to and fro.
+    to the highest fidelity that they allowed). The first choice follows one probe, which must be sure by
+    itself (`GradientCosine.sure`); where it is not, full fidelity is the first choice.
 
     Args:
         groups: G, the number of groups of the dataset.

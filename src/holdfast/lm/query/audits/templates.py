@@ -12,6 +12,7 @@ from typing import Any
 
 from holdfast.errors import InputError
 from holdfast.lm.query.queries import Query
+from holdfast.lm.tokenizers.reading import unread_code
 
 _SPECIAL = re.compile(r"([\\.+*?()|\[\]{}^$&~])")
 
@@ -128,7 +129,7 @@ def read_template(path: str | Path, kind: str) -> Template:
         table = tomllib.loads(source.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(
-            f"the template cannot be read: {error.strerror}", code="unreadable", path=source
+            f"the template cannot be read: {error.strerror}", code=unread_code(error), path=source
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(
@@ -258,7 +259,7 @@ def _listed(path: Path, form: str) -> Sequence[Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
-            f"the list cannot be read: {error}", code="unreadable", path=path
+            f"the list cannot be read: {error}", code=unread_code(error), path=path
         ) from error
     if form == "lines":
         return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,382 @@
+"""`holdfast why PATH`: which room reads a file or folder, its headline, and the command to run next.
+
+`KINDS` lists what can be recognized, the most particular first. A kind is recognized by content, never by
+a name alone; its headline is what the room itself answers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from holdfast.answer import SCHEMA, Answer, ColumnFormat, Section, Table, Unknown
+from holdfast.command import room
+from holdfast.errors import HoldfastError, InputError
+from holdfast.fleet.formats import recognise as recognize_log
+from holdfast.fleet.formats.opening import first_bytes
+from holdfast.numbers import counted, size
+
+app = room("why", "Say what a file or folder is, its headline, and the command to run next.")
+
+MOST_FILES = 500
+"""Of a folder, looked at: enough to know what it holds."""
+MOST_BYTES = 64_000_000
+"""Larger files are recognized, and left to the command that has a progress bar."""
+HEAD = 65_536
+FST_MAGIC = b"\xd6\xfd\xb2\x7e"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Something that a room reads."""
+
+    what: str
+    room: str
+    test: Callable[[Path, bytes], bool]
+    """Of the path and the first bytes of the (decompressed) file; of a folder, ``b""``."""
+    headline: Callable[[Path], str]
+    """The room's own answer in one sentence."""
+    command: str
+    """What to run next; ``{}`` stands for the path."""
+    read: Literal["alone", "by folder", "all"] = "alone"
+    """Which files the command takes together: none, those of one folder, or all below the path."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What stands at a path."""
+
+    kind: Kind
+    path: Path
+    files: int = 1
+    """Of this kind, where several were found in a folder."""
+
+
+@dataclass(frozen=True)
+class Why(Answer):
+    """What a path holds, and what to do with it."""
+
+    path: Path
+    found: tuple[Found, ...]
+    headlines: tuple[str | None, ...]
+    """Parallel to `found`; None where the room could not answer, or was not asked."""
+    problems: tuple[str, ...]
+    """Why not."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return f"What is {self.path}?"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast why``."""
+        rows = [
+            {"what": f.kind.what, "room": f.kind.room, "path": str(f.path), "files": f.files}
+            | {"headline": headline, "next": command(f)}
+            for f, headline in zip(self.found, self.headlines, strict=True)
+        ]
+        return {"path": str(self.path), "found": rows}
+
+    def sections(self) -> Sequence[Section]:
+        """One row per kind of data."""
+        columns = {
+            "what": ColumnFormat("Data"),
+            "files": ColumnFormat("Files"),
+            "headline": ColumnFormat("Headline"),
+            "next": ColumnFormat("Next command"),
+        }
+        first, headline = self.found[0], self.headlines[0]
+        many = counted(first.files, "file") + " of " if first.files > 1 else ""
+        sentence = f"{self.path}: {many}{first.kind.what}."
+        sentence += f" {headline}" if headline else ""
+        table = pa.Table.from_pylist(self.to_dict()["found"])
+        return [Section("data", "What is it?", sentence, tables=[Table(table, columns)])]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Headlines that could not be computed."""
+        return [Unknown(problem) for problem in self.problems]
+
+
+@app.default
+def why(path: Path, /) -> Why:
+    """Say what a file or folder is, its headline, and the command to run next.
+
+    Args:
+        path: A file or folder: a scheduler log, health events, a store, events or dumps of a training
+            run, traces, checkpoints, a Croissant description, records, a transducer, a model.
+    """
+    if not path.exists():
+        raise InputError("no such file or folder", code="not-found", path=path)
+    found = _look(path)
+    if not found:
+        raise InputError(
+            "nothing here that holdfast reads",
+            code="unknown-format",
+            path=path,
+            expected="; ".join(kind.what for kind in KINDS),
+            remedy="name the room's command yourself; `holdfast --help` lists the rooms",
+        )
+    headlines: list[str | None] = []
+    problems = []
+    for each in found:
+        try:
+            _check_size(each.path)
+            headlines.append(" ".join(each.kind.headline(each.path).split()))
+        except HoldfastError as error:
+            headlines.append(None)
+            problems.append(f"{each.kind.what}: {error}".replace("\n", " "))
+    return Why(path, tuple(found), tuple(headlines), tuple(problems))
+
+
+def command(found: Found) -> str:
+    """The next command line for what was found."""
+    return f"holdfast {found.kind.command.format(shlex.quote(str(found.path)))}"
+
+
+def _check_size(path: Path) -> None:
+    files = [path] if path.is_file() else islice(path.rglob("*"), MOST_FILES)
+    total = sum(each.stat().st_size for each in files if each.is_file())
+    if total > MOST_BYTES:
+        raise InputError("too large for a headline", code="limit-exceeded", found=size(total))
+
+
+def _look(path: Path) -> list[Found]:
+    """What a path is; of a folder that is nothing itself, what the files in it are."""
+    kind = _kind(path)
+    if kind is not None:
+        return [Found(kind, path)]
+    if path.is_file():
+        return []
+    kinds: dict[tuple[str, Path], Found] = {}
+    for each in islice(_below(path), MOST_FILES):
+        kind = _kind(each)
+        if kind is None:
+            continue
+        place = {"alone": each, "by folder": each.parent, "all": path}[kind.read]
+        known = kinds.get((kind.what, place))
+        files = 1 if known is None else known.files + 1
+        kinds[kind.what, place] = Found(kind, place, files)
+    return list(kinds.values())
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """Files and folders in the order of a walk; not below what is recognized as a whole."""
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith("."):
+            continue
+        yield path
+        if path.is_dir() and not path.is_symlink() and _kind(path) is None:
+            yield from _below(path)
+
+
+def _kind(path: Path) -> Kind | None:
+    try:
+        head = b"" if path.is_dir() else first_bytes(path)[:HEAD]
+    except (HoldfastError, OSError):
+        return None
+    return next((kind for kind in KINDS if _fits(kind, path, head)), None)
+
+
+def _fits(kind: Kind, path: Path, head: bytes) -> bool:
+    try:
+        return kind.test(path, head)
+    except (HoldfastError, OSError, ValueError):
+        return False
+
+
+# What is what.
+
+
+def _is_json_with(*words: bytes) -> Callable[[Path, bytes], bool]:
+    return lambda _, head: head.lstrip()[:1] == b"{" and all(word in head for word in words)
+
+
+def _is_store(path: Path, _: bytes) -> bool:
+    return path.is_dir() and "sources" in json.loads((path / "store.json").read_text())
+
+
+def _is_croissant(path: Path, head: bytes) -> bool:
+    return _is_json_with(b'"@context"')(path, head) and any(
+        word in head for word in (b"mlcommons.org/croissant", b'"recordSet"', b'"cr:recordSet"')
+    )
+
+
+def _is_records(path: Path, head: bytes) -> bool:
+    return head.startswith(b"\x89PCR") or (path.is_dir() and any(path.glob("*.pcr")))
+
+
+def _is_cluster_log(path: Path, head: bytes) -> bool:
+    return bool(head) and recognize_log(path) is not None
+
+
+def _is_fst_text(_: Path, head: bytes) -> bool:
+    lines = head.split(b"\n")[:-1][:20]
+    return len(lines) > 1 and all(
+        re.fullmatch(rb"\d+(\s+\d+)(\s+\S+){1,3}|\d+(\s+\S+)?", n) for n in lines
+    )
+
+
+def _is_events(path: Path, head: bytes) -> bool:
+    return bool(re.fullmatch(r"rank-\d+-.*\.jsonl", path.name)) and head[:1] == b"{"
+
+
+def _is_dump(_: Path, head: bytes) -> bool:
+    return head[:1] in (b"{", b"\x80") and b"pg_config" in head and b"entries" in head
+
+
+def _is_steps(_: Path, head: bytes) -> bool:
+    columns = re.split(rb"[,\t|;]", head.split(b"\n")[0].strip().lower())
+    return {b"rank", b"step"} <= set(columns)
+
+
+def _is_checkpoints(path: Path, _: bytes) -> bool:
+    from holdfast.runs.checkpointing.folder import look
+
+    if not path.is_dir() or not any(path.glob("step*")):
+        return False
+    folder = look(path)
+    return bool(folder.checkpoints or folder.unfinished)
+
+
+def _is_model(path: Path, head: bytes) -> bool:
+    if head.lstrip().startswith(b"\\data\\"):
+        return True
+    return path.is_dir() and "model_type" in json.loads((path / "config.json").read_text())
+
+
+def _is_training_log(_: Path, head: bytes) -> bool:
+    return any(
+        word in head
+        for word in (b"Traceback (most recent call last)", b"torch.distributed", b"NCCL ")
+    )
+
+
+def _of_fleet(path: Path) -> str:
+    from holdfast.fleet import ingest, report
+
+    with TemporaryDirectory(prefix="holdfast-") as store:
+        if not (path / "store.json").exists():
+            ingest([path], store)
+            path = Path(store)
+        finding = report(path).findings[0]
+    return " ".join((finding.lead, finding.text))
+
+
+def _of_croissant(path: Path) -> str:
+    from holdfast.data.croissant import validate
+
+    found = validate(path).to_dict()
+    errors, warnings = (counted(len(found[name]), name[:-1]) for name in ("errors", "warnings"))
+    return f"{errors} and {warnings}."
+
+
+def _of_records(path: Path) -> str:
+    from holdfast.data.records import info
+
+    found = info(str(path))
+    return f"{counted(found.images, 'image')} in {counted(found.records, 'record')}."
+
+
+def _of_fst(path: Path) -> str:
+    from holdfast.automata import Fst, describe
+
+    found = describe(Fst.read(path)).to_dict()
+    return f"{counted(found['states'], 'state')} and {counted(found['arcs'], 'arc')}."
+
+
+def _of_events(path: Path) -> str:
+    from holdfast.runs import report
+
+    return str(report(path).to_dict()["findings"][0])
+
+
+def _of_dumps(path: Path) -> str:
+    from holdfast.runs import hang
+
+    return str(hang(path).to_dict()["sentence"])
+
+
+def _of_steps(path: Path) -> str:
+    from holdfast.runs import stragglers
+
+    return str(stragglers(path).to_dict()["sentence"])
+
+
+def _of_checkpoints(path: Path) -> str:
+    from holdfast.runs.checkpointing.folder import look
+
+    return f"{counted(len(look(path).checkpoints), 'checkpoint')}."
+
+
+def _of_model(path: Path) -> str:
+    if path.is_file():
+        return "An n-gram model."
+    return f"A {json.loads((path / 'config.json').read_text())['model_type']} model."
+
+
+def _of_training_log(path: Path) -> str:
+    from holdfast.runs import diagnose
+
+    return str(diagnose(path).to_dict()["sentence"])
+
+
+def _of_answer(path: Path) -> str:
+    return str(json.loads(path.read_text())["headline"])
+
+
+KINDS = (
+    Kind(
+        "a saved answer", "diff", _is_json_with(f'"{SCHEMA}"'.encode()), _of_answer, "diff {} OTHER"
+    ),
+    Kind("a store of a fleet", "fleet", _is_store, _of_fleet, "fleet report {} --html report.html"),
+    Kind(
+        "a Croissant description",
+        "data",
+        _is_croissant,
+        _of_croissant,
+        "data croissant validate {}",
+    ),
+    Kind("progressive records", "data", _is_records, _of_records, "data records info {}"),
+    Kind("a model", "lm", _is_model, _of_model, "lm query search {} PATTERN"),
+    Kind("a transducer", "fst", lambda _, head: head.startswith(FST_MAGIC), _of_fst, "fst info {}"),
+    Kind("flight records", "runs", _is_dump, _of_dumps, "runs hang {}", "by folder"),
+    Kind(
+        "traces",
+        "runs",
+        _is_json_with(b'"traceEvents"'),
+        _of_steps,
+        "runs stragglers {}",
+        "by folder",
+    ),
+    Kind("step times", "runs", _is_steps, _of_steps, "runs stragglers {}"),
+    Kind(
+        "events of a run",
+        "runs",
+        _is_events,
+        _of_events,
+        "runs report {} --html run.html",
+        "by folder",
+    ),
+    Kind("checkpoints", "runs", _is_checkpoints, _of_checkpoints, "runs checkpoints {}"),
+    Kind(
+        "logs of a cluster", "fleet", _is_cluster_log, _of_fleet, "fleet ingest {} -o store", "all"
+    ),
+    Kind("a transducer as text", "fst", _is_fst_text, _of_fst, "fst info {}"),
+    Kind(
+        "logs of a training run",
+        "runs",
+        _is_training_log,
+        _of_training_log,
+        "runs diagnose {}",
+        "all",
+    ),
+)

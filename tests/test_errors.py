@@ -1,0 +1,21 @@
+"""Errors: each says by a code what kind of mistake it is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import holdfast
+
+
+def test_every_input_error_has_a_code() -> None:
+    root = Path(holdfast.__file__).parent
+    lacking = [
+        f"{path.relative_to(root)}:{call.lineno}"
+        for path in sorted(root.rglob("*.py"))
+        for call in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", getattr(call.func, "attr", "")) == "InputError"
+        and not any(keyword.arg == "code" for keyword in call.keywords)
+    ]
+    assert lacking == []
