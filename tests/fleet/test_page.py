@@ -21,7 +21,7 @@ SECTIONS = (
 )
 FIGURES = {
     "loss-figure-1": ("GPU-hours lost", "Job size (GPUs)"),
-    "lemons-figure-1": ("Share at or below", "Count per node"),
+    "lemons-figure-1": ("Share at or below", "Count per node, log scale from 1 on"),
     "loops-figure-1": ("Time (2026-11-20, UTC)", "Attempt"),
     "causes-figure-1": ("GPU-hours lost", "Likeliest cause"),
     "rate-figure-1": ("Failures per 1,000 node-days", "Time, one bar per minute (UTC)"),

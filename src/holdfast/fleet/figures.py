@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -90,7 +91,18 @@ def lemon_cdfs(nodes: pa.Table) -> Figure | None:
     if not shown:
         return None
     series = {label: counts[column] for column, (label, _) in shown.items()}
-    return standard.ecdf(series, "Count per node", meanings=dict(shown.values()))
+    made = standard.ecdf(series, "Count per node, log scale from 1 on", meanings=dict(shown.values()))
+    largest = max(max(values) for values in series.values())
+    ticks = [0, *(step * 10**power for power in range(8) for step in (1, 2, 5))]
+
+    def chart() -> Mapping[str, Any]:
+        assert callable(made.chart)
+        spec: Any = made.chart()
+        axis = {"values": [tick for tick in ticks if tick <= largest]}
+        spec["encoding"]["x"] |= {"scale": {"type": "symlog"}, "axis": axis}
+        return cast("Mapping[str, Any]", spec)
+
+    return replace(made, chart=chart)
 
 
 def job_timeline(
