@@ -101,8 +101,10 @@ def composed_plainly():
                 b.with_(ilabel=fewer[1].astype(np.int32)),
             )
             filter = FILTERS[(turn + seed) % 3]
-            for connect in (True, False):
-                found.append((a, b, connect, filter, compose_plainly(a, b, connect, filter)))
+            found += [
+                (a, b, connect, filter, compose_plainly(a, b, connect, filter))
+                for connect in (True, False)
+            ]
     return found
 
 
