@@ -156,7 +156,7 @@ def test_a_plan_draws_what_it_plans(tmp_path: Path) -> None:
 
 
 def test_a_state_is_gone_on_from(arpa: tuple[RandomArpa, str], tmp_path: Path) -> None:
-    question = ("mass", "--model", arpa[1], "--regex", "(a|b)*", "--eos", "--tol", "1e-9")
+    question = ("mass", "--model", arpa[1], "--regex", "(a|b)*", "--eos", "--tol", "1e-6")
     stopped = as_json(*question, "--state", tmp_path / "s", "--budget", "5")
     assert stopped["stopped"] == "budget"
     again = as_json(*question, "--state", tmp_path / "s", "--budget", "5")
