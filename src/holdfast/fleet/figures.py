@@ -91,7 +91,9 @@ def lemon_cdfs(nodes: pa.Table) -> Figure | None:
     if not shown:
         return None
     series = {label: counts[column] for column, (label, _) in shown.items()}
-    made = standard.ecdf(series, "Count per node, log scale from 1 on", meanings=dict(shown.values()))
+    made = standard.ecdf(
+        series, "Count per node, log scale from 1 on", meanings=dict(shown.values())
+    )
     largest = max(max(values) for values in series.values())
     ticks = [0, *(step * 10**power for power in range(8) for step in (1, 2, 5))]
 

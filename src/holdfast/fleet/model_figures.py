@@ -9,7 +9,6 @@ from typing import Any
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.ettr_forms import long_run_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr
-from holdfast.fleet.failure_model import garwood_interval
 from holdfast.fleet.failures import Mttf
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.moments import moment
@@ -18,6 +17,7 @@ from holdfast.fleet.wording import RATE_UNIT
 from holdfast.report import Figure
 from holdfast.report.figures import TIME_FORMAT, plain_rows
 from holdfast.report.theme import colour
+from holdfast.stats import poisson_interval
 
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
 # mislead here.
@@ -227,7 +227,7 @@ def _stacked(
             below += failures
         if not below:
             continue  # an upper bound alone would hide the bars beside it
-        low, high = garwood_interval(below, 1.0)
+        low, high = poisson_interval(below, 1.0)
         totals.append(
             {
                 **ends,
