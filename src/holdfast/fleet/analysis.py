@@ -155,7 +155,8 @@ class Analysis:
         """Preemptions by evidence: evidence, state, attempts, second_order."""
         return self.log.rows(
             f"""
-            SELECT evidence, state, count(*) AS attempts, count_if("order" = 2) AS second_order
+            SELECT evidence, state, count(*) AS attempts,
+                count(*) FILTER (WHERE "order" = 2) AS second_order
             FROM {preemptions(self.log)} GROUP BY evidence, state
             ORDER BY attempts DESC, evidence, state
             """

@@ -146,7 +146,8 @@ def _runs(log: FleetLog) -> str:
     return f"""
         SELECT *, {bucket_top()} AS gpus_max, productive_s / (queued_s + runtime_s) AS ettr FROM (
             SELECT run, max(qos) AS qos, max(priority) AS priority, coalesce(max(gpus), 0) AS gpus,
-                count(*) AS starts, count_if(cut IN ('failure', 'preemption')) AS interruptions,
+                count(*) AS starts,
+                count(*) FILTER (WHERE cut IN ('failure', 'preemption')) AS interruptions,
                 sum(greatest(start_s - coalesce(eligible_s, submit_s, start_s), 0)) AS queued_s,
                 sum(runtime_s) AS runtime_s, sum(kept_s) AS productive_s
             FROM ({with_productive_time(log, attempts)}) AS attempts GROUP BY run

@@ -300,7 +300,8 @@ class FleetLog:
         known = ", ".join(f'count("{name}") AS "{name}"' for name in KNOWABLE if name != "nodes")
         [row] = self.rows(
             f"SELECT count(*) AS ran, {known}, "
-            f"count_if(array_length(nodes) > 0 OR nodes IS NULL) AS nodes FROM {self.executions}"
+            "count(*) FILTER (WHERE array_length(nodes) > 0 OR nodes IS NULL) AS nodes "
+            f"FROM {self.executions}"
         )
         ran = row.pop("ran")
         return {"ran": ran, **{name: ran - (n or 0) for name, n in row.items()}}

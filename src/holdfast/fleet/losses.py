@@ -79,7 +79,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
     failures, preempted = losses(log)
     total = log.value(f"SELECT sum(gpu_hours) FROM {log.attempts}")
     [counted] = log.rows(
-        f'SELECT count(*) AS every, count_if("order" = 2) AS second FROM {preempted}'
+        f'SELECT count(*) AS every, count(*) FILTER (WHERE "order" = 2) AS second FROM {preempted}'
     )
     by_cause = log.arrow(
         f"""

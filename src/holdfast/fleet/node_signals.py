@@ -72,7 +72,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
             FROM (
                 SELECT node, {sums} FROM ({every}) AS counted
                 WHERE node IS NOT NULL GROUP BY node
-                HAVING count_if(name IN ('node_days', 'listed')) > 0
+                HAVING count(*) FILTER (WHERE name IN ('node_days', 'listed')) > 0
             ) AS summed
         ) AS rated
         ORDER BY node

@@ -240,7 +240,7 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
 def _ended_by_label(log: FleetLog) -> pd.DataFrame:
     """Failures by likeliest cause: label, failures, failed (those recorded as FAILED)."""
     return log.frame(
-        "SELECT label, count(*) AS failures, count_if(state = 'FAILED') AS failed "
+        "SELECT label, count(*) AS failures, count(*) FILTER (WHERE state = 'FAILED') AS failed "
         f"FROM {infrastructure_failures(log)} GROUP BY label"
     )
 

@@ -225,7 +225,7 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
     cluster = scenario.cluster
     capacity = cluster.nodes * cluster.gpus_per_node * days * 24
     [ended] = log.rows(
-        f"SELECT count(*) AS n, count_if(state = 'NODE_FAIL') AS down "
+        f"SELECT count(*) AS n, count(*) FILTER (WHERE state = 'NODE_FAIL') AS down "
         f"FROM {infrastructure_failures(log)} WHERE key IN (SELECT key FROM {t})"
     )
     found |= {

@@ -150,4 +150,4 @@ def _texts(column: pa.ChunkedArray) -> Array:
 
 def without_gpus(log: FleetLog) -> bool:
     """Whether no attempt of the log has a GPU."""
-    return not log.value(f"SELECT count_if(gpus > 0) FROM {log.attempts}")
+    return not log.value(f"SELECT count(*) FILTER (WHERE gpus > 0) FROM {log.attempts}")
