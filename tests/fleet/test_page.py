@@ -26,7 +26,7 @@ FIGURES = {
     "causes-figure-1": ("GPU-hours lost", "Likeliest cause"),
     "rate-figure-1": ("Failures per 1,000 node-days", "Time, one bar per minute (UTC)"),
     "mttf-figure-1": ("Mean time to failure (hours), log scale", "Job size (GPUs), log scale"),
-    "ettr-figure-1": ("ETTR", "expected (exact form)"),
+    "ettr-figure-1": ("ETTR (%)", "Job size (GPUs), log scale"),
     "status-figure-1": ("attempts", "GPU time", "Share (%)"),
 }
 

@@ -96,15 +96,21 @@ def lemon_cdfs(nodes: pa.Table) -> Figure | None:
     )
     largest = max(max(values) for values in series.values())
     ticks = [0, *(step * 10**power for power in range(8) for step in (1, 2, 5))]
+    axis = {"values": [tick for tick in ticks if tick <= largest]}
+    return with_axis(made, "x", scale={"type": "symlog"}, axis=axis)
+
+
+def with_axis(figure: Figure, channel: str, **changes: Any) -> Figure:
+    """A standard figure with another scale or other labels on one of its axes."""
 
     def chart() -> Mapping[str, Any]:
-        assert callable(made.chart)
-        spec: Any = made.chart()
-        axis = {"values": [tick for tick in ticks if tick <= largest]}
-        spec["encoding"]["x"] |= {"scale": {"type": "symlog"}, "axis": axis}
+        assert callable(figure.chart)
+        spec: Any = figure.chart()
+        for part in spec.get("layer", [spec]):
+            part["encoding"][channel] = {**part["encoding"][channel], **changes}
         return cast("Mapping[str, Any]", spec)
 
-    return replace(made, chart=chart)
+    return replace(figure, chart=chart)
 
 
 def job_timeline(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.ettr_forms import long_run_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr
 from holdfast.fleet.failures import Mttf
-from holdfast.fleet.job_sizes import bucket_label
+from holdfast.fleet.figures import with_axis
 from holdfast.fleet.moments import moment
 from holdfast.fleet.summary import FEWEST_RUNS
 from holdfast.fleet.wording import RATE_UNIT
 from holdfast.report import Figure
-from holdfast.report.figures import TIME_FORMAT, plain_rows
+from holdfast.report.figures import TIME_FORMAT, lines, plain_rows
 from holdfast.report.theme import colour
 from holdfast.stats import poisson_interval
 
@@ -23,7 +24,7 @@ from holdfast.stats import poisson_interval
 # mislead here.
 CAUSE_COLOURS = ("purple", "sky", "good", "yellow", "ramp5", "ramp1")  # "first" is a loss
 ALL_OTHER = "all other causes"
-CURVE_POINTS = 60
+CURVE_POINTS = 20
 BEYOND = 32
 """A projection reaches this many times the largest job."""
 MINUTE, REAL = "%Y-%m-%d %H:%M", ",.3~r"
@@ -46,25 +47,6 @@ def _time(field: str, **more: Any) -> dict[str, Any]:
     return {"field": field, "type": "temporal", "scale": {"type": "utc"}, **more}
 
 
-def _log(channel: str, field: str, title: str, **scale: Any) -> dict[str, Any]:
-    """A logarithmic axis that says so."""
-    mantissa = "round(datum.value / pow(10, floor(log(datum.value) / LN10 + 1e-9)))"
-    # Over less than three decades 1, 2 and 5 are labelled, else powers of ten only.
-    extent = f"domain('{channel}')"
-    major = f"indexof({extent}[1] < 1000 * {extent}[0] ? [1, 2, 5] : [1], {mantissa}) >= 0"
-    faint = {"condition": {"test": major, "value": 1}, "value": 0.3}
-    axis = {
-        "labelExpr": f"{major} ? format(datum.value, datum.value < 1e6 ? ',~g' : '~s') : ''",
-        "labelOverlap": "greedy",
-        "grid": True,
-        "gridOpacity": faint,
-        "tickOpacity": faint,
-    }
-    scale = {"type": "log", **scale}
-    title = f"{title}, log scale"
-    return {"field": field, "type": "quantitative", "scale": scale, "axis": axis, "title": title}
-
-
 def _tooltip(fields: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:
     """Column -> (title, d3 format); "" is a name."""
     kinds = {"": "nominal", MINUTE: "temporal"}
@@ -73,41 +55,6 @@ def _tooltip(fields: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:
         | ({"format": form} if form else {})
         for name, (title, form) in fields.items()
     ]
-
-
-def _curve_with_points(
-    x: Mapping[str, Any],
-    y: Mapping[str, Any],
-    curve: Sequence[Mapping[str, Any]],
-    points: Sequence[Mapping[str, Any]],
-    tooltip: Mapping[str, tuple[str, str]],
-    solid: int,
-) -> list[dict[str, Any]]:
-    """A line (the first `solid` points drawn through, the rest dashed) in its band, and estimates."""
-    place = {"x": x, "y": y}
-    low, high = {**y, "field": "low"}, {"field": "high"}
-    line = {"color": colour("model")}
-    layers = [
-        _layer(curve, "area", {"x": x, "y": low, "y2": high}, opacity=0.2, line=False),
-        _layer(curve[:solid], "line", place, **line),
-        _layer(curve[solid - 1 :], "line", place, strokeDash=[4, 4], **line),
-    ]
-    if points:
-        shown = {"tooltip": _tooltip(tooltip)}
-        ink = {"color": colour("measured")}
-        layers += [
-            _layer(points, "rule", {"x": x, "y": low, "y2": high, **shown}, strokeWidth=1.5, **ink),
-            _layer(points, "point", {**place, **shown}, size=60, filled=True, opacity=1, **ink),
-        ]
-    return layers
-
-
-def _label(
-    row: Mapping[str, Any], text: str, x: Mapping[str, Any], y: Mapping[str, Any], **style: Any
-) -> dict[str, Any]:
-    """Text at a point of a line, instead of a legend."""
-    style = {"align": "left", "baseline": "bottom", "color": colour("ink"), **style}
-    return _layer([row], "text", {"x": x, "y": y, "text": {"value": text}}, **style)
 
 
 def _numbered_marks(times: Sequence[Any]) -> list[dict[str, Any]]:
@@ -262,49 +209,43 @@ def mttf_by_size(
         return None
     per_node = fitted.gpus_per_node
     scale, unit = (per_node, "nodes") if in_nodes else (1, "GPUs")
-    points = _mttf_points(by_size, scale)
-    largest = largest_nodes * per_node
-    least = min([per_node, *(point["gpus"] for point in points)])
-    line = []
-    for gpus in sorted({least, per_node, largest, BEYOND * largest}):
-        mttf, low, high = fitted.model.mttf_hours(gpus, per_node)
-        line.append({"size": gpus / scale, "mttf": mttf, "low": low, "high": high})
-    domain = [line[0]["size"], line[-1]["size"]]
-    x = _log("x", "size", f"Job size ({unit})", domain=domain, nice=False)
-    y = _log("y", "mttf", "Mean time to failure (hours)")
-    shown = {
-        "bucket": ("GPUs", ""),
-        "failures": ("failures", ",d"),
-        "mttf": ("MTTF (hours)", REAL),
-        "low": ("from", REAL),
-        "high": ("to", REAL),
-    }
-    solid = sum(row["size"] <= largest / scale for row in line)
-    layers = _curve_with_points(x, y, line, points, shown, solid)
-    layers.append(_label(line[-1], "1/N with the fitted rate", x, y, align="right", dx=-60, dy=4))
-    caption = "The fitted rate with its 95 % interval, dashed beyond the largest job"
-    return Figure({"layer": layers}, f"{caption}{'; points: each job size' if points else ''}")
-
-
-def _mttf_points(by_size: Mttf, scale: int) -> list[dict[str, Any]]:
     points = []
     for bucket in by_size.model.buckets_:
-        if not bucket.gpus_max or not bucket.failures or bucket.ci95 is None:
-            continue
-        nodes = max(1, math.ceil(bucket.gpus_max / by_size.gpus_per_node))
-        low, high = bucket.ci95
-        points.append(
-            {
-                "gpus": bucket.gpus_max,
-                "size": bucket.gpus_max / scale,
-                "bucket": bucket_label(bucket.gpus_max),
-                "failures": bucket.failures,
-                "mttf": 24_000 / ((bucket.rate_per_1000_node_days or math.nan) * nodes),
-                "low": 24_000 / (high * nodes),
-                "high": 24_000 / (low * nodes),
-            }
-        )
-    return points
+        if bucket.gpus_max and bucket.failures and bucket.ci95 is not None:
+            nodes = max(1, math.ceil(bucket.gpus_max / per_node))
+            rates = (bucket.rate_per_1000_node_days or math.nan, *reversed(bucket.ci95))
+            points.append((bucket.gpus_max, *(24_000 / (rate * nodes) for rate in rates)))
+    largest = largest_nodes * per_node
+    sizes = sorted({per_node, largest, BEYOND * largest, *(point[0] for point in points)})
+    line = [(gpus, *fitted.model.mttf_hours(gpus, per_node)) for gpus in sizes]
+    rows = [
+        {"from": name, "size": gpus / scale, "mttf": mttf, "low": low, "high": high}
+        for name, each in (("the fitted rate, 1/N", line), ("each job size", points))
+        for gpus, mttf, low, high in each
+    ]
+    return replace(
+        lines(
+            rows,
+            "size",
+            "mttf",
+            f"Job size ({unit})",
+            "Mean time to failure (hours)",
+            series="from",
+            meanings=_legend(rows),
+            low="low",
+            high="high",
+            points=True,
+            log_x=True,
+            log_y=True,
+        ),
+        caption=f"With 95 % intervals; the largest job ran on {largest / scale:,.0f} {unit}",
+    )
+
+
+def _legend(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The line of the model first, then what was measured, if anything was."""
+    names = dict.fromkeys(row["from"] for row in rows)
+    return dict(zip(names, ("model", "hardware"), strict=False))
 
 
 def expected_and_measured(
@@ -323,8 +264,8 @@ def expected_and_measured(
         in_nodes: give sizes in nodes, for a log without GPUs.
     """
     scale, unit = (gpus_per_node, "nodes") if in_nodes else (1, "GPUs")
-    points = _ettr_points(measured, scale)
-    sizes = [point["gpus"] for point in points]
+    points = [row for row in measured.by_size.to_pylist() if row["gpus"] > 0]
+    sizes = [row["gpus"] for row in points]
     largest = 4 * max([settings[0]["nodes"] * gpus_per_node, *sizes, 2.0 * gpus_per_node])
     smallest = min([*sizes, float(gpus_per_node)])
     ratio = math.log(largest / smallest) / (CURVE_POINTS - 1)
@@ -332,53 +273,44 @@ def expected_and_measured(
     # A job on a part of a node fails with its node.
     nodes = [max(gpus / gpus_per_node, 1.0) for gpus in steps]
     values, high, low = (_long_run(setting, nodes) for setting in settings)
-    curve = [
-        {"size": gpus / scale, "ettr": value, "low": bottom, "high": top}
-        for gpus, value, bottom, top in zip(steps, values, low, high, strict=True)
+    curve = list(zip(steps, values, low, high, strict=True))
+    runs = [
+        (row["gpus"], row["ettr"], *((row["lo"], row["hi"]) if many else (None, None)))
+        for row in points
+        for many in [row["runs"] >= FEWEST_RUNS]
     ]
-    domain = [smallest / scale, largest / scale]
-    x = _log("x", "size", f"Job size ({unit})", domain=domain, nice=False)
-    percent = "format(round(1e6 * datum.value) / 1e4, ',~g') + ' %'"
-    y = {
-        "field": "ettr",
-        "type": "quantitative",
-        "scale": {"domain": [0, 1]},
-        "axis": {"labelExpr": percent, "values": [step / 5 for step in range(6)]},
-        "title": "ETTR",
-    }
-    shown = {
-        "bucket": ("GPUs", ""),
-        "runs": ("runs", ",d"),
-        "ettr": ("measured ETTR", ".1%"),
-        "low": ("from", ".1%"),
-        "high": ("to", ".1%"),
-    }
-    layers = _curve_with_points(x, y, curve, points, shown, len(curve))
-    # The name of the curve stands left of its fall, or below it where it is flat.
-    begin, end = curve[0]["ettr"], curve[-1]["ettr"]
-    place, style = curve[-1], {"align": "right", "dx": -8, "baseline": "top", "dy": 12}
-    if begin - end >= 0.4:
-        place = min(curve, key=lambda row: abs(row["ettr"] - (begin + end) / 2))
-        style = {"align": "right", "dx": -10}
-    layers.append(_label(place, "expected (exact form)", x, y, **style))
-    caption = "Expected (line, with the 95 % interval of the failure rate)"
-    if points:
-        caption += f" and measured (points; interval from {FEWEST_RUNS} runs on)"
-    return Figure({"layer": layers}, caption)
-
-
-def _ettr_points(measured: MeasuredEttr, scale: int) -> list[dict[str, Any]]:
-    return [
+    rows = [
         {
-            **row,
-            "size": row["gpus"] / scale,
-            "bucket": bucket_label(row["gpus_max"]),
-            "low": row["lo"] if row["runs"] >= FEWEST_RUNS else None,
-            "high": row["hi"] if row["runs"] >= FEWEST_RUNS else None,
+            "from": name,
+            "size": gpus / scale,
+            **{
+                key: None if share is None else 100 * share
+                for key, share in zip(("ettr", "low", "high"), shares, strict=True)
+            },
         }
-        for row in measured.by_size.to_pylist()
-        if row["gpus"] > 0
+        for name, each in (("expected (exact form)", curve), ("measured", runs))
+        for gpus, *shares in each
     ]
+    made = with_axis(
+        lines(
+            rows,
+            "size",
+            "ettr",
+            f"Job size ({unit})",
+            "ETTR (%)",
+            series="from",
+            meanings=_legend(rows),
+            low="low",
+            high="high",
+            points=True,
+            log_x=True,
+        ),
+        "y",
+        scale={"domain": [0, 100]},
+    )
+    caption = "Expected, with the 95 % interval of the failure rate"
+    caption += f", and measured, with intervals from {FEWEST_RUNS} runs on" * bool(points)
+    return replace(made, caption=caption)
 
 
 def _long_run(setting: Mapping[str, float], nodes: Sequence[float]) -> list[float]:
