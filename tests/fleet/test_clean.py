@@ -83,7 +83,8 @@ def test_an_impossible_row_is_one_reject(tmp_path: Path, damage: dict[str, str])
     result = fleet.ingest([log], tmp_path / "store", max_reject_share=1)
     assert (result.attempts, result.rejected) == (1, 1)
     assert result.time_range == ("2026-01-05T00:00:00Z", "2026-01-05T01:00:00Z")
-    [reject] = fleet.open(tmp_path / "store").rows("stored_rejects")
+    opened = fleet.open(tmp_path / "store")
+    [reject] = opened.rows(opened.table("rejects"))
     assert (reject["source"], reject["line"]) == (str(log), 3)
     assert fleet.status(tmp_path / "store").gpu_hours == 8
 

@@ -186,7 +186,8 @@ def test_the_report_page_builds(log: FleetLog, tmp_path: Path) -> None:
 
 def test_lemons_are_named(made: Simulated, truth: dict[str, Any]) -> None:
     (lemon,) = truth["lemons"]
-    assert lemon in {row["node"] for row in fleet.open(made.store).rows("stored_nodes")}
+    log = fleet.open(made.store)
+    assert lemon in {row["node"] for row in log.rows(log.table("nodes"))}
     blamed = [each["node"] for each in truth["failures"]]
     assert max(set(blamed), key=blamed.count) == lemon
 
