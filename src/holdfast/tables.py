@@ -215,7 +215,7 @@ def spark_sql(query: str) -> str:
             )
         return node
 
-    return sqlglot.parse_one(query, read="duckdb").transform(double).sql(dialect="spark")
+    return str(sqlglot.parse_one(query, read="duckdb").transform(double).sql(dialect="spark"))
 
 
 def _running_spark(master: str, settings: dict[str, str]) -> Any:

@@ -36,7 +36,7 @@ def status_mix(status: Status) -> Figure:
     bases = {"attempts": "share_by_count", "GPU time": "share_by_gpu_time"}
     if not status.gpu_hours:
         del bases["GPU time"]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for base, column in bases.items():
         parts = dict.fromkeys([*kept, OTHER_STATES], 0.0)
         for row in states:

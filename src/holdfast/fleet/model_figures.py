@@ -217,7 +217,7 @@ def mttf_by_size(
             points.append((bucket.gpus_max, *(24_000 / (rate * nodes) for rate in rates)))
     largest = largest_nodes * per_node
     sizes = sorted({per_node, largest, BEYOND * largest, *(point[0] for point in points)})
-    line = [(gpus, *fitted.model.mttf_hours(gpus, per_node)) for gpus in sizes]
+    line = [(gpus, *fitted.model.mttf_hours(int(gpus), per_node)) for gpus in sizes]
     rows = [
         {"from": name, "size": gpus / scale, "mttf": mttf, "low": low, "high": high}
         for name, each in (("the fitted rate, 1/N", line), ("each job size", points))

@@ -57,7 +57,8 @@ def largest_measured(by_size: pa.Table) -> dict[str, Any] | None:
     """The largest job size with enough long runs for an interval, else the largest one."""
     rows: list[dict[str, Any]] = by_size.to_pylist()
     enough = [row for row in rows if row["runs"] >= FEWEST_RUNS]
-    return (enough or rows or [None])[-1]
+    found = enough or rows
+    return found[-1] if found else None
 
 
 def measured_text(row: dict[str, Any]) -> str:

@@ -127,6 +127,6 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
 
     def is_new(row: dict[str, Any]) -> bool:
         silent = min(max((row["first_s"] - log.begin_s) / span, 0.0), 1.0)
-        return silent > 0 and (1.0 - silent) ** (row["events"] - 1) <= INTRODUCED_P
+        return bool(silent > 0 and (1.0 - silent) ** (row["events"] - 1) <= INTRODUCED_P)
 
     return [row for row in seen if is_new(row)]
