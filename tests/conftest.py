@@ -40,7 +40,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # torch's burn the core meanwhile.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Millions of small objects come and go with every query that Ibis compiles, and hardly any of them in
+# Millions of small objects come and go with every test, and hardly any of them in
 # cycles: at its own thresholds the collector takes 5 to 8 % of the suite's time.
 gc.set_threshold(50_000, 10, 20)
 

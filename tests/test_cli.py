@@ -20,7 +20,6 @@ from holdfast.tables import DEFAULT_ENGINE
 HEAVY = (
     "altair",
     "duckdb",
-    "ibis",
     "lifelines",
     "numba",
     "numpy",

@@ -24,7 +24,6 @@ ROOMS = [
 HEAVY = {
     "altair",
     "duckdb",
-    "ibis",
     "lifelines",
     "numba",
     "numpy",

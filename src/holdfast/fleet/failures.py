@@ -96,7 +96,7 @@ def mttf(
             f"no attempt with more than {threshold:,} GPUs ran",
             code="no-data",
             path=log.store.path,
-            found=f"largest attempt: {log.value(f'SELECT max(gpus) FROM {log.executions}') or 0:,} GPUs",
+            found=f"largest attempt: {log.value(f'SELECT max(gpus) FROM {log.exposure}') or 0:,} GPUs",
             expected="attempts above the threshold, or a lower one",
             remedy="lower it with --min-gpus; --min-gpus 0 counts every attempt",
         )
@@ -116,7 +116,7 @@ def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
         f"""
         SELECT gpus_max, sum(failures) AS failures, sum(node_days) AS node_days FROM (
             SELECT {bucket_top()} AS gpus_max, 0 AS failures, node_days
-            FROM {log.executions} WHERE {above}
+            FROM {log.exposure} WHERE {above}
             UNION ALL
             SELECT {bucket_top()}, 1, CAST(0 AS DOUBLE)
             FROM {infrastructure_failures(log)} WHERE {above}

@@ -317,6 +317,17 @@ class FleetLog:
         """The attempts that started."""
         return self.view("executions", f"SELECT * FROM {self.attempts} WHERE ran")
 
+    @property
+    def exposure(self) -> str:
+        """What ran, by size: gpus, gpu_hours, node_days."""
+        return self.keep(
+            "exposure",
+            lambda: (
+                "SELECT gpus, sum(gpu_hours) AS gpu_hours, sum(node_days) AS node_days "
+                f"FROM {self.executions} GROUP BY gpus"
+            ),
+        )
+
 
 def bucket(time_s: str, width_s: float) -> str:
     """Number of the time bucket, so that a join near in time becomes a join on equality.

@@ -77,7 +77,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
     """
     log = open_log(log)
     failures, preempted = losses(log)
-    total = log.value(f"SELECT sum(gpu_hours) FROM {log.attempts}")
+    by_job_size = _by_job_size(log, failures, preempted)
     [counted] = log.rows(
         f'SELECT count(*) AS every, count(*) FILTER (WHERE "order" = 2) AS second FROM {preempted}'
     )
@@ -99,13 +99,13 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         sum(by_cause[name].to_pylist()) for name in ("first_order", "second_order", "failures")
     )
     return Goodput(
-        total_gpu_hours=total or 0.0,
+        total_gpu_hours=float(sum(by_job_size["gpu_hours"].to_pylist())),
         lost_first_order=float(first),
         lost_second_order=float(second),
         failures=failed,
         preemptions=counted["every"],
         preemptions_second_order=counted["second"],
-        by_job_size=_by_job_size(log, failures, preempted),
+        by_job_size=by_job_size,
         by_cause=by_cause,
         crash_loops=_crash_loops(log, failures, preempted),
     )
@@ -163,7 +163,7 @@ def _by_job_size(log: FleetLog, failures: str, preempted: str) -> pa.Table:
         FROM (
             SELECT {bucket_top()} AS gpus_max, gpu_hours, 0 AS failures, {none} AS first_order,
                 {none} AS second_order
-            FROM {log.executions}
+            FROM {log.exposure}
             UNION ALL SELECT {bucket_top()}, {none}, 1, lost, {none} FROM {failures}
             UNION ALL SELECT {bucket_top()}, {none}, 0, {none}, lost FROM {preempted}
         ) AS counted
