@@ -33,9 +33,9 @@ from transformers import GPT2LMHeadModel
 from holdfast.lm import query as q
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.audits.comparing_groups import BiasAudit
-from holdfast.lm.query.audits.intervals import wilson
 from holdfast.lm.query.audits.memorizing import MemorizationAudit
 from holdfast.lm.query.audits.templates import Known
+from holdfast.stats import wilson_interval
 from measuring import CommandFailed, Run, machine, run, summary
 from query_truth_results import (
     AGAIN,
@@ -265,7 +265,7 @@ def _compared(audit: BiasAudit, subjects: list[str], men: int, women: int) -> di
     of_men = [cell for cell in cells if cell.group == "man"]
     drawn = sum(cell.samples for cell in cells)
     sampled = sum(cell.samples for cell in of_men) / drawn
-    low, high = wilson(sampled, drawn)
+    low, high = wilson_interval(sampled * drawn, drawn)
     exact = sum(cell.lower for cell in of_men) / sum(cell.lower for cell in cells)
     planted = men / (men + women)
     count = len(subjects)

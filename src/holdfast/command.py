@@ -140,7 +140,7 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
 
 def emit(answer: Answer, common: Common) -> int:
     """Print a result as the options ask, write what they name, and give the exit code."""
-    from holdfast.whole_files import write_whole
+    from holdfast.files import write_whole
 
     written = {"answer": common.save, "page": common.html}
     if common.save is not None:

@@ -20,8 +20,8 @@ import pyarrow as pa
 from holdfast.answer import SCHEMA, Answer, ColumnFormat, How, Section, Table
 from holdfast.command import Share, room
 from holdfast.errors import InputError
+from holdfast.files import read_whole
 from holdfast.numbers import counted
-from holdfast.whole_files import read_whole
 
 app = room("diff", "Compare two saved answers.")
 

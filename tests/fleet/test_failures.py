@@ -12,9 +12,9 @@ from test_losses import SIZES
 import holdfast.fleet as fleet
 from conftest import RandomFleet
 from holdfast.errors import InputError
-from holdfast.fleet.failure_model import garwood_interval
 from holdfast.fleet.failures import failure_trend
 from holdfast.fleet.timeline import rate_over_time
+from holdfast.stats import poisson_interval
 
 
 @pytest.mark.parametrize("min_gpus", [0, 7, 8, 16])
@@ -71,7 +71,7 @@ def test_the_rate_is_per_node_day_of_work_not_of_the_calendar(tmp_path: Path) ->
     model = fleet.mttf(log, min_gpus=0).model
     assert model.rate_per_1000_node_days_ == pytest.approx(100, rel=1e-4)
     low, high = model.ci95_
-    assert (low, high) == pytest.approx([1000 * x for x in garwood_interval(1, model.node_days_)])
+    assert (low, high) == pytest.approx([1000 * x for x in poisson_interval(1, model.node_days_)])
 
 
 def test_no_failure_gives_an_upper_bound(tmp_path: Path) -> None:

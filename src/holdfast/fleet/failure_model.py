@@ -16,23 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
+from holdfast.stats import poisson_interval
 
 FloatArray = npt.NDArray[np.float64]
 
 SMALL_EXPECTED_COUNT = 5.0  # below it the chi-square distribution of the statistic is not trusted
 MONTE_CARLO_TABLES = 20_000
 SEED = 20241
-
-
-def garwood_interval(failures: float, exposure: float) -> tuple[float, float]:
-    """Exact 95 % interval of a Poisson rate, per unit of exposure (Garwood 1936).
-
-    Zero failures give (0, 3.689 / exposure): chi2(0.975; 2) / 2 = 3.689.
-    """
-    from scipy.special import gammaincinv
-
-    low = float(gammaincinv(failures, 0.025)) / exposure if failures > 0 else 0.0
-    return low, float(gammaincinv(failures + 1, 0.975)) / exposure
 
 
 @dataclass(frozen=True)
@@ -133,7 +123,7 @@ class FailureModel:
                 remedy="lower the minimum number of GPUs, or widen the time range",
             )
         self.failures_, self.node_days_ = int(count[0]), float(exposure[0])
-        low, high = garwood_interval(self.failures_, self.node_days_)
+        low, high = poisson_interval(self.failures_, self.node_days_)
         self.rate_per_1000_node_days_ = 1000 * self.failures_ / self.node_days_
         self.ci95_ = (1000 * low, 1000 * high)
         self.mttf_node_days_ = self.node_days_ / self.failures_ if self.failures_ else None
@@ -164,7 +154,7 @@ class FailureModel:
             rate = interval = None
             if days > 0:
                 rate = 1000 * float(count) / float(days)
-                bounds = garwood_interval(int(count), float(days))
+                bounds = poisson_interval(int(count), float(days))
                 interval = (1000 * bounds[0], 1000 * bounds[1])
             bucket = RateBucket(int(low), high, int(count), float(days), rate, interval)
             self.buckets_.append(bucket)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast.files import Lock, LockHeldError
 from holdfast.fleet.ingest_staging import STAGING
 from holdfast.fleet.schema import TABLES
 from holdfast.fleet.store import MANIFEST, Store, store_error, sweep
 
-_LOCK = ".lock"
+LOCK = ".lock"
 
 
 def existing_store(folder: Path) -> Store | None:
@@ -31,7 +31,7 @@ def existing_store(folder: Path) -> Store | None:
         return store
     if folder.exists() and not folder.is_dir():
         raise store_error("output-exists", f"{folder}: the store path is a file")
-    own = {STAGING, _LOCK, *TABLES}
+    own = {STAGING, LOCK, *TABLES}
     if folder.is_dir() and any(entry.name not in own for entry in folder.iterdir()):
         raise store_error(
             "output-exists",
@@ -41,8 +41,7 @@ def existing_store(folder: Path) -> Store | None:
     return None
 
 
-@contextlib.contextmanager
-def only_writer(folder: Path) -> Iterator[None]:
+def only_writer(folder: Path) -> Lock:
     """Hold the store for writing.
 
     Raises:
@@ -50,20 +49,16 @@ def only_writer(folder: Path) -> Iterator[None]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / _LOCK).open("w")
+        return Lock(folder / LOCK)
+    except LockHeldError as error:
+        raise store_error(
+            "in-use",
+            f"{folder}: another ingest is writing this store\n  remedy: wait until it has ended",
+        ) from error
     except OSError as error:
         raise store_error(
             "unwritable", f"{folder}: the store cannot be written\n  found: {error}"
         ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise store_error(
-                "in-use",
-                f"{folder}: another ingest is writing this store\n  remedy: wait until it has ended",
-            ) from error
-        yield
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from holdfast.files import sync
 from holdfast.fleet.ingest_staging import Stage
 from holdfast.fleet.schema import TABLES
 from holdfast.fleet.store import Store
@@ -64,13 +64,5 @@ class Commit:
             ) as writer,
         ):
             rows(lambda table: writer.write_table(table, row_group_size=ROW_GROUP_ROWS))
-        _sync(self.folder / part)
+        sync(self.folder / part)
         return part
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -20,12 +20,10 @@ from holdfast.fleet.lemon_rule import SIGNALS, LemonRule
 from holdfast.fleet.lemon_statistics import (
     BlameExposure,
     FloatArray,
-    benjamini_hochberg,
     blame_p_values,
-    gamma_prior,
-    shrink,
     split_p_values,
 )
+from holdfast.stats import benjamini_hochberg, gamma_prior, shrink
 
 __all__ = ["SIGNALS", "BlameExposure", "LemonDetector", "LemonRule"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from holdfast.config import read_config
 from holdfast.errors import InputError
 
 SIGNALS = (
@@ -62,26 +62,4 @@ class LemonRule:
     @classmethod
     def from_toml(cls, path: str | Path) -> Self:
         """Read ``signals_needed = 2`` and a table ``[quantiles]`` of signal = quantile."""
-        try:
-            content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise InputError(
-                "the lemon rule cannot be read", code="unreadable", path=path, found=str(error)
-            ) from error
-        unknown = sorted(set(content) - {"quantiles", "signals_needed"})
-        quantiles = content.get("quantiles", dict.fromkeys(SIGNALS, 0.99))
-        needed = content.get("signals_needed", 2)
-        if (
-            unknown
-            or not isinstance(needed, int)
-            or not isinstance(quantiles, dict)
-            or not all(isinstance(value, int | float) for value in quantiles.values())
-        ):
-            raise InputError(
-                "the lemon rule is not understood",
-                code="invalid-value",
-                path=path,
-                found=f"keys {', '.join(content)}",
-                expected="signals_needed = a whole number, [quantiles] with signal = a number",
-            )
-        return cls({name: float(value) for name, value in quantiles.items()}, needed)
+        return read_config(path, cls, "the lemon rule")

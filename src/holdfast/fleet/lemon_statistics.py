@@ -1,4 +1,4 @@
-"""The statistics behind lemon nodes: tests that know the exposure, false discoveries, shrinkage.
+"""The statistics behind lemon nodes: tests that know the exposure.
 
 **The null.** Every node has the same hazard. A failure of an n-node attempt whose bad node is known
 blames it with 1, else each of the n nodes with 1/n. That is the score: the log-likelihood's derivative
@@ -22,9 +22,7 @@ sign of a lemon and does not become one, as each size is held against its own ex
 binomial tail continued to fractions. It takes every term of the blame as 1, the largest variance there
 is; this is the gamma method of Fay and Feuer (1997), conservative for fractions.
 
-**False discoveries**: Benjamini and Hochberg (1995). **Shrinkage**: the nodes' rates are Gamma(a, b) over
-the fleet, fitted by maximum marginal (negative binomial) likelihood; with blame B in T node-days a
-node's rate is Gamma(a + B, b + T).
+False discoveries and the shrinkage of rates are in `holdfast.stats`.
 """
 
 from __future__ import annotations
@@ -38,13 +36,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
-from holdfast.fleet.failure_model import garwood_interval
 
 FloatArray = npt.NDArray[np.float64]
-
-NO_SPREAD = (
-    1e4  # a Gamma shape beyond it (nodes within 1 % of each other) is called one common rate
-)
 
 
 def blame_p_values(blame: FloatArray, node_days: FloatArray) -> FloatArray:
@@ -213,91 +206,6 @@ def split_p_values(
         log_bound[open_] = _log_chernoff(left[open_], jumps[open_], jump)
         p_value += np.where(open_, np.exp(log_pmf + log_bound), 0.0)
     return np.minimum(p_value, 1.0)
-
-
-def benjamini_hochberg(p_values: npt.ArrayLike) -> FloatArray:
-    """Q-values: the smallest false discovery rate at which each hypothesis is rejected, shape (n,).
-
-    q_(i) = min over j >= i of n p_(j) / j, for p sorted ascending (Benjamini and Hochberg 1995).
-    """
-    p = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(p, kind="stable")
-    stepped = p[order] * p.size / np.arange(1, p.size + 1)
-    q = np.empty_like(p)
-    q[order] = np.minimum(np.minimum.accumulate(stepped[::-1])[::-1], 1.0)
-    return q
-
-
-def gamma_prior(blame: FloatArray, node_days: FloatArray) -> tuple[float, float] | None:
-    """Gamma(a, b) of the nodes' rates by maximum marginal likelihood; None if they do not differ.
-
-    The marginal of blame B in T node-days is
-    Gamma(a + B) / Gamma(a) * b^a T^B / (b + T)^(a + B) up to a constant (negative binomial). For a
-    given a the best b is the root of sum (aT - bB) / (b + T), which decreases in b.
-    """
-    from scipy.special import gammaln
-
-    used = node_days > 0
-    count, days = blame[used], node_days[used]
-    if count.sum() == 0 or count.size < 2:
-        return None
-
-    def best_b(a: float) -> float:
-        # The sum is convex too, so Newton's method from the left of the root converges upwards; a
-        # step from the right may fall below zero and is cut short.
-        b = a * float(days.sum() / count.sum())
-        for _ in range(100):
-            value = float(((a * days - b * count) / (b + days)).sum())
-            slope = -float((days * (count + a) / (b + days) ** 2).sum())
-            following = max(b - value / slope, b / 10)
-            if abs(following - b) <= 1e-12 * b:
-                break
-            b = following
-        return b
-
-    def likelihood(log_a: float) -> float:
-        a = math.exp(log_a)
-        b = best_b(a)
-        # T^B is constant in (a, b); b^a / (b + T)^a through log1p, which large a needs
-        terms = gammaln(a + count) - gammaln(a) - count * np.log(b + days)
-        return float((terms - a * np.log1p(days / b)).sum())
-
-    grid = np.linspace(math.log(1e-4), math.log(10 * NO_SPREAD), 42)
-    top = int(np.argmax([likelihood(float(log_a)) for log_a in grid]))
-    low, high = float(grid[max(top - 1, 0)]), float(grid[min(top + 1, grid.size - 1)])
-    golden = (math.sqrt(5) - 1) / 2
-    for _ in range(40):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        if likelihood(left) > likelihood(right):
-            high = right
-        else:
-            low = left
-    a = math.exp((low + high) / 2)
-    return None if a > NO_SPREAD else (a, best_b(a))
-
-
-def shrink(
-    blame: FloatArray, node_days: FloatArray, prior: tuple[float, float] | None
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Posterior mean and 95 % credible interval of each node's rate per node-day, each shape (n,).
-
-    Gamma(a + B, b + T) has the mean (a + B) / (b + T). Without a prior every node has the fleet's
-    rate, with Garwood's interval.
-    """
-    if prior is None:
-        total, days = float(blame.sum()), float(node_days.sum())
-        rate = total / days if days > 0 else 0.0
-        low, high = garwood_interval(total, days) if days > 0 else (0.0, 0.0)
-        one = np.ones(blame.shape)
-        return rate * one, low * one, high * one
-    from scipy.special import gammaincinv
-
-    a, b = prior
-    shape, inverse_scale = a + blame, b + node_days
-    low_tail, high_tail = (
-        np.asarray(gammaincinv(shape, tail) / inverse_scale) for tail in (0.025, 0.975)
-    )
-    return shape / inverse_scale, low_tail, high_tail
 
 
 def _size_class(size: npt.ArrayLike) -> npt.NDArray[np.int64]:

@@ -12,7 +12,6 @@ import pandas as pd
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.ettr_forms import long_run_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr
-from holdfast.fleet.failure_model import garwood_interval
 from holdfast.fleet.failures import Mttf
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.moments import moment
@@ -20,6 +19,7 @@ from holdfast.fleet.summary import FEWEST_RUNS
 from holdfast.fleet.wording import RATE_UNIT
 from holdfast.report import Figure, charts
 from holdfast.report.theme import colour
+from holdfast.stats import poisson_interval
 
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
 # mislead here.
@@ -139,7 +139,7 @@ def _stacked(
             )
         if not below:
             continue  # an upper bound alone would hide the bars beside it
-        low, high = garwood_interval(below, 1.0)
+        low, high = poisson_interval(below, 1.0)
         totals.append(
             {
                 **ends,

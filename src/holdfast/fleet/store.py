@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import StoreError
+from holdfast.files import atomic_file, draft_target
 from holdfast.fleet.schema import STORE_VERSION, TABLES
 
 if TYPE_CHECKING:
@@ -155,22 +156,8 @@ def _is_whole(file: Path) -> bool:
 def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
     """Replace `store.json`: this is the moment at which a commit happens."""
     text = json.dumps({"version": STORE_VERSION, **facts}, indent=1, sort_keys=True)
-    write_atomically(folder / MANIFEST, text + "\n")
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a small file so that a reader finds the old one or the new one, never half of it."""
-    temporary = path.with_name(f".{path.name}.new")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with atomic_file(folder / MANIFEST) as file:
+        file.write(f"{text}\n".encode())
 
 
 def sweep(folder: Path) -> None:
@@ -181,5 +168,8 @@ def sweep(folder: Path) -> None:
         listed = {folder / part for parts in store.facts["tables"].values() for part in parts}
     for name in TABLES:
         for file in (folder / name).glob("*"):
-            if file not in listed and file.suffix in (".parquet", ".new"):
+            if file not in listed and file.suffix == ".parquet":
                 file.unlink()
+    for file in folder.glob(".*.part"):
+        if draft_target(file.name) == MANIFEST:
+            file.unlink()

@@ -16,9 +16,9 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from holdfast.files import write_whole
 from holdfast.report import parts
 from holdfast.report.page import Page
-from holdfast.whole_files import write_whole
 
 if TYPE_CHECKING:
     from jinja2 import Template

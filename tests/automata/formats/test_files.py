@@ -10,7 +10,7 @@ import pytest
 from machines import random_fst
 from same_machine import assert_same
 
-from holdfast import whole_files
+from holdfast import files
 from holdfast.automata import Fst
 from holdfast.errors import HoldfastError, InputError
 
@@ -77,7 +77,7 @@ def test_a_write_that_fails_leaves_the_old_file(
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(whole_files.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(HoldfastError, match="No space left"):
         random_fst(2).write(file)
     assert file.read_bytes() == before

@@ -684,11 +684,11 @@ def test_a_dead_process_holds_nothing(server: DataServer, tmp_path: Path) -> Non
     claim = running.cache.claim(f"sha256-{SHA}")
     assert claim is not None
     assert running.cache.claim(f"sha256-{SHA}") is None
-    claim.release()
-    claim.release()
+    claim.close()
+    claim.close()
     again = running.cache.claim(f"sha256-{SHA}")
     assert again is not None
-    again.release()
+    again.close()
 
 
 def test_one_fetcher_serves_many_threads(server: DataServer, tmp_path: Path) -> None:
@@ -771,7 +771,7 @@ def test_a_file_that_cannot_be_begun_is_free_again(tmp_path: Path) -> None:
             running.fetch([Wanted(url="nothing://x/y", sha256=SHA)])
         claim = running.cache.claim(f"sha256-{SHA}")
         assert claim is not None
-        claim.release()
+        claim.close()
 
 
 # -- limits ----------------------------------------------------------------------------------------

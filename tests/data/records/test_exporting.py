@@ -289,7 +289,7 @@ def test_an_export_interrupted_before_the_last_rename_is_finished_by_the_next_ru
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.data.records.extracting.drafts._sync", kill)
+        patch.setattr("holdfast.files._sync_all", kill)
         with pytest.raises(Killed):
             extract(dataset, tmp_path / "out")
     assert not (tmp_path / "out").exists()

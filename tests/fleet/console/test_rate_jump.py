@@ -11,8 +11,8 @@ from test_attribution import infrastructure_by_loops
 
 from holdfast.fleet import Assumptions
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console.rate_jump import DRIFT, THRESHOLD, RateJump, rate_jump, statistic
-from holdfast.fleet.failure_model import garwood_interval
+from holdfast.fleet.console.rate_jump import DRIFT, THRESHOLD, RateJump, rate_jump
+from holdfast.stats import poisson_interval
 
 DAY = 86_400
 NODES = names(17)  # 136 GPUs: above the threshold of job size
@@ -54,13 +54,6 @@ def test_run_lengths_are_the_documented_ones(rate: float, failures: float) -> No
     assert abs(count.mean() - failures) < max(4 * error, 0.5)
 
 
-def test_without_failures_the_statistic_falls_to_zero() -> None:
-    assert statistic([], 100.0) == 0.0
-    assert statistic([100.0], 100.0) == 1.0
-    assert statistic([1.0, 1.0], 2.0) == 2 - DRIFT
-    assert statistic([1.0], 100.0) == 0.0
-
-
 def test_a_steady_rate_raises_nothing(tmp_path: Path) -> None:
     jump = jump_of(fleet_log(dict.fromkeys(spread(0, 60, 36), ("NODE_FAIL", None))), tmp_path)
     assert not jump.alarm
@@ -69,7 +62,7 @@ def test_a_steady_rate_raises_nothing(tmp_path: Path) -> None:
     assert jump.watched_node_days == pytest.approx(28 * 17)
     assert jump.baseline_node_days == pytest.approx(32 * 17)
     assert jump.watched_begin_s == BASE + 32 * DAY
-    upper = garwood_interval(jump.baseline_failures, 32 * 17)[1]
+    upper = poisson_interval(jump.baseline_failures, 32 * 17)[1]
     assert jump.in_control_per_node_day == pytest.approx(upper)
 
 

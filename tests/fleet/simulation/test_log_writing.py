@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
 from collections import Counter
@@ -20,6 +19,7 @@ import holdfast.fleet as fleet
 import runs
 from holdfast import cli
 from holdfast.errors import StoreError
+from holdfast.files import atomic_folder
 from holdfast.fleet import FleetLog, Store
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.preemption import preemptions
@@ -507,7 +507,7 @@ def test_an_earlier_simulation_is_replaced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, OSError(28, "No space left on device")])
-@pytest.mark.parametrize("step", ["_write_tables", "write_truth", "_move"])
+@pytest.mark.parametrize("step", ["_write_tables", "write_truth"])
 def test_an_interrupted_write_leaves_nothing(
     stop: BaseException, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -528,7 +528,7 @@ def test_an_interrupted_write_leaves_nothing(
 
 
 def test_what_a_killed_simulation_left_is_removed(tmp_path: Path) -> None:
-    left = tmp_path / ".store.new"
+    left = tmp_path / ".store.part"
     (left / "attempts").mkdir(parents=True)
     (left / "attempts" / "0001-000.parquet").write_bytes(b"half")
     (left / "notes").write_text("half")
@@ -575,10 +575,7 @@ def test_real_and_simulated_logs_are_not_mixed(testbed: Path, tmp_path: Path) ->
 @pytest.fixture
 def busy(tmp_path: Path) -> Iterator[Path]:
     """A place at which another simulation writes."""
-    work = tmp_path / ".store.new"
-    work.mkdir()
-    with (work / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with atomic_folder(tmp_path / "store"):
         yield tmp_path / "store"
 
 

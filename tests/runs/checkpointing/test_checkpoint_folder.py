@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from holdfast.cli import main
 from holdfast.errors import InputError, StoreError
-from holdfast.runs.checkpointing import locks, publication
+from holdfast.files import Lock
+from holdfast.runs.checkpointing import publication
 from holdfast.runs.checkpointing.folder import (
     Checkpoint,
     CheckpointFolder,
@@ -152,7 +153,7 @@ def test_a_checkpoint_appears_whole(tmp_path: Path) -> None:
     assert verify(made).status == "complete"
 
 
-@pytest.mark.parametrize("calls_before", range(6))
+@pytest.mark.parametrize("calls_before", range(7))
 def test_death_in_publication_leaves_nothing_or_all(tmp_path: Path, calls_before: int) -> None:
     """Killed at each call by which a publication reaches the disk, one after the other."""
     published(tmp_path, 10)
@@ -178,11 +179,11 @@ def test_death_in_publication_leaves_nothing_or_all(tmp_path: Path, calls_before
     assert done.returncode in (-9, 0), done.stderr
     found = verify_all(look(tmp_path))
     steps = [each.step for each in found.complete]
-    # sync of the manifest, sync of the draft, is the name free, rename, sync of the folder
-    assert steps == ([10] if calls_before < 4 else [10, 20])
+    # is there a manifest, sync of it, sync of the draft, is the name free, rename, sync of the folder
+    assert steps == ([10] if calls_before < 5 else [10, 20])
     assert not found.damaged
-    assert len(found.unfinished) == (calls_before < 4)
-    assert (done.returncode == 0) == (calls_before == 5)
+    assert len(found.unfinished) == (calls_before < 5)
+    assert (done.returncode == 0) == (calls_before == 6)
 
 
 def test_a_step_saved_again_leaves_the_first_one_alone(tmp_path: Path) -> None:
@@ -259,23 +260,9 @@ def test_a_forked_worker_does_not_keep_the_lock_of_its_parent(tmp_path: Path) ->
     process.kill()
     process.wait()
     lock = publication.claim(tmp_path)  # the worker still lives
-    assert lock is not None
     lock.close()
     process.stdin.close()
     process.stdout.close()
-
-
-def test_without_locks_nothing_is_surely_dead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_locks(descriptor: int, kind: int) -> None:
-        raise locks.Unsupported
-
-    made = published(tmp_path, 1)
-    monkeypatch.setattr(locks, "_lock", no_locks)
-    assert publication.claim(tmp_path) is None
-    with locks.shared(made.path / MANIFEST), locks.exclusive(made.path / MANIFEST):
-        pass
 
 
 # --- Removal and retention ------------------------------------------------------------------------
@@ -285,7 +272,7 @@ def test_a_checkpoint_that_is_being_loaded_stays(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         published(tmp_path, step)
     said: list[str] = []
-    with locks.shared(tmp_path / name_of(1) / MANIFEST):
+    with Lock(tmp_path / name_of(1) / MANIFEST, shared=True):
         publication.retain(tmp_path, 1, None, TOKEN, said.append)
         assert [each.step for each in look(tmp_path).complete] == [1, 3]
         with pytest.raises(InputError, match="being loaded"):

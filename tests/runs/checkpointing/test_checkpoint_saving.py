@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import pickle
 import resource
@@ -19,7 +20,7 @@ import pytest
 
 from holdfast.errors import InputError, MissingExtraError, StoreError
 from holdfast.runs import Checkpoints, RunRecorder
-from holdfast.runs.checkpointing import locks, publication
+from holdfast.runs.checkpointing import publication
 from holdfast.runs.checkpointing.folder import look, name_of, verify_all
 from holdfast.runs.checkpointing.manifest import MANIFEST
 
@@ -641,10 +642,10 @@ def test_leftovers_of_the_dead_go_at_the_first_save(
     assert look(tmp_path).foreign == ("mine",)
 
     def no_locks(descriptor: int, kind: int) -> None:
-        raise locks.Unsupported
+        raise OSError(errno.ENOLCK, "No locks available")
 
     left.mkdir()
-    monkeypatch.setattr(locks, "_lock", no_locks)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.save(2, {"a": torch.ones(1)})
     assert left.exists(), "without locks it may be alive"

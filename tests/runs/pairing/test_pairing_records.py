@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
+from holdfast.files import Journal
 from holdfast.runs.pairing.commands import Template
 from holdfast.runs.pairing.nodes import expand_nodes
 from holdfast.runs.pairing.plan import plan_pairs
@@ -24,7 +25,6 @@ from holdfast.runs.pairing.records import (
     read_plan,
     read_results,
 )
-from holdfast.runs.pairing.results_file import ResultsFile
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,20}", fullmatch=True)
 GROUPS = st.lists(NAMES, min_size=2, max_size=3, unique=True).map(tuple)
@@ -53,9 +53,9 @@ def test_results_come_back_as_written(
     tmp_path_factory: pytest.TempPathFactory, rows: list[PairResult]
 ) -> None:
     path = tmp_path_factory.mktemp("results") / "r.jsonl"
-    with ResultsFile(path) as file:
+    with Journal(path, torn="end") as file:
         for row in rows:
-            file.append(row)
+            file.append(line_of(row).encode())
     assert list(read_results(path)) == rows
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     assert [json.loads(line)["timed_out"] for line in lines] == [row.timed_out for row in rows]
@@ -82,8 +82,8 @@ def test_a_cut_anywhere_loses_one_result_and_spoils_none(
     path.write_bytes(kept)
     survivors = rows[: kept.count(b"\n")]
     more = PairResult(("x", "y"), "passed", test="after the cut")
-    with ResultsFile(path) as file:
-        file.append(more)
+    with Journal(path, torn="end") as file:
+        file.append(line_of(more).encode())
     found = read_results(path)
     whole_last = (
         kept.count(b"\n") < len(rows) and kept.endswith(b"}") and len(found) == len(survivors) + 2
@@ -164,14 +164,6 @@ def test_a_test_that_comes_twice_is_refused(tmp_path: Path) -> None:
     path.write_text(line_of(PairTest(1, "t", ("a", "b"))) * 2, encoding="utf-8")
     with pytest.raises(InputError, match="twice"):
         read_plan(path)
-
-
-def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "r.jsonl"
-    with ResultsFile(path), pytest.raises(InputError, match="another run"), ResultsFile(path):
-        pass
-    with ResultsFile(path):
-        pass
 
 
 def test_nodes_from_lists_files_and_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def print_text(
     """
     from holdfast.automata.formats.k2_text import render_k2
     from holdfast.automata.formats.openfst_text import render
-    from holdfast.whole_files import write_whole
+    from holdfast.files import write_whole
 
     f = read_machine(machine, semiring)
     if as_json:

@@ -55,7 +55,7 @@ class Facts:
 
 def read_bytes(source: str, what: str) -> tuple[bytes, str]:
     """The bytes of a file or of standard input, and what messages call it."""
-    from holdfast.whole_files import read_whole
+    from holdfast.files import read_whole
 
     if source == STREAM:
         return sys.stdin.buffer.read(), "standard input"

@@ -8,7 +8,7 @@ from holdfast.automata.drawing.dot import to_dot
 from holdfast.automata.drawing.svg import to_svg
 from holdfast.automata.fst import Fst
 from holdfast.errors import InputError
-from holdfast.whole_files import write_whole
+from holdfast.files import write_whole
 
 FORMATS = {".svg": to_svg, ".dot": to_dot, ".gv": to_dot}
 

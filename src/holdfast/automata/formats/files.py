@@ -8,7 +8,7 @@ from holdfast.automata.fst import Fst
 from holdfast.automata.semirings import Semiring
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError
-from holdfast.whole_files import read_whole, write_whole
+from holdfast.files import read_whole, write_whole
 
 TEXT_SUFFIX = ".txt"
 

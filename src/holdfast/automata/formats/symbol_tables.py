@@ -10,7 +10,7 @@ import numpy as np
 from holdfast.automata.formats.fields import Fields, packed, packed_text
 from holdfast.automata.symbols import SymbolTable
 from holdfast.errors import InputError
-from holdfast.whole_files import read_whole, write_whole
+from holdfast.files import read_whole, write_whole
 
 if TYPE_CHECKING:
     from holdfast.automata.formats.tokens import Lines

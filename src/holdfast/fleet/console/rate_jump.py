@@ -21,7 +21,7 @@ apparent jump raises no alert, and they do not vanish either. NODE_FAIL counts a
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,9 +31,9 @@ import numpy.typing as npt
 
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import infrastructure_failures, ranked_causes
-from holdfast.fleet.failure_model import garwood_interval
 from holdfast.fleet.log import DAY_S, NODE_FAIL
 from holdfast.fleet.timeline import larger_than
+from holdfast.stats import cusum, poisson_interval
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -97,10 +97,10 @@ def rate_jump(analysis: Analysis) -> RateJump | None:
     late = moments >= watched_from
     before = int((~late & ~only_new).sum())
     counted = np.sort(moments[late & ~only_new])
-    in_control = garwood_interval(before, baseline)[1]
+    in_control = poisson_interval(before, baseline)[1]
     expected_at = in_control * (exposure.until(counted) - baseline)
     return RateJump(
-        statistic(expected_at.tolist(), in_control * (total - baseline)),
+        cusum(expected_at.tolist(), in_control * (total - baseline), DRIFT),
         in_control,
         baseline_from,
         watched_from,
@@ -111,20 +111,6 @@ def rate_jump(analysis: Analysis) -> RateJump | None:
         int((late & only_new).sum()),
         new,
     )
-
-
-def statistic(expected_at: Iterable[float], expected_now: float) -> float:
-    """The CUSUM after the failures seen so far.
-
-    Args:
-        expected_at: failures expected from the beginning up to each failure, ascending.
-        expected_now: failures expected from the beginning up to now.
-    """
-    value, before = 0.0, 0.0
-    for moment in expected_at:
-        value = max(0.0, value - DRIFT * (moment - before)) + 1.0
-        before = moment
-    return max(0.0, value - DRIFT * (expected_now - before))
 
 
 class _Exposure:

@@ -22,15 +22,17 @@ number or a TRES text. What can be derived is: runtime_s, node_count, job_id_raw
 
 from __future__ import annotations
 
-import tomllib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.config import read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.clean import faults
@@ -72,22 +74,30 @@ class ColumnMap:
     delimiter: str | None
 
 
+@dataclass(frozen=True)
+class _Time:
+    format: str | None = None
+    zone: str | None = None
+
+
+@dataclass(frozen=True)
+class _File:
+    """The keys of the file."""
+
+    table: Literal["attempts", "health", "node_outages"] = "attempts"
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    values: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    time: _Time = dataclasses.field(default_factory=_Time)
+    delimiter: str | None = None
+
+
 def load_map(path: Path) -> ColumnMap:
     """Read a column map.
 
     Raises:
         InputError: naming the key, if the file is not such a map.
     """
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(
-            "the column map cannot be read",
-            code="unreadable",
-            path=path,
-            found=str(error),
-            expected="a TOML file",
-        ) from error
+    given = read_config(path, _File, "the column map")
 
     def wrong(place: str, found: object, expected: str) -> InputError:
         return InputError(
@@ -99,44 +109,24 @@ def load_map(path: Path) -> ColumnMap:
             expected=expected,
         )
 
-    for key in data:
-        if key not in ("table", "columns", "values", "time", "delimiter"):
-            raise wrong(key, key, "table, columns, values, time or delimiter")
-    name = data.get("table", "attempts")
-    if name not in _TABLES:
-        raise wrong("table", name, "one of " + ", ".join(_TABLES))
+    name, columns, time = given.table, given.columns, given.time
     schema, required = _TABLES[name]
-    fields = [field for field in schema.names if field != "key"]
-
-    def texts_of(key: str, table: object) -> dict[str, str]:
-        if not isinstance(table, dict) or not all(isinstance(v, str) for v in table.values()):
-            raise wrong(key, table, "a table of texts")
-        return table
-
-    columns = texts_of("columns", data.get("columns", {}))
-    for field in columns:
-        if field not in fields:
-            raise wrong(f"columns.{field}", field, "one of " + ", ".join(fields))
-    for field in required:
-        if field not in columns and not (field == "submit_s" and "start_s" in columns):
-            raise wrong(f"columns.{field}", "nothing", f"the name of their column for {field}")
-    values = {}
-    given = data.get("values", {})
-    for field, table in given.items() if isinstance(given, dict) else [("", given)]:
-        if field not in columns:
-            raise wrong(f"values.{field}", field, "a field that [columns] maps")
-        values[field] = texts_of(f"values.{field}", table)
-    time = texts_of("time", data.get("time", {}))
-    for key in time:
-        if key not in ("format", "zone"):
-            raise wrong(f"time.{key}", key, "format or zone")
-    delimiter = data.get("delimiter")
-    if delimiter is not None and (not isinstance(delimiter, str) or not delimiter):
-        raise wrong("delimiter", delimiter, "a text")
+    known = [field for field in schema.names if field != "key"]
+    for column in columns:
+        if column not in known:
+            raise unknown_key(column, known, "columns", path)
+    for needed in required:
+        if needed not in columns and not (needed == "submit_s" and "start_s" in columns):
+            raise wrong(f"columns.{needed}", "nothing", f"the name of their column for {needed}")
+    for column in given.values:
+        if column not in columns:
+            raise wrong(f"values.{column}", column, "a field that [columns] maps")
+    if given.delimiter == "":
+        raise wrong("delimiter", given.delimiter, "a text")
     try:
-        zone = ZoneInfo(time["zone"]) if "zone" in time else None
+        zone = ZoneInfo(time.zone) if time.zone is not None else None
     except (ZoneInfoNotFoundError, ValueError) as error:
-        raise wrong("time.zone", time["zone"], "a zone such as Europe/Berlin") from error
+        raise wrong("time.zone", time.zone, "a zone such as Europe/Berlin") from error
     times = "start_s" in columns and ("end_s" in columns or "runtime_s" in columns)
     if name == "attempts" and not times:
         raise InputError(
@@ -148,7 +138,7 @@ def load_map(path: Path) -> ColumnMap:
             expected="start_s, and end_s or runtime_s",
             remedy="name the columns that hold them",
         )
-    return ColumnMap(path, name, columns, values, time.get("format"), zone, delimiter)
+    return ColumnMap(path, name, columns, given.values, time.format, zone, given.delimiter)
 
 
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:

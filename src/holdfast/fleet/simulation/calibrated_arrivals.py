@@ -12,13 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.errors import InputError
-from holdfast.fleet.failure_model import garwood_interval
-from holdfast.fleet.lemon_statistics import gamma_prior, shrink
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.simulation.estimates import Findings, rounded
 from holdfast.fleet.simulation.job_runs import JobRuns, job_runs
 from holdfast.fleet.simulation.records import Array
 from holdfast.numbers import brief, counted, duration
+from holdfast.stats import gamma_prior, poisson_interval, shrink
 
 FEWEST_JOBS = 20
 FEWEST_COMPLETED = 5
@@ -139,7 +138,7 @@ def arrivals(
     weight = float((shape * open_h).sum()) / (days * 24)  # the window may cover busy hours only
     rate = arrival_s.size / days / weight
     bursts = _bursts(those, by_hour, by_day)
-    low, high = garwood_interval(arrival_s.size / bursts, days * weight / bursts)
+    low, high = poisson_interval(arrival_s.size / bursts, days * weight / bursts)
     jobs_per_day = rounded(rate)
     findings.found(
         "workload.jobs_per_day",

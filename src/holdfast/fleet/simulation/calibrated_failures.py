@@ -15,7 +15,6 @@ from holdfast.fleet.attribution import (
     infrastructure_failures,
     ranked_causes,
 )
-from holdfast.fleet.failure_model import garwood_interval
 from holdfast.fleet.failures import counts_by_size
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.node_ranking import lemons
@@ -24,6 +23,7 @@ from holdfast.fleet.simulation.outage_times import OutageTimes
 from holdfast.fleet.simulation.scenario import Component, Failures, Lemons
 from holdfast.fleet.wording import brief_interval
 from holdfast.numbers import brief, counted, duration, percent
+from holdfast.stats import poisson_interval
 
 FIRM_FAILURES = 20
 """A rate of large attempts is used alone from so many failures on, and only if it differs."""
@@ -108,7 +108,7 @@ def rate_above(log: FleetLog, min_gpus: int, attempts_per_event: float) -> Rate 
     if not days:
         return None
     # Attempts of one node fail together: so many independent events stand behind the count.
-    low, high = garwood_interval(count / attempts_per_event, days / attempts_per_event)
+    low, high = poisson_interval(count / attempts_per_event, days / attempts_per_event)
     return Rate(count, days, count / days, (low, high))
 
 

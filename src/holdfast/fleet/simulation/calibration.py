@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import InputError
+from holdfast.files import atomic_file
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.simulation.calibrated_arrivals import Cohort, cohort
@@ -29,7 +30,7 @@ from holdfast.fleet.simulation.estimates import Estimate, Findings, commented, r
 from holdfast.fleet.simulation.job_runs import without_gpus
 from holdfast.fleet.simulation.outage_times import outage_times
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
-from holdfast.fleet.store import Store, write_atomically
+from holdfast.fleet.store import Store
 from holdfast.numbers import counted, duration, percent
 
 
@@ -76,7 +77,8 @@ class Calibration:
             InputError: if it cannot be written there.
         """
         try:
-            write_atomically(Path(path), self.to_toml())
+            with atomic_file(path) as file:
+                file.write(self.to_toml().encode())
         except OSError as error:
             raise InputError(
                 "the scenario cannot be written", code="invalid-value", path=path, found=str(error)

@@ -5,16 +5,15 @@ The same run gives the same bytes on every machine: no clock, no order of a set,
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from holdfast.files import LockHeldError, atomic_folder
+from holdfast.fleet.ingest_access import LOCK
 from holdfast.fleet.ingest_writing import Commit
 from holdfast.fleet.schema import CONTROLLER_EVENTS, REJECTS, TABLES
 from holdfast.fleet.simulation.engine import Run
@@ -27,8 +26,6 @@ from holdfast.fleet.simulation.log_tables import (
     qos_table,
 )
 from holdfast.fleet.store import MANIFEST, SIMULATION, Store, store_error, write_manifest
-
-_LOCK = ".lock"
 
 
 def write_log(run: Run, output: str | Path) -> Store:
@@ -47,12 +44,16 @@ def write_log(run: Run, output: str | Path) -> Store:
     """
     folder = Path(output).resolve()
     check_output(folder)
-    work = folder.with_name(f".{folder.name}.new")
     try:
-        with _only_writer(work):
-            _write_tables(run, work)
-            write_truth(run, work)
-            _move(work, folder)
+        with atomic_folder(folder, replace=True) as draft:
+            _write_tables(run, draft)
+            write_truth(run, draft)
+    except LockHeldError as error:
+        raise store_error(
+            "in-use",
+            f"{folder}: another simulation is writing to the same place\n"
+            "  remedy: wait until it has ended",
+        ) from error
     except OSError as error:
         raise store_error(
             "unwritable",
@@ -74,7 +75,7 @@ def check_output(folder: Path) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     stored = (folder / MANIFEST).is_file()
-    own = {*TABLES, MANIFEST, _LOCK, *(Path(name).parts[0] for name in (TRUTH, TRUTH_ATTEMPTS))}
+    own = {*TABLES, MANIFEST, LOCK, *(Path(name).parts[0] for name in (TRUTH, TRUTH_ATTEMPTS))}
     only_own = all(entry.name in own for entry in folder.iterdir())
     if stored and only_own and Store.open(folder).is_simulated:
         return
@@ -85,48 +86,6 @@ def check_output(folder: Path) -> None:
         "  expected: a new or an empty folder, or an earlier simulation, which is replaced\n"
         "  remedy: name another folder with -o",
     )
-
-
-@contextlib.contextmanager
-def _only_writer(work: Path) -> Iterator[None]:
-    """Hold the folder in which a store is prepared, empty; it is removed if that is interrupted."""
-    work.mkdir(parents=True, exist_ok=True)
-    with (work / _LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise store_error(
-                "in-use",
-                f"{work}: another simulation is writing to the same place\n"
-                "  remedy: wait until it has ended",
-            ) from error
-        try:
-            for left in work.iterdir():  # of one that was killed
-                if left.is_dir():
-                    shutil.rmtree(left)
-                elif left.name != _LOCK:
-                    left.unlink()
-            yield
-        except BaseException:
-            shutil.rmtree(work, ignore_errors=True)
-            raise
-
-
-def _move(work: Path, folder: Path) -> None:
-    """Put a prepared store in its place."""
-    (work / _LOCK).unlink()
-    if not folder.exists():
-        work.rename(folder)
-        return
-    aside = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(aside, ignore_errors=True)
-    folder.rename(aside)
-    try:
-        work.rename(folder)
-    except BaseException:
-        aside.rename(folder)
-        raise
-    shutil.rmtree(aside)
 
 
 # --- Tables and facts ----------------------------------------------------------------------------

@@ -9,14 +9,15 @@ or model changed.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.errors import HoldfastError, InputError
 from holdfast.fanout import fan_out
+from holdfast.files import Journal
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.queries import Query
 from holdfast.progress import track
@@ -85,7 +86,8 @@ def ask_many(
         on processes: a model that is asked twice remembers.
 
     Raises:
-        InputError: if an option is not known, or `out` holds something else.
+        InputError: if an option is not known, or `out` holds something else or is being written by another
+            process.
         MissingExtraError: if Ray is asked for and not installed.
     """
     options = options or {}
@@ -102,15 +104,17 @@ def ask_many(
         for model in models
         for name, query in queries.items()
     ]
-    known = _kept(out) if out is not None else {}
-    missing = [pair for pair in pairs if _key(pair.to_dict()) not in known]
-    with track(f"asking {len(models)} models", len(missing), "questions") as bar:
+    with ExitStack() as stack:
+        journal = stack.enter_context(Journal(out)) if out is not None else None
+        known = dict(_records(journal)) if journal is not None else {}
+        missing = [pair for pair in pairs if _key(pair.to_dict()) not in known]
+        bar = stack.enter_context(track(f"asking {len(models)} models", len(missing), "questions"))
         for _, record in fan_out(missing, answered, processes=processes, ray=ray):
             if _interrupted(record):
                 raise KeyboardInterrupt
             known[_key(record)] = record
-            if out is not None:
-                _append(out, record)
+            if journal is not None:
+                journal.append((json.dumps(record, ensure_ascii=False) + "\n").encode())
             bar.advance(1)
     return [known[_key(pair.to_dict())] for pair in pairs]
 
@@ -173,21 +177,9 @@ def _key(record: Mapping[str, Any]) -> str:
     return json.dumps(asked, sort_keys=True)
 
 
-def _kept(path: Path) -> dict[str, dict[str, Any]]:
-    """The records with an answer; what an interruption left of a last line is cut off."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return {}
-    whole = content.rfind(b"\n") + 1
-    found = dict(_records(path, content[:whole]))
-    if whole < len(content):
-        os.truncate(path, whole)
-    return found
-
-
-def _records(path: Path, content: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(content.splitlines(), 1):
+def _records(journal: Journal) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The records with an answer."""
+    for number, line in enumerate(journal.lines(), 1):
         try:
             record = json.loads(line)
         except ValueError:
@@ -196,17 +188,10 @@ def _records(path: Path, content: bytes) -> Iterator[tuple[str, dict[str, Any]]]
             raise InputError(
                 "not a record of an answer",
                 code="damaged",
-                path=path,
+                path=journal.path,
                 place=f"line {number}",
                 found=repr(line[:60]),
                 remedy="write the answers to a file of their own",
             )
         if "answer" in record:
             yield _key(record), record
-
-
-def _append(path: Path, record: Mapping[str, Any]) -> None:
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(record, ensure_ascii=False) + "\n")
-        file.flush()
-        os.fsync(file.fileno())

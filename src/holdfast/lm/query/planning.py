@@ -9,13 +9,13 @@ from typing import Any
 from holdfast import automata as fa
 from holdfast.automata.drawing.svg import to_svg
 from holdfast.errors import LimitError
+from holdfast.files import write_whole
 from holdfast.lm.query.compiling import CompiledQuery, Prompt, compile_query, language_of
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import count_strings, strings
 from holdfast.lm.query.results import Count, readable
 from holdfast.lm.query.tokens.automaton import TokenAutomaton
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
-from holdfast.whole_files import write_whole
 
 EXAMPLES = 5
 MOST_DRAWN = 300

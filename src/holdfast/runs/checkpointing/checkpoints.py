@@ -14,7 +14,8 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from holdfast.errors import HoldfastError, InputError, MissingExtraError, StoreError
-from holdfast.runs.checkpointing import locks, publication
+from holdfast.files import Lock
+from holdfast.runs.checkpointing import publication
 from holdfast.runs.checkpointing.causes import could_not_save
 from holdfast.runs.checkpointing.folder import (
     Checkpoint,
@@ -106,7 +107,7 @@ class Checkpoints:
         self._recorder = recorder
         self._process_group = process_group
         self._pending: _Save | None = None
-        self._lock: locks.FileLock | None = None
+        self._lock: Lock | None = None
         self._token: str | None = None
         self._made_ranks: Ranks | None = None
         self._made_staging: Staging | None = None
@@ -169,7 +170,7 @@ class Checkpoints:
     def _open_folder(self) -> str:
         """Take the folder, on the first rank; gives the token of this writer's drafts."""
         self._lock = publication.claim(self.folder)
-        if self._lock is not None:
+        if self._lock.excludes:
             publication.sweep(self.folder)
         return secrets.token_hex(8)
 

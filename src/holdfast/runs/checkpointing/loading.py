@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.checkpoint import load
 from torch.distributed.checkpoint.stateful import Stateful
 
-from holdfast.runs.checkpointing import locks
+from holdfast.files import Lock, LockHeldError
 from holdfast.runs.checkpointing.causes import could_not_load
 from holdfast.runs.checkpointing.folder import Checkpoint, Damage, damage_by_checksum
 from holdfast.runs.checkpointing.manifest import MANIFEST
@@ -69,9 +69,9 @@ class Loading:
         """Keep the checkpoint from being removed; what is missing if that comes too late."""
         path = self._checkpoint.path / MANIFEST
         try:
-            self._held.enter_context(locks.shared(path))
+            self._held.enter_context(Lock(path, shared=True))
             path.stat()  # it may have gone between the opening and the lock
-        except (locks.Held, FileNotFoundError):
+        except (LockHeldError, FileNotFoundError):
             return [Damage(MANIFEST, "missing", "a manifest", "it was just removed")]
         return []
 

@@ -8,16 +8,14 @@ that dies after leaves a whole one.
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.errors import InputError, StoreError
-from holdfast.runs.checkpointing import locks
+from holdfast.files import Lock, LockHeldError, atomic_file, sync
 from holdfast.runs.checkpointing.folder import (
     LOCK,
     Checkpoint,
@@ -63,16 +61,13 @@ class Draft:
         there = look(self.folder).checkpoints
         sequence = 1 + max((each.manifest.sequence for each in there if each.manifest), default=0)
         manifest = Manifest(self.step, sequence, time.time(), world_size, written, dict(versions))
-        with (self.path / MANIFEST).open("wb") as opened:
+        with atomic_file(self.path / MANIFEST) as opened:
             opened.write(manifest.to_bytes())
-            opened.flush()
-            os.fsync(opened.fileno())
-        sync_folder(self.path)
         generation = 1
         while (target := self.folder / name_of(self.step, generation)).exists():
             generation += 1
         self.path.rename(target)
-        sync_folder(self.folder)
+        sync(self.folder)
         return Checkpoint(target, self.step, "complete", "sizes", manifest)
 
     def discard(self) -> None:
@@ -80,20 +75,11 @@ class Draft:
         shutil.rmtree(self.path, ignore_errors=True)
 
 
-def sync_folder(path: Path) -> None:
-    """Bring the names in a folder to the disk."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def claim(folder: Path) -> locks.FileLock | None:
+def claim(folder: Path) -> Lock:
     """Make this process the only one that publishes in a folder.
 
     Returns:
-        the lock, to be held as long as it publishes; None where the file system has none.
+        the lock, to be held as long as it publishes.
 
     Raises:
         InputError: if another living process publishes there.
@@ -101,19 +87,17 @@ def claim(folder: Path) -> locks.FileLock | None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        lock = locks.FileLock(folder / LOCK)
-    except locks.Unsupported:
-        return None
-    except locks.Held:
+        lock = Lock(folder / LOCK)
+    except LockHeldError as error:
         raise InputError(
             "another living process writes checkpoints here",
             code="conflict",
             path=folder,
-            found=(folder / LOCK).read_text(encoding="utf-8", errors="replace").strip() or None,
+            found=error.holder,
             expected="one run a folder",
             remedy="end that process, or use a separate folder for this run",
         ) from None
-    lock.note(f"process {os.getpid()} on {socket.gethostname()}\n")
+    lock.note_holder()
     return lock
 
 
@@ -138,11 +122,11 @@ def remove(checkpoint: Checkpoint, token: str) -> None:
     gone = path.with_name(f".step-{checkpoint.step:08d}-{token}.removed")
     try:
         if (path / MANIFEST).exists():
-            with locks.exclusive(path / MANIFEST):
+            with Lock(path / MANIFEST):
                 path.rename(gone)
         else:
             path.rename(gone)
-    except locks.Held:
+    except LockHeldError:
         raise InputError(
             "this checkpoint is being loaded", code="conflict", path=path, remedy="remove it later"
         ) from None

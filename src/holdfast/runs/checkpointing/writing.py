@@ -20,9 +20,10 @@ from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 from torch.futures import Future
 
 from holdfast import __version__
+from holdfast.files import sync
 from holdfast.runs.checkpointing.folder import Checkpoint
 from holdfast.runs.checkpointing.manifest import WrittenFile, digits
-from holdfast.runs.checkpointing.publication import Draft, sync_folder
+from holdfast.runs.checkpointing.publication import Draft
 from holdfast.runs.checkpointing.staging import Staging
 
 _BUFFER_BYTES = 1 << 20
@@ -142,7 +143,7 @@ class PublishingWriter(FileSystemWriter):  # type: ignore[misc]
         except Exception as error:
             # torch closes its archive over a failed write and then complains of that alone.
             raise self.fs.failure or error from error
-        sync_folder(self.draft.path)
+        sync(self.draft.path)
         told: Future[list[Any]] = Future()
         told.set_result([*results, *self.fs.written.values()])
         return told

@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import InputError, MissingExtraError
+from holdfast.files import atomic_file
 from holdfast.runs.flight.restricted_unpickling import RefusedPickleError, load_plain
 
 MOST_STACKS = 64
@@ -68,16 +69,8 @@ def dump_flight_record(path: str | Path, rank: int | None = None) -> Path:
         known = document["holdfast"]["rank"]
         target /= f"rank_{os.getpid() if known is None else known}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    # The thread is in the name: a user and a recorder may dump at the same time.
-    temporary = target.with_name(f".{target.name}.{os.getpid()}-{threading.get_ident()}")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            json.dump(document, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with atomic_file(target) as file:
+        file.write(json.dumps(document).encode())
     return target
 
 

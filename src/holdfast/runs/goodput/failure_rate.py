@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY
-from holdfast.fleet.failure_model import garwood_interval
 from holdfast.runs.goodput.attempts import AttemptAccount
+from holdfast.stats import poisson_interval
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def failure_rate(
     if node_days <= 0:
         return None
     failures = interruptions(attempts)
-    low, high = garwood_interval(failures, node_days)
+    low, high = poisson_interval(failures, node_days)
     return FailureRate(failures / node_days, low, high, "run", failures, node_days)
 
 

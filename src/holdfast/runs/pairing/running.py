@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import InputError
+from holdfast.files import Journal
 from holdfast.progress import Tracker, track
 from holdfast.runs.pairing.commands import Template
 from holdfast.runs.pairing.execution import GRACE_S, Execution, execute
 from holdfast.runs.pairing.outcomes import command_unusable, outcome_of
 from holdfast.runs.pairing.plan import plan_pairs
-from holdfast.runs.pairing.records import PairResult, PairTest, Results, read_results
-from holdfast.runs.pairing.results_file import ResultsFile
+from holdfast.runs.pairing.records import PairResult, PairTest, Results, line_of, read_results
 from holdfast.runs.pairing.solve import PairVerdict, solve_pairs
 
 MOST_ROUNDS = 50
@@ -121,14 +121,16 @@ def run_pairs(
     nodes = list(dict.fromkeys(node for test in tests for node in test.nodes))
     limit = MOST_ROUNDS if rounds is None else rounds
     with ExitStack() as stack:
-        file = None if results is None else stack.enter_context(ResultsFile(Path(results)))
+        journal = (
+            None if results is None else stack.enter_context(Journal(Path(results), torn="end"))
+        )
         before = Results(()) if results is None else read_results(results)
         found = list(before)
         known, ran, done = 0, 0, 0
 
         def keep(result: PairResult) -> None:
-            if file is not None:
-                file.append(result)
+            if journal is not None:
+                journal.append(line_of(result).encode("utf-8", "replace"))
             found.append(result)
             if on_result is not None:
                 on_result(result)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import os
 import sys
@@ -12,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import InputError
+from holdfast.files import Lock, LockHeldError
 
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_NO_LOCKS_HERE = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 class EventFile:
@@ -28,7 +26,7 @@ class EventFile:
         name = f"rank-{rank:05d}"
         try:
             run_folder.mkdir(parents=True, exist_ok=True)
-            self._lock: int | None = _locked(run_folder / f"{name}.lock", rank)
+            self._lock = _locked(run_folder / f"{name}.lock", rank)
             self.path, self._file = _created(run_folder, name, opened_s)
         except OSError as error:
             raise InputError(
@@ -70,11 +68,11 @@ class EventFile:
 
     def abandon(self) -> None:
         """Close without a word: what a forked child must do, or it would hold the lock for its parent."""
-        for descriptor in (self._file, self._lock):
-            if descriptor is not None:
-                with contextlib.suppress(OSError):
-                    os.close(descriptor)
-        self._file = self._lock = None
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                os.close(self._file)
+        self._file = None
+        self._lock.close()
 
 
 def tell(text: str) -> None:
@@ -94,28 +92,17 @@ def _created(folder: Path, name: str, opened_s: float) -> tuple[Path, int | None
             opened_ms += 1
 
 
-def _locked(path: Path, rank: int) -> int | None:
-    """A descriptor that holds the rank's lock; None where the file system has no locks."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+def _locked(path: Path, rank: int) -> Lock:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
-        os.close(descriptor)
+        lock = Lock(path)
+    except LockHeldError as error:
         raise InputError(
             f"rank {rank} of this run is being recorded by another live process",
             code="conflict",
             path=path,
-            found=holder or None,
+            found=error.holder,
             expected="one recorder per rank and run",
             remedy="end that process, choose another run id, or give each process its own rank=",
         ) from None
-    except OSError as error:
-        os.close(descriptor)
-        if error.errno in _NO_LOCKS_HERE:
-            return None
-        raise
-    with contextlib.suppress(OSError):
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode(), 0)
-    return descriptor
+    lock.note_holder()
+    return lock

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.fleet.lemon_statistics import benjamini_hochberg
 from holdfast.runs.straggling.delays import FAR, MAD_TO_SIGMA, MEAN_TO_SIGMA, Delays, independent
 from holdfast.runs.straggling.matrix import FloatMatrix, Floats, Ints
+from holdfast.stats import benjamini_hochberg
 
 Bools = npt.NDArray[np.bool_]
 

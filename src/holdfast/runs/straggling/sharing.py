@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.fleet.lemon_statistics import benjamini_hochberg
 from holdfast.runs.straggling.matrix import StepMatrix
+from holdfast.stats import benjamini_hochberg
 
 LEAST_SLOW = 2
 """One slow rank has nothing to share."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from holdfast.errors import InputError
+from holdfast.files import Lock, LockHeldError, atomic_file
 from holdfast.runs.watching.alarms import KINDS, Alarm, Ledger
 
 FILE_NAME = "watch.json"
@@ -57,27 +54,26 @@ def save(path: Path, run_id: str, ledger: Ledger) -> None:
         },
         indent=1,
     )
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with atomic_file(path) as file:
+        file.write(f"{text}\n".encode())
 
 
-@contextlib.contextmanager
-def only_actor(path: Path) -> Iterator[None]:
-    """Hold the right to act on the alarms in this file: of two watchers only one may.
+def only_actor(path: Path) -> Lock:
+    """The right to act on the alarms in this file: of two watchers only one may.
 
     Raises:
         InputError: another watcher has it.
     """
     lock = path.with_name(f"{path.name}.lock")
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+        return Lock(lock)
+    except LockHeldError:
+        raise InputError(
+            "another watcher acts on the alarms of this run",
+            code="conflict",
+            path=lock,
+            remedy="end it, or watch without --act",
+        ) from None
     except OSError as error:
         raise InputError(
             "acting needs a place to remember what was acted on",
@@ -86,19 +82,6 @@ def only_actor(path: Path) -> Iterator[None]:
             found=error.strerror,
             remedy="name a file that can be written with --state",
         ) from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                "another watcher acts on the alarms of this run",
-                code="conflict",
-                path=lock,
-                remedy="end it, or watch without --act",
-            ) from None
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _alarm(fields: dict[str, Any]) -> Alarm:

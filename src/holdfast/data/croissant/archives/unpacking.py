@@ -10,14 +10,13 @@ import tempfile
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 from holdfast.data.croissant.fetching.room import require_room
 from holdfast.errors import StoreError
+from holdfast.files import Lock, LockHeldError
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_LOCK = ".lock"
 _ROOM_EVERY = 64 << 20
 """Bytes of a file between looks at how much room the disk has."""
 
@@ -47,15 +46,14 @@ class Scratch:
                 self._sweep()
                 # A folder gets its name when it is locked: one with that name and no lock is abandoned.
                 draft = Path(tempfile.mkdtemp(prefix=".new-", dir=self._parent))
-                handle = os.open(draft / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-                flock(handle, LOCK_EX)
+                lock = Lock(draft)
                 self._folder = draft.rename(self._parent / draft.name.removeprefix(".new-"))
             except OSError as error:
                 raise StoreError(
                     f"{self._parent}: cannot unpack into this folder\n  found: {error.strerror}\n"
                     "  remedy: name a cache folder that can be written"
                 ) from error
-            self._end = weakref.finalize(self, _remove, self._folder, handle, os.getpid())
+            self._end = weakref.finalize(self, _remove, self._folder, lock, os.getpid())
         return self._folder
 
     def keep(self, name: str, parts: Iterable[bytes], check: hashlib._Hash | None = None) -> Path:
@@ -102,13 +100,9 @@ class Scratch:
         for folder in self._parent.iterdir():
             if folder.name.startswith("."):
                 continue
-            with suppress(OSError):
-                handle = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-                try:
-                    flock(handle, LOCK_EX | LOCK_NB)
+            with suppress(OSError, LockHeldError), Lock(folder) as lock:
+                if lock.excludes:
                     shutil.rmtree(folder, ignore_errors=True)
-                finally:
-                    os.close(handle)
 
     def close(self) -> None:
         """Remove the folder."""
@@ -117,7 +111,7 @@ class Scratch:
         self._folder = self._end = None
 
 
-def _remove(folder: Path, lock: int, maker: int) -> None:
+def _remove(folder: Path, lock: Lock, maker: int) -> None:
     if os.getpid() == maker:  # a process that was forked only lets go
         shutil.rmtree(folder, ignore_errors=True)
-    os.close(lock)
+    lock.close()

@@ -62,7 +62,7 @@ def validate(
 
     Each finding has a rule, a line and column, and a hint. --data checks the files as well.
     """
-    from holdfast import whole_files
+    from holdfast import files
     from holdfast.data.croissant.rules import checking
 
     found = checking.validate(
@@ -75,7 +75,7 @@ def validate(
     )
     emit(found, as_json, lambda result: result.text().rstrip())
     if sarif is not None:
-        whole_files.write_whole(sarif, json.dumps(found.sarif(), indent=2).encode())
+        files.write_whole(sarif, json.dumps(found.sarif(), indent=2).encode())
         remark(f"findings as SARIF: {sarif}", quiet)
     if not found.valid:
         raise typer.Exit(1)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,8 +15,8 @@ from holdfast.data.croissant.document.model import Field, RecordSet
 from holdfast.data.croissant.document.writing import write_json
 from holdfast.data.croissant.evolving.migrating import migrate
 from holdfast.errors import InputError
+from holdfast.files import atomic_folder
 from holdfast.progress import track
-from holdfast.whole_files import sync_folder
 
 if TYPE_CHECKING:
     from holdfast.data.croissant.loading.dataset import Dataset
@@ -85,9 +83,7 @@ def convert(
     for records in wanted:
         if records.data is None:
             check(dataset.records(records.id).schema, folder / names[records.id])
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}.part")
-    draft.mkdir(parents=True)
-    try:
+    with atomic_folder(folder) as draft:
         written = []
         for records in wanted:
             if records.data is None:
@@ -96,10 +92,6 @@ def convert(
                 written.append(Written(records.id, folder / names[records.id], rows, size))
         described = _describe(dataset, wanted, names, draft)
         write_json(described, draft / DESCRIPTION)
-        draft.replace(folder)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    sync_folder(folder.parent)
     return Converted(folder, folder / DESCRIPTION, tuple(written))
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from holdfast.data.croissant.converting.json_lines import json_line
 from holdfast.errors import InputError
-from holdfast.whole_files import sync_folder
+from holdfast.files import atomic_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,17 +36,12 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
     import pyarrow as pa
 
     form = check(schema, path)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     rows = 0
     try:
-        with draft.open("wb") as sink:
-            with _WRITERS[form](sink, schema) as write:
-                for batch in batches:
-                    write(batch)
-                    rows += batch.num_rows
-            sink.flush()
-            os.fsync(sink.fileno())
-        draft.replace(path)
+        with atomic_file(path) as sink, _WRITERS[form](sink, schema) as write:
+            for batch in batches:
+                write(batch)
+                rows += batch.num_rows
     except OSError as error:  # of a file that is read, it is an InputError by now
         raise InputError(
             "the file cannot be written",
@@ -64,10 +58,6 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
             found=str(error),
             remedy="write another format, or leave the column out",
         ) from error
-    finally:
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-    sync_folder(path.parent)
     return rows
 
 

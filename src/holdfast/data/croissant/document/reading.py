@@ -22,7 +22,7 @@ from holdfast.data.croissant.document.terms import Terms
 from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
 from holdfast.data.croissant.fetching.urls import bare, is_remote
 from holdfast.errors import InputError
-from holdfast.whole_files import read_whole
+from holdfast.files import read_whole
 
 MAX_SCRIPTS = 20  # of a web page, that are looked into
 NAMES = ("croissant.json", "metadata.json")  # of a description in a folder

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.whole_files import write_whole
+from holdfast.files import write_whole
 
 # What stands first and last in an object; the rest keeps its order.
 _FIRST = (

@@ -19,14 +19,13 @@ import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
 from holdfast.data.croissant.fetching.parts import Part, Version
 from holdfast.data.croissant.fetching.urls import bare
 from holdfast.data.croissant.files.hashing import Algorithm, Checksum
 from holdfast.errors import StoreError
-from holdfast.whole_files import sync_folder, write_whole
+from holdfast.files import Lock, LockHeldError, sync, write_whole
 
 SAVE_EVERY = 16 << 20
 """Bytes of a download that a killed process may lose."""
@@ -67,20 +66,6 @@ class Given:
         return Version(self.size, self.etag, self.modified)
 
 
-class Claim:
-    """The right to fetch one file, held by this process until `release` or its end."""
-
-    def __init__(self, path: Path, handle: int) -> None:
-        self._path, self._handle = path, handle
-
-    def release(self) -> None:
-        """Let others fetch it."""
-        if self._handle >= 0:
-            self._path.unlink(missing_ok=True)
-            os.close(self._handle)
-            self._handle = -1
-
-
 class Cache:
     """The files of one folder.
 
@@ -112,24 +97,11 @@ class Cache:
                 return (given, path) if path else None
         return None
 
-    def claim(self, key: str) -> Claim | None:
+    def claim(self, key: str) -> Lock | None:
         """The right to fetch a file; None while another process, or thread, has it."""
-        path = self._made("parts") / f"{key}.lock"
-        while True:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                flock(handle, LOCK_EX | LOCK_NB)  # the kernel frees it when a process dies
-                # Whoever had it may have removed the name in the meantime: then the lock holds nothing.
-                with suppress(FileNotFoundError):
-                    if os.path.samestat(path.stat(), os.fstat(handle)):
-                        return Claim(path, handle)
-            except BlockingIOError:
-                os.close(handle)
-                return None
-            except BaseException:
-                os.close(handle)
-                raise
-            os.close(handle)
+        with suppress(LockHeldError):
+            return Lock(self._made("parts") / f"{key}.lock", remove=True)
+        return None
 
     def part(self, key: str) -> Part:
         """The draft of a file; to be used by who has the claim."""
@@ -143,7 +115,7 @@ class Cache:
         os.fsync(part.handle)
         part.close()
         part.path.replace(path)
-        sync_folder(path.parent)
+        sync(path.parent)
         part.forget()
         if "md5" in sums:
             index = self._index(sums["md5"].hex)

@@ -11,12 +11,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from holdfast.data.croissant.fetching.cache import Claim, Given
+from holdfast.data.croissant.fetching.cache import Given
 from holdfast.data.croissant.fetching.drafts import Draft, Proved
 from holdfast.data.croissant.fetching.parts import Piece, Stopped
 from holdfast.data.croissant.fetching.transfers import Transfer
 from holdfast.data.croissant.fetching.urls import bare
 from holdfast.data.croissant.fetching.wanted import Fetched, Wanted, key_of
+from holdfast.files import Lock
 from holdfast.progress import Tracker
 
 if TYPE_CHECKING:
@@ -33,13 +34,13 @@ class _Job:
     wanted: Wanted
     waited: bool = False
     before: Given | None = None
-    claim: Claim | None = None
+    claim: Lock | None = None
     transfer: Transfer | None = None
 
     def pause(self) -> None:
         """Leave it to be gone on with; one that has ended is let go of by the thread that ended it."""
         if self.transfer and self.transfer.pause() and self.claim:
-            self.claim.release()
+            self.claim.close()
 
 
 class Crew:
@@ -171,7 +172,7 @@ class Crew:
         except BaseException:
             job.pause()
             if job.claim:
-                job.claim.release()
+                job.claim.close()
             raise
 
     def _ended(self, job: _Job, outcome: Proved | Literal["unchanged"] | None) -> None:
@@ -209,7 +210,7 @@ class Crew:
         assert file is not None
         self._fetcher.remember(file)
         if job.claim:
-            job.claim.release()
+            job.claim.close()
         with self._change:
             if job in self._begun:
                 self._begun.remove(job)

@@ -17,7 +17,7 @@ from holdfast.data.croissant.fetching.repository_files import RepositoryFile
 from holdfast.data.croissant.fetching.urls import bare
 from holdfast.data.croissant.fetching.web import answered, hub_endpoint, next_page
 from holdfast.errors import InputError
-from holdfast.whole_files import write_whole
+from holdfast.files import write_whole
 
 _HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
 _PATH = re.compile(r"/datasets/([^/]+(?:/(?!tree/)[^/]+)?)(?:/tree/([^/]+)(?:/(.+))?)?/?")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError
-from holdfast.whole_files import write_whole
+from holdfast.files import write_whole
 
 
 class Stopped(Exception):

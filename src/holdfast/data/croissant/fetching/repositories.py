@@ -20,7 +20,7 @@ from holdfast.data.croissant.fetching.repository_files import RepositoryFile
 from holdfast.data.croissant.fetching.urls import bare
 from holdfast.data.croissant.fetching.web import not_public
 from holdfast.errors import InputError
-from holdfast.whole_files import write_whole
+from holdfast.files import write_whole
 
 _SCHEMES = ("https", "http", "ssh", "git", "file")
 _TREE = re.compile(r"(?P<url>.+?)(?:/-)?/tree/(?P<revision>[^/]+)/?")
@@ -151,7 +151,7 @@ def _claimed(fetcher: Fetcher, key: str) -> Iterator[None]:
     try:
         yield
     finally:
-        claim.release()
+        claim.close()
 
 
 def _git(arguments: list[str], url: str, folder: Path | None = None) -> str:

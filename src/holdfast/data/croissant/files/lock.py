@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.data.croissant.fetching.urls import bare
 from holdfast.data.croissant.fetching.wanted import Fetched
 from holdfast.errors import InputError
-from holdfast.whole_files import read_whole, write_whole
+from holdfast.files import read_whole, write_whole
 
 _FORMAT = 1
 _REMEDY = "if the change is intended, accept it with --update-lock"

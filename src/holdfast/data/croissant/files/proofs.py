@@ -18,7 +18,7 @@ from typing import Any
 
 from holdfast.data.croissant.files.hashing import Checksum
 from holdfast.errors import HoldfastError
-from holdfast.whole_files import write_whole
+from holdfast.files import write_whole
 
 LARGE = 4 << 20
 """Bytes from which on it is worth it."""

@@ -30,7 +30,7 @@ from holdfast.data.records.sources import Source
 from holdfast.data.records.writing.generations import only_writer, sweep
 from holdfast.data.records.writing.settings import Settings
 from holdfast.errors import InputError
-from holdfast.whole_files import write_whole
+from holdfast.files import write_whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,9 +194,9 @@ def tune(
 def _tuned(found: Tuned) -> RenderableType:
     from rich.console import Group as Lines
 
-    from holdfast.data.records.tuning.tuned import wilson
+    from holdfast.stats import wilson_interval
 
-    low, high = wilson(found.correct, found.tested)
+    low, high = wilson_interval(found.correct, found.tested)
     lines = [
         f"most epochs at fidelity {found.usual} of {found.groups}: {brief(found.saving)} times fewer bytes "
         "than at full fidelity, including probes",

@@ -7,18 +7,11 @@ end. The name contains a hash of the plan, so that a rerun of the same command f
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import glob
-import os
-import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.errors import InputError, StoreError
-from holdfast.whole_files import sync_folder
-
-_SYNCS = 16
+from holdfast.files import LockHeldError, atomic_folder
 
 
 @contextlib.contextmanager
@@ -36,18 +29,14 @@ def drafting(target: Path, plan: str) -> Iterator[Path]:
     """
     target = target.absolute()
     _check_target(target)
-    folder = target.with_name(f".{target.name}.{plan}.part")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder, target):
-            pattern = f".{glob.escape(target.name)}.{'[0-9a-f]' * len(plan)}.part"
-            for other in set(target.parent.glob(pattern)) - {folder}:
-                with _locked(other, target):
-                    shutil.rmtree(other)
+        with atomic_folder(target, plan=plan) as folder:
             yield folder
-            _sync(folder)
-            folder.rename(target)
-            sync_folder(target.parent)
+    except LockHeldError:
+        raise StoreError(
+            f"{target}: another process is writing it\n"
+            "  remedy: wait until it has finished, or choose another folder"
+        ) from None
     except OSError as error:
         raise StoreError(
             f"{target}: the folder cannot be written\n  found: {error.strerror or error}\n"
@@ -67,26 +56,3 @@ def _check_target(target: Path) -> None:
             expected="a new folder, or an empty one",
             remedy="choose another folder, or remove this one",
         )
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, target: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise StoreError(
-            f"{target}: another process is writing it\n"
-            "  remedy: wait until it has finished, or choose another folder"
-        ) from None
-    finally:
-        os.close(handle)
-
-
-def _sync(folder: Path) -> None:
-    """Flush all files and folders to the disk."""
-    with ThreadPoolExecutor(_SYNCS) as pool:  # many at a time: 8 times as fast
-        for inner, _, files in os.walk(folder, topdown=False):
-            list(pool.map(sync_folder, [Path(inner, name) for name in files]))
-            sync_folder(Path(inner))

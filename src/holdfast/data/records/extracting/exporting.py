@@ -29,6 +29,7 @@ from holdfast.data.records.reading.records import Records, open_records
 from holdfast.data.records.reading.stores import Store, local_folder
 from holdfast.data.records.sources.example import MAGIC_BYTES, image_kind
 from holdfast.errors import InputError
+from holdfast.files import atomic_file
 
 __all__ = ["Extracted", "Samples", "extract", "image_bytes", "samples"]
 
@@ -290,16 +291,14 @@ class _Tars(_Export):
                 self._key(image)
             self.counts["resumed"] += self.counts["images"] - before
         else:
-            draft = self._out / f".{path.name}.part"
-            with draft.open("wb") as file:
-                with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                    for image in images:
-                        key = self._key(image)
-                        for suffix, data in self._members(image).items():
-                            _add(tar, f"{key}.{suffix}", data)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
+            with (
+                atomic_file(path) as file,
+                tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+            ):
+                for image in images:
+                    key = self._key(image)
+                    for suffix, data in self._members(image).items():
+                        _add(tar, f"{key}.{suffix}", data)
         self.counts["files"] += 1
         self.counts["bytes_written"] += path.stat().st_size
 

@@ -299,7 +299,7 @@ def mean_interval(
     Returns:
         Lower and upper end; None if there are fewer than two values, and more images.
     """
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     count = len(values)
     if count == population and count:
@@ -307,7 +307,7 @@ def mean_interval(
     if count < 2:
         return None, None
     error = values.std(ddof=1) / math.sqrt(count) * math.sqrt(1 - count / population)
-    reach = float(t.ppf(0.5 + CONFIDENCE / 2, count - 1) * error)
+    reach = float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2) * error)
     mean = float(values.mean())
     return mean - reach, min(mean + reach, 1.0)
 

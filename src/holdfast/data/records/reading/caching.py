@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from fcntl import LOCK_EX, flock
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from holdfast.data.records.format.layout import Index
 from holdfast.data.records.reading.prefixes import holds
 from holdfast.data.records.reading.stores import Buffer, pread
 from holdfast.errors import StoreError
+from holdfast.files import Lock
 
 _LOCK = ".usage"
 _DRAFT = ".part"
@@ -222,12 +222,8 @@ class Cache:
     @contextmanager
     def _alone(self) -> Iterator[int]:
         """Keep other threads and processes from making room; gives the file of what is used."""
-        usage = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        try:
-            flock(usage, LOCK_EX)
-            yield usage
-        finally:
-            os.close(usage)  # and with it the lock
+        with Lock(self.folder / _LOCK, wait=True) as usage:
+            yield usage.fileno()
 
 
 def _span(name: str) -> tuple[int, int]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
+from scipy.special import stdtr, stdtrit
+
+from holdfast.stats import jackknife_error
 
 CONFIDENCE = 0.95
 
@@ -34,7 +36,7 @@ class Score:
         if spread is None:
             return math.nan, math.nan
         middle = math.atanh(_inside(self.value))
-        reach = float(student.ppf(0.5 + CONFIDENCE / 2, self.freedom)) * spread
+        reach = float(stdtrit(self.freedom, 0.5 + CONFIDENCE / 2)) * spread
         return math.tanh(middle - reach), math.tanh(middle + reach)
 
     def surely_above(self, threshold: float) -> float:
@@ -49,7 +51,7 @@ class Score:
         distance = math.atanh(_inside(self.value)) - math.atanh(_inside(threshold))
         if spread == 0:
             return float(distance > 0)
-        return float(student.cdf(distance / spread, self.freedom))
+        return float(stdtr(self.freedom, distance / spread))
 
     def _spread(self) -> float | None:
         """The standard error on Fisher's scale, by the derivative of artanh."""
@@ -118,9 +120,8 @@ def score(fidelity: int, products: Products) -> Score:
         part.sum() - part.sum(0) - part.sum(1) + np.diagonal(part)
         for part in (products.full, products.cross, products.candidate)
     ]
-    left = np.array([_cosine(*parts) for parts in zip(*without, strict=True)])
-    variance = (blocks - 1) / blocks * np.sum((left - left.mean()) ** 2)
-    error = float(np.sqrt(variance))
+    left = [_cosine(*parts) for parts in zip(*without, strict=True)]
+    error = jackknife_error(left)
     return Score(fidelity, value, error if math.isfinite(error) else None, blocks - 1)
 
 

@@ -16,6 +16,7 @@ from holdfast.data.records.tuning.policies import (
     Policy,
 )
 from holdfast.errors import InputError
+from holdfast.stats import wilson_interval
 
 if TYPE_CHECKING:
     from holdfast.data.records.tuning.feeding import RecordsFeed
@@ -87,7 +88,7 @@ class Tuned:
             "groups": self.groups,
             "fidelity": self.usual,
             "accuracy": self.accuracy,
-            "accuracy_interval": list(wilson(self.correct, self.tested)),
+            "accuracy_interval": list(wilson_interval(self.correct, self.tested)),
             "accuracy_full": self.accuracy_full,
             "images": self.images,
             "tested": self.tested,
@@ -354,11 +355,3 @@ def _told(url: str, run: _Run, full: Trial | None, settings: dict[str, Any]) -> 
 
 def _known(value: float) -> float | None:
     return value if value == value else None
-
-
-def wilson(hits: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share, by Wilson's score."""
-    from scipy.stats import binomtest
-
-    found = binomtest(hits, of).proportion_ci(0.95, "wilson")
-    return float(found.low), float(found.high)

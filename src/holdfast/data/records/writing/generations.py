@@ -12,9 +12,6 @@ when the manifest names the new one, the old one is removed.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,15 +25,13 @@ from holdfast.data.records.format.layout import Contents, Image, Index, LayoutEr
 from holdfast.data.records.format.manifest import Manifest
 from holdfast.data.records.sources import Example
 from holdfast.errors import HoldfastError, InputError, StoreError
-from holdfast.whole_files import sync_folder, write_whole
+from holdfast.files import Lock, LockHeldError, draft_target, sync, write_whole
 
 REJECTED = "rejected.jsonl"
 LOCK = ".writing.lock"
 
 _GENERATION = re.compile(r"records-[0-9a-f]{16}")
 _RECORD = re.compile(r"\d{6,}\.pcr")
-_DRAFT = re.compile(r"\.(?P<target>.+)\.\d+\.part")  # of `write_whole`
-_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 def generation_name(plan: int) -> str:
@@ -94,11 +89,10 @@ def _is_own(name: str) -> bool:
 
 
 def _is_draft(name: str) -> bool:
-    draft = _DRAFT.fullmatch(name)
-    if draft is None:
-        return False
-    target = draft["target"]
-    return target in (manifest.NAME, REJECTED) or _RECORD.fullmatch(target) is not None
+    target = draft_target(name)
+    return target is not None and (
+        target in (manifest.NAME, REJECTED) or _RECORD.fullmatch(target) is not None
+    )
 
 
 @contextlib.contextmanager
@@ -108,43 +102,18 @@ def only_writer(folder: Path) -> Iterator[None]:
     Raises:
         StoreError: if another process holds it, or the folder cannot be written.
     """
-    path = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = _locked(path)
-    except BlockingIOError:
+        lock = Lock(folder / LOCK, remove=True)
+    except LockHeldError:
         raise StoreError(
             f"{folder}: another process is writing this dataset\n"
             "  remedy: wait until it has ended, or name another folder"
         ) from None
     except OSError as error:
         raise _unwritable(folder, error) from error
-    try:
+    with lock:
         yield
-    finally:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _locked(path: Path) -> int:
-    """A descriptor that holds the lock; BlockingIOError if another one does."""
-    while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno not in _NO_LOCKS:
-                    raise
-            # Its last holder may have removed the file after it was opened here.
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_ino == os.fstat(descriptor).st_ino:
-                    return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -209,7 +178,7 @@ class Generation:
         """Make the folder, empty; or leave what is there."""
         with disk_errors(self._folder):
             (self._folder / self.name).mkdir(exist_ok=True)
-            sync_folder(self._folder)
+            sync(self._folder)
 
     def stored(self, number: int) -> Stored | None:
         """A record that is there and whole: every sum agrees."""
@@ -268,7 +237,7 @@ def publish(folder: Path, made: Manifest, rejected: bytes) -> int:
         if not rejected:
             (folder / REJECTED).unlink(missing_ok=True)
         _remove_all_but(folder, frozenset(made.paths))
-        sync_folder(folder)
+        sync(folder)
     return len(data)
 
 

@@ -12,12 +12,12 @@ import regex as library
 
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.asking import mass, search
-from holdfast.lm.query.audits.intervals import wilson
 from holdfast.lm.query.audits.templates import Cloze, Item, ask, escape
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
 from holdfast.lm.query.results import CLOSED
 from holdfast.lm.tokenizers.tokenizer import Tokenizer
+from holdfast.stats import wilson_interval
 
 NO_WORD = r"[^\pL\pM\pN_']"
 """A character that no word goes on with: after it, or at the end of the text, the word was whole."""
@@ -86,7 +86,7 @@ def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
     asked = len(template.items)
     return ClozeAudit(
         tuple(
-            Variant(name, hits, asked, hits / asked, *wilson(hits / asked, asked))
+            Variant(name, hits, asked, hits / asked, *wilson_interval(hits, asked))
             for name, hits in right.items()
         ),
         tuple(answers),

@@ -11,13 +11,13 @@ import numpy as np
 
 from holdfast.lm.models.protocol import F64, LanguageModel
 from holdfast.lm.query.asking import mass, sample
-from holdfast.lm.query.audits.intervals import chi_square, wilson
 from holdfast.lm.query.audits.templates import Bias, ask, escape
 from holdfast.lm.query.compiling import language_of
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import is_prefix_free
 from holdfast.lm.query.results import CLOSED, Mass
 from holdfast.numbers import interval
+from holdfast.stats import chi_square, wilson_interval
 
 PRECISION = 1e-3
 """Gap of a probability's bounds, as a share of it."""
@@ -174,7 +174,7 @@ def _bounded(model: LanguageModel, query: Query) -> Mass:
 def _cell(template: Bias, bounds: Any, counts: Any, row: int, column: int) -> Cell:
     total = float(counts[:, column].sum())
     share = float(counts[row, column]) / total if total else 0.0
-    low, high = wilson(share, total)
+    low, high = wilson_interval(share * total, total)
     others = [other for other in range(len(template.groups)) if other != row]
     lower, upper = (float(bound) for bound in bounds[row, column])
     most, least = bounds[others, column, 1].sum(), bounds[others, column, 0].sum()
