@@ -36,6 +36,10 @@ LONG = ("test_documents.py", "test_fleet_simulate.py", "test_equality.py", "test
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+# Two workers share two cores: threads of torch's and of Arrow's would only wait for each other, and
+# torch's burn the core meanwhile.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Millions of small objects come and go with every query that Ibis compiles, and hardly any of them in
 # cycles: at its own thresholds the collector takes 5 to 8 % of the suite's time.
 gc.set_threshold(50_000, 10, 20)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
 import shlex
 from pathlib import Path
@@ -17,6 +18,7 @@ from examples import FENCE, NOT_RUN, PAGES, REPOSITORY
 from holdfast.cli import main as holdfast
 
 SHELL = set("|&;<>*?$`#")  # characters that ask for a shell
+QUOTED = re.compile(r"""'[^']*'|"[^"$`]*\"""")  # where they do not
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -25,6 +27,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name, value in examples.TERMINAL.items():
         monkeypatch.setenv(name, value)
+    # The workers take all processors already: a pool of processes would cost its start.
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     return examples.workplace(tmp_path)
 
 
@@ -145,7 +149,7 @@ def _check_command(
     if command.startswith(NOT_RUN):
         return
     assert command.startswith("holdfast "), f"{where}: only holdfast's own commands are run"
-    if set(command) & SHELL:
+    if set(QUOTED.sub("", command)) & SHELL:
         done = examples.run(command, folder)
         code, out, err = done.returncode, done.stdout, done.stderr
     else:  # in this process: starting Python and its libraries takes longer than most commands

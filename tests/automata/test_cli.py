@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -430,21 +428,6 @@ def test_errors_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert ended.value.code == 2
     error = json.loads(capsys.readouterr().err)["error"]
     assert (error["kind"], error["place"]) == ("InputError", "byte 4")
-
-
-def test_a_pipeline_of_processes() -> None:
-    run = f"{sys.executable} -c 'from holdfast.cli import main; main()' fst"
-    line = (
-        f"{run} compile -q {EXAMPLE / 'heard.txt'} --acceptor --isymbols {EXAMPLE / 'phones.txt'}"
-    )
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", f"{line} | {run} print | head -n 1"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout == "0\t1\tAY\tAY\n"
-    assert done.stderr == ""
 
 
 def test_errors_of_an_operation_name_the_machines(tmp_path: Path) -> None:

@@ -17,7 +17,11 @@ from holdfast import cli
 from holdfast.errors import InputError
 from holdfast.lm.cli import app
 from holdfast.lm.commands.live import live_table
+from holdfast.lm.query.asking import count
+from holdfast.lm.query.queries import Query
 from holdfast.lm.query.results import Match, Progress
+from holdfast.lm.tokenizers.loading import load_tokenizer
+from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 CANARIES = Path(__file__).parents[2] / "examples" / "canaries"
 VOCABULARY = f"gpt2:{CANARIES / 'model'}"
@@ -55,6 +59,11 @@ def texts_of(made: RandomArpa, regex: str, longest: int) -> dict[str, tuple[floa
     return found
 
 
+@pytest.fixture(scope="module")
+def gpt2(shared_data: Path) -> Tokenizer:
+    return load_tokenizer(f"gpt2:{shared_data / 'tokenizers'}")
+
+
 @pytest.mark.parametrize(
     ("regex", "encodings", "strings", "paths"),
     [
@@ -67,11 +76,16 @@ def texts_of(made: RandomArpa, regex: str, longest: int) -> dict[str, tuple[floa
     ],
 )
 def test_counts_are_exact(
-    shared_data: Path, regex: str, encodings: str, strings: int | str, paths: int | str
+    gpt2: Tokenizer, regex: str, encodings: str, strings: int | str, paths: int | str
 ) -> None:
+    found = count(Query(regex, encodings=encodings), gpt2)
+    assert (found.strings, found.token_paths) == (strings, paths)
+
+
+def test_a_vocabulary_is_named_by_its_folder(shared_data: Path) -> None:
     name = f"gpt2:{shared_data / 'tokenizers'}"
-    found = as_json("count", "--tokenizer", name, "--regex", regex, "--encodings", encodings)
-    assert found == {"strings": strings, "token_paths": paths}
+    found = as_json("count", "--tokenizer", name, "--regex", "The", "--encodings", "all")
+    assert found == {"strings": 1, "token_paths": 4}
 
 
 def test_lengths_are_counted_where_they_are_asked_for() -> None:

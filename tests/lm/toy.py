@@ -6,6 +6,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
 from itertools import product
 
 import numpy as np
@@ -37,6 +38,13 @@ def greedy(text: bytes) -> list[int]:
 TOKENIZER = Tokenizer("toy", PIECES, greedy, bos=BOS, eos=EOS, kind="wordpiece")
 
 
+@cache  # brute force asks for the same ones thousands of times
+def _drawn(key: tuple[int, ...], size: int) -> np.ndarray:
+    scores = np.random.default_rng(key).normal(0, 1.5, size)
+    scores[BOS] = -np.inf
+    return scores - np.logaddexp.reduce(scores)
+
+
 class ToyModel:
     """A distribution after every prefix, drawn from a generator seeded by the last two tokens."""
 
@@ -50,10 +58,8 @@ class ToyModel:
 
     def distribution(self, prefix: Sequence[int]) -> np.ndarray:
         """[V] log-probabilities; BOS has none."""
-        key = [self.seed, *(token + 1 for token in prefix[-2:])]
-        scores = np.random.default_rng(key).normal(0, 1.5, self.tokenizer.size)
-        scores[BOS] = -np.inf
-        return scores - np.logaddexp.reduce(scores)
+        key = (self.seed, *(token + 1 for token in prefix[-2:]))
+        return _drawn(key, self.tokenizer.size).copy()
 
     def logprobs(self, prefixes: Sequence[Prefix]) -> list[NextToken]:
         self.cost.calls += 1
@@ -70,7 +76,14 @@ def decoded(
     temperature: float = 1.0,
 ) -> np.ndarray:
     """Temperature, then top-k, then top-p, renormalised; ties go to the lower id."""
-    scaled = logprobs / temperature
+    return _decoded(logprobs.tobytes(), top_k, top_p, temperature).copy()
+
+
+@lru_cache(1 << 14)
+def _decoded(
+    logprobs: bytes, top_k: int | None, top_p: float | None, temperature: float
+) -> np.ndarray:
+    scaled = np.frombuffer(logprobs) / temperature
     chances = np.exp(scaled - np.logaddexp.reduce(scaled))
     order = sorted(range(len(chances)), key=lambda token: (-chances[token], token))
     kept = order[: top_k or len(order)]

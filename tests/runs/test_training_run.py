@@ -18,6 +18,9 @@ from typing import Any
 
 import pytest
 import stopwatch
+from typer.testing import CliRunner
+
+from holdfast.cli import app
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples" / "training-run"
@@ -27,12 +30,8 @@ HUNG_RANK, SLOW_RANK = 1, 2
 
 @cache  # several checks read one answer
 def holdfast(*arguments: str | Path) -> Any:
-    done = subprocess.run(
-        [Path(sys.executable).parent / "holdfast", *map(str, arguments), "--json"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
 
 

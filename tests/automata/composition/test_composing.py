@@ -83,8 +83,10 @@ def first_dense(states: int, filters: int) -> tables.Table:
     )
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3, 5])
-def test_the_answer_is_that_of_the_plain_search_for_any_number_of_threads(small_steps, threads):
+@pytest.fixture(scope="module")
+def composed_plainly():
+    """(a, b, connect, filter, what the plain search makes of them); slow, so once for all threads."""
+    found = []
     for turn, (states, labels) in enumerate([(6, 3), (6, 200), (40, 4), (40, 90), (40, 1000)]):
         for seed in range(4):
             given = {"states": states, "arcs": 3 * states, "labels": labels, "epsilons": 0.3}
@@ -98,13 +100,23 @@ def test_the_answer_is_that_of_the_plain_search_for_any_number_of_threads(small_
                 a.with_(olabel=fewer[0].astype(np.int32)),
                 b.with_(ilabel=fewer[1].astype(np.int32)),
             )
-            for connect in (True, False):
-                filter = FILTERS[(turn + seed) % 3]
-                wanted = compose_plainly(a, b, connect, filter)
-                found, arc_map = compose(a, b, connect, threads, filter=filter, return_arc_map=True)
-                assert same_bytes(wanted.machine, found)
-                assert arc_map.a.tolist() == wanted.arc_a
-                assert arc_map.b.tolist() == wanted.arc_b
+            filter = FILTERS[(turn + seed) % 3]
+            found += [
+                (a, b, connect, filter, compose_plainly(a, b, connect, filter))
+                for connect in (True, False)
+            ]
+    return found
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 5])
+def test_the_answer_is_that_of_the_plain_search_for_any_number_of_threads(
+    small_steps, composed_plainly, threads
+):
+    for a, b, connect, filter, wanted in composed_plainly:
+        found, arc_map = compose(a, b, connect, threads, filter=filter, return_arc_map=True)
+        assert same_bytes(wanted.machine, found)
+        assert arc_map.a.tolist() == wanted.arc_a
+        assert arc_map.b.tolist() == wanted.arc_b
 
 
 @pytest.mark.parametrize("semiring", ["tropical", "log", "log64", "probability", "boolean"])

@@ -115,9 +115,9 @@ def test_more_columns_than_one_query_has(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("separator", [",", "\t"])
 def test_a_header_of_many_characters(tmp_path: Path, separator: str) -> None:
-    header = [f"{'long' * 60} {place}" for place in range(400)]
+    header = [f"{'long' * 240} {place}" for place in range(70)]
     assert len(separator.join(header)) > 1 << 16
-    write_csv(tmp_path / "t.csv", header, [["1"] * 400, ["2"] * 400], delimiter=separator)
+    write_csv(tmp_path / "t.csv", header, [["1"] * 70, ["2"] * 70], delimiter=separator)
     made = described(tmp_path)
     assert [field["name"] for field in record_sets(made)["t"]["field"]] == header
     assert [set(row.values()) for row in loaded(made, "t")] == [{1}, {2}]

@@ -68,7 +68,7 @@ FILTERS: dict[Any, tuple[Any, Callable[[dict[str, Any]], bool]]] = {
 }
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)  # of 0.1 s each; every example is a whole description
 @given(tables())
 def test_joined_records_are_those_of_a_nested_loop(case: dict[str, Any]) -> None:
     filters, passes = FILTERS[case["filters"]]

@@ -286,9 +286,10 @@ def test_one_edit_breaks_the_rule_and_a_near_one_keeps_it(
 ) -> None:
     at, breaking, keeping = CASES[code]
     description = described(folder)
-    kept = copy.deepcopy(description)
-    keeping(kept, folder)
-    assert found(folder, kept, how) == []
+    if how == "full":  # what keeps the rule in all data keeps it in a sample of them
+        kept = copy.deepcopy(description)
+        keeping(kept, folder)
+        assert found(folder, kept, how) == []
     breaking(description, fill(folder))
     if code == "CR913":  # what becomes null is no key
         del description["recordSet"][2]["key"]

@@ -17,20 +17,17 @@ HERE = Path(__file__).resolve().parent
 def told(tmp_path_factory):
     """What each rank printed."""
     meeting = tmp_path_factory.mktemp("ranks") / "meeting"
-    command = [sys.executable, "-W", "error", HERE / "tuning_rank.py"]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), meeting],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"},
-        )
-        for rank in range(2)
-    ]
-    printed = [rank.communicate() for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], printed
-    return [json.loads(output) for output, _ in printed]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", HERE / "tuning_rank.py", meeting],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = sorted(map(json.loads, done.stdout.splitlines()), key=lambda one: one["rank"])
+    assert [one["rank"] for one in told] == [0, 1]
+    return told
 
 
 def test_the_scores_agreed_on_are_the_mean_over_ranks(told):

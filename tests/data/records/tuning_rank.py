@@ -1,14 +1,15 @@
-"""One rank of a training under DDP with a probing tuner; run as a process by `test_tuning_ranks.py`.
+"""Two ranks of a training under DDP with a probing tuner; run as a process by `test_tuning_ranks.py`.
 
-    python tuning_rank.py RANK FILE
+    python tuning_rank.py FILE
 
-Prints a line of JSON: this rank's own scores, the scores agreed on, the choices, the weights' digest.
+Each prints a line of JSON: its own scores, the scores agreed on, the choices, the weights' digest.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 
 import torch
@@ -46,11 +47,14 @@ def main(rank: int, meeting: str) -> None:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(images), labels).backward()
             optimizer.step()
-    told = {"own": own, "history": [one.to_dict() for one in tuner.history], "loss": tuner._losses}
+    told = {"rank": rank, "own": own}
+    told |= {"history": [one.to_dict() for one in tuner.history], "loss": tuner._losses}
     weights = b"".join(one.detach().numpy().tobytes() for one in inner.parameters())
     told |= {"untouched": untouched, "weights": hashlib.sha256(weights).hexdigest()}
     told["failed"] = _failing(probe, rank)
-    print(json.dumps(told))
+    print(
+        json.dumps(told) + "\n", end="", flush=True
+    )  # in one write, so that no line is cut in two
     dist.destroy_process_group()
 
 
@@ -71,4 +75,7 @@ def _failing(probe: Probe, rank: int) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    other = os.fork()  # torch is imported once for both, and nothing of it runs yet
+    main(int(other == 0), sys.argv[1])
+    if other:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(other, 0)[1]))

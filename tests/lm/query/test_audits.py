@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import pytest
@@ -33,8 +34,13 @@ PATTERN = "[abc]{2,4}"
 KNOWN = (Known("abc", 8), Known("ca", 8), Known("cccc", 2), Known("bbb", 2), Known("aa", 1))
 
 
+@cache
+def true_chances(seed: int, **options: float) -> dict[str, tuple[float, int]]:
+    return toy.by_text(toy.ToyModel(seed), PATTERN, 4, **options)
+
+
 def true_ranks(seed: int, **options: float) -> dict[str, int]:
-    chances = toy.by_text(toy.ToyModel(seed), PATTERN, 4, **options)
+    chances = true_chances(seed, **options)
     order = sorted(chances, key=lambda text: (-chances[text][0], text))
     return {text: place for place, text in enumerate(order, 1)}
 
@@ -60,7 +66,7 @@ def test_ranks_and_recall(seed: int, n: int) -> None:
         range(1, min(n, size) + 1)
     )
     check_ranks(found, ranks, size)
-    chances = toy.by_text(toy.ToyModel(seed), PATTERN, 4)
+    chances = true_chances(seed)
     for canary in found.canaries:
         assert canary.logprob == pytest.approx(math.log(chances[canary.text][0]), abs=1e-5)
         if ranks[canary.text] <= n:

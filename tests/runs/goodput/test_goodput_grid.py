@@ -106,12 +106,12 @@ def check(scripts: list[Script]) -> None:
 
 
 @given(runs(orderly))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)  # an example is a whole run, second by second
 def test_parts_of_orderly_runs(scripts: list[Script]) -> None:
     check(scripts)
 
 
 @given(runs(damaged))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)  # an example is a whole run, second by second
 def test_parts_of_damaged_runs(scripts: list[Script]) -> None:
     check(scripts)
