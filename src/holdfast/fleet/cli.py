@@ -62,9 +62,13 @@ class Checks:
 class Losses:
     """What a failure or a preemption loses."""
 
-    preemption_grace_s: Annotated[Duration, named("--preempt-grace")] = Assumptions.preemption_grace_s
+    preemption_grace_s: Annotated[Duration, named("--preempt-grace")] = (
+        Assumptions.preemption_grace_s
+    )
     """Preemption grace time of a QOS that is not in the store."""
-    preemption_slack_s: Annotated[Duration, named("--preempt-slack")] = Assumptions.preemption_slack_s
+    preemption_slack_s: Annotated[Duration, named("--preempt-slack")] = (
+        Assumptions.preemption_slack_s
+    )
     """Maximum time beyond the grace period from a victim's end to its preemptor's start."""
     checkpoint_interval_s: Annotated[Duration, named("--checkpoint")] = (
         Assumptions.checkpoint_interval_s
@@ -123,9 +127,7 @@ def opened(store: Path, window: Window, *options: Any) -> FleetLog:
     """The store under the assumptions of the command line."""
     from holdfast.fleet.log import open_log
 
-    return open_log(
-        store, assumptions=assumed(*options), since=window.since, engine=window.engine
-    )
+    return open_log(store, assumptions=assumed(*options), since=window.since, engine=window.engine)
 
 
 @app.command
@@ -515,7 +517,8 @@ def whatif(
             )
     else:
         # A file is passed as what it contains: by its path it could be taken for a log.
-        source = preset or _chosen(preset, scenario, ())
+        chosen = _chosen(preset, scenario, ())
+        source = preset or chosen
     found = run(
         source,
         tried,
