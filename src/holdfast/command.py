@@ -165,7 +165,7 @@ def room(name: str, about: str, **settings: Any) -> App:
 
 def _default(value: Any) -> Any:
     """How help shows a default; one that says nothing, such as off, is not shown."""
-    return None if value is None or value is False else str(value)
+    return None if value in (None, False, "", ()) else str(value)
 
 
 _COMMON_DEFAULTS = Common()
