@@ -153,7 +153,7 @@ def test_what_a_command_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert code == 1
     assert "Node n1 fails most." in out
     assert "1.500 [1.000, 2.000]" in out
-    assert err.split() == ["answer:", str(saved), "page:", str(page)]
+    assert err.split() == ["answer:", str(saved), "report:", str(page)]
     assert "&lt;b&gt;" in page.read_text()
     document = json.loads(saved.read_text())
     assert document["schema"] == answer.SCHEMA

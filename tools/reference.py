@@ -222,9 +222,11 @@ def _made_of_functions(app: Any, names: tuple[str, ...]) -> Iterator[str]:
     from cyclopts import Group
     from cyclopts.help import create_parameter_help_panel
 
-    yield from (f"## {' '.join(names)}", "", inspect.cleandoc(app.help), "")
-    arguments = app.assemble_argument_collection(parse_docstring=True)
-    entries = create_parameter_help_panel(Group(), arguments, "plaintext").entries
+    yield from (f"## {' '.join(names)}", "", _before_arguments(app.help), "")
+    entries = []
+    if app.default_command:
+        arguments = app.assemble_argument_collection(parse_docstring=True)
+        entries = create_parameter_help_panel(Group(), arguments, "plaintext").entries
     words = [e.positional_label for e in entries if e.positional_label]
     options = ["[OPTIONS]"] if len(words) < len(entries) else []
     members = [name for name in app if not name.startswith("-")]
@@ -246,6 +248,10 @@ def _made_of_functions(app: Any, names: tuple[str, ...]) -> Iterator[str]:
         yield ""
     for name in members:
         yield from _made_of_functions(app[name], (*names, name))
+
+
+def _before_arguments(docstring: str) -> str:
+    return inspect.cleandoc(docstring).partition("\nArgs:")[0].rstrip()
 
 
 def commands() -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from holdfast import __version__
@@ -111,6 +112,10 @@ class Answer:
     def inputs(self) -> Sequence[tuple[str, str]]:
         """Label and text: files, time range, rows used and set aside."""
         return ()
+
+    def written(self) -> Mapping[str, Path]:
+        """What the command wrote, by kind, such as ``"store"``."""
+        return {}
 
     @property
     def headline(self) -> str:

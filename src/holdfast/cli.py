@@ -54,7 +54,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"diff", "why"}
+FUNCTIONS = {"diff", "fleet", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 INTERRUPTED = 130

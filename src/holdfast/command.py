@@ -14,22 +14,21 @@ name=..., help=...)`` and imported when it runs.
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Group, Parameter, validators
 
 from holdfast import progress
+from holdfast.answer import Answer, Page
 from holdfast.durations import duration_text, parse_duration
 from holdfast.errors import InputError
 from holdfast.plain import plain
-
-if TYPE_CHECKING:
-    from holdfast.answer import Answer
 
 USAGE = 2
 
@@ -42,11 +41,43 @@ def _duration_default(value: float | None) -> str | None:
     return None if value is None else duration_text(value)
 
 
-# What options of every room are called and how they are read.
+def _days(_: Any, tokens: Sequence[Any]) -> float:
+    text = tokens[0].value
+    try:
+        return float(text)
+    except ValueError:
+        return parse_duration(text) / 86_400.0
+
+
+def named(*names: str, at_least: float | None = None, **settings: str | None) -> Parameter:
+    """What an option is called, and what stands for its value: the second part of ``Annotated``.
+
+    Args:
+        names: such as ``"--output", "-o"``; by default that of the parameter.
+        at_least: the smallest number allowed.
+        settings: ``metavar``, what stands for the value in help; ``env_var``, which gives the default.
+    """
+    given: dict[str, Any] = {key: value for key, value in settings.items() if value is not None}
+    if names:
+        given["name"] = names
+    if at_least is not None:
+        given["validator"] = validators.Number(gte=at_least)
+    return Parameter(**given)
+
+
+# What options of every room are and how they are read.
 Duration = Annotated[
-    float, Parameter(converter=_seconds, metavar="DURATION", show_default=_duration_default)
+    float,
+    Parameter(
+        converter=_seconds,
+        metavar="DURATION",
+        show_default=_duration_default,
+        allow_leading_hyphen=True,  # -5m is a wrong duration, not an unknown option
+    ),
 ]
 """Seconds, written as 10m, 7d or 1h30m."""
+Days = Annotated[float, Parameter(converter=_days, metavar="DAYS")]
+"""Days, or a duration such as 12h."""
 Share = Annotated[float, Parameter(validator=validators.Number(gte=0, lte=1), metavar="SHARE")]
 """Between 0 and 1."""
 Count = Annotated[int, Parameter(validator=validators.Number(gte=0), metavar="N")]
@@ -57,6 +88,46 @@ Output = Annotated[Path, Parameter(name=["--output", "-o"], metavar="PATH")]
 """Where the result is written."""
 Options = Parameter(name="*")
 """Decorates a dataclass whose fields are options: ``@Options @dataclass class Window: ...``."""
+
+
+class Printed(Answer):
+    """A result that still has a terminal form of its own, and a page of its own or none.
+
+    Args:
+        result: with `to_dict`.
+        render: the result (and ``verbose=``, where it takes that) as text or a Rich renderable.
+        page: makes the page.
+        written: what the command wrote -> where.
+    """
+
+    def __init__(
+        self,
+        result: Any,
+        render: Callable[..., Any],
+        page: Callable[[], Page] | None = None,
+        written: Mapping[str, Path] | None = None,
+    ) -> None:
+        self.result, self.render, self._page = result, render, page
+        self._written = dict(written or {})
+
+    def to_dict(self) -> Any:
+        """The result's own."""
+        return self.result.to_dict()
+
+    def written(self) -> Mapping[str, Path]:
+        """What the command wrote."""
+        return self._written
+
+    def page(self) -> Page:
+        """The page, or one without sections where there is none."""
+        return super().page() if self._page is None else self._page()
+
+    def shown(self, verbose: bool) -> Any:
+        """What the terminal prints."""
+        if "verbose" in inspect.signature(self.render).parameters:
+            return self.render(self.result, verbose=verbose)
+        return self.render(self.result)
+
 
 _COMMON = Group("Options of every command", sort_key=100)
 _FLAG = {"negative": "", "show_default": False}
@@ -94,7 +165,7 @@ def room(name: str, about: str, **settings: Any) -> App:
 
 def _default(value: Any) -> Any:
     """How help shows a default; one that says nothing, such as off, is not shown."""
-    return None if value is None or value is False else str(value)
+    return None if value in (None, False, "", ()) else str(value)
 
 
 _COMMON_DEFAULTS = Common()
@@ -116,6 +187,10 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
     """
     root = App(name=" ".join(prefix), version_flags=[], help_format="plaintext")
     root.command(app)
+    for place, name in enumerate(
+        app
+    ):  # help lists commands in the order of the file, not of the alphabet
+        app[name].sort_key = place
     chosen: list[Common] = []
 
     @root.meta.default
@@ -125,6 +200,10 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
     ) -> Any:
         chosen.append(common)
         progress.set_quiet(common.quiet)
+        if common.html is not None:
+            from holdfast.report import warm_up
+
+            warm_up()  # the drawing engine starts beside the computation
         return root(rest, exit_on_error=False, print_error=False, result_action="return_value")
 
     line = [*app.name, *tokens]
@@ -142,7 +221,8 @@ def emit(answer: Answer, common: Common) -> int:
     """Print a result as the options ask, write what they name, and give the exit code."""
     from holdfast.files import write_whole
 
-    written = {"answer": common.save, "page": common.html}
+    written = {**answer.written(), "answer": common.save, "report": common.html}
+    data = answer.to_dict()
     if common.save is not None:
         document = json.dumps(answer.document(), indent=1, allow_nan=False)
         write_whole(common.save, document.encode() + b"\n")
@@ -158,16 +238,17 @@ def emit(answer: Answer, common: Common) -> int:
                 remedy="use --json, or --save for the whole answer",
             )
         report.write(page, common.html)
+        if isinstance(data, dict) and "html" in data:
+            data["html"] = common.html
     if common.as_json:
-        print(json.dumps(plain(answer.to_dict()), indent=2, allow_nan=False))
+        print(json.dumps(plain(data), indent=2, allow_nan=False))
     else:
         from holdfast.report import terminal
 
         terminal.show(answer, common.verbose)
-    if not (common.quiet or common.as_json):
         for what, path in written.items():
             if path is not None:
-                print(f"{what}: {path}", file=sys.stderr)
+                progress.remark(f"{what}: {path}")
     return answer.exit_code
 
 
@@ -180,14 +261,18 @@ def _complain(message: str, as_json: bool) -> None:
 
 
 __all__ = [
+    "Answer",
     "Common",
     "Count",
+    "Days",
     "Duration",
     "Options",
     "Output",
     "Positive",
+    "Printed",
     "Share",
     "emit",
+    "named",
     "room",
     "run",
 ]

@@ -35,6 +35,12 @@ def set_quiet(quiet: bool) -> None:
     _quiet = quiet
 
 
+def remark(text: str) -> None:
+    """Print a line for people on stderr, such as where a command wrote its file; nothing when quiet."""
+    if not _quiet:
+        print(text, file=sys.stderr)
+
+
 @contextmanager
 def track(description: str, total: float | None, unit: str = "bytes") -> Iterator[Tracker]:
     """Show a bar while the block runs.

@@ -11,19 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-_COMMAND = """
-import sys, typer
-from holdfast.errors import HoldfastError
-from holdfast.fleet.console import cli
-app = typer.Typer()
-app.command()(cli.serve)
-app.command()(cli.alerts)
-try:
-    app(standalone_mode=False)
-except HoldfastError as error:
-    print(f"error: {error}", file=sys.stderr)
-    sys.exit(2)
-"""
+_COMMAND = "from holdfast.cli import main; main()"
 
 
 @contextmanager
@@ -34,7 +22,7 @@ def console(*arguments: str | Path, **environment: str) -> Iterator[tuple[str, A
         its address and its process.
     """
     run = subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, "serve", *map(str, arguments), "--port", "0"],
+        [sys.executable, "-c", _COMMAND, "fleet", "serve", *map(str, arguments), "--port", "0"],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **environment},

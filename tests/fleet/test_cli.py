@@ -52,8 +52,8 @@ def one_log_for_all_commands(
             opened[asked] = opens(store, *given, **named)
         return opened[asked]
 
-    opens = commands._open
-    monkeypatch.setattr(commands, "_open", shared)
+    opens = commands.opened
+    monkeypatch.setattr(commands, "opened", shared)
 
 
 def strict(text: str) -> Any:

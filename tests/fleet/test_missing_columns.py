@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from invoking import invoke
 from logs import BASE, COLUMNS, random_log
-from typer.testing import CliRunner
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.cli import app
 from holdfast.fleet.unknowns import unknowns
 
 
@@ -116,7 +115,7 @@ def test_nodes_that_are_unknown(tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         fleet.lemons(store)
     assert error.value.code == "missing-column"
-    assert CliRunner().invoke(app, ["lemons", str(store)]).exit_code != 0
+    assert invoke("lemons", store).exit_code != 0
     found = fleet.report(store, html=tmp_path / "page.html").to_dict()
     assert (found["nodes_known"], found["lemons"]) == (False, None)
     assert not any("no node failed" in finding for finding in found["findings"])

@@ -15,11 +15,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
+from invoking import invoke
 
 import holdfast.fleet
 from fleet_log import write_log
-from holdfast.cli import app
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import (
     attribute,
@@ -129,10 +128,8 @@ def test_the_command_prints_the_same_with_every_assumption_set(
     options += ["--chain-by-name", "--long-run", "60s", "--since", "2026-11-20T10:52:00"]
     printed = []
     for engine in ("duckdb", SPARK):
-        result = CliRunner().invoke(
-            app, ["fleet", "report", str(testbed_store), *options, "--engine", engine, "--json"]
-        )
-        assert result.exit_code == 0, result.output
+        result = invoke("report", testbed_store, *options, "--engine", engine, "--json")
+        assert result.exit_code == 0, result.stderr
         printed.append(json.loads(result.stdout))
     assert_equal(printed[1], printed[0], "report")
 

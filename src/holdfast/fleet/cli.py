@@ -1,147 +1,181 @@
-"""`holdfast fleet`: each command calls the function of the same name and prints its result."""
+"""`holdfast fleet`: each command calls the function of the same name and returns its result."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from holdfast.console import (
-    EngineOption,
-    JsonOption,
-    QuietOption,
-    VerboseOption,
-    duration,
-    emit,
-    remark,
+from holdfast.command import (
+    Answer,
+    Count,
+    Days,
+    Duration,
+    Options,
+    Output,
+    Positive,
+    Printed,
+    Share,
+    named,
+    room,
 )
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
-from holdfast.fleet.console import cli as console
-from holdfast.fleet.options import (
-    CHECKS,
-    PAPER,
-    PREEMPTIONS,
-    SinceOption,
-    StoreArgument,
-    WriteOption,
-    assuming,
-)
-from holdfast.fleet.simulation import cli as simulation
 from holdfast.tables import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from holdfast.fleet.log import FleetLog
+    from holdfast.fleet.simulation.scenario import Scenario
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app = room("fleet", "What failures cost a GPU cluster, why, and what would win it back.")
 
 
-def _open(store: Path, assumptions: Assumptions, engine: str, since: str | None = None) -> FleetLog:
+@Options
+@dataclass(frozen=True)
+class Window:
+    """Which part of a store is read, and by what."""
+
+    since: Annotated[str | None, named(metavar="WHEN")] = None
+    """Start of the analyzed window: 30d (before the end of the log) or an ISO time."""
+    engine: Annotated[str, named(metavar="URL")] = DEFAULT_ENGINE
+    """Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N]."""
+
+
+# What a log does not contain; each field is one of `Assumptions`.
+
+
+@Options
+@dataclass(frozen=True)
+class Checks:
+    """How failures are attributed to checks."""
+
+    check_before_s: Annotated[Duration, named("--check-before")] = Assumptions.check_before_s
+    """Attribute a failure to a check that fired up to this long before it."""
+    check_after_s: Annotated[Duration, named("--check-after")] = Assumptions.check_after_s
+    """Attribute a failure to a check that fired up to this long after it."""
+    taxonomy: Annotated[Path | None, named(metavar="FILE")] = None
+    """Taxonomy of check names and symptoms (TOML; default: the built-in one)."""
+
+
+@Options
+@dataclass(frozen=True)
+class Losses:
+    """What a failure or a preemption loses."""
+
+    preemption_grace_s: Annotated[Duration, named("--preempt-grace")] = (
+        Assumptions.preemption_grace_s
+    )
+    """Preemption grace time of a QOS that is not in the store."""
+    preemption_slack_s: Annotated[Duration, named("--preempt-slack")] = (
+        Assumptions.preemption_slack_s
+    )
+    """Maximum time beyond the grace period from a victim's end to its preemptor's start."""
+    checkpoint_interval_s: Annotated[Duration, named("--checkpoint")] = (
+        Assumptions.checkpoint_interval_s
+    )
+    """Assumed checkpoint interval; a failure loses half of it."""
+    save_on_signal: bool = False
+    """Preempted jobs save their work in the grace period; else they lose as failed ones do."""
+    chain_by_name: bool = False
+    """Chain attempts also across job ids, by user, name, directory and size."""
+
+
+@Options
+@dataclass(frozen=True)
+class Size:
+    """Which attempts the failure rate counts."""
+
+    min_gpus: Count = Assumptions.min_gpus
+    """Only attempts with more GPUs than this count for the failure rate (0: all)."""
+
+
+@Options
+@dataclass(frozen=True)
+class Pauses:
+    """What does not train."""
+
+    init_s: Annotated[Duration | None, named("--init")] = None
+    """Assumed unproductive time after each start (default: 5m, or less where the log shows less)."""
+    write_s: Annotated[Duration, named("--write")] = Assumptions.write_s
+    """Assumed pause of the job per checkpoint write."""
+
+
+@Options
+@dataclass(frozen=True)
+class LongRun:
+    """Which runs have a measured ETTR."""
+
+    long_run_s: Annotated[Duration, named("--long-run")] = Assumptions.long_run_s
+    """Minimum time on nodes of runs whose ETTR is measured."""
+
+
+@Options
+@dataclass(frozen=True)
+class Discovery:
+    """When a node is called a lemon."""
+
+    lemon_fdr: Annotated[Share, named("--fdr")] = Assumptions.lemon_fdr
+    """False discovery rate of lemon nodes."""
+
+
+def assumed(*options: Any) -> Assumptions:
+    """The assumptions that groups of options state, the rest at their defaults."""
+    return Assumptions(**{each.name: getattr(o, each.name) for o in options for each in fields(o)})
+
+
+def opened(store: Path, window: Window, *options: Any) -> FleetLog:
     """The store under the assumptions of the command line."""
     from holdfast.fleet.log import open_log
 
-    return open_log(store, assumptions=assumptions, since=since, engine=engine)
+    return open_log(store, assumptions=assumed(*options), since=window.since, engine=window.engine)
 
 
-@app.command()
+@app.command
 def ingest(
-    sources: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="SRC...", help="Log files or folders; plain, gzip, zstd, xz or bzip2."
-        ),
-    ],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="STORE", help="Store to create or extend.")
-    ],
-    file_format: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="Format of all sources (default: detected)."),
-    ] = None,
-    timezone: Annotated[
-        str,
-        typer.Option(
-            "--timezone",
-            metavar="ZONE",
-            help="Time zone of times that state none, such as those of sacct.",
-        ),
-    ] = "UTC",
-    cluster: Annotated[
-        str, typer.Option("--cluster", help="Cluster of logs that state none.")
-    ] = "",
-    since: Annotated[
-        str | None,
-        typer.Option("--since", metavar="TIME", help="Skip attempts that ended before this time."),
-    ] = None,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            "--until", metavar="TIME", help="Skip attempts that ended at or after this time."
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str | None,
-        typer.Option("--delimiter", help="Field delimiter of sacct output (default: detected)."),
-    ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            metavar="A,B,...",
-            help="Columns of sacct output without a header, as given to sacct --format.",
-        ),
-    ] = None,
-    column_map: Annotated[
-        Path | None,
-        typer.Option(
-            "--map",
-            metavar="FILE",
-            help="TOML map of the columns of CSV or Parquet files in no known format.",
-        ),
-    ] = None,
-    gpus_per_node: Annotated[
-        int | None,
-        typer.Option(
-            "--gpus-per-node",
-            min=1,
-            help="GPUs per node, for logs that count only nodes or processors.",
-        ),
-    ] = None,
-    nodes: Annotated[
-        int | None,
-        typer.Option(
-            "--nodes",
-            min=1,
-            metavar="N",
-            help="Number of nodes of the fleet, for node-failure logs (which name failed nodes only).",
-        ),
-    ] = None,
-    max_reject_share: Annotated[
-        float,
-        typer.Option(
-            "--max-reject-share",
-            min=0.0,
-            max=1.0,
-            help="Maximum share of rejected records per source.",
-        ),
-    ] = 0.01,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
+    *sources: Annotated[Path, named(metavar="SRC")],
+    output: Annotated[Output, named(metavar="STORE")],
+    input_format: Annotated[str | None, named("--input-format", "--format", metavar="NAME")] = None,
+    timezone: Annotated[str, named(metavar="ZONE")] = "UTC",
+    cluster: str = "",
+    since: Annotated[str | None, named(metavar="TIME")] = None,
+    until: Annotated[str | None, named(metavar="TIME")] = None,
+    delimiter: str | None = None,
+    columns: Annotated[str | None, named(metavar="A,B,...")] = None,
+    column_map: Annotated[Path | None, named("--map", metavar="FILE")] = None,
+    gpus_per_node: Positive | None = None,
+    nodes: Positive | None = None,
+    max_reject_share: Share = 0.01,
+) -> Answer:
     """Read scheduler logs, health events and inventories into a store.
 
     Ingesting the same log again, or one that overlaps, adds nothing twice; an interrupted run
     continues where it stopped.
+
+    Args:
+        sources: Log files or folders; plain, gzip, zstd, xz or bzip2.
+        output: Store to create or extend.
+        input_format: Format of all sources (default: detected).
+        timezone: Time zone of times that state none, such as those of sacct.
+        cluster: Cluster of logs that state none.
+        since: Skip attempts that ended before this time.
+        until: Skip attempts that ended at or after this time.
+        delimiter: Field delimiter of sacct output (default: detected).
+        columns: Columns of sacct output without a header, as given to sacct --format.
+        column_map: TOML map of the columns of CSV or Parquet files in no known format.
+        gpus_per_node: GPUs per node, for logs that count only nodes or processors.
+        nodes: Number of nodes of the fleet, for node-failure logs (which name failed nodes only).
+        max_reject_share: Maximum share of rejected records per source.
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.ingestion import ingest as run
     from holdfast.fleet.moments import instant
 
-    result = run(
-        sources,
+    if not sources:
+        raise InputError("nothing to ingest", code="missing-key", expected="SRC...")
+    made = run(
+        list(sources),
         output,
-        format=file_format,
+        format=input_format,
         timezone=timezone,
         cluster=cluster,
         since=None if since is None else instant(since, "--since"),
@@ -153,133 +187,101 @@ def ingest(
         nodes=nodes,
         max_reject_share=max_reject_share,
     )
-    emit(result, as_json, terminal.ingested)
-    remark(f"store: {output}", quiet or as_json)
+    return Printed(made, terminal.ingested, written={"store": output})
 
 
-@app.command()
-@assuming(*CHECKS, *PREEMPTIONS, "init_s", "write_s", "min_gpus", "long_run_s")
+@app.command
 def report(
-    store: StoreArgument,
-    html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write the full report to FILE.")
-    ] = None,
-    since: SinceOption = None,
-    assumptions: Assumptions = PAPER,
-    engine: EngineOption = DEFAULT_ENGINE,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Summarize the fleet; with --html, write every figure behind the summary."""
+    store: Path,
+    /,
+    *,
+    window: Window = Window(),
+    checks: Checks = Checks(),
+    losses: Losses = Losses(),
+    pauses: Pauses = Pauses(),
+    size: Size = Size(),
+    long_run: LongRun = LongRun(),
+) -> Answer:
+    """Summarize the fleet; with --html, write every figure behind the summary.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+    """
     from holdfast.fleet import terminal
+    from holdfast.fleet.page import page
     from holdfast.fleet.page import report as run
 
-    log = _open(store, assumptions, engine, since)
-    emit(run(log, html=html), as_json, terminal.reported)
-    if html is not None:
-        remark(f"report: {html}", quiet or as_json)
+    found = run(opened(store, window, checks, losses, pauses, size, long_run))
+    return Printed(found, terminal.reported, lambda: page(found.analysis, found.findings))
 
 
-@app.command()
-def status(
-    store: StoreArgument,
-    since: SinceOption = None,
-    engine: EngineOption = DEFAULT_ENGINE,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Show how attempts ended, by count and by GPU time."""
+@app.command
+def status(store: Path, /, *, window: Window = Window()) -> Answer:
+    """Show how attempts ended, by count and by GPU time.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+    """
     from holdfast.fleet import terminal
     from holdfast.fleet.state_mix import status as run
 
-    emit(run(_open(store, PAPER, engine, since)), as_json, terminal.status)
+    return Printed(run(opened(store, window)), terminal.status)
 
 
-@app.command()
-@assuming(*CHECKS, "min_gpus")
+@app.command
 def mttf(
-    store: Annotated[
-        Path,
-        typer.Argument(
-            metavar="STORE", help="Store, or a node-failure log (CSV: node, start, end, cause)."
-        ),
-    ],
-    assumptions: Assumptions = PAPER,
-    project: Annotated[
-        str,
-        typer.Option("--project", metavar="GPUS,...", help="Job sizes to project the MTTF to."),
-    ] = "",
-    since: SinceOption = None,
-    engine: EngineOption = DEFAULT_ENGINE,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Estimate the failure rate per node-day by job size, and project the MTTF."""
+    store: Path,
+    /,
+    *,
+    project: Annotated[str, named(metavar="GPUS,...")] = "",
+    window: Window = Window(),
+    checks: Checks = Checks(),
+    size: Size = Size(),
+) -> Answer:
+    """Estimate the failure rate per node-day by job size, and project the MTTF.
+
+    Args:
+        store: Store, or a node-failure log (CSV: node, start, end, cause).
+        project: Job sizes to project the MTTF to.
+    """
     from holdfast.fleet import terminal
     from holdfast.fleet.failures import mttf as run
 
     sizes = _sizes(project)
-    log = _open(store, assumptions, engine, since)
-    emit(run(log, project=sizes), as_json, terminal.mttf)
+    return Printed(run(opened(store, window, checks, size), project=sizes), terminal.mttf)
 
 
-@app.command()
+@app.command
 def ettr(
-    nodes: Annotated[float | None, typer.Option("--nodes", help="Nodes of the job.")] = None,
-    rate: Annotated[
-        float | None, typer.Option("--rate", help="Failures per node and day (r_f).")
-    ] = None,
-    checkpoint: Annotated[
-        float | None,
-        typer.Option(
-            "--checkpoint", parser=duration, metavar="DURATION", help="Time between checkpoints."
-        ),
-    ] = None,
-    init: Annotated[
-        float,
-        typer.Option(
-            "--init",
-            parser=duration,
-            metavar="DURATION",
-            help="Unproductive time after each start.",
-        ),
-    ] = 300.0,
-    write: WriteOption = 0.0,
-    queue: Annotated[
-        float,
-        typer.Option(
-            "--queue",
-            parser=duration,
-            metavar="DURATION",
-            help="Mean queue time before each start.",
-        ),
-    ] = 0.0,
-    productive: Annotated[
-        float | None,
-        typer.Option(
-            "--productive",
-            parser=duration,
-            metavar="DURATION",
-            help="Productive time that the run needs (default: unlimited).",
-        ),
-    ] = None,
-    solve: Annotated[
-        str | None,
-        typer.Option(
-            "--solve",
-            metavar="NAME",
-            help="Parameter to solve for: checkpoint, rate, write, init, queue or nodes.",
-        ),
-    ] = None,
-    target: Annotated[float, typer.Option("--target", help="Target ETTR of --solve.")] = 0.9,
-    monte_carlo: Annotated[
-        bool, typer.Option("--monte-carlo", help="Also simulate (exponential gaps, fixed seed).")
-    ] = False,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Compute the expected ETTR of a job and its best checkpoint interval."""
+    *,
+    nodes: float | None = None,
+    rate: float | None = None,
+    checkpoint: Duration | None = None,
+    init: Duration = 300.0,
+    write: Duration = 0.0,
+    queue: Duration = 0.0,
+    productive: Duration | None = None,
+    solve: Annotated[str | None, named(metavar="NAME")] = None,
+    target: float = 0.9,
+    monte_carlo: bool = False,
+) -> Answer:
+    """Compute the expected ETTR of a job and its best checkpoint interval.
+
+    Args:
+        nodes: Nodes of the job.
+        rate: Failures per node and day (r_f).
+        checkpoint: Time between checkpoints.
+        init: Unproductive time after each start.
+        write: Pause of the job per checkpoint write.
+        queue: Mean queue time before each start.
+        productive: Productive time that the run needs (default: unlimited).
+        solve: Parameter to solve for: checkpoint, rate, write, init, queue or nodes.
+        target: Target ETTR of --solve.
+        monte_carlo: Also simulate (exponential gaps, fixed seed).
+    """
     from holdfast.fleet import terminal
+    from holdfast.fleet.ettr_forms import ettr as run
+    from holdfast.fleet.ettr_solve import solve as run_solve
 
     given = {"nodes": nodes, "rate": rate, "checkpoint": checkpoint}
     missing = [f"--{name}" for name, value in given.items() if value is None and name != solve]
@@ -290,111 +292,334 @@ def ettr(
             found=f"without {', '.join(missing)}",
             expected="for example --nodes 2000 --rate 6.5e-3 --checkpoint 60m",
         )
+    times = {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
     if solve is not None:
-        from holdfast.fleet.ettr_solve import solve as run_solve
-
         solved = run_solve(
             solve,  # type: ignore[arg-type]  # checked inside, with a message
             target,
             nodes=nodes,
             rate_per_node_day=rate,
             checkpoint_interval_s=checkpoint,
-            init_s=init,
-            write_s=write,
-            queue_s=queue,
-            productive_s=productive,
+            **times,  # type: ignore[arg-type]
         )
-        emit(solved, as_json, terminal.solved)
-        return
-    from holdfast.fleet.ettr_forms import ettr as run
-
+        return Printed(solved, terminal.solved)
     # None of the three is None here; the type checker does not see that through the list above.
-    result = run(
-        nodes or 0.0,
-        rate or 0.0,
-        checkpoint or 0.0,
-        init_s=init,
-        write_s=write,
-        queue_s=queue,
-        productive_s=productive,
-    )
-    if monte_carlo:
-        result = result.with_monte_carlo()
-    emit(result, as_json, terminal.ettr)
+    result = run(nodes or 0.0, rate or 0.0, checkpoint or 0.0, **times)  # type: ignore[arg-type]
+    return Printed(result.with_monte_carlo() if monte_carlo else result, terminal.ettr)
 
 
-@app.command()
-@assuming(*CHECKS, *PREEMPTIONS)
+@app.command
 def goodput(
-    store: StoreArgument,
-    since: SinceOption = None,
-    assumptions: Assumptions = PAPER,
-    engine: EngineOption = DEFAULT_ENGINE,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Compute GPU-hours lost to failures and to preemptions by restarted jobs."""
+    store: Path,
+    /,
+    *,
+    window: Window = Window(),
+    checks: Checks = Checks(),
+    losses: Losses = Losses(),
+) -> Answer:
+    """Compute GPU-hours lost to failures and to preemptions by restarted jobs.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+    """
     from holdfast.fleet import terminal
     from holdfast.fleet.losses import goodput as run
 
-    log = _open(store, assumptions, engine, since)
-    emit(run(log), as_json, terminal.goodput)
+    return Printed(run(opened(store, window, checks, losses)), terminal.goodput)
 
 
-@app.command()
-@assuming(*CHECKS, "lemon_fdr")
+@app.command
 def lemons(
-    store: StoreArgument,
-    since: SinceOption = None,
-    assumptions: Assumptions = PAPER,
-    rule: Annotated[
-        Path | None,
-        typer.Option("--rule", metavar="FILE", help="Thresholds of the seven signals (TOML)."),
-    ] = None,
-    engine: EngineOption = DEFAULT_ENGINE,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-) -> None:
-    """Rank nodes by failure rate and name those that are not bad by chance."""
+    store: Path,
+    /,
+    *,
+    rule: Annotated[Path | None, named(metavar="FILE")] = None,
+    window: Window = Window(),
+    checks: Checks = Checks(),
+    discovery: Discovery = Discovery(),
+) -> Answer:
+    """Rank nodes by failure rate and name those that are not bad by chance.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+        rule: Thresholds of the seven signals (TOML).
+    """
     from holdfast.fleet import terminal
     from holdfast.fleet.lemon_model import LemonRule
     from holdfast.fleet.node_ranking import lemons as run
 
-    log = _open(store, assumptions, engine, since)
+    log = opened(store, window, checks, discovery)
     found = run(log, rule=None if rule is None else LemonRule.from_toml(rule))
-    emit(found, as_json, lambda result: terminal.lemons(result, verbose))
+    return Printed(found, terminal.lemons)
 
 
-@app.command()
-@assuming(*CHECKS)
+@app.command
 def attribute(
-    store: StoreArgument,
-    job_id: Annotated[
-        str,
-        typer.Argument(
-            metavar="JOBID",
-            help="Job id as sacct prints it (93, 306_4), with several clusters alpha:93.",
-        ),
-    ],
-    assumptions: Assumptions = PAPER,
-    engine: EngineOption = DEFAULT_ENGINE,
-    as_json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> None:
-    """Explain the end of each attempt of a job by the checks near it."""
+    store: Path,
+    job_id: Annotated[str, named(metavar="JOBID")],
+    /,
+    *,
+    engine: Annotated[str, named(metavar="URL")] = DEFAULT_ENGINE,
+    checks: Checks = Checks(),
+) -> Answer:
+    """Explain the end of each attempt of a job by the checks near it.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+        job_id: Job id as sacct prints it (93, 306_4), with several clusters alpha:93.
+        engine: Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N].
+    """
     from holdfast.fleet import terminal
     from holdfast.fleet.attribution import attribute as run
 
-    log = _open(store, assumptions, engine)
-    emit(run(log, job_id), as_json, terminal.attributed)
+    log = opened(store, Window(engine=engine), checks)
+    return Printed(run(log, job_id), terminal.attributed)
 
 
-app.command()(simulation.simulate)
-app.command()(simulation.calibrate)
-app.command()(simulation.whatif)
-app.command()(console.serve)
-app.command()(console.alerts)
+# Simulation.
+
+Changes = Annotated[tuple[str, ...], named("--set", metavar="CHANGE")]
+
+
+@app.command
+def simulate(
+    *,
+    output: Annotated[Output | None, named("--output", "-o", metavar="STORE")] = None,
+    preset: Annotated[str | None, named(metavar="NAME")] = None,
+    scenario: Annotated[Path | None, named(metavar="FILE")] = None,
+    days: Days = 30.0,
+    seed: int = 1,
+    changes: Changes = (),
+    print_scenario: bool = False,
+) -> Answer | None:
+    """Simulate a cluster into a store that every other command reads as a real log.
+
+    What was injected is in truth.json inside the store.
+
+    Args:
+        output: The store to write.
+        preset: A scenario that ships: rsc1, rsc2, small.
+        scenario: A scenario of your own (TOML).
+        days: Simulated time: days, or a duration such as 12h.
+        seed: Random seed (same seed, same result).
+        changes: Change the scenario: cluster.nodes=64, failure_rate*2, lemons=off. Repeatable.
+        print_scenario: Only print the scenario as TOML, to be edited.
+    """
+    made = _chosen(preset, scenario, changes)
+    if print_scenario:
+        print(made.to_toml(), end="")
+        return None
+    if output is None:
+        raise InputError("the simulated log needs a place", code="missing-key", expected="-o STORE")
+    from holdfast.fleet.simulation import terminal
+    from holdfast.fleet.simulation.simulated_log import simulate as run
+
+    written = {"store": output}
+    return Printed(run(made, output, days=days, seed=seed), terminal.simulated, written=written)
+
+
+@app.command
+def calibrate(
+    store: Path,
+    /,
+    *,
+    output: Annotated[Output | None, named("--output", "-o", metavar="FILE")] = None,
+    replicas: Count = 0,
+    seed: int = 1,
+    jobs: Annotated[Positive | None, named("--jobs", "--processes")] = None,
+    window: Window = Window(),
+    checks: Checks = Checks(),
+    losses: Losses = Losses(),
+    pauses: Pauses = Pauses(),
+    size: Size = Size(),
+) -> Answer:
+    """Fit a scenario to a log: what users submit, what breaks, how it is repaired.
+
+    Each estimate stands in the file with its interval; what the log does not tell is assumed and marked.
+    Edit the file, then simulate it with --scenario.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+        output: Write the scenario here (TOML); else it is printed.
+        replicas: Simulations to hold against the log: does the scenario fit it? (8 are enough)
+        seed: Random seed (same seed, same result).
+        jobs: Number of worker processes (default: all cores).
+    """
+    from holdfast.fleet.simulation.calibration import calibrate as run
+    from holdfast.fleet.simulation.calibration_terminal import Calibrated, calibrated
+
+    if output is not None and not output.parent.is_dir():
+        raise InputError("output folder not found", code="not-found", path=output.parent)
+    log = opened(store, window, checks, losses, pauses, size)
+    made = run(log)
+    if output is not None:
+        made.write(output)
+    fit = None
+    if replicas:
+        from holdfast.fleet.simulation.goodness_of_fit import goodness_of_fit
+
+        fit = goodness_of_fit(log, made, replicas=replicas, seed=seed, processes=jobs)
+    result = Calibrated(made, fit, output)
+    if output is None and fit is None:
+        return Printed(result, lambda _: made.to_toml().removesuffix("\n"))
+    return Printed(result, calibrated, written={} if output is None else {"scenario": output})
+
+
+@app.command
+def whatif(
+    *arguments: Annotated[str, named(metavar="[STORE] [CHANGE]...")],
+    preset: Annotated[str | None, named(metavar="NAME")] = None,
+    scenario: Annotated[Path | None, named(metavar="FILE")] = None,
+    replicas: Annotated[int, named(at_least=2)] = 8,
+    days: Days | None = None,
+    seed: int = 0,
+    changes: Changes = (),
+    jobs: Annotated[Positive | None, named("--jobs", "--processes")] = None,
+    ray: Annotated[str | None, named(metavar="URL")] = None,
+) -> Answer:
+    """Compare a fleet with and without changes, by simulation.
+
+    A change is KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: "failure_rate*0.5",
+    "checkpoint.write=30s", "replace=node05,node09", "lemons=off; checkpoint.interval=30m". Without changes,
+    common ones are tried. --set applies to both the baseline and the change.
+
+    Args:
+        arguments: A store or a log, unless --preset or --scenario says what to simulate; then changes.
+        preset: A scenario that ships: rsc1, rsc2, small.
+        scenario: A scenario of your own (TOML).
+        replicas: Simulations of each scenario.
+        days: Simulated time of each run (default: that of the log; 28 days for a scenario).
+        seed: Random seed (same seed, same result).
+        changes: Change the scenario: cluster.nodes=64, failure_rate*2, lemons=off. Repeatable.
+        jobs: Number of worker processes (default: all cores).
+        ray: Simulate on a Ray cluster: ray://HOST:10001.
+    """
+    from holdfast.fleet.simulation import terminal
+    from holdfast.fleet.simulation.comparison import whatif as run
+    from holdfast.fleet.simulation.whatif_page import page
+
+    tried = list(arguments)
+    source: Path | str | Scenario
+    if preset is None and scenario is None:
+        if not tried:
+            raise InputError(
+                "nothing to simulate",
+                code="no-data",
+                expected="a store, --preset small or --scenario FILE",
+            )
+        source = Path(tried.pop(0))
+        if not source.exists():
+            raise InputError(
+                "store or log not found",
+                code="not-found",
+                path=source,
+                remedy="put the store first, or name a scenario with --preset or --scenario",
+            )
+    else:
+        # A file is passed as what it contains: by its path it could be taken for a log.
+        chosen = _chosen(preset, scenario, ())
+        source = preset or chosen
+    found = run(
+        source,
+        tried,
+        replicas=replicas,
+        days=days,
+        seed=seed,
+        processes=jobs,
+        ray=ray,
+        given=list(changes),
+    )
+    return Printed(found, terminal.what_if, lambda: page(found))
+
+
+def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> Scenario:
+    """The scenario that the options name.
+
+    Raises:
+        InputError: if they name none or two, or it says something impossible.
+    """
+    from holdfast.fleet.simulation.changes import apply
+    from holdfast.fleet.simulation.scenario import PRESETS, scenario
+
+    if (preset is None) == (file is None):
+        raise InputError(
+            "a simulation needs one scenario",
+            code="conflict",
+            found="none" if preset is None else "a preset and a file",
+            expected="--preset " + ", --preset ".join(PRESETS) + " or --scenario FILE",
+        )
+    if preset is not None and preset not in PRESETS:
+        raise InputError(
+            f"preset not found: {preset!r}",
+            code="unknown-name",
+            expected=", ".join(PRESETS),
+            remedy="a file is named with --scenario",
+        )
+    made = scenario(preset or file or "")
+    for change in changes:
+        made = apply(made, change)
+    return made
+
+
+# The console.
+
+
+@app.command
+def serve(
+    store: Path,
+    /,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8090,
+    token: Annotated[str | None, named(env_var="HOLDFAST_TOKEN")] = None,
+    watch: Annotated[tuple[Path, ...], named(metavar="PATH")] = (),
+    poll: Duration = 60.0,
+    timezone: Annotated[str | None, named(metavar="ZONE")] = None,
+    cluster: str = "",
+    checks: Checks = Checks(),
+    losses: Losses = Losses(),
+    pauses: Pauses = Pauses(),
+    size: Size = Size(),
+    long_run: LongRun = LongRun(),
+) -> None:
+    """Serve the web console, with /metrics for Prometheus, until Ctrl-C.
+
+    Args:
+        store: Store folder; created if missing with --watch.
+        host: Address to bind; any but localhost needs --token.
+        port: Port; 0 picks a free one.
+        token: Access token; prefer HOLDFAST_TOKEN so it does not show up in `ps`.
+        watch: Log or folder of logs to ingest as it grows; repeatable.
+        poll: Polling interval of --watch.
+        timezone: Time zone of watched logs that state none (default: the store's, else UTC).
+        cluster: Cluster of watched logs that state none.
+    """
+    from holdfast.fleet.console.serving import serve as run
+    from holdfast.progress import remark
+
+    for path in watch:
+        if not path.exists():
+            remark(f"{path} is not there yet; it is read when it appears")
+    run(
+        store,
+        host=host,
+        port=port,
+        token=token,
+        watch=list(watch),
+        poll_s=poll,
+        timezone=timezone,
+        cluster=cluster,
+        assumptions=assumed(checks, losses, pauses, size, long_run),
+        on_start=lambda url: remark(f"console: {url} (Ctrl-C ends it)"),
+    )
+
+
+@app.command
+def alerts() -> None:
+    """Print the alert rules for Prometheus that go with the metrics of `serve`."""
+    from holdfast.fleet.console.alert_rules import alert_rules
+
+    print(alert_rules(), end="")
 
 
 def _sizes(text: str) -> list[int]:

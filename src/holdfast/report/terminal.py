@@ -50,6 +50,12 @@ def show(answer: Shown, verbose: bool = False) -> None:
 
 
 def _print(answer: Shown, console: Console, verbose: bool) -> None:
+    own = getattr(answer, "shown", None)
+    if own is not None:
+        made = own(verbose)
+        # Lines of text stay whole: programs and editors look for the places that they name.
+        console.print(made, markup=False, highlight=False, soft_wrap=isinstance(made, str))
+        return
     for part in _parts(answer, verbose):
         console.print(part, markup=False, highlight=False)
 

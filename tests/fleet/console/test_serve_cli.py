@@ -12,15 +12,14 @@ from typing import Any
 
 import httpx2 as httpx
 import pytest
-import typer
 from console_process import console
+from invoking import invoke
 from logs import Attempt, names
-from typer.testing import CliRunner
 
 import holdfast.fleet as fleet
 from holdfast.errors import InputError, MissingExtraError, StoreError
 from holdfast.fleet import Assumptions
-from holdfast.fleet.console import cli, serving
+from holdfast.fleet.console import serving
 from holdfast.fleet.console.alert_rules import alert_rules
 from holdfast.fleet.console.serving import serve
 from holdfast.fleet.store import Store
@@ -130,17 +129,7 @@ def test_a_missing_extra_is_named(
         serve(store, port=0)
 
 
-@pytest.fixture
-def commands() -> typer.Typer:
-    app = typer.Typer()
-    app.command()(cli.serve)
-    app.command()(cli.alerts)
-    return app
-
-
-def test_every_option_reaches_the_function(
-    commands: typer.Typer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_option_reaches_the_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr(serving, "serve", lambda store, **rest: given.update(rest, store=store))
     monkeypatch.setenv("HOLDFAST_TOKEN", TOKEN)
@@ -150,8 +139,8 @@ def test_every_option_reaches_the_function(
         "--preempt-grace 1s --preempt-slack 30s --checkpoint 60s --init 1s --write 2s "
         "--min-gpus 0 --long-run 60s --chain-by-name"
     )
-    result = CliRunner().invoke(commands, arguments.split())
-    assert result.exit_code == 0, result.output
+    result = invoke(*arguments.split())
+    assert result.exit_code == 0, result.stderr
     assert f"{tmp_path}/a is not there yet" in result.stderr
     given.pop("on_start")("http://[::1]:9/")
     assert given == {
@@ -171,6 +160,6 @@ def test_every_option_reaches_the_function(
     }  # fmt: skip
 
 
-def test_the_alert_rules_are_printed(commands: typer.Typer) -> None:
-    result = CliRunner().invoke(commands, ["alerts"])
+def test_the_alert_rules_are_printed() -> None:
+    result = invoke("alerts")
     assert result.stdout == alert_rules()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from invoking import invoke
 from scipy import stats
-from typer.testing import CliRunner
 
 import holdfast.fleet as fleet
 from conftest import RandomFleet
@@ -19,7 +19,6 @@ from holdfast import progress
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions, FleetLog
 from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.cli import app
 from holdfast.fleet.job_sizes import BUCKET_TOPS
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.calibration import calibrate
@@ -190,11 +189,11 @@ def test_the_command(
         return fit
 
     monkeypatch.setattr("holdfast.fleet.simulation.goodness_of_fit.goodness_of_fit", known)
-    runner, store = CliRunner(), str(log.store.path)
+    store = str(log.store.path)
     file = tmp_path / "mine.toml"
     given = ["calibrate", store, "--write", "60s", "--quiet"]
-    done = runner.invoke(app, [*given, "-o", str(file), "--replicas", "8", "--json"])
-    assert done.exit_code == 0, done.output
+    done = invoke(*given, "-o", str(file), "--replicas", "8", "--json")
+    assert done.exit_code == 0, done.stderr
     data = json.loads(done.stdout)
     assert set(data) == {
         *("scenario", "days", "estimates", "assumed", "notes", "fit", "output", "html"),
@@ -205,13 +204,13 @@ def test_the_command(
     monkeypatch.setattr(
         "holdfast.fleet.simulation.calibration.calibrate", lambda _: fit.calibration
     )
-    shown = runner.invoke(app, [*given, "--replicas", "3", "-o", str(file)])
+    shown = invoke(*given, "--replicas", "3", "-o", str(file))
     assert "failures.rate_per_node_day" in shown.stdout
     assert f"{fit.count('fits')} of" in shown.stdout
     for name in (UTILISATION, "verdict", "fits"):
         assert name in shown.stdout
 
-    nowhere = runner.invoke(app, [*given, "-o", str(tmp_path / "no" / "x.toml")])
+    nowhere = invoke(*given, "-o", str(tmp_path / "no" / "x.toml"))
     assert isinstance(nowhere.exception, InputError)
 
 
@@ -221,5 +220,5 @@ def test_a_printed_scenario_is_a_scenario(
     monkeypatch.setattr(
         "holdfast.fleet.simulation.calibration.calibrate", lambda _: fit.calibration
     )
-    printed = CliRunner().invoke(app, ["calibrate", str(log.store.path), "--quiet"])
+    printed = invoke("calibrate", log.store.path, "--quiet")
     assert parse(printed.stdout) == fit.calibration.scenario

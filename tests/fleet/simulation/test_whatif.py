@@ -14,12 +14,11 @@ from typing import Any
 import counted
 import numpy as np
 import pytest
+from invoking import invoke
 from rich.console import Console
 from scipy import stats
-from typer.testing import CliRunner
 
 import holdfast.fleet as fleet
-from holdfast.cli import app
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions
 from holdfast.fleet.simulation import comparison, terminal
@@ -345,17 +344,17 @@ def test_the_command_prints_json_and_writes_the_page(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(SMALL.to_toml())
     options = ["--days", "2", "--replicas", "2", "--processes", "1", "--quiet"]
-    arguments = ["fleet", "whatif", "--scenario", str(file), FAST, *options]
-    done = CliRunner().invoke(app, [*arguments, "--json", "--html", str(tmp_path / "page.html")])
-    assert done.exit_code == 0, done.output
-    rows = json.loads(done.output)
+    arguments = ["whatif", "--scenario", str(file), FAST, *options]
+    done = invoke(*arguments, "--json", "--html", tmp_path / "page.html")
+    assert done.exit_code == 0, done.stderr
+    rows = json.loads(done.stdout)
     assert {row["change"] for row in rows} == {FAST}
     assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
-    preset = ["fleet", "whatif", "--preset", "small", FAST, *options]
-    again = CliRunner().invoke(app, [*preset, "--json"])
-    assert json.loads(again.output) == rows
-    shown = CliRunner().invoke(app, preset)
-    assert "as it is" in shown.output
+    preset = ["whatif", "--preset", "small", FAST, *options]
+    again = invoke(*preset, "--json")
+    assert json.loads(again.stdout) == rows
+    shown = invoke(*preset)
+    assert "as it is" in shown.stdout
 
 
 @pytest.mark.parametrize(
@@ -367,7 +366,7 @@ def test_the_command_prints_json_and_writes_the_page(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_command_says_what_is_missing(arguments: list[str], code: str) -> None:
-    done = CliRunner().invoke(app, ["fleet", "whatif", *arguments])
+    done = invoke("whatif", *arguments)
     assert isinstance(done.exception, InputError)
     assert done.exception.code == code
 
