@@ -140,13 +140,11 @@ class Analysis:
     def nodes_by_cause(self) -> dict[str, int]:
         """Distinct nodes whose checks explain failures, by cause."""
         rows = self.log.rows(
-            f"""
-            SELECT causes.label, count(DISTINCT node) AS n
+            f"""SELECT causes.label, count(DISTINCT node) AS n
             FROM {ranked_causes(self.log)} AS causes
             JOIN {infrastructure_failures(self.log)} AS failures
                 ON causes.key = failures.key AND causes.label = failures.label
-            WHERE coalesce(on_failed_node, TRUE) GROUP BY causes.label ORDER BY n DESC, causes.label
-            """
+            WHERE coalesce(on_failed_node, TRUE) GROUP BY causes.label ORDER BY n DESC, causes.label"""
         )
         return {row["label"]: row["n"] for row in rows}
 
@@ -154,20 +152,17 @@ class Analysis:
     def preemption_mix(self) -> list[dict[str, Any]]:
         """Preemptions by evidence: evidence, state, attempts, second_order."""
         return self.log.rows(
-            f"""
-            SELECT evidence, state, count(*) AS attempts,
+            f"""SELECT evidence, state, count(*) AS attempts,
                 count(*) FILTER (WHERE "order" = 2) AS second_order
             FROM {preemptions(self.log)} GROUP BY evidence, state
-            ORDER BY attempts DESC, evidence, state
-            """
+            ORDER BY attempts DESC, evidence, state"""
         )
 
     @cached_property
     def restart_wait_s(self) -> tuple[float, int]:
         """Mean queue time of restarts after an infrastructure failure (seconds), and how many."""
         [row] = self.log.rows(
-            f"""
-            SELECT avg(waited_s) AS mean, count(*) AS n FROM (
+            f"""SELECT avg(waited_s) AS mean, count(*) AS n FROM (
                 SELECT greatest(start_s - coalesce(eligible_s, submit_s), 0) AS waited_s,
                     row_number() OVER (PARTITION BY run, failed_s ORDER BY start_s, key) AS place
                 FROM (SELECT * FROM {self.log.executions} WHERE attempt > 1) AS again
@@ -176,8 +171,7 @@ class Analysis:
                 ) AS failed USING (run)
                 WHERE start_s >= failed_s
             ) AS restarts
-            WHERE place = 1
-            """
+            WHERE place = 1"""
         )
         return row["mean"] or 0.0, row["n"]
 

@@ -138,13 +138,11 @@ def classified_health(log: FleetLog) -> str:
     log.engine.load("check_meanings", pa.table(columns, schema=pa.schema(texts)))
     return log.view(
         "classified_health",
-        f"""
-        SELECT time_s, node, "check",
+        f"""SELECT time_s, node, "check",
             CASE WHEN severity IN ('HIGH', 'LOW') THEN severity ELSE usual_severity END AS severity,
             result, xid, message, symptom, label, domains
         FROM {log.table("health")}
-        JOIN check_meanings ON "check" = known_check AND coalesce(xid, -1) = known_xid
-        """,
+        JOIN check_meanings ON "check" = known_check AND coalesce(xid, -1) = known_xid""",
     )
 
 
@@ -166,8 +164,7 @@ def _rank_causes(log: FleetLog) -> str:
     # A check that repeats is one sign: the firing nearest to the end. Across nodes the sign nearest to
     # the end counts (it made the scheduler act); on one node the first sign counts (what follows it
     # are its consequences).
-    return f"""
-        WITH ends AS (
+    return f"""WITH ends AS (
             SELECT key, node, stop_s, {bucket(f"stop_s - {literal(before)}", width)} AS bucket
             FROM {_failed_ends(log)}
         ), events AS (
@@ -200,8 +197,7 @@ def _rank_causes(log: FleetLog) -> str:
                     CASE WHEN severity = 'HIGH' THEN 0 ELSE 1 END,
                     node_offset_s, node, offset_s, "check", symptom
             ) AS BIGINT) AS rank
-        FROM placed
-        """
+        FROM placed"""
 
 
 def infrastructure_failures(log: FleetLog) -> str:
@@ -214,9 +210,7 @@ def infrastructure_failures(log: FleetLog) -> str:
     # Checks on nodes other than the one that evidence names do not explain the failure.
     return log.keep(
         "failures",
-        lambda: (
-            f"""
-        WITH likeliest AS (
+        f"""WITH likeliest AS (
             SELECT key, symptom, label, severity,
                 row_number() OVER (PARTITION BY key ORDER BY rank) AS place
             FROM {ranked_causes(log)} WHERE coalesce(on_failed_node, TRUE)
@@ -225,9 +219,7 @@ def infrastructure_failures(log: FleetLog) -> str:
             start_s, stop_s, runtime_s, gpu_hours, coalesce(symptom, '{UNATTRIBUTED}') AS symptom,
             coalesce(label, '{UNATTRIBUTED}') AS label, severity
         FROM {_failed(log)} AS failed LEFT JOIN likeliest ON failed.key = likeliest.key AND place = 1
-        WHERE state = '{NODE_FAIL}' OR severity = 'HIGH'
-        """
-        ),
+        WHERE state = '{NODE_FAIL}' OR severity = 'HIGH'""",
     )
 
 
@@ -243,9 +235,7 @@ def blamed_nodes(log: FleetLog) -> str:
     """
     return log.keep(
         "blamed_nodes",
-        lambda: (
-            f"""
-        WITH signs AS (
+        f"""WITH signs AS (
             SELECT key, node, time_s, row_number() OVER (
                 PARTITION BY key, node ORDER BY abs(offset_s), time_s
             ) AS place
@@ -264,9 +254,7 @@ def blamed_nodes(log: FleetLog) -> str:
             node_count, stop_s, state, coalesce(time_s, CAST(stop_s AS DOUBLE)) AS event_s
         FROM ranked LEFT JOIN signs
             ON ranked.key = signs.key AND ranked.node = signs.node AND place = 1
-        WHERE level = best
-        """
-        ),
+        WHERE level = best""",
     )
 
 
@@ -274,22 +262,18 @@ def _failed(log: FleetLog) -> str:
     """The attempts whose end asks for an explanation."""
     return log.keep(
         "failed",
-        lambda: (
-            f"""
+        f"""
         SELECT key, cluster, job_id, job_id_raw, run, attempt, state, qos, gpus, node_count, start_s,
             stop_s, runtime_s, gpu_hours, nodes, failed_node
         FROM {log.executions}
         WHERE state IN ('{NODE_FAIL}', 'FAILED') AND end_s IS NOT NULL
-        """
-        ),
+        """,
     )
 
 
 def _failed_ends(log: FleetLog) -> str:
     """One row per (failed attempt, node): key, stop_s, node."""
-    return log.keep(
-        "failed_ends", lambda: f"SELECT key, stop_s, unnest(nodes) AS node FROM {_failed(log)}"
-    )
+    return log.keep("failed_ends", f"SELECT key, stop_s, unnest(nodes) AS node FROM {_failed(log)}")
 
 
 def _failed_evident(log: FleetLog) -> str:
@@ -305,8 +289,7 @@ def _evident_nodes(log: FleetLog, attempts: str) -> str:
     """
     width = 2 * SLURM_MATCH_S
     began = bucket("start_s", width)
-    return f"""
-        SELECT ends.key, ends.node
+    return f"""SELECT ends.key, ends.node
         FROM (
             SELECT key, node, stop_s, {bucket(f"stop_s - {SLURM_MATCH_S}", width)} AS bucket
             FROM (SELECT key, stop_s, unnest(nodes) AS node FROM {attempts} AS attempts) AS each_node
@@ -325,8 +308,7 @@ def _evident_nodes(log: FleetLog, attempts: str) -> str:
         ) AS heard USING ({log.job_keys})
         WHERE abs(time_s - stop_s) <= {SLURM_MATCH_S}
         UNION
-        SELECT key, failed_node FROM {attempts} AS attempts WHERE failed_node <> ''
-        """
+        SELECT key, failed_node FROM {attempts} AS attempts WHERE failed_node <> ''"""
 
 
 @dataclass(frozen=True)

@@ -86,12 +86,10 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
     highest = classes[0]["qos"] if classes else None
     where = f"qos IS NOT DISTINCT FROM {literal(highest)}" if classes else "TRUE"
     rows = log.rows(
-        f"""
-        SELECT gpus_max, count(*) AS runs, avg(gpus) AS gpus, avg(ettr) AS ettr,
+        f"""SELECT gpus_max, count(*) AS runs, avg(gpus) AS gpus, avg(ettr) AS ettr,
             stddev_samp(ettr) AS deviation, sum(queued_s) / sum(starts) AS queue_s,
             avg(interruptions) AS interruptions
-        FROM {runs} WHERE {where} GROUP BY gpus_max ORDER BY gpus_max
-        """
+        FROM {runs} WHERE {where} GROUP BY gpus_max ORDER BY gpus_max"""
     )
     few = [row["gpus_max"] for row in rows if row["runs"] <= BOOTSTRAP_UP_TO]
     values: dict[int, list[float]] = {}
@@ -143,8 +141,7 @@ def _runs(log: FleetLog) -> str:
             SELECT * FROM {log.executions} WHERE runtime_s >= {long_s}
                 OR run IN (SELECT run FROM {log.executions} WHERE attempt > 1)
             )"""
-    return f"""
-        SELECT *, {bucket_top()} AS gpus_max, productive_s / (queued_s + runtime_s) AS ettr FROM (
+    return f"""SELECT *, {bucket_top()} AS gpus_max, productive_s / (queued_s + runtime_s) AS ettr FROM (
             SELECT run, max(qos) AS qos, max(priority) AS priority, coalesce(max(gpus), 0) AS gpus,
                 count(*) AS starts,
                 count(*) FILTER (WHERE cut IN ('failure', 'preemption')) AS interruptions,
@@ -152,5 +149,4 @@ def _runs(log: FleetLog) -> str:
                 sum(runtime_s) AS runtime_s, sum(kept_s) AS productive_s
             FROM ({with_productive_time(log, attempts)}) AS attempts GROUP BY run
         ) AS runs
-        WHERE runtime_s >= {long_s}
-        """
+        WHERE runtime_s >= {long_s}"""

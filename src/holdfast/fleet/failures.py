@@ -113,16 +113,14 @@ def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
     """Failures and node-days by job size: gpus_min, gpus_max, failures, node_days."""
     above = larger_than(min_gpus)
     rows = log.rows(
-        f"""
-        SELECT gpus_max, sum(failures) AS failures, sum(node_days) AS node_days FROM (
+        f"""SELECT gpus_max, sum(failures) AS failures, sum(node_days) AS node_days FROM (
             SELECT {bucket_top()} AS gpus_max, 0 AS failures, node_days
             FROM {log.exposure} WHERE {above}
             UNION ALL
             SELECT {bucket_top()}, 1, CAST(0 AS DOUBLE)
             FROM {infrastructure_failures(log)} WHERE {above}
         ) AS counted
-        GROUP BY gpus_max ORDER BY gpus_max
-        """
+        GROUP BY gpus_max ORDER BY gpus_max"""
     )
     some = any(row["node_days"] for row in rows)
     for row in rows:

@@ -173,10 +173,10 @@ class FleetLog:
         """Rows of a table of the store."""
         return int(self.value(f"SELECT count(*) FROM {self.table(name)}"))
 
-    def keep(self, name: str, build: Callable[[], str]) -> str:
-        """Name the rows of a query, run on first use."""
+    def keep(self, name: str, query: str | Callable[[], str]) -> str:
+        """Name the rows of a query (or of what makes one, if that is work), run on first use."""
         if name not in self.named:
-            self.engine.keep(name, build())
+            self.engine.keep(name, query if isinstance(query, str) else query())
             self.named.add(name)
         return name
 
@@ -227,13 +227,11 @@ class FleetLog:
         if known is not None:
             return float(known[0]), float(known[1])
         [row] = self.rows(
-            f"""
-            SELECT min(time_s) AS low, max(time_s) AS high FROM (
+            f"""SELECT min(time_s) AS low, max(time_s) AS high FROM (
                 SELECT CAST(start_s AS DOUBLE) AS time_s FROM {self.table("node_outages")}
                 UNION ALL SELECT CAST(end_s AS DOUBLE) FROM {self.table("node_outages")}
                 UNION ALL SELECT time_s FROM {self.table("health")}
-            ) AS moments
-            """
+            ) AS moments"""
         )
         return (0.0, 0.0) if row["low"] is None else (row["low"], row["high"])
 
@@ -265,8 +263,7 @@ class FleetLog:
             alive = f"stop_s >= {since}"
         return self.view(
             "attempts",
-            f"""
-            SELECT *, exposed_s * coalesce(gpus, 0) / {HOUR_S} AS gpu_hours,
+            f"""SELECT *, exposed_s * coalesce(gpus, 0) / {HOUR_S} AS gpu_hours,
                 exposed_s * coalesce(node_count, 0) / {DAY_S} AS node_days
             FROM (
                 SELECT *, CASE WHEN ran THEN {exposed} ELSE 0 END AS exposed_s FROM (
@@ -275,8 +272,7 @@ class FleetLog:
                     FROM {self.table("attempts")}
                 ) AS known
                 WHERE {alive}
-            ) AS exposed
-            """,
+            ) AS exposed""",
         )
 
     @cached_property

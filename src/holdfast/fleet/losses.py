@@ -82,8 +82,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         f'SELECT count(*) AS every, count(*) FILTER (WHERE "order" = 2) AS second FROM {preempted}'
     )
     by_cause = log.arrow(
-        f"""
-        SELECT cause, sum(failures) AS failures, sum(first_order) AS first_order,
+        f"""SELECT cause, sum(failures) AS failures, sum(first_order) AS first_order,
             sum(second_order) AS second_order
         FROM (
             SELECT label AS cause, 1 AS failures, lost AS first_order,
@@ -92,8 +91,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
             UNION ALL
             SELECT cause, 0, CAST(0 AS DOUBLE), lost FROM {preempted} WHERE "order" = 2
         ) AS lost
-        GROUP BY cause ORDER BY first_order DESC, second_order DESC, cause
-        """
+        GROUP BY cause ORDER BY first_order DESC, second_order DESC, cause"""
     )
     first, second, failed = (
         sum(by_cause[name].to_pylist()) for name in ("first_order", "second_order", "failures")
@@ -121,19 +119,13 @@ def losses(log: FleetLog) -> tuple[str, str]:
     """
     failures = log.keep(
         "failure_losses",
-        lambda: (
-            f"""
-        SELECT *, coalesce(gpus, 0) * {lost_s(log, preempted=False)} / {HOUR_S} AS lost
-        FROM {infrastructure_failures(log)}
-        """
-        ),
+        f"""SELECT *, coalesce(gpus, 0) * {lost_s(log, preempted=False)} / {HOUR_S} AS lost
+        FROM {infrastructure_failures(log)}""",
     )
     # Work is lost once: what a node failure ended in its grace period is lost in first order.
     return failures, log.keep(
         "preemption_losses",
-        lambda: (
-            f"""
-        WITH latest AS (
+        f"""WITH latest AS (
             SELECT taken.key, failed.label AS cause, row_number() OVER (
                 PARTITION BY taken.key ORDER BY failed.stop_s DESC, failed.key
             ) AS place
@@ -147,9 +139,7 @@ def losses(log: FleetLog) -> tuple[str, str]:
             SELECT *, {lost_s(log, preempted=True)} AS lost_s FROM {preemptions(log)}
         ) AS taken
         LEFT JOIN (SELECT key FROM {failures}) AS failed ON taken.key = failed.key
-        LEFT JOIN latest ON taken.key = latest.key AND place = 1
-        """
-        ),
+        LEFT JOIN latest ON taken.key = latest.key AND place = 1""",
     )
 
 
@@ -157,8 +147,7 @@ def _by_job_size(log: FleetLog, failures: str, preempted: str) -> pa.Table:
     """A job's loss counts in its own size, also where another job's failure caused it."""
     none = literal(0.0)
     table = log.arrow(
-        f"""
-        SELECT gpus_max, sum(gpu_hours) AS gpu_hours, sum(failures) AS failures,
+        f"""SELECT gpus_max, sum(gpu_hours) AS gpu_hours, sum(failures) AS failures,
             sum(first_order) AS first_order, sum(second_order) AS second_order
         FROM (
             SELECT {bucket_top()} AS gpus_max, gpu_hours, 0 AS failures, {none} AS first_order,
@@ -167,8 +156,7 @@ def _by_job_size(log: FleetLog, failures: str, preempted: str) -> pa.Table:
             UNION ALL SELECT {bucket_top()}, {none}, 1, lost, {none} FROM {failures}
             UNION ALL SELECT {bucket_top()}, {none}, 0, {none}, lost FROM {preempted}
         ) AS counted
-        GROUP BY gpus_max ORDER BY gpus_max
-        """
+        GROUP BY gpus_max ORDER BY gpus_max"""
     )
     bottoms = [bucket_bottom(top) for top in table["gpus_max"].to_pylist()]
     return table.add_column(0, "gpus_min", pa.array(bottoms, pa.int64()))
@@ -178,8 +166,7 @@ def _crash_loops(log: FleetLog, failures: str, preempted: str) -> pa.Table:
     """Runs that the infrastructure ended and the scheduler requeued again and again."""
     loop = log.assumptions
     return log.arrow(
-        f"""
-        WITH seen AS (
+        f"""WITH seen AS (
             SELECT run, max(coalesce(start_s, submit_s)) AS last_seen_s
             FROM {log.attempts} WHERE run IN (SELECT run FROM {failures}) GROUP BY run
         ), requeued AS (
@@ -199,6 +186,5 @@ def _crash_loops(log: FleetLog, failures: str, preempted: str) -> pa.Table:
             SELECT preemptor_run AS run, count(*) AS preempted, sum(lost) AS lost
             FROM {preempted} WHERE "order" = 2 GROUP BY preemptor_run
         ) AS others ON own.run = others.run
-        ORDER BY requeues DESC, own.run
-        """
+        ORDER BY requeues DESC, own.run"""
     )

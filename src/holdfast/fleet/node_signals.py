@@ -39,12 +39,8 @@ def node_signals(log: FleetLog) -> NodeSignals:
     # A failed attempt takes time, also one that accounting gives none.
     used = log.keep(
         "node_exposure",
-        lambda: (
-            f"""
-        SELECT * FROM ({_exposure(log)}) AS used
-        UNION ALL SELECT node, node_count, {literal(SHORTEST_S / DAY_S)} FROM {_incidents(log)}
-        """
-        ),
+        f"""SELECT * FROM ({_exposure(log)}) AS used
+        UNION ALL SELECT node, node_count, {literal(SHORTEST_S / DAY_S)} FROM {_incidents(log)}""",
     )
     counts = {
         "node_days": f"SELECT node, node_days AS n FROM {used}",
@@ -64,8 +60,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
     )
     names = ["node", "node_days", "failures", "known_failures", "touched", *SIGNALS]
     table = log.arrow(
-        f"""
-        SELECT {", ".join(names)} FROM (
+        f"""SELECT {", ".join(names)} FROM (
             SELECT *, CASE WHEN single_node_attempts > 0
                 THEN single_node_node_fails / single_node_attempts ELSE CAST(0 AS DOUBLE) END
                 AS single_node_node_failure_rate
@@ -75,8 +70,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
                 HAVING count(*) FILTER (WHERE name IN ('node_days', 'listed')) > 0
             ) AS summed
         ) AS rated
-        ORDER BY node
-        """
+        ORDER BY node"""
     )
     days = log.arrow(
         f"SELECT node, node_count, sum(node_days) AS node_days FROM {used} "
@@ -98,8 +92,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
 def _exposure(log: FleetLog) -> str:
     """Node-days in use: node, node_count (of the attempts), node_days."""
     # GPUs of a node are shared out; a node whose attempts take no GPUs is in use as a whole.
-    return f"""
-        SELECT sums.node, node_count, CASE
+    return f"""SELECT sums.node, node_count, CASE
             WHEN sum(gpu_s) OVER (PARTITION BY sums.node) > 0 AND gpus > 0 THEN gpu_s / gpus
             ELSE CAST(used_s AS DOUBLE) END / {DAY_S} AS node_days
         FROM (
@@ -110,8 +103,7 @@ def _exposure(log: FleetLog) -> str:
             ) AS taken
             GROUP BY node, node_count
         ) AS sums
-        LEFT JOIN (SELECT node, gpus FROM {log.table("nodes")}) AS nodes ON sums.node = nodes.node
-        """
+        LEFT JOIN (SELECT node, gpus FROM {log.table("nodes")}) AS nodes ON sums.node = nodes.node"""
 
 
 def _incidents(log: FleetLog) -> str:
@@ -123,9 +115,7 @@ def _incidents(log: FleetLog) -> str:
     gap = literal(log.assumptions.incident_gap_s)
     return log.keep(
         "node_incidents",
-        lambda: (
-            f"""
-        WITH apart AS (
+        f"""WITH apart AS (
             SELECT node, node_count, blame, event_s, key, CASE
                 WHEN event_s - lag(event_s) OVER (PARTITION BY node ORDER BY event_s, key) > {gap}
                 THEN 1 ELSE 0 END AS apart
@@ -142,9 +132,7 @@ def _incidents(log: FleetLog) -> str:
             ) AS place
             FROM numbered
         ) AS placed
-        WHERE place = 1
-        """
-        ),
+        WHERE place = 1""",
     )
 
 
@@ -154,21 +142,15 @@ def _window_counts(log: FleetLog, since_s: float) -> dict[str, str]:
     fails = f"FROM {blamed_nodes(log)} WHERE state = '{NODE_FAIL}' AND stop_s >= {since}"
     health = f"FROM {log.table('health')} WHERE time_s >= {since}"
     return {
-        "excl_jobid_count": f"""
-            SELECT node, 1 AS n FROM (
+        "excl_jobid_count": f"""SELECT node, 1 AS n FROM (
                 SELECT DISTINCT run, unnest(excluded_nodes) AS node
                 FROM {log.attempts} WHERE submit_s >= {since}
-            ) AS excluded
-            """,
+            ) AS excluded""",
         "xid_cnt": f"SELECT node, count(DISTINCT xid) AS n {health} GROUP BY node",
         "tickets": f"SELECT node, 1 AS n {health} AND lower(\"check\") = '{TICKET}'",
-        "out_count": f"""
-            SELECT node, 1 AS n FROM {log.table("node_outages")} WHERE start_s >= {since}
-            """,
+        "out_count": f"""SELECT node, 1 AS n FROM {log.table("node_outages")} WHERE start_s >= {since}""",
         "multi_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count > 1",
         "single_node_node_fails": f"SELECT node, blame AS n {fails} AND node_count = 1",
-        "single_node_attempts": f"""
-            SELECT unnest(nodes) AS node, 1 AS n
-            FROM {log.executions} WHERE stop_s >= {since} AND node_count = 1
-            """,
+        "single_node_attempts": f"""SELECT unnest(nodes) AS node, 1 AS n
+            FROM {log.executions} WHERE stop_s >= {since} AND node_count = 1""",
     }

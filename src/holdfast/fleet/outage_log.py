@@ -31,11 +31,9 @@ def outage_failures(log: FleetLog) -> Outages | None:
     if not only_outages(log):
         return None
     rows = log.rows(
-        f"""
-        SELECT node, start_s, cause, coalesce(end_s, {int(log.end_s)}) - start_s AS down_s
+        f"""SELECT node, start_s, cause, coalesce(end_s, {int(log.end_s)}) - start_s AS down_s
         FROM {log.table("node_outages")}
-        WHERE state = '{FAILURE}' AND start_s >= {int(log.begin_s)} ORDER BY start_s, node
-        """
+        WHERE state = '{FAILURE}' AND start_s >= {int(log.begin_s)} ORDER BY start_s, node"""
     )
     return Outages(rows, known_nodes(log))
 
@@ -66,8 +64,7 @@ def outage_exposure(log: FleetLog) -> list[dict[str, Any]]:
     """
     begin, end = literal(log.begin_s), literal(log.end_s)
     rows = log.rows(
-        f"""
-        WITH down AS (
+        f"""WITH down AS (
             SELECT node, greatest(start_s, {begin}) AS low, least(coalesce(end_s, {end}), {end}) AS high
             FROM {log.table("node_outages")}
         ), counted AS (
@@ -84,8 +81,7 @@ def outage_exposure(log: FleetLog) -> list[dict[str, Any]]:
             FROM down WHERE high > low
         )
         SELECT node, sum(failures) AS failures, sum(down_s) AS down_s
-        FROM counted GROUP BY node ORDER BY node
-        """
+        FROM counted GROUP BY node ORDER BY node"""
     )
     unnamed = max(known_nodes(log) - len(rows), 0)
     rows += [{"node": None, "failures": 0, "down_s": 0.0}] * unnamed

@@ -59,20 +59,15 @@ def _find(log: FleetLog) -> str:
     found = log.keep(
         "found_preemptions",
         # The kill that ends a grace period does not always name the preemptor.
-        lambda: (
-            f"""
-        SELECT told.key, told.evidence, coalesce(told.preemptor_key, guess.preemptor_key)
+        f"""SELECT told.key, told.evidence, coalesce(told.preemptor_key, guess.preemptor_key)
             AS preemptor_key, told.signal_s
         FROM {told} AS told LEFT JOIN {inferred} AS guess ON told.key = guess.key
         UNION ALL
         SELECT inferred.key, evidence, preemptor_key, signal_s
         FROM {inferred} AS inferred ANTI JOIN {told} AS told ON inferred.key = told.key
-        WHERE {outside}
-        """
-        ),
+        WHERE {outside}""",
     )
-    return f"""
-        SELECT victim.key, victim.job_id, victim.run, victim.attempt, victim.state, victim.qos,
+    return f"""SELECT victim.key, victim.job_id, victim.run, victim.attempt, victim.state, victim.qos,
             victim.gpus, victim.node_count, victim.stop_s, victim.runtime_s, victim.gpu_hours,
             evidence, preemptor_key, preemptor.job_id AS preemptor, preemptor.run AS preemptor_run,
             signal_s,
@@ -85,8 +80,7 @@ def _find(log: FleetLog) -> str:
         ) AS preemptor ON preemptor_key = preemptor.key
         LEFT JOIN (
             SELECT run, min(stop_s) AS failed_s FROM {infrastructure_failures(log)} GROUP BY run
-        ) AS failed ON preemptor.run = failed.run
-        """
+        ) AS failed ON preemptor.run = failed.run"""
 
 
 def _told_span(log: FleetLog) -> tuple[float | None, float | None]:
@@ -105,8 +99,7 @@ def _from_controller_log(log: FleetLog) -> str:
     """Victims that slurmctld.log names: key, evidence, preemptor_key, signal_s."""
     keys = log.job_keys
     cluster = "cluster, " if log.several_clusters else ""
-    return f"""
-        WITH told AS (
+    return f"""WITH told AS (
             SELECT {keys}, preemptor_raw, time_s, event FROM {log.table("controller_events")}
             WHERE event IN ('preempt', 'preempt_kill', 'preempt_requeue')
         ), alive AS (
@@ -135,8 +128,7 @@ def _from_controller_log(log: FleetLog) -> str:
             WHERE preemptor_start_s >= time_s - {ROUNDING_S}
         )
         SELECT victims.key, 'log' AS evidence, preemptor_key, time_s AS signal_s
-        FROM victims LEFT JOIN took ON victims.key = took.key AND took.place = 1
-        """
+        FROM victims LEFT JOIN took ON victims.key = took.key AND took.place = 1"""
 
 
 def _inferred(log: FleetLog) -> str:
@@ -150,33 +142,23 @@ def _inferred(log: FleetLog) -> str:
     # SIGTERM alone proves nothing: a user's own tools send it, too.
     sure = log.keep(
         "sure_preemptions",
-        lambda: (
-            f"""
-        SELECT strong.key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s
+        f"""SELECT strong.key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s
         FROM {strong} AS strong LEFT JOIN {took} AS took ON strong.key = took.key
-        WHERE evidence <> 'sigterm' OR preemptor_key IS NOT NULL
-        """
-        ),
+        WHERE evidence <> 'sigterm' OR preemptor_key IS NOT NULL""",
     )
     # Where every victim is labelled, Slurm labels them all: there is no silent one to look for.
     known = log.keep(
         "known_preemptors",
-        lambda: (
-            f"""
-        SELECT took.key, preemptor_key, stop_s, runtime_s
+        f"""SELECT took.key, preemptor_key, stop_s, runtime_s
         FROM {took} AS took JOIN {strong} AS strong ON took.key = strong.key
-        WHERE shared > 0 AND evidence <> 'label'
-        """
-        ),
+        WHERE shared > 0 AND evidence <> 'label'""",
     )
     youngest_s = log.value(f"SELECT min(runtime_s) FROM {known}")
     if youngest_s is None:
         return f"SELECT * FROM {sure}"
-    return f"""
-        SELECT * FROM {sure} UNION ALL
+    return f"""SELECT * FROM {sure} UNION ALL
         SELECT silent.key, evidence, preemptor_key, signal_s
-        FROM ({_co_victims(log, known, ranks, youngest_s)}) AS silent ANTI JOIN {sure} USING (key)
-        """
+        FROM ({_co_victims(log, known, ranks, youngest_s)}) AS silent ANTI JOIN {sure} USING (key)"""
 
 
 def _elect(candidates: str) -> str:
@@ -191,8 +173,7 @@ def _elect(candidates: str) -> str:
     Returns:
         key, preemptor_key, shared.
     """
-    return f"""
-        SELECT key, preemptor_key, shared FROM (
+    return f"""SELECT key, preemptor_key, shared FROM (
             SELECT key, preemptor_key, shared, row_number() OVER (
                 PARTITION BY key ORDER BY votes DESC, shared DESC, preemptor_start_s, preemptor_key
             ) AS place
@@ -201,8 +182,7 @@ def _elect(candidates: str) -> str:
                 FROM ({candidates}) AS candidates
             ) AS voted
         ) AS ranked
-        WHERE place = 1
-        """
+        WHERE place = 1"""
 
 
 def _ranks(log: FleetLog) -> pa.Table:
@@ -243,9 +223,7 @@ def _ranks(log: FleetLog) -> pa.Table:
 
 def _class_column(log: FleetLog) -> str:
     """What ranks jobs in this log: "qos", or "partition" where only one QOS is in use."""
-    in_use = log.keep(
-        "qos_in_use", lambda: f"SELECT count(DISTINCT qos) AS n FROM {log.executions}"
-    )
+    in_use = log.keep("qos_in_use", f"SELECT count(DISTINCT qos) AS n FROM {log.executions}")
     return "qos" if log.value(in_use) > 1 else "partition"
 
 
@@ -256,9 +234,7 @@ def _strong_victims(log: FleetLog) -> str:
     """
     return log.keep(
         "strong_victims",
-        lambda: (
-            f"""
-        SELECT key, job_id, stop_s, runtime_s, evidence, rank_class, "partition", priority, nodes
+        f"""SELECT key, job_id, stop_s, runtime_s, evidence, rank_class, "partition", priority, nodes
         FROM (
             SELECT *, "{_class_column(log)}" AS rank_class, CASE
                 WHEN state = '{PREEMPTED}' THEN 'label'
@@ -268,9 +244,7 @@ def _strong_victims(log: FleetLog) -> str:
                 END AS evidence
             FROM {log.executions} WHERE end_s IS NOT NULL
         ) AS ended
-        WHERE evidence IS NOT NULL
-        """
-        ),
+        WHERE evidence IS NOT NULL""",
     )
 
 
@@ -282,25 +256,19 @@ def _outranked(log: FleetLog, victims: str, ranks: pa.Table) -> str:
     """
     columns = 'key, job_id, rank_class, "partition", priority, nodes, stop_s, evidence'
     if ranks.num_rows:
-        return f"""
-            SELECT {columns}, preemptor_class, grace_s
-            FROM {victims} AS victims JOIN preemption_ranks ON rank_class = victim_class
-            """
+        return f"""SELECT {columns}, preemptor_class, grace_s
+            FROM {victims} AS victims JOIN preemption_ranks ON rank_class = victim_class"""
     grace = literal(float(log.assumptions.preemption_grace_s))
-    return f"""
-        SELECT {columns}, rank_class AS preemptor_class, {grace} AS grace_s
-        FROM {victims} AS victims WHERE evidence = 'label'
-        """
+    return f"""SELECT {columns}, rank_class AS preemptor_class, {grace} AS grace_s
+        FROM {victims} AS victims WHERE evidence = 'label'"""
 
 
 def _starts(log: FleetLog, extra: str, where: str = "TRUE") -> str:
     """Attempts as possible preemptors, with further columns."""
-    return f"""
-        SELECT key AS preemptor_key, job_id AS preemptor_job,
+    return f"""SELECT key AS preemptor_key, job_id AS preemptor_job,
             "{_class_column(log)}" AS preemptor_class, priority AS preemptor_priority,
             eligible_s AS preemptor_eligible_s, start_s AS preemptor_start_s, {extra}
-        FROM {log.executions} WHERE {where}
-        """
+        FROM {log.executions} WHERE {where}"""
 
 
 def _in_time(log: FleetLog) -> str:
@@ -333,8 +301,7 @@ def _candidates_on_nodes(log: FleetLog, victims: str, ranks: pa.Table) -> str:
         f"{bucket('start_s', width)} AS bucket, unnest(nodes) AS node",
         outranks if ranks.num_rows else "TRUE",
     )
-    return f"""
-        SELECT key, preemptor_key, min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
+    return f"""SELECT key, preemptor_key, min(preemptor_start_s) AS preemptor_start_s, count(*) AS shared
         FROM (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket FROM (
                 SELECT *, unnest(nodes) AS node FROM ({_outranked(log, victims, ranks)}) AS outranked
@@ -343,8 +310,7 @@ def _candidates_on_nodes(log: FleetLog, victims: str, ranks: pa.Table) -> str:
         JOIN ({starts}) AS starts ON ends.node = starts.node AND ends.bucket = starts.bucket
             AND ends.preemptor_class = starts.preemptor_class
         WHERE {_in_time(log)}
-        GROUP BY key, preemptor_key
-        """
+        GROUP BY key, preemptor_key"""
 
 
 def _candidates_waiting(log: FleetLog, victims: str, ranks: pa.Table) -> str:
@@ -355,16 +321,14 @@ def _candidates_waiting(log: FleetLog, victims: str, ranks: pa.Table) -> str:
     width = _window_s(log, ranks)
     ended = bucket(f"stop_s - {ROUNDING_S}", width)
     starts = _starts(log, f'{bucket("start_s", width)} AS bucket, "partition"')
-    return f"""
-        SELECT key, preemptor_key, preemptor_start_s, CAST(0 AS BIGINT) AS shared
+    return f"""SELECT key, preemptor_key, preemptor_start_s, CAST(0 AS BIGINT) AS shared
         FROM (
             SELECT *, unnest([{ended}, {ended} + 1]) AS bucket
             FROM ({_outranked(log, victims, ranks)}) AS outranked WHERE evidence <> 'label'
         ) AS ends
         JOIN ({starts}) AS starts ON ends."partition" = starts."partition"
             AND ends.bucket = starts.bucket AND ends.preemptor_class = starts.preemptor_class
-        WHERE {_in_time(log)}
-        """
+        WHERE {_in_time(log)}"""
 
 
 def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> str:
@@ -392,8 +356,7 @@ def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> 
             AND NOT coalesce(sigterm, FALSE) AND runtime_s >= {youngest_s}
             AND coalesce(exit_code, 0) = 0
         )"""
-    return f"""
-        SELECT key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s FROM (
+    return f"""SELECT key, evidence, preemptor_key, CAST(stop_s AS DOUBLE) AS signal_s FROM (
             SELECT key, evidence, preemptor_key, stop_s, row_number() OVER (
                 PARTITION BY key ORDER BY preemptor_start_s, preemptor_key
             ) AS place
@@ -414,5 +377,4 @@ def _co_victims(log: FleetLog, known: str, ranks: pa.Table, youngest_s: int) -> 
                 AND stop_s >= signal_s - {ROUNDING_S}
                 AND stop_s <= signal_s + least(grace_s, {EXIT_S}) + {ROUNDING_S}
         ) AS ranked
-        WHERE place = 1
-        """
+        WHERE place = 1"""

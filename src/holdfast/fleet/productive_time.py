@@ -44,8 +44,7 @@ def with_productive_time(log: FleetLog, attempts: str) -> str:
     none = literal(0.0)
     # A failure in the grace period is a failure: `losses` counts it so, too. A completed attempt
     # writes its result at the end, too.
-    return f"""
-        SELECT *, greatest(made_s - CASE cut WHEN 'none' THEN {none}
+    return f"""SELECT *, greatest(made_s - CASE cut WHEN 'none' THEN {none}
                 WHEN 'preemption' THEN {lost_s(log, preempted=True)}
                 ELSE {lost_s(log, preempted=False)} END, {none}) AS kept_s
         FROM (
@@ -63,5 +62,4 @@ def with_productive_time(log: FleetLog, attempts: str) -> str:
                 LEFT JOIN (SELECT DISTINCT key FROM {preemptions(log)}) AS taken
                     ON attempt.key = taken.key
             ) AS ended
-        ) AS productive
-        """
+        ) AS productive"""

@@ -49,8 +49,7 @@ def status(log: str | Path | Store | FleetLog) -> Status:
     log = open_log(log)
     # CASE: a log without GPU time has shares of zero.
     table = log.arrow(
-        f"""
-        SELECT state, attempts, gpu_hours,
+        f"""SELECT state, attempts, gpu_hours,
             attempts / CAST(sum(attempts) OVER () AS DOUBLE) AS share_by_count,
             CASE WHEN sum(gpu_hours) OVER () > 0 THEN gpu_hours / sum(gpu_hours) OVER ()
                 ELSE CAST(0 AS DOUBLE) END AS share_by_gpu_time
@@ -58,8 +57,7 @@ def status(log: str | Path | Store | FleetLog) -> Status:
             SELECT state, count(*) AS attempts, sum(gpu_hours) AS gpu_hours
             FROM {log.attempts} GROUP BY state
         ) AS states
-        ORDER BY attempts DESC, state
-        """
+        ORDER BY attempts DESC, state"""
     )
     return Status(
         table,

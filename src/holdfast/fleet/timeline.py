@@ -77,22 +77,18 @@ def rate_over_time(log: FleetLog, min_gpus: int) -> tuple[list[dict[str, Any]], 
         for place, (low, high) in enumerate(bins)
     )
     [node_days] = log.rows(
-        f"""
-        SELECT {parts} FROM (
+        f"""SELECT {parts} FROM (
             SELECT CAST(stop_s AS DOUBLE) AS high_s, CAST(stop_s - exposed_s AS DOUBLE) AS low_s,
                 coalesce(node_count, 0) AS nodes
             FROM {log.executions} WHERE {larger_than(min_gpus)}
-        ) AS spans
-        """
+        ) AS spans"""
     )
     log.engine.load("time_bins", pa.table({"low": edges[:-1], "high": edges[1:]}))
     found: dict[float, list[tuple[str | None, int]]] = {}
     for row in log.rows(
-        f"""
-        SELECT low, label, count(*) AS n
+        f"""SELECT low, label, count(*) AS n
         FROM {infrastructure_failures(log)} JOIN time_bins ON stop_s >= low AND stop_s < high
-        WHERE {larger_than(min_gpus)} GROUP BY low, label ORDER BY low, label
-        """
+        WHERE {larger_than(min_gpus)} GROUP BY low, label ORDER BY low, label"""
     ):
         found.setdefault(row["low"], []).append((row["label"], row["n"]))
     return [

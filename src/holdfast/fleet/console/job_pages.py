@@ -46,8 +46,7 @@ def find_jobs(analysis: Analysis, words: str) -> FoundJobs:
     failures, preempted = losses(log)
     where = _matches(words) if words else f"job_id IN (SELECT job_id FROM {failures})"
     rows = log.rows(
-        f"""
-        SELECT jobs.*, coalesce(lost, CAST(0 AS DOUBLE)) AS lost, coalesce(failures, 0) AS failures,
+        f"""SELECT jobs.*, coalesce(lost, CAST(0 AS DOUBLE)) AS lost, coalesce(failures, 0) AS failures,
             count(*) OVER () AS every
         FROM (
             SELECT job_id, max(name) AS name, max("user") AS "user", max(gpus) AS gpus,
@@ -61,8 +60,7 @@ def find_jobs(analysis: Analysis, words: str) -> FoundJobs:
             ) AS each_loss
             GROUP BY job_id
         ) AS costs ON jobs.job_id = costs.job_id
-        ORDER BY lost DESC, last_s DESC, jobs.job_id LIMIT {MOST_JOBS}
-        """
+        ORDER BY lost DESC, last_s DESC, jobs.job_id LIMIT {MOST_JOBS}"""
     )
     total = rows[0]["every"] if rows else 0
     what = f"match “{words}”" if words else "were ended by the infrastructure"
@@ -287,15 +285,13 @@ def _cause_table(attempts: Sequence[dict[str, Any]]) -> Table:
 def _signs(analysis: Analysis, job_id: str) -> list[Section]:
     """What the checks of its nodes saw while it ran, XIDs among them."""
     log, assumed = analysis.log, analysis.log.assumptions
-    seen = f"""
-        SELECT DISTINCT time_s, health.node, "check", severity, xid, message
+    seen = f"""SELECT DISTINCT time_s, health.node, "check", severity, xid, message
         FROM {classified_health(log)} AS health
         JOIN (
             SELECT start_s - {literal(assumed.check_before_s)} AS begin_s,
                 stop_s + {literal(assumed.check_after_s)} AS until_s, unnest(nodes) AS node
             FROM {log.executions} WHERE job_id = {literal(job_id)}
-        ) AS held ON health.node = held.node AND time_s BETWEEN begin_s AND until_s
-        """
+        ) AS held ON health.node = held.node AND time_s BETWEEN begin_s AND until_s"""
     [counts] = log.rows(f"SELECT count(*) AS n, count(xid) AS xids FROM ({seen}) AS seen")
     held = f"job_id = {literal(job_id)} AND array_length(nodes) > 0"
     if not counts["n"] and not log.value(f"SELECT count(*) FROM {log.executions} WHERE {held}"):

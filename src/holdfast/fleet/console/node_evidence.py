@@ -173,13 +173,11 @@ def _failures(analysis: Analysis, node: str) -> list[dict[str, Any]]:
     """Infrastructure failures with blame on the node, the latest first."""
     log = analysis.log
     return log.rows(
-        f"""
-        SELECT blamed.key, blame, evidence, job_id, attempt, failed.state, label, failed.stop_s, gpus,
+        f"""SELECT blamed.key, blame, evidence, job_id, attempt, failed.state, label, failed.stop_s, gpus,
             runtime_s
         FROM {blamed_nodes(log)} AS blamed
         JOIN {infrastructure_failures(log)} AS failed ON blamed.key = failed.key
-        WHERE node = {literal(node)} ORDER BY failed.stop_s DESC, job_id, blamed.key
-        """
+        WHERE node = {literal(node)} ORDER BY failed.stop_s DESC, job_id, blamed.key"""
     )
 
 

@@ -59,16 +59,14 @@ def node_table(analysis: Analysis) -> Table:
 def _outage_table(analysis: Analysis) -> Table:
     log = analysis.log
     table = log.arrow(
-        f"""
-        SELECT coalesce(nodes.node, down.node) AS node, coalesce(state, '') AS state,
+        f"""SELECT coalesce(nodes.node, down.node) AS node, coalesce(state, '') AS state,
             coalesce(outages, 0) AS outages, coalesce(hours, CAST(0 AS DOUBLE)) AS hours
         FROM {log.table("nodes")} AS nodes
         FULL JOIN (
             SELECT node, count(*) AS outages, sum(end_s - start_s) / 3600 AS hours
             FROM {log.table("node_outages")} GROUP BY node
         ) AS down ON nodes.node = down.node
-        ORDER BY outages DESC, node
-        """
+        ORDER BY outages DESC, node"""
     )
     return Table(
         table,

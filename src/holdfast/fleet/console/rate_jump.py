@@ -151,11 +151,9 @@ def _exposure(analysis: Analysis, begin_s: float) -> _Exposure:
         nodes = np.array([float(analysis.outages.nodes)])
         return _Exposure(np.array([begin_s]), np.array([log.end_s]), nodes, begin_s)
     rows = log.arrow(
-        f"""
-        SELECT stop_s - exposed_s AS begin_s, stop_s AS end_s, coalesce(node_count, 0) AS nodes
+        f"""SELECT stop_s - exposed_s AS begin_s, stop_s AS end_s, coalesce(node_count, 0) AS nodes
         FROM {log.executions}
-        WHERE {larger_than(analysis.min_gpus)} AND stop_s >= {int(begin_s)} AND exposed_s > 0
-        """
+        WHERE {larger_than(analysis.min_gpus)} AND stop_s >= {int(begin_s)} AND exposed_s > 0"""
     )
     begin, end, nodes = (
         rows[name].to_numpy().astype(np.float64) for name in ("begin_s", "end_s", "nodes")
@@ -174,16 +172,14 @@ def _failures(
         return moments, np.zeros(len(moments), np.bool_)
     # A NODE_FAIL was seen by the scheduler itself, whatever check saw it too.
     rows = log.arrow(
-        f"""
-        SELECT stop_s, state <> '{NODE_FAIL}' AND NOT coalesce(old, TRUE) AS only_new
+        f"""SELECT stop_s, state <> '{NODE_FAIL}' AND NOT coalesce(old, TRUE) AS only_new
         FROM {infrastructure_failures(log)} AS failed
         LEFT JOIN (
             SELECT key, bool_or({_MONITOR} NOT IN {literal(["", *new])}) AS old
             FROM {ranked_causes(log)}
             WHERE severity = 'HIGH' AND coalesce(on_failed_node, TRUE) GROUP BY key
         ) AS known ON failed.key = known.key
-        WHERE {larger_than(analysis.min_gpus)} AND stop_s >= {int(begin_s)}
-        """
+        WHERE {larger_than(analysis.min_gpus)} AND stop_s >= {int(begin_s)}"""
     )
     return rows["stop_s"].to_numpy().astype(np.float64), rows["only_new"].to_numpy()
 

@@ -33,8 +33,7 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
     )
     gaps = (
         log.arrow(
-            f"""
-        WITH at_once AS (
+            f"""WITH at_once AS (
             SELECT causes.node, time_s FROM {ranked_causes(log)} AS causes
             JOIN {infrastructure_failures(log)} AS failures ON causes.key = failures.key
             WHERE state = 'FAILED' AND offset_s > 0
@@ -42,8 +41,7 @@ def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
         SELECT time_s - lag(time_s) OVER (PARTITION BY node ORDER BY time_s) AS gap_s FROM (
             SELECT DISTINCT node, time_s FROM {classified_health(log)} WHERE result = 'fail'
         ) AS events
-        ANTI JOIN at_once USING (node, time_s)
-        """
+        ANTI JOIN at_once USING (node, time_s)"""
         )["gap_s"]
         .drop_null()
         .to_numpy()

@@ -106,14 +106,12 @@ def _nodes(log: FleetLog, processors: bool) -> list[str]:
     """Nodes that have GPUs by the inventory, or that ran attempts with GPUs."""
     nodes, column = log.table("nodes"), "cpus" if processors else "gpus"
     rows = log.rows(
-        f"""
-        SELECT node FROM (
+        f"""SELECT node FROM (
             SELECT node FROM {nodes} WHERE {column} > 0
             UNION
             SELECT unnest(nodes) AS node FROM ({sized(log.executions, processors)}) AS used
         ) AS named
-        WHERE node NOT IN (SELECT node FROM {nodes} WHERE {column} <= 0)
-        """
+        WHERE node NOT IN (SELECT node FROM {nodes} WHERE {column} <= 0)"""
     )
     return sorted(row["node"] for row in rows)
 
@@ -255,15 +253,13 @@ def _preemption(log: FleetLog, typical_s: float, findings: Findings) -> tuple[bo
 def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float:
     """Median time from the end of an attempt to the moment at which the next one could start."""
     gaps = log.arrow(
-        f"""
-        SELECT eligible_s - before_s AS gap_s FROM (
+        f"""SELECT eligible_s - before_s AS gap_s FROM (
             SELECT eligible_s, lag(stop_s) OVER (PARTITION BY run ORDER BY start_s, attempt)
                 AS before_s
             FROM {log.executions}
             WHERE run IN (SELECT run FROM {log.executions} WHERE attempt > 1)
         ) AS starts
-        WHERE eligible_s >= before_s
-        """
+        WHERE eligible_s >= before_s"""
     )
     found = gaps["gap_s"].to_numpy().astype(np.float64)
     key = "scheduler.requeue_delay"

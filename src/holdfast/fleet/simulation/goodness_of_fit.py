@@ -203,14 +203,10 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
     # Slurm labels few of its preemptions so; a simulated log labels all of them.
     t = log.keep(
         f"compared_{processors}",
-        lambda: (
-            f"""
-        SELECT sized.*, exposed_s * size / {HOUR_S} AS gpu_h, {bucket_top("size")} AS top,
+        f"""SELECT sized.*, exposed_s * size / {HOUR_S} AS gpu_h, {bucket_top("size")} AS top,
             CASE WHEN taken.key IS NOT NULL THEN 'PREEMPTED' ELSE sized.state END AS ended
         FROM ({sized(log.executions, processors)}) AS sized
-        LEFT JOIN (SELECT DISTINCT key FROM {preemptions(log)}) AS taken ON sized.key = taken.key
-        """
-        ),
+        LEFT JOIN (SELECT DISTINCT key FROM {preemptions(log)}) AS taken ON sized.key = taken.key""",
     )
     found: dict[Key, float] = {}
     states = log.rows(
@@ -266,14 +262,12 @@ def _waits(log: FleetLog, attempts: str) -> dict[Key, float]:
         f"percentile_cont({share}) WITHIN GROUP (ORDER BY waited_s)" for share in (0.5, 0.9)
     )
     rows = log.rows(
-        f"""
-        SELECT top, count(*) AS n, {half} AS half, {most} AS most FROM (
+        f"""SELECT top, count(*) AS n, {half} AS half, {most} AS most FROM (
             SELECT top, ready_s, CAST(greatest(start_s - ready_s, 0) AS DOUBLE) AS waited_s FROM (
                 SELECT top, start_s, coalesce(eligible_s, submit_s) AS ready_s FROM {attempts}
             ) AS started
         ) AS waits
-        WHERE ready_s >= {int(log.begin_s)} GROUP BY top
-        """
+        WHERE ready_s >= {int(log.begin_s)} GROUP BY top"""
     )
     found = {}
     for row in sorted(rows, key=_top):

@@ -94,8 +94,7 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
     ran = executions(log, processors)
     own = literal([*OWN_ENDS, TIMEOUT])
     table = log.arrow(
-        f"""
-        WITH ended AS (
+        f"""WITH ended AS (
             SELECT *, row_number() OVER (
                     PARTITION BY run ORDER BY start_s DESC, attempt DESC, key
                 ) = 1 AS last_one,
@@ -122,8 +121,7 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
             WHERE NOT ran AND state = 'PENDING' AND run NOT IN (SELECT run FROM {ran})
             GROUP BY run
         )
-        SELECT * FROM jobs WHERE arrival_s IS NOT NULL ORDER BY arrival_s, run
-        """
+        SELECT * FROM jobs WHERE arrival_s IS NOT NULL ORDER BY arrival_s, run"""
     ).rename_columns({"ending": "end"})
     reals = {name: _numbers(table[name]) for name in _REALS}
     counts = {name: _numbers(table[name], 0).astype(np.int64) for name in _COUNTS}
