@@ -207,15 +207,14 @@ def spark_sql(query: str) -> str:
     import sqlglot
     from sqlglot import exp
 
-    def double(node: Any) -> Any:
+    def translated(node: Any) -> Any:
+        if isinstance(node, exp.PercentileCont):
+            return exp.func("percentile", node.this, node.expression)
         # Spark reads 1.5 as a decimal and would go on with a few digits.
-        if isinstance(node, exp.Literal) and not node.is_string and not node.this.isdigit():
-            return (
-                exp.cast(node.copy(), "double") if not isinstance(node.parent, exp.Cast) else node
-            )
-        return node
+        real = isinstance(node, exp.Literal) and not node.is_string and not node.this.isdigit()
+        return exp.cast(node, "double") if real and not isinstance(node.parent, exp.Cast) else node
 
-    return str(sqlglot.parse_one(query, read="duckdb").transform(double).sql(dialect="spark"))
+    return str(sqlglot.parse_one(query, read="duckdb").transform(translated).sql(dialect="spark"))
 
 
 def _running_spark(master: str, settings: dict[str, str]) -> Any:

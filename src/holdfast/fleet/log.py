@@ -285,8 +285,8 @@ class FleetLog:
         if self.assumptions.init_s is not None:
             return self.assumptions.init_s
         found = self.value(
-            f"SELECT percentile_cont({SHORT_SHARE}) WITHIN GROUP (ORDER BY runtime_s) "
-            f"FROM {self.executions} WHERE state = 'COMPLETED'"
+            f"SELECT quantile_cont(runtime_s, {SHORT_SHARE}) FROM {self.executions} "
+            "WHERE state = 'COMPLETED'"
         )
         return USUAL_INIT_S if found is None else min(USUAL_INIT_S, float(found))
 

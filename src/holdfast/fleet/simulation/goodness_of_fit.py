@@ -258,9 +258,7 @@ def _shares(
 
 def _waits(log: FleetLog, attempts: str) -> dict[Key, float]:
     """Quantiles of the wait before a start, by size, of attempts that became ready in the window."""
-    half, most = (
-        f"percentile_cont({share}) WITHIN GROUP (ORDER BY waited_s)" for share in (0.5, 0.9)
-    )
+    half, most = (f"quantile_cont(waited_s, {share})" for share in (0.5, 0.9))
     rows = log.rows(
         f"""SELECT top, count(*) AS n, {half} AS half, {most} AS most FROM (
             SELECT top, ready_s, CAST(greatest(start_s - ready_s, 0) AS DOUBLE) AS waited_s FROM (
