@@ -51,7 +51,7 @@ def show(answer: Shown, verbose: bool = False) -> None:
 
 
 def _print(answer: Shown, console: Console, verbose: bool) -> None:
-    own = getattr(answer, "shown", None)
+    own = getattr(answer, "rendered", None)
     if own is not None:
         made = own(verbose)
         # Lines of text stay whole: programs and editors look for the places that they name.
