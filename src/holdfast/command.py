@@ -25,7 +25,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter, validators
 
 from holdfast import progress
-from holdfast.answer import Answer, Page
+from holdfast.answer import Answer, Page, Value
 from holdfast.durations import duration_text, parse_duration
 from holdfast.errors import InputError
 from holdfast.plain import plain
@@ -100,6 +100,7 @@ class Printed(Answer):
         render: the result (and ``verbose=``, where it takes that) as text or a Rich renderable.
         page: makes the page.
         written: what the command wrote -> where.
+        values: makes the figures of the result that `holdfast diff` compares.
     """
 
     def __init__(
@@ -108,9 +109,19 @@ class Printed(Answer):
         render: Callable[..., Any],
         page: Callable[[], Page] | None = None,
         written: Mapping[str, Path] | None = None,
+        values: Callable[[Any], Sequence[Value]] | None = None,
     ) -> None:
-        self.result, self.render, self._page = result, render, page
+        self.result, self.render, self._page, self._values = result, render, page, values
         self._written = dict(written or {})
+
+    @property
+    def title(self) -> str:
+        """The kind of the result."""
+        return type(self.result).__name__
+
+    def values(self) -> Sequence[Value]:
+        """The figures that a later answer is compared by."""
+        return () if self._values is None else self._values(self.result)
 
     def to_dict(self) -> Any:
         """The result's own."""

@@ -85,7 +85,9 @@ class Difference(Answer):
 
 
 @app.default
-def diff(before: Path, after: Path, /, *, gate: bool = False, tolerance: Share = 0.0) -> Difference:
+def diff(
+    before: Path, after: Path, /, *, gate: bool = False, tolerance: Share = 1e-6
+) -> Difference:
     """Compare two answers of one command that were saved with `--save`.
 
     Args:

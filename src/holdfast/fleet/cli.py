@@ -212,9 +212,12 @@ def report(
     from holdfast.fleet import terminal
     from holdfast.fleet.page import page
     from holdfast.fleet.page import report as run
+    from holdfast.fleet.values import report_values
 
     found = run(opened(store, window, checks, losses, pauses, size, long_run))
-    return Printed(found, terminal.reported, lambda: page(found.analysis, found.findings))
+    return Printed(
+        found, terminal.reported, lambda: page(found.analysis, found.findings), values=report_values
+    )
 
 
 @app.command
@@ -226,8 +229,9 @@ def status(store: Path, /, *, window: Window = Window()) -> Answer:
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.state_mix import status as run
+    from holdfast.fleet.values import status_values
 
-    return Printed(run(opened(store, window)), terminal.status)
+    return Printed(run(opened(store, window)), terminal.status, values=status_values)
 
 
 @app.command
@@ -248,9 +252,12 @@ def mttf(
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.failures import mttf as run
+    from holdfast.fleet.values import mttf_values
 
     sizes = _sizes(project)
-    return Printed(run(opened(store, window, checks, size), project=sizes), terminal.mttf)
+    return Printed(
+        run(opened(store, window, checks, size), project=sizes), terminal.mttf, values=mttf_values
+    )
 
 
 @app.command
@@ -284,6 +291,7 @@ def ettr(
     from holdfast.fleet import terminal
     from holdfast.fleet.ettr_forms import ettr as run
     from holdfast.fleet.ettr_solve import solve as run_solve
+    from holdfast.fleet.values import ettr_values
 
     given = {"nodes": nodes, "rate": rate, "checkpoint": checkpoint}
     missing = [f"--{name}" for name, value in given.items() if value is None and name != solve]
@@ -307,7 +315,9 @@ def ettr(
         return Printed(solved, terminal.solved)
     # None of the three is None here; the type checker does not see that through the list above.
     result = run(nodes or 0.0, rate or 0.0, checkpoint or 0.0, **times)  # type: ignore[arg-type]
-    return Printed(result.with_monte_carlo() if monte_carlo else result, terminal.ettr)
+    return Printed(
+        result.with_monte_carlo() if monte_carlo else result, terminal.ettr, values=ettr_values
+    )
 
 
 @app.command
@@ -326,8 +336,11 @@ def goodput(
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.losses import goodput as run
+    from holdfast.fleet.values import goodput_values
 
-    return Printed(run(opened(store, window, checks, losses)), terminal.goodput)
+    return Printed(
+        run(opened(store, window, checks, losses)), terminal.goodput, values=goodput_values
+    )
 
 
 @app.command
@@ -349,10 +362,11 @@ def lemons(
     from holdfast.fleet import terminal
     from holdfast.fleet.lemon_model import LemonRule
     from holdfast.fleet.node_ranking import lemons as run
+    from holdfast.fleet.values import lemon_values
 
     log = opened(store, window, checks, discovery)
     found = run(log, rule=None if rule is None else LemonRule.from_toml(rule))
-    return Printed(found, terminal.lemons)
+    return Printed(found, terminal.lemons, values=lemon_values)
 
 
 @app.command
