@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -134,6 +135,7 @@ def opened(store: Path, window: Window, *options: Any) -> FleetLog:
 def ingest(
     *sources: Annotated[Path, option(metavar="SRC")],
     output: Annotated[Output, option(metavar="STORE")],
+    sacct: Annotated[str | None, option(metavar="SINCE")] = None,
     input_format: Annotated[
         str | None, option("--input-format", "--format", metavar="NAME")
     ] = None,
@@ -156,6 +158,7 @@ def ingest(
     Args:
         sources: Log files or folders; plain, gzip, zstd, xz or bzip2.
         output: Store to create or extend.
+        sacct: Also run `sacct` itself, on a login node, from this time on: now-7d, 2026-11-01.
         input_format: Format of all sources (default: detected).
         timezone: Time zone of times that state none, such as those of sacct.
         cluster: Cluster of logs that state none.
@@ -171,24 +174,29 @@ def ingest(
     from holdfast.fleet import terminal
     from holdfast.fleet.ingestion import ingest as run
     from holdfast.fleet.moments import instant
+    from holdfast.fleet.on_cluster import sacct_output
 
-    if not sources:
-        raise InputError("nothing to ingest", code="missing-key", expected="SRC...")
-    made = run(
-        list(sources),
-        output,
-        format=input_format,
-        timezone=timezone,
-        cluster=cluster,
-        since=None if since is None else instant(since, "--since"),
-        until=None if until is None else instant(until, "--until"),
-        delimiter=delimiter,
-        columns=columns,
-        column_map=column_map,
-        gpus_per_node=gpus_per_node,
-        nodes=nodes,
-        max_reject_share=max_reject_share,
-    )
+    if not sources and sacct is None:
+        raise InputError(
+            "nothing to ingest", code="missing-key", expected="SRC... or --sacct now-7d"
+        )
+    with ExitStack() as stack:
+        live = [] if sacct is None else [stack.enter_context(sacct_output(sacct, timezone))]
+        made = run(
+            [*sources, *live],
+            output,
+            format=input_format,
+            timezone=timezone,
+            cluster=cluster,
+            since=None if since is None else instant(since, "--since"),
+            until=None if until is None else instant(until, "--until"),
+            delimiter=delimiter,
+            columns=columns,
+            column_map=column_map,
+            gpus_per_node=gpus_per_node,
+            nodes=nodes,
+            max_reject_share=max_reject_share,
+        )
     return Printed(made, terminal.ingested, written={"store": output})
 
 
@@ -349,6 +357,7 @@ def lemons(
     /,
     *,
     rule: Annotated[Path | None, option(metavar="FILE")] = None,
+    commands: bool = False,
     window: Window = Window(),
     checks: Checks = Checks(),
     discovery: Discovery = Discovery(),
@@ -358,15 +367,18 @@ def lemons(
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
         rule: Thresholds of the seven signals (TOML).
+        commands: Only print the commands that would drain the lemon nodes, to be reviewed.
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.lemon_model import LemonRule
     from holdfast.fleet.node_ranking import lemons as run
+    from holdfast.fleet.on_cluster import drain_commands
     from holdfast.fleet.values import lemon_values
 
     log = opened(store, window, checks, discovery)
     found = run(log, rule=None if rule is None else LemonRule.from_toml(rule))
-    return Printed(found, terminal.lemons, values=lemon_values)
+    render = drain_commands if commands else terminal.lemons
+    return Printed(found, render, values=lemon_values)
 
 
 @app.command
