@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.console import table
 from holdfast.fleet.simulation.calibration import Calibration
 from holdfast.fleet.simulation.goodness_of_fit import (
     SHARES,
@@ -20,6 +19,7 @@ from holdfast.fleet.simulation.goodness_of_fit import (
     Row,
 )
 from holdfast.numbers import counted, duration, number, percent
+from holdfast.report.terminal import table
 
 MOST_ROWS = 30
 HIDDEN = ("qos", "failures.components", "workload.ends", "workload.sizes", "cluster.names")
