@@ -76,6 +76,7 @@ def test_what_nobody_reads_is_an_error(tmp_path: Path, content: bytes) -> None:
 
 
 def test_no_such_path(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        why(tmp_path / "x")
-    assert caught.value.code == "not-found"
+    for path in (tmp_path / "x", Path("/dev/null")):
+        with pytest.raises(InputError) as caught:
+            why(path)
+        assert caught.value.code == "not-found"

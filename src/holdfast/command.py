@@ -22,7 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, validators
+from cyclopts import (
+    App,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    UnusedCliTokensError,
+    validators,
+)
 
 from holdfast import progress
 from holdfast.answer import Answer, Page, Value
@@ -225,7 +233,7 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
             line, exit_on_error=False, print_error=False, result_action="return_value"
         )
     except CycloptsError as error:
-        _complain(str(error), "--json" in tokens)
+        _complain(_explained(error), "--json" in tokens)
         return USAGE
     return 0 if answer is None else emit(answer, common_options[0])
 
@@ -263,6 +271,17 @@ def emit(answer: Answer, common: Common) -> int:
             if path is not None:
                 progress.remark(f"{what}: {path}")
     return answer.exit_code
+
+
+def _explained(error: CycloptsError) -> str:
+    """The parser's message, where it has words that only a programmer knows in other words."""
+    if isinstance(error, UnusedCliTokensError):
+        unused = " ".join(error.unused_tokens or ())
+        return f"too many arguments: {unused}"
+    missing = isinstance(error, MissingArgumentError) and error.argument
+    if missing and error.keyword is None and not missing.tokens:
+        return f"missing {missing.name}; --help shows what this command takes"
+    return str(error)
 
 
 def _complain(message: str, as_json: bool) -> None:

@@ -114,7 +114,7 @@ def why(path: Path, /) -> Why:
         path: A file or folder: a scheduler log, health events, a store, events or dumps of a training
             run, traces, checkpoints, a Croissant description, records, a transducer, a model.
     """
-    if not path.exists():
+    if not (path.is_file() or path.is_dir()):
         raise InputError("no such file or folder", code="not-found", path=path)
     matches = _look(path)
     if not matches:
@@ -139,7 +139,10 @@ def why(path: Path, /) -> Why:
 
 def command(match: Match) -> str:
     """The next command line for what stands at a path."""
-    return f"holdfast {match.kind.command.format(shlex.quote(str(match.path)))}"
+    place = str(match.path)
+    if match.kind.room == "lm":
+        place = ("ngram:" if match.path.is_file() else "hf:") + place
+    return f"holdfast {match.kind.command.format(shlex.quote(place))}"
 
 
 def _check_size(path: Path) -> None:
@@ -211,7 +214,7 @@ def _is_croissant(path: Path, head: bytes) -> bool:
 
 
 def _is_records(path: Path, head: bytes) -> bool:
-    return head.startswith(b"\x89PCR") or (path.is_dir() and any(path.glob("*.pcr")))
+    return head.startswith(b"\x89PCR") or (path.is_dir() and (path / "manifest.parquet").exists())
 
 
 def _is_cluster_log(path: Path, head: bytes) -> bool:
@@ -293,6 +296,17 @@ def _of_fst(path: Path) -> str:
     return f"{counted(result['states'], 'state')} and {counted(result['arcs'], 'arc')}."
 
 
+def _of_fst_text(path: Path) -> str:
+    lines = path.read_text(errors="replace").split("\n")
+    labels = {word for line in lines for word in line.split()[2:4]}
+    symbols = (
+        ""
+        if all(label.isdigit() for label in labels)
+        else "; labels need --isymbols and --osymbols"
+    )
+    return f"{counted(len(lines) - (not lines[-1]), 'line')}{symbols}."
+
+
 def _of_events(path: Path) -> str:
     from holdfast.runs import report
 
@@ -346,7 +360,7 @@ KINDS = (
         "data croissant validate {}",
     ),
     Kind("progressive records", "data", _is_records, _of_records, "data records info {}"),
-    Kind("a model", "lm", _is_model, _of_model, "lm query search {} PATTERN"),
+    Kind("a model", "lm", _is_model, _of_model, "lm query search --model {} --regex PATTERN"),
     Kind("a transducer", "fst", lambda _, head: head.startswith(FST_MAGIC), _of_fst, "fst info {}"),
     Kind("flight records", "runs", _is_dump, _of_dumps, "runs hang {}", "by folder"),
     Kind(
@@ -370,7 +384,9 @@ KINDS = (
     Kind(
         "logs of a cluster", "fleet", _is_cluster_log, _of_fleet, "fleet ingest {} -o store", "all"
     ),
-    Kind("a transducer as text", "fst", _is_fst_text, _of_fst, "fst info {}"),
+    Kind(
+        "a transducer as text", "fst", _is_fst_text, _of_fst_text, "fst compile {} -o machine.fst"
+    ),
     Kind(
         "logs of a training run",
         "runs",

@@ -98,6 +98,12 @@ def test_a_source_without_a_cluster_needs_one(tmp_path: Path) -> None:
     ] == [("NODE_FAIL", 1), ("COMPLETED", 0)]
 
 
+def test_a_scenario_is_of_one_cluster(both: FleetLog) -> None:
+    with pytest.raises(InputError) as error:
+        fleet.calibrate(both)
+    assert error.value.code == "conflict"
+
+
 def test_a_job_is_its_cluster_and_its_id(both: FleetLog) -> None:
     with pytest.raises(InputError) as error:
         fleet.attribute(both, "103")

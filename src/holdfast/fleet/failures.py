@@ -19,6 +19,7 @@ from holdfast.fleet.failure_model import FailureModel
 from holdfast.fleet.failure_trend import Trend, trend
 from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
+from holdfast.fleet.moments import minute
 from holdfast.fleet.outage_log import all_nodes_known, only_outages, outage_exposure
 from holdfast.fleet.store import Store
 from holdfast.fleet.timeline import larger_than
@@ -91,6 +92,14 @@ def mttf(
                 path=log.store.path,
                 expected="attempts that ran for some time on a known number of nodes",
                 remedy="export the column NNodes or NodeList too",
+            )
+        if log.begin_s > log.end_s:
+            raise InputError(
+                "nothing ran in the window",
+                code="no-data",
+                path=log.store.path,
+                place="--since",
+                expected=f"a time before the end of the log, {minute(log.end_s)}",
             )
         raise InputError(
             f"no attempt with more than {threshold:,} GPUs ran",

@@ -122,6 +122,14 @@ def calibrate(
         InputError: if the log is too short, saying what is missing and how much is needed.
     """
     log = open_log(log)
+    if log.several_clusters:
+        raise InputError(
+            "a scenario describes one cluster",
+            code="conflict",
+            path=log.store.path,
+            found=f"the clusters {', '.join(log.store.facts['clusters'])}",
+            remedy="ingest the log of one cluster into a store of its own",
+        )
     findings = Findings()
     if processors is None:
         processors = bool(log.count("attempts")) and without_gpus(log)
