@@ -278,9 +278,9 @@ def _explained(error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         unused = " ".join(error.unused_tokens or ())
         return f"too many arguments: {unused}"
-    missing = isinstance(error, MissingArgumentError) and error.argument
-    if missing and error.keyword is None and not missing.tokens:
-        return f"missing {missing.name}; --help shows what this command takes"
+    if isinstance(error, MissingArgumentError) and error.argument and error.keyword is None:
+        # A keyword means that the option is there and its value is not.
+        return f"missing {error.argument.name}; --help shows what this command takes"
     return str(error)
 
 
