@@ -65,13 +65,13 @@ def _phrase(before: Scenario, after: Scenario, edit: Edit) -> str:
         paths = [leaf.path for leaf in known(edit.key)]
     template = _PHRASES.get(paths[0], "setting {key} to {new} instead of {old}")
     if len(paths) == 1 and paths[0] in leaves():
-        old, new = (_shown(_at(each, paths[0]), paths[0]) for each in (before, after))
+        old, new = (_shown(at(each, paths[0]), paths[0]) for each in (before, after))
         if old and new:
             return template.format(key=paths[0], new=new, old=old)
     return _GENERIC[edit.operator].format(key=edit.key, value=edit.value)
 
 
-def _at(scenario: Scenario, path: str) -> Any:
+def at(scenario: Scenario, path: str) -> Any:
     """What stands at a path; None: in a list, several values do."""
     value = plain(scenario)
     for step in path.split("."):

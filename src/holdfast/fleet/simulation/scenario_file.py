@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from datetime import datetime
 from functools import cache
+from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 from holdfast.config import Duration, read_config
@@ -76,6 +77,11 @@ def item_of(hint: Any) -> Any:
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
+def is_table(item: Any) -> bool:
+    """Whether it is one of the dataclasses of a scenario, or of that type."""
+    return dataclasses.is_dataclass(item)
+
+
 # --- From TOML, and back -------------------------------------------------------------------------
 
 
@@ -90,7 +96,7 @@ def _as_written(kind: Any) -> Any:
     fields: list[Any] = []
     for each in dataclasses.fields(kind):
         hint, item = hints(kind)[each.name], item_of(hints(kind)[each.name])
-        if dataclasses.is_dataclass(item):
+        if is_table(item):
             item = _as_written(item)
         elif each.name.endswith("_s"):
             item = Duration
@@ -99,7 +105,11 @@ def _as_written(kind: Any) -> Any:
         needed = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
         more = () if needed else (field(default=None),)
         fields.append(
-            (toml_key(each.name), tuple[item, ...] if get_origin(hint) is tuple else item, *more)
+            (
+                toml_key(each.name),
+                GenericAlias(tuple, (item, ...)) if get_origin(hint) is tuple else item,
+                *more,
+            )
         )
     return make_dataclass(kind.__name__, fields)
 
@@ -184,8 +194,8 @@ def check(made: Scenario) -> None:
 def _check_each(value: Any, hint: Any, place: str) -> None:
     """Every value by the bounds or the choices of its field."""
     limits = hint.__metadata__[0] if get_origin(hint) is Annotated else Bounds()
-    if dataclasses.is_dataclass(value):
-        for name, inner in hints(type(value)).items():
+    if is_table(value):
+        for name, inner in hints(value.__class__).items():
             key = toml_key(name)
             _check_each(getattr(value, name), inner, f"{place}.{key}" if place else key)
     elif isinstance(value, tuple):
