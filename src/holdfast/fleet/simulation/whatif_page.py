@@ -400,5 +400,6 @@ def _settings(scenario: Scenario) -> Iterator[tuple[str, str]]:
         elif isinstance(value, str | bool):
             text = str(value).lower() if isinstance(value, bool) else value
         else:
-            text = duration(value) if leaf.duration else number(value)
+            plain = f"{value:.4g}" if abs(value) < 1e4 else number(value)
+            text = duration(value) if leaf.duration else plain
         yield path, text or "none"
