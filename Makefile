@@ -73,18 +73,18 @@ $(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(VENV)/.test: $(VENV)/.core
-	$(PIP) -e '.[audio,bench,console,dicom,hf,images,logs,polars,torch]' --group test --group docs
+	$(PIP) -e '.[all,audio,bench,dicom,hf,images,polars,torch]' --group test --group docs
 	touch $@
 
 $(VENV)/.docs: $(VENV)/.test
 	touch $@
 
 $(VENV)/.peers: $(VENV)/.test
-	$(PIP) -e '.[audio,bench,console,hf,images,logs,peers,polars,torch]'
+	$(PIP) -e '.[all,audio,bench,hf,images,peers,polars,torch]'
 	touch $@
 
 $(VENV)/.full: $(VENV)/.test
-	$(PIP) -e '.[audio,bench,console,dicom,hf,images,logs,polars,spark,torch]'
+	$(PIP) -e '.[all,audio,bench,dicom,hf,images,polars,spark,torch]'
 	touch $@
 
 # Spark needs Java, the console's browser tests need Chromium, writing records needs libjpeg-turbo (its

@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from markdown_it import MarkdownIt
 import examples
 import reference
 from examples import FENCE, NOT_RUN, PAGES, REPOSITORY
+from holdfast.cli import FUNCTIONS, ROOMS
 from holdfast.cli import main as holdfast
 
 SHELL = set("|&;<>*?$`#")  # characters that ask for a shell
@@ -97,6 +99,12 @@ def test_the_readme_names_commands_that_exist_and_those_without_json() -> None:
         for names, command in reference.commands()
         if not hasattr(command, "list_commands")
     }
+    for room in FUNCTIONS:
+        app = import_module(ROOMS[room][0]).app
+        for name in app:
+            if not name.startswith("-"):
+                answers = app[name].default_command.__annotations__["return"] != "None"
+                flags[f"{room} {name}"] = {"--json"} if answers else set()
     sections = re.split(r"^\*\*`holdfast ([a-z ]+)`\*\*", text, flags=re.MULTILINE)[1:]
     for room, section in zip(sections[::2], sections[1::2], strict=True):
         for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):

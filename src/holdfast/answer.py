@@ -65,7 +65,7 @@ class Value:
     ci95: tuple[float | None, float | None] | None = None
     """The 95 % interval; an end without limit is None. No interval: the value is exact."""
     better: Literal["lower", "higher", ""] = ""
-    """Which direction is an improvement; empty where neither is."""
+    """The direction of improvement; empty if neither is."""
     how: str = ""
     """The formula, or where it comes from."""
     source: str = ""
@@ -87,15 +87,15 @@ class Answer:
 
     def to_dict(self) -> Any:
         """The JSON of ``--json``: stable keys with the unit in the name."""
-        return plain({each.name: getattr(self, each.name) for each in dataclasses.fields(self)})  # type: ignore[arg-type]
+        return plain({part.name: getattr(self, part.name) for part in dataclasses.fields(self)})  # type: ignore[arg-type]
 
     def sections(self) -> Sequence[Section]:
-        """One question each with its answer, the most valuable first."""
+        """One question part with its answer, the most valuable first."""
         return ()
 
     def findings(self) -> Sequence[Finding]:
         """Three to seven sentences, the most valuable first; by default the sections' sentences."""
-        return [Finding(each.sentence, each.id) for each in self.sections() if each.sentence]
+        return [Finding(part.sentence, part.id) for part in self.sections() if part.sentence]
 
     def values(self) -> Sequence[Value]:
         """The figures that a later answer is compared by."""
@@ -142,11 +142,11 @@ class Answer:
             "title": self.title,
             "headline": self.headline,
             "findings": [
-                {"text": _sentence(each), "section": each.section_id} for each in self.findings()
+                {"text": _sentence(part), "section": part.section_id} for part in self.findings()
             ],
             "values": [_fields(value) for value in _distinct(self.values())],
             "sections": [_section(section) for section in self.sections()],
-            "unknown": [_fields(each) for each in self.unknowns()],
+            "unknown": [_fields(part) for part in self.unknowns()],
             "inputs": dict(self.inputs()),
             "data": plain(self.to_dict()),
         }
@@ -175,12 +175,12 @@ def _fields(part: Any) -> dict[str, Any]:
 
 
 def _distinct(values: Iterable[Value]) -> list[Value]:
-    kept: dict[str, Value] = {}
+    by_name: dict[str, Value] = {}
     for value in values:
-        if value.name in kept:
+        if value.name in by_name:
             raise ValueError(f"two values of an answer have the name {value.name!r}")
-        kept[value.name] = value
-    return list(kept.values())
+        by_name[value.name] = value
+    return list(by_name.values())
 
 
 def _section(section: Section) -> dict[str, Any]:

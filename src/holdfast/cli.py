@@ -22,7 +22,7 @@ from holdfast.console import (
     VerboseOption,
 )
 from holdfast.durations import duration_text
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, MissingExtraError
 from holdfast.tables import DEFAULT_ENGINE
 
 ROOMS: Mapping[str, tuple[str, str]] = {
@@ -56,6 +56,9 @@ ROOMS: Mapping[str, tuple[str, str]] = {
 
 FUNCTIONS = {"diff", "fleet", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
+
+EXTRAS = {"data": "croissant", "fleet": "sim", "fst": "automata", "lm": "lm", "runs": "runs"}
+"""The extra with the libraries of a room; records have one of their own."""
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -151,7 +154,10 @@ def _run(arguments: list[str]) -> int:
     """The exit code of a command line; messages for the user go to stderr."""
     as_json = "--json" in arguments
     try:
-        outcome = _dispatch(arguments)
+        try:
+            outcome = _dispatch(arguments)
+        except ModuleNotFoundError as error:
+            raise _missing(error, arguments) from error
     except KeyboardInterrupt:
         print("\ninterrupted; run the same command again to resume", file=sys.stderr)
         return INTERRUPTED
@@ -192,13 +198,23 @@ def _dispatch(arguments: list[str]) -> Any:
     return run(import_module(ROOMS[name][0]).app, arguments[place + 1 :] + arguments[:place])
 
 
+def _missing(error: ModuleNotFoundError, arguments: Sequence[str]) -> Exception:
+    """What says which extra to install; the error itself where a library of holdfast's own is missing."""
+    library = (error.name or "").partition(".")[0]
+    given = [word for word in arguments if word in (*EXTRAS, "records")]
+    if library in ("", "holdfast") or not given:
+        return error
+    extra = "records" if "records" in given[:2] else EXTRAS[given[0]]
+    return MissingExtraError(library, extra)
+
+
 def _facts(error: HoldfastError) -> dict[str, str | None]:
     facts: dict[str, str | None] = {
         "kind": type(error).__name__,
         "code": error.code,
         "message": str(error),
     }
-    for name in ("problem", "path", "place", "found", "expected", "remedy"):
+    for name in ("problem", "path", "place", "found", "expected", "remedy", "extra"):
         if hasattr(error, name):
             facts[name] = getattr(error, name)
     return facts

@@ -25,7 +25,7 @@ from typing import Annotated, Any
 from cyclopts import App, CycloptsError, Group, Parameter, validators
 
 from holdfast import progress
-from holdfast.answer import Answer, Page
+from holdfast.answer import Answer, Page, Value
 from holdfast.durations import duration_text, parse_duration
 from holdfast.errors import InputError
 from holdfast.plain import plain
@@ -49,7 +49,7 @@ def _days(_: Any, tokens: Sequence[Any]) -> float:
         return parse_duration(text) / 86_400.0
 
 
-def named(*names: str, at_least: float | None = None, **settings: str | None) -> Parameter:
+def option(*names: str, at_least: float | None = None, **settings: str | None) -> Parameter:
     """What an option is called, and what stands for its value: the second part of ``Annotated``.
 
     Args:
@@ -57,12 +57,14 @@ def named(*names: str, at_least: float | None = None, **settings: str | None) ->
         at_least: the smallest number allowed.
         settings: ``metavar``, what stands for the value in help; ``env_var``, which gives the default.
     """
-    given: dict[str, Any] = {key: value for key, value in settings.items() if value is not None}
+    parameters: dict[str, Any] = {
+        key: value for key, value in settings.items() if value is not None
+    }
     if names:
-        given["name"] = names
+        parameters["name"] = names
     if at_least is not None:
-        given["validator"] = validators.Number(gte=at_least)
-    return Parameter(**given)
+        parameters["validator"] = validators.Number(gte=at_least)
+    return Parameter(**parameters)
 
 
 # What options of every room are and how they are read.
@@ -91,13 +93,14 @@ Options = Parameter(name="*")
 
 
 class Printed(Answer):
-    """A result that still has a terminal form of its own, and a page of its own or none.
+    """A result that still has its own terminal form, and its own page or none.
 
     Args:
         result: with `to_dict`.
         render: the result (and ``verbose=``, where it takes that) as text or a Rich renderable.
         page: makes the page.
         written: what the command wrote -> where.
+        values: makes the figures of the result that `holdfast diff` compares.
     """
 
     def __init__(
@@ -106,9 +109,19 @@ class Printed(Answer):
         render: Callable[..., Any],
         page: Callable[[], Page] | None = None,
         written: Mapping[str, Path] | None = None,
+        values: Callable[[Any], Sequence[Value]] | None = None,
     ) -> None:
-        self.result, self.render, self._page = result, render, page
+        self.result, self.render, self._page, self._values = result, render, page, values
         self._written = dict(written or {})
+
+    @property
+    def title(self) -> str:
+        """The kind of the result."""
+        return type(self.result).__name__
+
+    def values(self) -> Sequence[Value]:
+        """The figures that a later answer is compared by."""
+        return () if self._values is None else self._values(self.result)
 
     def to_dict(self) -> Any:
         """The result's own."""
@@ -122,7 +135,7 @@ class Printed(Answer):
         """The page, or one without sections where there is none."""
         return super().page() if self._page is None else self._page()
 
-    def shown(self, verbose: bool) -> Any:
+    def rendered(self, verbose: bool) -> Any:
         """What the terminal prints."""
         if "verbose" in inspect.signature(self.render).parameters:
             return self.render(self.result, verbose=verbose)
@@ -164,7 +177,7 @@ def room(name: str, about: str, **settings: Any) -> App:
 
 
 def _default(value: Any) -> Any:
-    """How help shows a default; one that says nothing, such as off, is not shown."""
+    """How help shows a default; one that says nothing, such as off, is not rendered."""
     return None if value in (None, False, "", ()) else str(value)
 
 
@@ -191,14 +204,14 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
         app
     ):  # help lists commands in the order of the file, not of the alphabet
         app[name].sort_key = place
-    chosen: list[Common] = []
+    common_options: list[Common] = []
 
     @root.meta.default
     def launch(
         *rest: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         common: Common = _COMMON_DEFAULTS,
     ) -> Any:
-        chosen.append(common)
+        common_options.append(common)
         progress.set_quiet(common.quiet)
         if common.html is not None:
             from holdfast.report import warm_up
@@ -214,7 +227,7 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
     except CycloptsError as error:
         _complain(str(error), "--json" in tokens)
         return USAGE
-    return 0 if answer is None else emit(answer, chosen[0])
+    return 0 if answer is None else emit(answer, common_options[0])
 
 
 def emit(answer: Answer, common: Common) -> int:
@@ -272,7 +285,7 @@ __all__ = [
     "Printed",
     "Share",
     "emit",
-    "named",
+    "option",
     "room",
     "run",
 ]

@@ -45,23 +45,23 @@ class Difference(Answer):
     @property
     def exit_code(self) -> int:
         """1 where the gate is asked for and a figure got worse or can no longer be determined."""
-        return int(self.gate and bool(self._named(WORSE, UNKNOWN)))
+        return int(self.gate and bool(self._names(WORSE, UNKNOWN)))
 
-    def _named(self, *verdicts: str) -> list[str]:
+    def _names(self, *verdicts: str) -> list[str]:
         return [row["name"] for row in self.rows if row["verdict"] in verdicts]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast diff``."""
-        names = {verdict: self._named(verdict) for verdict in (WORSE, BETTER, CHANGED, UNKNOWN)}
+        names = {verdict: self._names(verdict) for verdict in (WORSE, BETTER, CHANGED, UNKNOWN)}
         return {"title": self.compared, **names, "values": self.rows}
 
     def sections(self) -> Sequence[Section]:
         """What changed."""
         counts = {
-            verdict: len(self._named(verdict)) for verdict in (WORSE, BETTER, CHANGED, UNKNOWN)
+            verdict: len(self._names(verdict)) for verdict in (WORSE, BETTER, CHANGED, UNKNOWN)
         }
-        told = [f"{count} {verdict}" for verdict, count in counts.items() if count]
-        sentence = f"Of {counted(len(self.rows), 'figure')}: {', '.join(told) or 'none changed'}."
+        parts = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+        sentence = f"Of {counted(len(self.rows), 'figure')}: {', '.join(parts) or 'none changed'}."
         columns = {
             "name": ColumnFormat("Figure"),
             "unit": ColumnFormat("Unit"),
@@ -85,7 +85,9 @@ class Difference(Answer):
 
 
 @app.default
-def diff(before: Path, after: Path, /, *, gate: bool = False, tolerance: Share = 0.0) -> Difference:
+def diff(
+    before: Path, after: Path, /, *, gate: bool = False, tolerance: Share = 1e-6
+) -> Difference:
     """Compare two answers of one command that were saved with `--save`.
 
     Args:
@@ -104,7 +106,7 @@ def diff(before: Path, after: Path, /, *, gate: bool = False, tolerance: Share =
             found=new["title"],
             expected=old["title"],
         )
-    was, now = ({value["name"]: value for value in each["values"]} for each in (old, new))
+    was, now = ({value["name"]: value for value in document["values"]} for document in (old, new))
     if not was:
         raise InputError(
             "the answer has no figures to compare",
@@ -122,11 +124,11 @@ def diff(before: Path, after: Path, /, *, gate: bool = False, tolerance: Share =
 def _compare(
     was: dict[str, Any] | None, now: dict[str, Any] | None, tolerance: float
 ) -> dict[str, Any]:
-    known = now or was
-    assert known is not None
+    figure = now or was
+    assert figure is not None
     row = {
-        "name": known["name"],
-        "unit": known["unit"],
+        "name": figure["name"],
+        "unit": figure["unit"],
         "before": None if was is None else was["value"],
         "after": None if now is None else now["value"],
         "difference": None,
@@ -137,7 +139,7 @@ def _compare(
     a, b = row["before"], row["after"]
     if was is not None and now is not None and was["unit"] != now["unit"]:
         raise InputError(
-            f"the figure {known['name']} has two units",
+            f"the figure {figure['name']} has two units",
             code="conflict",
             found=now["unit"],
             expected=was["unit"],
@@ -154,7 +156,7 @@ def _compare(
     low, high = d - math.hypot(b_below, a_above), d + math.hypot(b_above, a_below)
     exact = was["ci95"] is None and now["ci95"] is None
     counts = abs(d) > tolerance * abs(a) if exact else low > 0 or high < 0
-    improves = {"lower": d < 0, "higher": d > 0}.get(known["better"])
+    improves = {"lower": d < 0, "higher": d > 0}.get(figure["better"])
     verdict = SAME if not counts else CHANGED if improves is None else BETTER if improves else WORSE
     return row | {"difference": d, "low": low, "high": high, "verdict": verdict}
 
@@ -175,15 +177,15 @@ def _read(path: Path) -> dict[str, Any]:
     expected = f'JSON with "schema": "{SCHEMA}"'
     try:
         document = json.loads(data)
-        found = document.get("schema") if isinstance(document, dict) else type(document).__name__
+        schema = document.get("schema") if isinstance(document, dict) else type(document).__name__
     except ValueError as error:
-        document, found = None, str(error)
+        document, schema = None, str(error)
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InputError(
             "not a saved answer",
             code="unknown-format",
             path=path,
-            found=str(found),
+            found=str(schema),
             expected=expected,
             remedy="run the command again with --save FILE",
         )

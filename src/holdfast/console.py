@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
 from holdfast import progress
 from holdfast.durations import parse_duration
 from holdfast.plain import plain
+from holdfast.report.terminal import table as table
 from holdfast.tables import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 
 class Result(Protocol):
@@ -118,37 +118,3 @@ def remark(text: str, quiet: bool = False) -> None:
     """Print a line for people on stderr, such as where a command wrote its file."""
     if not quiet:
         print(text, file=sys.stderr)
-
-
-def table(
-    columns: Mapping[str, Literal["left", "right"]],
-    rows: Iterable[Sequence[object]],
-    title: str = "",
-    caption: str = "",
-) -> Table:
-    """A table for the terminal.
-
-    Args:
-        columns: header, with its unit, -> alignment; numbers stand right.
-        rows: cells, formatted with `holdfast.numbers`; anything else prints as `str` gives it.
-        title: the line above.
-        caption: the line below.
-    """
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    made = Table(
-        box=box.SIMPLE_HEAD,
-        title=Text(title) if title else None,
-        title_justify="left",
-        title_style="bold",
-        caption=Text(caption) if caption else None,
-        caption_justify="left",
-        pad_edge=False,
-    )
-    for header, justify in columns.items():
-        made.add_column(Text(header), justify=justify)
-    for row in rows:
-        made.add_row(*(Text(str(cell)) for cell in row))
-    return made

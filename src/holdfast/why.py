@@ -28,7 +28,7 @@ from holdfast.numbers import counted, size
 app = room("why", "Say what a file or folder is, its headline, and the command to run next.")
 
 MOST_FILES = 500
-"""Of a folder, looked at: enough to know what it holds."""
+"""Files of a folder that are looked at: enough to know what it holds."""
 MOST_BYTES = 64_000_000
 """Larger files are recognized, and left to the command that has a progress bar."""
 HEAD = 65_536
@@ -42,7 +42,7 @@ class Kind:
     what: str
     room: str
     test: Callable[[Path, bytes], bool]
-    """Of the path and the first bytes of the (decompressed) file; of a folder, ``b""``."""
+    """Called with the path and the first bytes of the (decompressed) file; with ``b""`` for a folder."""
     headline: Callable[[Path], str]
     """The room's own answer in one sentence."""
     command: str
@@ -52,13 +52,13 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Found:
+class Match:
     """What stands at a path."""
 
     kind: Kind
     path: Path
     files: int = 1
-    """Of this kind, where several were found in a folder."""
+    """Of this kind, where a folder has several."""
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,9 @@ class Why(Answer):
     """What a path holds, and what to do with it."""
 
     path: Path
-    found: tuple[Found, ...]
+    matches: tuple[Match, ...]
     headlines: tuple[str | None, ...]
-    """Parallel to `found`; None where the room could not answer, or was not asked."""
+    """Parallel to `matches`; None where the room could not answer, or was not asked."""
     problems: tuple[str, ...]
     """Why not."""
 
@@ -82,7 +82,7 @@ class Why(Answer):
         rows = [
             {"what": f.kind.what, "room": f.kind.room, "path": str(f.path), "files": f.files}
             | {"headline": headline, "next": command(f)}
-            for f, headline in zip(self.found, self.headlines, strict=True)
+            for f, headline in zip(self.matches, self.headlines, strict=True)
         ]
         return {"path": str(self.path), "found": rows}
 
@@ -94,7 +94,7 @@ class Why(Answer):
             "headline": ColumnFormat("Headline"),
             "next": ColumnFormat("Next command"),
         }
-        first, headline = self.found[0], self.headlines[0]
+        first, headline = self.matches[0], self.headlines[0]
         many = counted(first.files, "file") + " of " if first.files > 1 else ""
         sentence = f"{self.path}: {many}{first.kind.what}."
         sentence += f" {headline}" if headline else ""
@@ -116,8 +116,8 @@ def why(path: Path, /) -> Why:
     """
     if not path.exists():
         raise InputError("no such file or folder", code="not-found", path=path)
-    found = _look(path)
-    if not found:
+    matches = _look(path)
+    if not matches:
         raise InputError(
             "nothing here that holdfast reads",
             code="unknown-format",
@@ -127,44 +127,44 @@ def why(path: Path, /) -> Why:
         )
     headlines: list[str | None] = []
     problems = []
-    for each in found:
+    for entry in matches:
         try:
-            _check_size(each.path)
-            headlines.append(" ".join(each.kind.headline(each.path).split()))
+            _check_size(entry.path)
+            headlines.append(" ".join(entry.kind.headline(entry.path).split()))
         except HoldfastError as error:
             headlines.append(None)
-            problems.append(f"{each.kind.what}: {error}".replace("\n", " "))
-    return Why(path, tuple(found), tuple(headlines), tuple(problems))
+            problems.append(f"{entry.kind.what}: {error}".replace("\n", " "))
+    return Why(path, tuple(matches), tuple(headlines), tuple(problems))
 
 
-def command(found: Found) -> str:
-    """The next command line for what was found."""
-    return f"holdfast {found.kind.command.format(shlex.quote(str(found.path)))}"
+def command(match: Match) -> str:
+    """The next command line for what stands at a path."""
+    return f"holdfast {match.kind.command.format(shlex.quote(str(match.path)))}"
 
 
 def _check_size(path: Path) -> None:
     files = [path] if path.is_file() else islice(path.rglob("*"), MOST_FILES)
-    total = sum(each.stat().st_size for each in files if each.is_file())
+    total = sum(entry.stat().st_size for entry in files if entry.is_file())
     if total > MOST_BYTES:
         raise InputError("too large for a headline", code="limit-exceeded", found=size(total))
 
 
-def _look(path: Path) -> list[Found]:
+def _look(path: Path) -> list[Match]:
     """What a path is; of a folder that is nothing itself, what the files in it are."""
     kind = _kind(path)
     if kind is not None:
-        return [Found(kind, path)]
+        return [Match(kind, path)]
     if path.is_file():
         return []
-    kinds: dict[tuple[str, Path], Found] = {}
-    for each in islice(_below(path), MOST_FILES):
-        kind = _kind(each)
+    kinds: dict[tuple[str, Path], Match] = {}
+    for entry in islice(_below(path), MOST_FILES):
+        kind = _kind(entry)
         if kind is None:
             continue
-        place = {"alone": each, "by folder": each.parent, "all": path}[kind.read]
-        known = kinds.get((kind.what, place))
-        files = 1 if known is None else known.files + 1
-        kinds[kind.what, place] = Found(kind, place, files)
+        place = {"alone": entry, "by folder": entry.parent, "all": path}[kind.read]
+        seen = kinds.get((kind.what, place))
+        files = 1 if seen is None else seen.files + 1
+        kinds[kind.what, place] = Match(kind, place, files)
     return list(kinds.values())
 
 
@@ -274,23 +274,23 @@ def _of_fleet(path: Path) -> str:
 def _of_croissant(path: Path) -> str:
     from holdfast.data.croissant import validate
 
-    found = validate(path).to_dict()
-    errors, warnings = (counted(len(found[name]), name[:-1]) for name in ("errors", "warnings"))
+    result = validate(path).to_dict()
+    errors, warnings = (counted(len(result[name]), name[:-1]) for name in ("errors", "warnings"))
     return f"{errors} and {warnings}."
 
 
 def _of_records(path: Path) -> str:
     from holdfast.data.records import info
 
-    found = info(str(path))
-    return f"{counted(found.images, 'image')} in {counted(found.records, 'record')}."
+    result = info(str(path))
+    return f"{counted(result.images, 'image')} in {counted(result.records, 'record')}."
 
 
 def _of_fst(path: Path) -> str:
     from holdfast.automata import Fst, describe
 
-    found = describe(Fst.read(path)).to_dict()
-    return f"{counted(found['states'], 'state')} and {counted(found['arcs'], 'arc')}."
+    result = describe(Fst.read(path)).to_dict()
+    return f"{counted(result['states'], 'state')} and {counted(result['arcs'], 'arc')}."
 
 
 def _of_events(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +17,7 @@ from holdfast.command import (
     Positive,
     Printed,
     Share,
-    named,
+    option,
     room,
 )
 from holdfast.errors import InputError
@@ -35,9 +36,9 @@ app = room("fleet", "What failures cost a GPU cluster, why, and what would win i
 class Window:
     """Which part of a store is read, and by what."""
 
-    since: Annotated[str | None, named(metavar="WHEN")] = None
+    since: Annotated[str | None, option(metavar="WHEN")] = None
     """Start of the analyzed window: 30d (before the end of the log) or an ISO time."""
-    engine: Annotated[str, named(metavar="URL")] = DEFAULT_ENGINE
+    engine: Annotated[str, option(metavar="URL")] = DEFAULT_ENGINE
     """Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N]."""
 
 
@@ -49,11 +50,11 @@ class Window:
 class Checks:
     """How failures are attributed to checks."""
 
-    check_before_s: Annotated[Duration, named("--check-before")] = Assumptions.check_before_s
+    check_before_s: Annotated[Duration, option("--check-before")] = Assumptions.check_before_s
     """Attribute a failure to a check that fired up to this long before it."""
-    check_after_s: Annotated[Duration, named("--check-after")] = Assumptions.check_after_s
+    check_after_s: Annotated[Duration, option("--check-after")] = Assumptions.check_after_s
     """Attribute a failure to a check that fired up to this long after it."""
-    taxonomy: Annotated[Path | None, named(metavar="FILE")] = None
+    taxonomy: Annotated[Path | None, option(metavar="FILE")] = None
     """Taxonomy of check names and symptoms (TOML; default: the built-in one)."""
 
 
@@ -62,15 +63,15 @@ class Checks:
 class Losses:
     """What a failure or a preemption loses."""
 
-    preemption_grace_s: Annotated[Duration, named("--preempt-grace")] = (
+    preemption_grace_s: Annotated[Duration, option("--preempt-grace")] = (
         Assumptions.preemption_grace_s
     )
     """Preemption grace time of a QOS that is not in the store."""
-    preemption_slack_s: Annotated[Duration, named("--preempt-slack")] = (
+    preemption_slack_s: Annotated[Duration, option("--preempt-slack")] = (
         Assumptions.preemption_slack_s
     )
     """Maximum time beyond the grace period from a victim's end to its preemptor's start."""
-    checkpoint_interval_s: Annotated[Duration, named("--checkpoint")] = (
+    checkpoint_interval_s: Annotated[Duration, option("--checkpoint")] = (
         Assumptions.checkpoint_interval_s
     )
     """Assumed checkpoint interval; a failure loses half of it."""
@@ -94,9 +95,9 @@ class Size:
 class Pauses:
     """What does not train."""
 
-    init_s: Annotated[Duration | None, named("--init")] = None
+    init_s: Annotated[Duration | None, option("--init")] = None
     """Assumed unproductive time after each start (default: 5m, or less where the log shows less)."""
-    write_s: Annotated[Duration, named("--write")] = Assumptions.write_s
+    write_s: Annotated[Duration, option("--write")] = Assumptions.write_s
     """Assumed pause of the job per checkpoint write."""
 
 
@@ -105,7 +106,7 @@ class Pauses:
 class LongRun:
     """Which runs have a measured ETTR."""
 
-    long_run_s: Annotated[Duration, named("--long-run")] = Assumptions.long_run_s
+    long_run_s: Annotated[Duration, option("--long-run")] = Assumptions.long_run_s
     """Minimum time on nodes of runs whose ETTR is measured."""
 
 
@@ -114,7 +115,7 @@ class LongRun:
 class Discovery:
     """When a node is called a lemon."""
 
-    lemon_fdr: Annotated[Share, named("--fdr")] = Assumptions.lemon_fdr
+    lemon_fdr: Annotated[Share, option("--fdr")] = Assumptions.lemon_fdr
     """False discovery rate of lemon nodes."""
 
 
@@ -132,16 +133,19 @@ def opened(store: Path, window: Window, *options: Any) -> FleetLog:
 
 @app.command
 def ingest(
-    *sources: Annotated[Path, named(metavar="SRC")],
-    output: Annotated[Output, named(metavar="STORE")],
-    input_format: Annotated[str | None, named("--input-format", "--format", metavar="NAME")] = None,
-    timezone: Annotated[str, named(metavar="ZONE")] = "UTC",
+    *sources: Annotated[Path, option(metavar="SRC")],
+    output: Annotated[Output, option(metavar="STORE")],
+    sacct: Annotated[str | None, option(metavar="SINCE")] = None,
+    input_format: Annotated[
+        str | None, option("--input-format", "--format", metavar="NAME")
+    ] = None,
+    timezone: Annotated[str, option(metavar="ZONE")] = "UTC",
     cluster: str = "",
-    since: Annotated[str | None, named(metavar="TIME")] = None,
-    until: Annotated[str | None, named(metavar="TIME")] = None,
+    since: Annotated[str | None, option(metavar="TIME")] = None,
+    until: Annotated[str | None, option(metavar="TIME")] = None,
     delimiter: str | None = None,
-    columns: Annotated[str | None, named(metavar="A,B,...")] = None,
-    column_map: Annotated[Path | None, named("--map", metavar="FILE")] = None,
+    columns: Annotated[str | None, option(metavar="A,B,...")] = None,
+    column_map: Annotated[Path | None, option("--map", metavar="FILE")] = None,
     gpus_per_node: Positive | None = None,
     nodes: Positive | None = None,
     max_reject_share: Share = 0.01,
@@ -154,6 +158,7 @@ def ingest(
     Args:
         sources: Log files or folders; plain, gzip, zstd, xz or bzip2.
         output: Store to create or extend.
+        sacct: Also run `sacct` itself, on a login node, from this time on: now-7d, 2026-11-01.
         input_format: Format of all sources (default: detected).
         timezone: Time zone of times that state none, such as those of sacct.
         cluster: Cluster of logs that state none.
@@ -169,24 +174,29 @@ def ingest(
     from holdfast.fleet import terminal
     from holdfast.fleet.ingestion import ingest as run
     from holdfast.fleet.moments import instant
+    from holdfast.fleet.on_cluster import sacct_output
 
-    if not sources:
-        raise InputError("nothing to ingest", code="missing-key", expected="SRC...")
-    made = run(
-        list(sources),
-        output,
-        format=input_format,
-        timezone=timezone,
-        cluster=cluster,
-        since=None if since is None else instant(since, "--since"),
-        until=None if until is None else instant(until, "--until"),
-        delimiter=delimiter,
-        columns=columns,
-        column_map=column_map,
-        gpus_per_node=gpus_per_node,
-        nodes=nodes,
-        max_reject_share=max_reject_share,
-    )
+    if not sources and sacct is None:
+        raise InputError(
+            "nothing to ingest", code="missing-key", expected="SRC... or --sacct now-7d"
+        )
+    with ExitStack() as stack:
+        live = [] if sacct is None else [stack.enter_context(sacct_output(sacct, timezone))]
+        made = run(
+            [*sources, *live],
+            output,
+            format=input_format,
+            timezone=timezone,
+            cluster=cluster,
+            since=None if since is None else instant(since, "--since"),
+            until=None if until is None else instant(until, "--until"),
+            delimiter=delimiter,
+            columns=columns,
+            column_map=column_map,
+            gpus_per_node=gpus_per_node,
+            nodes=nodes,
+            max_reject_share=max_reject_share,
+        )
     return Printed(made, terminal.ingested, written={"store": output})
 
 
@@ -210,9 +220,12 @@ def report(
     from holdfast.fleet import terminal
     from holdfast.fleet.page import page
     from holdfast.fleet.page import report as run
+    from holdfast.fleet.values import report_values
 
     found = run(opened(store, window, checks, losses, pauses, size, long_run))
-    return Printed(found, terminal.reported, lambda: page(found.analysis, found.findings))
+    return Printed(
+        found, terminal.reported, lambda: page(found.analysis, found.findings), values=report_values
+    )
 
 
 @app.command
@@ -224,8 +237,9 @@ def status(store: Path, /, *, window: Window = Window()) -> Answer:
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.state_mix import status as run
+    from holdfast.fleet.values import status_values
 
-    return Printed(run(opened(store, window)), terminal.status)
+    return Printed(run(opened(store, window)), terminal.status, values=status_values)
 
 
 @app.command
@@ -233,7 +247,7 @@ def mttf(
     store: Path,
     /,
     *,
-    project: Annotated[str, named(metavar="GPUS,...")] = "",
+    project: Annotated[str, option(metavar="GPUS,...")] = "",
     window: Window = Window(),
     checks: Checks = Checks(),
     size: Size = Size(),
@@ -246,9 +260,12 @@ def mttf(
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.failures import mttf as run
+    from holdfast.fleet.values import mttf_values
 
     sizes = _sizes(project)
-    return Printed(run(opened(store, window, checks, size), project=sizes), terminal.mttf)
+    return Printed(
+        run(opened(store, window, checks, size), project=sizes), terminal.mttf, values=mttf_values
+    )
 
 
 @app.command
@@ -261,7 +278,7 @@ def ettr(
     write: Duration = 0.0,
     queue: Duration = 0.0,
     productive: Duration | None = None,
-    solve: Annotated[str | None, named(metavar="NAME")] = None,
+    solve: Annotated[str | None, option(metavar="NAME")] = None,
     target: float = 0.9,
     monte_carlo: bool = False,
 ) -> Answer:
@@ -282,6 +299,7 @@ def ettr(
     from holdfast.fleet import terminal
     from holdfast.fleet.ettr_forms import ettr as run
     from holdfast.fleet.ettr_solve import solve as run_solve
+    from holdfast.fleet.values import ettr_values
 
     given = {"nodes": nodes, "rate": rate, "checkpoint": checkpoint}
     missing = [f"--{name}" for name, value in given.items() if value is None and name != solve]
@@ -305,7 +323,9 @@ def ettr(
         return Printed(solved, terminal.solved)
     # None of the three is None here; the type checker does not see that through the list above.
     result = run(nodes or 0.0, rate or 0.0, checkpoint or 0.0, **times)  # type: ignore[arg-type]
-    return Printed(result.with_monte_carlo() if monte_carlo else result, terminal.ettr)
+    return Printed(
+        result.with_monte_carlo() if monte_carlo else result, terminal.ettr, values=ettr_values
+    )
 
 
 @app.command
@@ -324,8 +344,11 @@ def goodput(
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.losses import goodput as run
+    from holdfast.fleet.values import goodput_values
 
-    return Printed(run(opened(store, window, checks, losses)), terminal.goodput)
+    return Printed(
+        run(opened(store, window, checks, losses)), terminal.goodput, values=goodput_values
+    )
 
 
 @app.command
@@ -333,7 +356,8 @@ def lemons(
     store: Path,
     /,
     *,
-    rule: Annotated[Path | None, named(metavar="FILE")] = None,
+    rule: Annotated[Path | None, option(metavar="FILE")] = None,
+    commands: bool = False,
     window: Window = Window(),
     checks: Checks = Checks(),
     discovery: Discovery = Discovery(),
@@ -343,23 +367,27 @@ def lemons(
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
         rule: Thresholds of the seven signals (TOML).
+        commands: Only print the commands that would drain the lemon nodes, to be reviewed.
     """
     from holdfast.fleet import terminal
     from holdfast.fleet.lemon_model import LemonRule
     from holdfast.fleet.node_ranking import lemons as run
+    from holdfast.fleet.on_cluster import drain_commands
+    from holdfast.fleet.values import lemon_values
 
     log = opened(store, window, checks, discovery)
     found = run(log, rule=None if rule is None else LemonRule.from_toml(rule))
-    return Printed(found, terminal.lemons)
+    render = drain_commands if commands else terminal.lemons
+    return Printed(found, render, values=lemon_values)
 
 
 @app.command
 def attribute(
     store: Path,
-    job_id: Annotated[str, named(metavar="JOBID")],
+    job_id: Annotated[str, option(metavar="JOBID")],
     /,
     *,
-    engine: Annotated[str, named(metavar="URL")] = DEFAULT_ENGINE,
+    engine: Annotated[str, option(metavar="URL")] = DEFAULT_ENGINE,
     checks: Checks = Checks(),
 ) -> Answer:
     """Explain the end of each attempt of a job by the checks near it.
@@ -378,15 +406,15 @@ def attribute(
 
 # Simulation.
 
-Changes = Annotated[tuple[str, ...], named("--set", metavar="CHANGE")]
+Changes = Annotated[tuple[str, ...], option("--set", metavar="CHANGE")]
 
 
 @app.command
 def simulate(
     *,
-    output: Annotated[Output | None, named("--output", "-o", metavar="STORE")] = None,
-    preset: Annotated[str | None, named(metavar="NAME")] = None,
-    scenario: Annotated[Path | None, named(metavar="FILE")] = None,
+    output: Annotated[Output | None, option("--output", "-o", metavar="STORE")] = None,
+    preset: Annotated[str | None, option(metavar="NAME")] = None,
+    scenario: Annotated[Path | None, option(metavar="FILE")] = None,
     days: Days = 30.0,
     seed: int = 1,
     changes: Changes = (),
@@ -423,10 +451,10 @@ def calibrate(
     store: Path,
     /,
     *,
-    output: Annotated[Output | None, named("--output", "-o", metavar="FILE")] = None,
+    output: Annotated[Output | None, option("--output", "-o", metavar="FILE")] = None,
     replicas: Count = 0,
     seed: int = 1,
-    jobs: Annotated[Positive | None, named("--jobs", "--processes")] = None,
+    jobs: Annotated[Positive | None, option("--jobs", "--processes")] = None,
     window: Window = Window(),
     checks: Checks = Checks(),
     losses: Losses = Losses(),
@@ -467,15 +495,15 @@ def calibrate(
 
 @app.command
 def whatif(
-    *arguments: Annotated[str, named(metavar="[STORE] [CHANGE]...")],
-    preset: Annotated[str | None, named(metavar="NAME")] = None,
-    scenario: Annotated[Path | None, named(metavar="FILE")] = None,
-    replicas: Annotated[int, named(at_least=2)] = 8,
+    *arguments: Annotated[str, option(metavar="[STORE] [CHANGE]...")],
+    preset: Annotated[str | None, option(metavar="NAME")] = None,
+    scenario: Annotated[Path | None, option(metavar="FILE")] = None,
+    replicas: Annotated[int, option(at_least=2)] = 8,
     days: Days | None = None,
     seed: int = 0,
     changes: Changes = (),
-    jobs: Annotated[Positive | None, named("--jobs", "--processes")] = None,
-    ray: Annotated[str | None, named(metavar="URL")] = None,
+    jobs: Annotated[Positive | None, option("--jobs", "--processes")] = None,
+    ray: Annotated[str | None, option(metavar="URL")] = None,
 ) -> Answer:
     """Compare a fleet with and without changes, by simulation.
 
@@ -553,7 +581,7 @@ def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> 
             f"preset not found: {preset!r}",
             code="unknown-name",
             expected=", ".join(PRESETS),
-            remedy="a file is named with --scenario",
+            remedy="a file is option with --scenario",
         )
     made = scenario(preset or file or "")
     for change in changes:
@@ -571,10 +599,10 @@ def serve(
     *,
     host: str = "127.0.0.1",
     port: int = 8090,
-    token: Annotated[str | None, named(env_var="HOLDFAST_TOKEN")] = None,
-    watch: Annotated[tuple[Path, ...], named(metavar="PATH")] = (),
+    token: Annotated[str | None, option(env_var="HOLDFAST_TOKEN")] = None,
+    watch: Annotated[tuple[Path, ...], option(metavar="PATH")] = (),
     poll: Duration = 60.0,
-    timezone: Annotated[str | None, named(metavar="ZONE")] = None,
+    timezone: Annotated[str | None, option(metavar="ZONE")] = None,
     cluster: str = "",
     checks: Checks = Checks(),
     losses: Losses = Losses(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
-from holdfast.console import duration
+from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 
 
@@ -49,14 +49,12 @@ def since_s(text: str, end_s: float) -> float:
     Raises:
         InputError: if it is neither.
     """
-    from typer import BadParameter
-
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         try:
-            return end_s - duration(text)
-        except BadParameter as error:
+            return end_s - parse_duration(text)
+        except ValueError as error:
             raise InputError(
                 "--since is neither a duration nor a time",
                 code="invalid-syntax",

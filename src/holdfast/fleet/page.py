@@ -18,7 +18,7 @@ from holdfast.fleet.tiles import tiles
 from holdfast.fleet.unknowns import unknowns
 from holdfast.numbers import counted
 from holdfast.report import Finding, Page, Section, warm_up, write
-from holdfast.report.render import UNKNOWN
+from holdfast.report.html import UNKNOWN
 
 MOST_SOURCES = 12
 

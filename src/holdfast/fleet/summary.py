@@ -26,7 +26,7 @@ from holdfast.fleet.wording import (
 )
 from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.report import Finding
-from holdfast.report.render import UNKNOWN
+from holdfast.report.html import UNKNOWN
 
 MOST_FINDINGS = 7
 MOST_NODES_NAMED = 4

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.console import table
 from holdfast.fleet.job_sizes import bucket_label
 from holdfast.numbers import duration, interval, number, percent
+from holdfast.report.terminal import table
 
 if TYPE_CHECKING:
     from holdfast.fleet.attribution import Attribution

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
 from holdfast.report.page import (
     ColumnFormat,
     Figure,
@@ -13,7 +16,12 @@ from holdfast.report.page import (
     Tile,
     Unknown,
 )
-from holdfast.report.render import render, warm_up, write
+
+if TYPE_CHECKING:
+    from holdfast.report.html import render, warm_up, write
+
+# Drawing imports Arrow: a command that prints no page does not pay for it.
+_HOMES = {"render": "html", "warm_up": "html", "write": "html"}
 
 __all__ = [
     "ColumnFormat",
@@ -29,3 +37,5 @@ __all__ = [
     "warm_up",
     "write",
 ]
+
+__getattr__ = lazily(__name__, _HOMES)

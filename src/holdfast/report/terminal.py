@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast.numbers import interval, number
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.table import Table as Grid
 
     from holdfast.report.page import ColumnFormat, Finding, Section, Table, Unknown
 
@@ -50,7 +51,7 @@ def show(answer: Shown, verbose: bool = False) -> None:
 
 
 def _print(answer: Shown, console: Console, verbose: bool) -> None:
-    own = getattr(answer, "shown", None)
+    own = getattr(answer, "rendered", None)
     if own is not None:
         made = own(verbose)
         # Lines of text stay whole: programs and editors look for the places that they name.
@@ -141,3 +142,37 @@ def _cells(rows: Any, name: str, form: ColumnFormat) -> list[str]:
         else f"{shown(value)} {interval(low * scale, high * scale, form.digits)}"
         for value, (low, high) in zip(values, ends, strict=True)
     ]
+
+
+def table(
+    columns: Mapping[str, Literal["left", "right"]],
+    rows: Iterable[Sequence[object]],
+    title: str = "",
+    caption: str = "",
+) -> Grid:
+    """A table for the terminal.
+
+    Args:
+        columns: header, with its unit, -> alignment; numbers stand right.
+        rows: cells, formatted with `holdfast.numbers`; anything else prints as `str` gives it.
+        title: the line above.
+        caption: the line below.
+    """
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    made = Grid(
+        box=box.SIMPLE_HEAD,
+        title=Text(title) if title else None,
+        title_justify="left",
+        title_style="bold",
+        caption=Text(caption) if caption else None,
+        caption_justify="left",
+        pad_edge=False,
+    )
+    for header, justify in columns.items():
+        made.add_column(Text(header), justify=justify)
+    for row in rows:
+        made.add_row(*(Text(str(cell)) for cell in row))
+    return made

@@ -19,9 +19,10 @@ from holdfast.data.records.tuning import models, tuned  # noqa: E402
 from holdfast.data.records.tuning.feeding import RecordsFeed, split  # noqa: E402
 from holdfast.data.records.tuning.policies import Fixed  # noqa: E402
 from holdfast.data.records.tuning.training import one_cycle, shifted_and_mirrored  # noqa: E402
-from holdfast.data.records.tuning.tuned import tune, wilson  # noqa: E402
+from holdfast.data.records.tuning.tuned import tune  # noqa: E402
 from holdfast.data.records.writing.writer import write  # noqa: E402
 from holdfast.plain import plain  # noqa: E402
+from holdfast.stats import wilson_interval  # noqa: E402
 
 QUICK = {"side": 32, "every": 1, "warmup": 1, "batch_size": 8, "probe_batches": 4}
 COUNT = 60
@@ -148,7 +149,7 @@ def test_a_result_is_json_with_its_tables(colours):
     assert [one["fidelity"] for one in told["epochs"]] == [5, 1, 1, 1, 1, 5]
     assert {"epoch", "fidelity", "score", "error", "low", "high"} <= told["scores"][0].keys()
     assert told["fidelities"][-1]["cumulative_fraction"] == 1.0
-    assert told["accuracy_interval"] == list(wilson(12, 12))
+    assert told["accuracy_interval"] == list(wilson_interval(12, 12))
 
 
 def test_training_and_held_out_images_are_apart_and_complete(datasets):
@@ -244,6 +245,6 @@ def test_augmentation_moves_and_mirrors_and_nothing_else():
 
 def test_intervals_are_wilsons():
     # As in Newcombe 1998, table I: 15 of 148.
-    low, high = wilson(15, 148)
+    low, high = wilson_interval(15, 148)
     assert (low, high) == (pytest.approx(0.0624, abs=5e-5), pytest.approx(0.1605, abs=5e-5))
-    assert not math.isnan(wilson(0, 1)[1])
+    assert not math.isnan(wilson_interval(0, 1)[1])

@@ -14,10 +14,8 @@ from urllib.parse import urlencode
 
 import altair as alt
 import numpy as np
-import typer
 
-from holdfast.console import duration as seconds_in
-from holdfast.durations import duration_text
+from holdfast.durations import duration_text, parse_duration
 from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY
@@ -132,8 +130,8 @@ def _value(name: str, text: str) -> float:
     label = FIELDS[name].label
     if name in TIMES:
         try:
-            return seconds_in(text)
-        except typer.BadParameter as error:
+            return parse_duration(text)
+        except ValueError as error:
             raise InputError(
                 f"“{label}” is not a duration",
                 code="invalid-syntax",

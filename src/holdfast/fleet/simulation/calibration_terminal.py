@@ -10,10 +10,10 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.console import table
 from holdfast.fleet.simulation.calibration import Calibration
 from holdfast.fleet.simulation.goodness_of_fit import GoodnessOfFit, Row
 from holdfast.numbers import counted, duration, number, percent
+from holdfast.report.terminal import table
 
 HIDDEN = ("qos", "failures.components", "workload.ends", "workload.sizes", "cluster.names")
 """Keys of lists: shown with --verbose."""

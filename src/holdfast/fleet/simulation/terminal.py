@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.console import table
 from holdfast.fleet.simulation.metric_wording import wording
 from holdfast.numbers import duration, number, percent
+from holdfast.report.terminal import table
 
 if TYPE_CHECKING:
     from holdfast.fleet.simulation.comparison import Difference, WhatIf
