@@ -13,11 +13,11 @@ import inspect
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 from holdfast.cli import FUNCTIONS, ROOMS
 
@@ -124,14 +124,14 @@ def _described(source: str) -> dict[str, tuple[str, dict[str, str]]]:
 def scenario_page() -> str:
     """`docs/scenario.md`: every table and key of `holdfast.fleet.simulation.scenario`."""
     from holdfast.fleet.simulation import scenario
-    from holdfast.fleet.simulation.scenario_toml import toml_key
+    from holdfast.fleet.simulation.scenario_file import toml_key
 
     notes = _field_notes(inspect.getsource(scenario))
     parts = [GENERATED, "", SCENARIO_PROSE]
     for header, kind in _scenario_tables(scenario.Scenario, "", repeated=False):
         about = (inspect.getdoc(kind) or "").splitlines()[0]
         rows = [
-            f"| `{toml_key(each.name)}` | {_kind(each)} | {_default(each)} "
+            f"| `{toml_key(each.name)}` | {_kind(kind, each)} | {_default(each)} "
             f"| {_cell(notes.get((kind.__name__, each.name), ''))} |"
             for each in dataclasses.fields(kind)
             if _inner(kind, each) is None
@@ -144,7 +144,7 @@ def scenario_page() -> str:
 
 def _scenario_tables(kind: Any, path: str, *, repeated: bool) -> Iterator[tuple[str, Any]]:
     """(TOML header, dataclass) of a table and of those inside it, in the order of the file."""
-    from holdfast.fleet.simulation.scenario_toml import toml_key
+    from holdfast.fleet.simulation.scenario_file import toml_key
 
     yield (f"`[[{path}]]`" if repeated else f"`[{path}]`") if path else "", kind
     for each in dataclasses.fields(kind):
@@ -156,26 +156,28 @@ def _scenario_tables(kind: Any, path: str, *, repeated: bool) -> Iterator[tuple[
 
 def _inner(kind: Any, field: Any) -> Any:
     """The dataclass that a field is a table of; None for a plain value."""
-    hint = get_type_hints(kind)[field.name]
-    item = get_args(hint)[0] if get_origin(hint) is tuple else hint
+    from holdfast.fleet.simulation.scenario_file import hints, item_of
+
+    item = item_of(hints(kind)[field.name])
     return item if dataclasses.is_dataclass(item) else None
 
 
-def _kind(field: Any) -> str:
+def _kind(kind: Any, field: Any) -> str:
     names = {
-        "int": "whole number",
-        "float": "number",
-        "str": "text",
-        "bool": "true or false",
-        "Mapping[str, float]": "table of numbers",
-        "tuple[float, ...]": "list of numbers",
-        "tuple[str, ...]": "list of texts",
+        int: "whole number",
+        float: "number",
+        str: "text",
+        bool: "true or false",
+        Mapping: "table of numbers",
+        tuple[float, ...]: "list of numbers",
+        tuple[str, ...]: "list of texts",
     }
-    return "duration" if field.name.endswith("_s") else names[str(field.type)]
+    hint = get_type_hints(kind)[field.name]
+    return "duration" if field.name.endswith("_s") else names.get(hint) or names[get_origin(hint)]
 
 
 def _default(field: Any) -> str:
-    from holdfast.fleet.simulation.scenario_toml import literal
+    from holdfast.fleet.simulation.scenario_file import literal
 
     if field.default is dataclasses.MISSING:
         return "must be given" if field.default_factory is dataclasses.MISSING else "`{}`"

@@ -69,6 +69,7 @@ def edited(old: str, new: str) -> str:
         ('grace = "10m"', "grace = true", "scheduler.grace"),
         ("gpus = 32", "gpus = 12", "workload.sizes[3].gpus"),
         ('"low" = 0.6', '"lowest" = 0.6', "workload.sizes[0].qos"),
+        ('"low" = 0.6', '"low" = true', "workload.sizes[0].qos.low"),
         ("jobs_per_day = 190.0", "jobs_per_day = 0.0", "workload.jobs_per_day"),
         ("count = 1", "count = 99", "failures.lemons.count"),
         ('state = "FAILED"', 'state = "BORED"', "workload.ends[0].state"),
@@ -85,6 +86,18 @@ def test_impossible_keys_are_named(old: str, new: str, place: str, tmp_path: Pat
     with pytest.raises(InputError) as caught:
         scenario(file)
     assert (caught.value.path, caught.value.place) == (str(file), place)
+
+
+def test_unknown_and_missing_keys_have_codes() -> None:
+    with pytest.raises(InputError) as caught:
+        parse(edited("grace =", "graec ="))
+    found = caught.value
+    assert (found.code, found.place) == ("unknown-key", "scheduler.graec")
+    assert found.remedy is not None
+    assert "grace?" in found.remedy
+    with pytest.raises(InputError) as caught:
+        parse(edited("nodes = 16\n", ""))
+    assert (caught.value.code, caught.value.place) == ("missing-key", "cluster.nodes")
 
 
 def test_an_empty_size_mix_is_refused() -> None:

@@ -188,6 +188,10 @@ def test_without_large_runs_goodput_decides(stand_in: Callable[..., WhatIf]) -> 
     assert found.main == "goodput_share_of_busy_time"
     assert "raises the share of busy GPU time that is productive from" in found.recommended
     assert any("judged by goodput" in note for note in found.notes)
+    # Its column is not repeated: each value stands under its own heading.
+    heads, now = (line.split("  ") for line in printed(found).splitlines()[3:6:2])
+    assert len([head for head in heads if head.strip()]) == 5
+    assert len([value for value in now if value.strip()]) == 4  # no difference from itself
 
 
 def test_a_queue_that_grows_for_ever_is_told(stand_in: Callable[..., WhatIf]) -> None:

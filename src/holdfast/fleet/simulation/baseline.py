@@ -9,8 +9,7 @@ from typing import Any
 
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.log import FleetLog, open_log
-from holdfast.fleet.simulation.change_values import changed, switch
-from holdfast.fleet.simulation.changes import apply, known, parse
+from holdfast.fleet.simulation.changes import apply, changed, known, parse, switch
 from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
 
 ASSUMED = {
@@ -102,7 +101,7 @@ def _said(given: Sequence[str]) -> tuple[set[str], dict[str, Any]]:
     for change in given:
         for edit in parse(change).edits:
             for leaf in known(edit.key):
-                said.add(".".join(map(str, leaf.steps)))
+                said.add(leaf.path)
                 name = ASSUMED.get(str(leaf.steps[-1])) if leaf.steps[0] == "checkpoint" else None
                 if name and edit.operator == "=":
                     flag = name == "save_on_signal"

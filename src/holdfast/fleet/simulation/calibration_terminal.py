@@ -11,17 +11,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.fleet.simulation.calibration import Calibration
-from holdfast.fleet.simulation.goodness_of_fit import (
-    SHARES,
-    UTILISATION,
-    WAITS,
-    GoodnessOfFit,
-    Row,
-)
+from holdfast.fleet.simulation.goodness_of_fit import GoodnessOfFit, Row
 from holdfast.numbers import counted, duration, number, percent
 from holdfast.report.terminal import table
 
-MOST_ROWS = 30
 HIDDEN = ("qos", "failures.components", "workload.ends", "workload.sizes", "cluster.names")
 """Keys of lists: shown with --verbose."""
 
@@ -47,14 +40,13 @@ class Calibrated:
 def calibrated(result: Calibrated, verbose: bool = False) -> RenderableType:
     """The main estimates, how well they fit, and what had to be assumed."""
     made = result.calibration
-    shown = [
-        each
+    rows = [
+        (each.key, each.estimate(), "" if each.n is None else f"{each.n:,}")
         for each in made.estimates
         if each.estimated
         and each.value is not None
         and (verbose or not each.key.startswith(HIDDEN))
     ]
-    rows = [(each.key, each.estimate(), "" if each.n is None else f"{each.n:,}") for each in shown]
     parts: list[RenderableType] = [
         table(
             {"key": "left", "estimate": "right", "n": "right"},
@@ -102,8 +94,8 @@ def _spoken(row: Row, value: float) -> str:
     """A value in the unit of its group; "–" for a range that too few simulations tell."""
     if math.isnan(value):
         return "–"
-    if row.group in WAITS:
+    if row.unit == "s":
         return duration(value)
-    if row.group in SHARES or row.name == UTILISATION:
+    if row.unit == "%":
         return percent(value, 1)
     return number(value, 0 if value >= 10 or value == int(value) else 1)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.fleet.simulation.change_values import Edit
-from holdfast.fleet.simulation.changes import Change, applied, field_of, known, leaves, parse
+from holdfast.fleet.simulation.changes import Change, Edit, applied, known, leaves, parse
 from holdfast.fleet.simulation.node_changes import named
 from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.simulation.scenario_file import plain
 from holdfast.numbers import duration, number
 
 MOST_NAMES = 3
@@ -62,21 +62,20 @@ def _phrase(before: Scenario, after: Scenario, edit: Edit) -> str:
     elif edit.key == "backfill":
         paths = ["scheduler.policy"]
     else:
-        paths = [".".join(map(str, leaf.steps)) for leaf in known(edit.key)]
+        paths = [leaf.path for leaf in known(edit.key)]
     template = _PHRASES.get(paths[0], "setting {key} to {new} instead of {old}")
     if len(paths) == 1 and paths[0] in leaves():
-        old, new = (_shown(_at(each, paths[0]), paths[0]) for each in (before, after))
+        old, new = (_shown(at(each, paths[0]), paths[0]) for each in (before, after))
         if old and new:
             return template.format(key=paths[0], new=new, old=old)
     return _GENERIC[edit.operator].format(key=edit.key, value=edit.value)
 
 
-def _at(scenario: Scenario, path: str) -> Any:
-    value: Any = scenario
+def at(scenario: Scenario, path: str) -> Any:
+    """What stands at a path; None: in a list, several values do."""
+    value = plain(scenario)
     for step in path.split("."):
-        if isinstance(value, tuple):
-            return None
-        value = getattr(value, field_of(value, step))
+        value = value.get(step) if isinstance(value, dict) else None
     return value
 
 

@@ -16,18 +16,19 @@ A key is a path of the scenario's TOML keys. A key that occurs once may stand wi
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_origin
 
+from holdfast.durations import parse_duration
 from holdfast.errors import InputError
-from holdfast.fleet.simulation.change_values import Edit, changed, impossible, numbers, switch
-from holdfast.fleet.simulation.node_changes import BY_WORD, with_rates_kept
 from holdfast.fleet.simulation.scenario import Scenario
-from holdfast.fleet.simulation.scenario_toml import toml_key
+from holdfast.fleet.simulation.scenario_file import hints, item_of, plain, read, toml_key
 
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),
@@ -45,12 +46,24 @@ WORDS = {
     "backfill": "backfill=off: scheduler.policy is fcfs; on: easy",
 }
 """Changes that touch several keys."""
-RATE = ("failures", "rate_per_node_day")
+RATE = "failures.rate_per_node_day"
+SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'
 
 _EDIT = re.compile(r"\s*([A-Za-z_][\w.\[\]]*?)\s*([*+-])\s*([^\s=].*?)\s*$", re.DOTALL)
 _SET = re.compile(r"\s*([A-Za-z_][^=]*?)\s*=\s*([*+]?)\s*(.*?)\s*$", re.DOTALL)
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One step of a change."""
+
+    key: str
+    """As given."""
+    operator: str
+    """``=``, ``*``, ``+`` or ``-``."""
+    value: str
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,13 @@ class Leaf:
 
     steps: tuple[str | int, ...]
     kind: Any
-    duration: bool
+    """The type of the value, or of each in a list."""
+    duration: bool = False
+
+    @property
+    def path(self) -> str:
+        """The steps as text, places of lists included."""
+        return ".".join(map(str, self.steps))
 
 
 def parse(text: str) -> Change:
@@ -110,14 +129,8 @@ def apply(scenario: Scenario, change: str | Change) -> Scenario:
         try:
             scenario = applied(scenario, edit)
         except InputError as error:
-            raise InputError(
-                f"the change {change.text!r} cannot be made: {error.problem}",
-                code=error.code,
-                place=error.place,
-                found=error.found,
-                expected=error.expected,
-                remedy=error.remedy,
-            ) from None
+            problem = f"the change {change.text!r} cannot be made: {error.problem}"
+            raise InputError(**vars(error) | {"problem": problem}) from None
     return scenario
 
 
@@ -134,16 +147,13 @@ def leaves() -> dict[str, Leaf]:
     """Path -> where it leads; for lists, the path without places."""
     found: dict[str, Leaf] = {}
 
-    def walk(kind: Any, steps: tuple[str | int, ...]) -> None:
-        types = get_type_hints(kind)
-        for each in dataclasses.fields(kind):
-            inner = types[each.name]
-            path = (*steps, toml_key(each.name))
-            item = get_args(inner)[0] if get_origin(inner) is tuple else inner
+    def walk(kind: Any, steps: tuple[str, ...]) -> None:
+        for name, hint in hints(kind).items():
+            path, item = (*steps, toml_key(name)), item_of(hint)
             if dataclasses.is_dataclass(item):
                 walk(item, path)
             else:
-                found[".".join(map(str, path))] = Leaf(path, item, each.name.endswith("_s"))
+                found[".".join(path)] = Leaf(path, item, name.endswith("_s"))
 
     walk(Scenario, ())
     return found
@@ -165,11 +175,11 @@ def known(key: str) -> list[Leaf]:
     paths = leaves()
     if path in paths:
         return [replace(paths[path], steps=steps)]
-    parent = next((paths[p] for p in _mappings() if path.startswith(f"{p}.")), None)
-    if parent is not None:  # the rest is the name of an entry, dots and all
-        entry = key.split(f"{parent.steps[-1]}.", 1)[1]
-        before = steps[: steps.index(parent.steps[-1]) + 1]
-        return [Leaf((*before, entry), float, False)]
+    for leaf in paths.values():
+        if get_origin(leaf.kind) is Mapping and path.startswith(f"{leaf.path}."):
+            # The rest is the name of an entry, dots and all.
+            entry = key.split(f"{leaf.steps[-1]}.", 1)[1]
+            return [Leaf((*steps[: steps.index(leaf.steps[-1]) + 1], entry), float)]
     same = [each for each in paths if path and each.endswith(f".{path}")]
     if len(same) == 1:
         return [known(f"{same[0].removesuffix(path)}{key}")[0]]
@@ -180,10 +190,6 @@ def known(key: str) -> list[Leaf]:
         expected=_choices(path, same),
         remedy="keys: " + ", ".join(keys()),
     )
-
-
-def _mappings() -> list[str]:
-    return [path for path, leaf in leaves().items() if get_origin(leaf.kind) is Mapping]
 
 
 def _choices(path: str, same: Sequence[str]) -> str:
@@ -204,92 +210,109 @@ def _choices(path: str, same: Sequence[str]) -> str:
 
 def applied(scenario: Scenario, edit: Edit) -> Scenario:
     """The scenario after one edit: unless the edit is of the failure rate, healthy nodes keep theirs."""
+    from holdfast.fleet.simulation.node_changes import BY_WORD, with_rates_kept
+
     word = BY_WORD.get("nodes" if edit.key == "cluster.nodes" else edit.key)
     if word is not None:
         return with_rates_kept(scenario, word(scenario, edit))
-    after, found = scenario, known(edit.key)
-    tables = _by_table(found)
-    for top, leaves_of_table in tables.items():
-        name = field_of(scenario, top)
-        part: Any = getattr(scenario, name)
-        for leaf in leaves_of_table:
-            new = _new_value(leaf, edit)
-            part = _edited(part, leaf.steps[1:], new, edit.key) if leaf.steps[1:] else new(part)
-        # Made once a table, so that keys which are checked together change together.
-        after = replace(after, **{name: part})
-    if any(leaf.steps == RATE for leaf in found) or not tables.keys() & {"failures", "repair"}:
-        return after
-    return with_rates_kept(scenario, after)
-
-
-def _by_table(leaves: Iterable[Leaf]) -> dict[str, list[Leaf]]:
-    tables: dict[str, list[Leaf]] = {}
-    for leaf in leaves:
-        tables.setdefault(str(leaf.steps[0]), []).append(leaf)
-    return tables
-
-
-def field_of(value: Any, key: str) -> str:
-    """The dataclass field behind a TOML key."""
-    return next(each.name for each in dataclasses.fields(value) if toml_key(each.name) == key)
+    data, found = plain(scenario), known(edit.key)
+    for leaf in found:
+        data = _edited(data, leaf.steps, _new_value(leaf, edit), edit.key)
+    # Made once, so that keys which are checked together change together.
+    after: Scenario = read(Scenario, data)
+    touched = {leaf.steps[0] for leaf in found} & {"failures", "repair"}
+    rate_given = any(leaf.path == RATE for leaf in found)
+    return with_rates_kept(scenario, after) if touched and not rate_given else after
 
 
 def _edited(value: Any, steps: Sequence[str | int], new: Callable[[Any], Any], key: str) -> Any:
-    """`value` with what lies at the end of `steps` replaced."""
-    if isinstance(value, tuple):
-        places: Iterable[int] = range(len(value))
-        if steps and isinstance(steps[0], int):
-            if steps[0] >= len(value):
-                raise InputError(
-                    "the list is shorter",
-                    code="conflict",
-                    place=key,
-                    expected=f"[0] to [{len(value) - 1}]",
-                )
-            places, steps = [steps[0]], steps[1:]
-        elif not steps:
-            return new(value)
-        items = list(value)
-        for place in places:
-            items[place] = _edited(items[place], steps, new, key)
-        return tuple(items)
+    """Plain data with what lies at the end of `steps` replaced; a list without a place: in each item."""
     if not steps:
         return new(value)
-    step = steps[0]
-    if isinstance(step, int):
+    step, rest = steps[0], steps[1:]
+    if isinstance(value, dict) and not isinstance(step, int):
+        return {**value, step: _edited(value.get(step, 1.0), rest, new, key)}
+    if not isinstance(value, list):
         raise InputError("not a list", code="invalid-syntax", place=key)
-    if isinstance(value, Mapping):
-        return {**value, step: new(value.get(step, 1.0))}
-    name = field_of(value, step)
-    return replace(value, **{name: _edited(getattr(value, name), steps[1:], new, key)})
+    if not isinstance(step, int):
+        return [_edited(each, steps, new, key) for each in value]
+    if step >= len(value):
+        raise InputError(
+            "the list is shorter",
+            code="conflict",
+            place=key,
+            expected=f"[0] to [{len(value) - 1}]",
+        )
+    return [*value[:step], _edited(value[step], rest, new, key), *value[step + 1 :]]
 
 
 def _new_value(leaf: Leaf, edit: Edit) -> Callable[[Any], Any]:
     """Old value -> new value."""
 
     def new(old: Any) -> Any:
-        if isinstance(old, tuple) and leaf.kind is str:
-            if edit.operator != "=":
-                raise impossible(edit, f"{edit.key}=TEXT,TEXT")
-            return tuple(part.strip() for part in edit.value.split(",") if part.strip())
-        if isinstance(old, tuple):
-            if edit.operator == "=" and edit.value.startswith("["):
-                return numbers(edit)
-            return tuple(new(each) for each in old)
-        if get_origin(leaf.kind) is Mapping:
-            if edit.operator == "=":
-                raise impossible(edit, f"one entry: {edit.key}.NAME={edit.value}")
-            return {name: new_number(each) for name, each in old.items()}
-        if leaf.kind is bool:
-            return switch(edit)
         if leaf.kind is str:
             if edit.operator != "=":
-                raise impossible(edit, f"{edit.key}=TEXT")
-            return edit.value
-        return new_number(old)
-
-    def new_number(old: float) -> float:
+                raise impossible(edit, f"{edit.key}=TEXT" + ",TEXT" * isinstance(old, list))
+            parts = [part.strip() for part in edit.value.split(",") if part.strip()]
+            return parts if isinstance(old, list) else edit.value
+        if isinstance(old, list):
+            given = edit.operator == "=" and edit.value.startswith("[")
+            return _numbers(edit) if given else [new(each) for each in old]
+        if isinstance(old, dict):
+            if edit.operator == "=":
+                raise impossible(edit, f"one entry: {edit.key}.NAME={edit.value}")
+            return {name: changed(each, edit) for name, each in old.items()}
+        if leaf.kind is bool:
+            return switch(edit)
         value = changed(old, edit, duration=leaf.duration)
         return round(value) if leaf.kind is int else value
 
     return new
+
+
+def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
+    """A number after an edit: a duration may be written as one."""
+    text, operator = edit.value, edit.operator
+    share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
+    if share is not None:
+        part = float(share[1]) / 100
+        if operator == "=" and not duration:
+            return part
+        if operator in "+-":
+            return old * (1 + part if operator == "+" else 1 - part)
+        raise impossible(edit, f"{edit.key}+{text} or {edit.key}-{text}")
+    timed = duration and operator != "*"
+    try:
+        value = parse_duration(text) if timed else float(text.replace("_", ""))
+    except ValueError as error:
+        expected = "a duration such as 30s, 10m, 2h or 7d" if timed else "a number"
+        raise impossible(edit, expected) from error
+    if not math.isfinite(value):
+        raise impossible(edit, "a finite number")
+    return {"=": value, "*": old * value, "+": old + value, "-": old - value}[operator]
+
+
+def _numbers(edit: Edit) -> list[float]:
+    """A list of numbers as TOML writes it."""
+    try:
+        return [float(each) for each in tomllib.loads(f"list = {edit.value}")["list"]]
+    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+        raise impossible(edit, "a list of numbers such as [1, 2.5]") from error
+
+
+def switch(edit: Edit) -> bool:
+    """On or off."""
+    if edit.operator != "=" or edit.value.lower() not in SWITCH:
+        raise impossible(edit, "on or off")
+    return SWITCH[edit.value.lower()]
+
+
+def impossible(edit: Edit, expected: str) -> InputError:
+    """The complaint about the value of an edit."""
+    return InputError(
+        "the value does not fit",
+        code="invalid-value",
+        place=edit.key,
+        found=f"{edit.key}{edit.operator}{edit.value}",
+        expected=expected,
+    )

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, cast
 
 import numpy as np
-import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
@@ -51,8 +50,8 @@ FAILURES = "infrastructure failures"
 PREEMPTIONS = "preemptions"
 JOBS = "jobs that ran"
 
-CLOSE_SHARE, CLOSE_RATIO, CLOSE_WAIT_S = 0.01, 0.1, 60.0
-"""Outside of its range, a figure is still close within one percentage point, ten per cent or a minute."""
+CLOSE = {"%": (0.01, 0.0), "s": (60.0, 0.1), "": (1.0, 0.1)}
+"""Unit -> how far outside of its range a figure is still close: so much, or this share of its end."""
 FEWEST_REPLICAS = 3
 FEWEST_WAITS = 5
 WARM_UP_S = 7 * DAY_S
@@ -75,6 +74,13 @@ class Row:
     verdict: Verdict
     """Inside the range; outside but close; outside; too few replicas had it."""
 
+    @property
+    def unit(self) -> str:
+        """``"%"`` of shares, ``"s"`` of waits, empty of counts."""
+        if self.group in SHARES or self.name == UTILISATION:
+            return "%"
+        return "s" if self.group in WAITS else ""
+
 
 @dataclass(frozen=True)
 class GoodnessOfFit:
@@ -86,12 +92,6 @@ class GoodnessOfFit:
     seed: int
     warm_up_days: float
     """Simulated before the counting begins, because the log begins on a busy cluster."""
-
-    @property
-    def table(self) -> pa.Table:
-        """One row per figure."""
-        names = ("group", "name", "real", "middle", "low", "high", "verdict")
-        return pa.table({name: [getattr(row, name) for row in self.rows] for name in names})
 
     def count(self, verdict: Verdict) -> int:
         """Figures with this verdict."""
@@ -111,7 +111,7 @@ class GoodnessOfFit:
             "fits": self.count("fits"),
             "close": self.count("close"),
             "off": self.count("off"),
-            "figures": self.table.to_pylist(),
+            "figures": [asdict(row) for row in self.rows],
         }
 
 
@@ -305,9 +305,10 @@ def compared(real: Mapping[Key, float], simulated: Sequence[Mapping[Key, float]]
             yield Row(group, name, value, middle, math.nan, math.nan, "unknown")
             continue
         middle, (low, high) = prediction(values, group in WAITS)
-        if group in SHARES or name == UTILISATION:
-            high = min(high, 1.0)
-        yield Row(group, name, value, middle, low, high, _verdict(group, name, value, low, high))
+        row = Row(group, name, value, middle, low, high, "fits")
+        if row.unit == "%":
+            row = replace(row, high=min(high, 1.0))
+        yield replace(row, verdict=_verdict(row))
 
 
 def prediction(values: Array, skewed: bool) -> tuple[float, Interval]:
@@ -327,13 +328,10 @@ def prediction(values: Array, skewed: bool) -> tuple[float, Interval]:
     return back(mean), (max(back(mean - half), 0.0), back(mean + half))
 
 
-def _verdict(group: str, name: str, real: float, low: float, high: float) -> Verdict:
-    rounding = 1.0 if group in WAITS else 1e-9  # a log keeps whole seconds
-    if low - rounding <= real <= high + rounding:
+def _verdict(row: Row) -> Verdict:
+    """From how far the log's figure lies outside of the range."""
+    least, share = CLOSE[row.unit]
+    outside, end = max((row.low - row.real, row.low), (row.real - row.high, row.high))
+    if outside <= (1.0 if row.unit == "s" else 1e-9):  # a log keeps whole seconds
         return "fits"
-    off = low - real if real < low else real - high
-    near = low if real < low else high
-    if group in SHARES or name == UTILISATION:
-        return "close" if off <= CLOSE_SHARE else "off"
-    slack = CLOSE_WAIT_S if group in WAITS else 1.0
-    return "close" if off <= max(CLOSE_RATIO * near, slack) else "off"
+    return "close" if outside <= max(least, share * end) else "off"

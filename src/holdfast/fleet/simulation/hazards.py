@@ -12,7 +12,7 @@ from holdfast.fleet.simulation.kernel.state import BLAST_KIND, BLAST_SOURCE, COM
 from holdfast.fleet.simulation.portable import LEMON, stream, uniform
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Scenario
-from holdfast.fleet.simulation.scenario_toml import DAY_S
+from holdfast.fleet.simulation.scenario_file import DAY_S
 from holdfast.fleet.simulation.workload import DAY_MS
 
 

@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.fleet.simulation.change_values import Edit, changed, impossible, switch
+from holdfast.fleet.simulation.changes import Edit, changed, impossible, switch
 from holdfast.fleet.simulation.scenario import Lemons, Scenario
 
 SAME_RATE = 1e-13

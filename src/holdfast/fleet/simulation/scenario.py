@@ -14,10 +14,19 @@ from datetime import UTC, datetime
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
+from typing import Annotated
 
 from holdfast.errors import InputError
-from holdfast.fleet.simulation.scenario_rules import check
-from holdfast.fleet.simulation.scenario_toml import DAY_S, read, write
+from holdfast.fleet.simulation.scenario_file import (
+    DAY_S,
+    Bounds,
+    Count,
+    Positive,
+    Share,
+    check,
+    read,
+    write,
+)
 
 PRESETS = ("rsc1", "rsc2", "small")
 
@@ -26,13 +35,13 @@ PRESETS = ("rsc1", "rsc2", "small")
 class Cluster:
     """The machines."""
 
-    nodes: int
+    nodes: Count
     """How many there are, those in `without` included."""
-    gpus_per_node: int = 8
+    gpus_per_node: Annotated[int, Bounds(1, 64)] = 8
     """At most 64."""
-    nodes_per_rack: int = 2
+    nodes_per_rack: Count = 2
     """Nodes in one rack."""
-    nodes_per_pod: int = 20
+    nodes_per_pod: Count = 20
     """Nodes behind one switch: gangs are placed inside a pod where one has room."""
     names: str = ""
     """Host list of the nodes' names, for example ``gpu[001-016]``; empty: ``node1``, ``node2`` ..."""
@@ -54,11 +63,11 @@ class Qos:
 class Size:
     """Jobs of one size."""
 
-    gpus: int
+    gpus: Count
     """Of each job; above one node, whole nodes."""
     share: float
     """Of all jobs; the shares of all sizes are scaled to one."""
-    hours: float
+    hours: Positive
     """Mean productive hours that a job needs to complete."""
     spread: float = 1.0
     """Sigma of the lognormal distribution of those hours; 0: all alike."""
@@ -70,11 +79,11 @@ class Size:
 class End:
     """A way in which jobs end before their work is done, for reasons of their own: a hazard."""
 
-    state: str
+    state: Annotated[str, ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED")]
     """FAILED, CANCELLED, OUT_OF_MEMORY (each ends the job) or REQUEUED (the job starts again)."""
-    scale_hours: float
+    scale_hours: Positive
     """Weibull scale of the productive hours until it happens."""
-    shape: float = 1.0
+    shape: Positive = 1.0
     """Weibull shape; below one: most fail early."""
 
 
@@ -82,11 +91,11 @@ class End:
 class Workload:
     """What users submit."""
 
-    kind: str = "synthetic"
+    kind: Annotated[str, ("synthetic", "replay")] = "synthetic"
     """``synthetic``, or ``replay`` of the jobs of a log."""
     jobs_per_day: float = 0.0
     """Mean arrivals; a Poisson process that follows the hours and the days."""
-    users: int = 100
+    users: Count = 100
     """Users among whom the jobs are shared out."""
     hour_weights: tuple[float, ...] = (1.0,) * 24
     """Relative arrivals by hour of the day, 24 numbers."""
@@ -94,9 +103,9 @@ class Workload:
     """Relative arrivals by day of the week, Monday first, 7 numbers."""
     sizes: tuple[Size, ...] = ()
     ends: tuple[End, ...] = ()
-    short_limits: float = 0.0
+    short_limits: Share = 0.0
     """Share of the jobs whose time limit is too short for their work: they end as TIMEOUT."""
-    limit_factor: float = 3.0
+    limit_factor: Annotated[float, Bounds(1.2)] = 3.0
     """Time limits are up to this many times the time that the job needs."""
     log: str = ""
     """For ``replay``: the store whose jobs arrive again."""
@@ -106,7 +115,7 @@ class Workload:
 class Scheduler:
     """How jobs are started."""
 
-    policy: str = "easy"
+    policy: Annotated[str, ("easy", "fcfs")] = "easy"
     """``fcfs``, or ``easy``: backfill behind one reservation."""
     interval_s: float = 30.0
     """Time between passes over the queue; 0: a pass after every event."""
@@ -120,7 +129,7 @@ class Scheduler:
     """Time from the preemption signal to the kill."""
     requeue_delay_s: float = 120.0
     """Time until a requeued job may start again."""
-    time_limit_s: float = 7 * DAY_S
+    time_limit_s: Positive = 7 * DAY_S
     """The longest limit that a job may have."""
     age_weight: float = 0.0
     """Priority that a job gains per day of waiting, in the units of the classes' priorities."""
@@ -132,9 +141,9 @@ class Lemons:
 
     count: int = 0
     """That many, chosen by the seed."""
-    factor: float = 1.0
+    factor: Positive = 1.0
     """How much more often they fail than a healthy node."""
-    nodes: Mapping[str, float] = field(default_factory=dict)
+    nodes: Mapping[str, Positive] = field(default_factory=dict)
     """Named nodes -> their own factors."""
 
 
@@ -150,14 +159,14 @@ class Component:
     """The health check that sees it."""
     xid: int = 0
     """NVIDIA XID that the event carries; 0: none."""
-    high: float = 1.0
+    high: Share = 1.0
     """Share seen by a HIGH check: the node is removed at once."""
-    low: float = 0.0
+    low: Share = 0.0
     """Share seen by a LOW check: the node is drained, its jobs go on. The rest is not seen: the
     node falls silent, and the scheduler gives it up after ``detection.heartbeat``."""
-    crash: float = 0.5
+    crash: Share = 0.5
     """Share of the HIGH ones in which the job dies at once (FAILED); else it hangs until the check."""
-    permanent: float = 0.1
+    permanent: Share = 0.1
     """Share that takes a long repair."""
 
 
@@ -167,7 +176,7 @@ class Blast:
 
     name: str
     """What breaks."""
-    domain: str
+    domain: Annotated[str, ("rack", "pod", "fleet")]
     """``rack`` (power: the nodes of one rack), ``pod`` (a switch: those of one pod) or ``fleet`` (a
     filesystem: all nodes)."""
     rate_per_day: float
@@ -185,7 +194,7 @@ class Failures:
     rate_per_node_day: float = 0.0
     """Failures that end attempts, per node and day in service: the mean of all nodes, lemons included;
     drains by a LOW check and blasts come on top."""
-    shape: float = 1.0
+    shape: Positive = 1.0
     """Weibull shape of the time between failures of a node; 1: exponential."""
     lemons: Lemons = field(default_factory=Lemons)
     components: tuple[Component, ...] = ()
@@ -196,7 +205,7 @@ class Failures:
 class Detection:
     """How failures are noticed."""
 
-    check_interval_s: float = 300.0
+    check_interval_s: Positive = 300.0
     """Time between two health checks of a node."""
     heartbeat_s: float = 300.0
     """A silent node is given up after this time."""
@@ -220,13 +229,13 @@ class Repair:
 class Checkpoint:
     """How jobs save their work."""
 
-    interval_s: float = 3_600.0
+    interval_s: Positive = 3_600.0
     """Productive time between two checkpoints."""
     write_s: float = 0.0
     """Time that a write takes."""
     init_s: float = 300.0
     """Time after each start before work begins."""
-    mode: str = "sync"
+    mode: Annotated[str, ("sync", "async")] = "sync"
     """``sync``: the job waits for the write; ``async``: it works on, and the checkpoint counts once
     it is written."""
     save_on_signal: bool = True
@@ -317,15 +326,7 @@ def parse(text: str, *, path: Path | None = None) -> Scenario:
             "invalid TOML", code="invalid-syntax", path=path, found=str(error)
         ) from error
     try:
-        made: Scenario = read(Scenario, data, "")
+        made: Scenario = read(Scenario, data)
     except InputError as error:
-        raise InputError(
-            error.problem,
-            code=error.code,
-            path=path,
-            place=error.place,
-            found=error.found,
-            expected=error.expected,
-            remedy=error.remedy,
-        ) from None
+        raise InputError(**vars(error) | {"path": path}) from None
     return made

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.fleet.simulation.metric_wording import difference_text, value_text, wording
+from holdfast.fleet.simulation.metric_wording import wording
 from holdfast.numbers import duration, number, percent
 from holdfast.report.terminal import table
 
@@ -29,13 +30,12 @@ def simulated(result: Simulated) -> RenderableType:
     return table({"simulated": "left", "": "right"}, rows)
 
 
-SHOWN = {
-    "goodput_share_of_busy_time": ("goodput", "%"),
-    "lost_first_order_gpu_hours_per_day": ("lost", "GPU-h/d"),
-    "queue_wait_mean_s": ("wait", "min"),
-}
+SHOWN = (
+    "goodput_share_of_busy_time",
+    "lost_first_order_gpu_hours_per_day",
+    "queue_wait_mean_s",
+)
 """What the table of a what-if shows beside the metric by which changes are judged."""
-SHORT = {"ettr_large_runs": "ETTR (%)", "goodput_share_of_busy_time": "goodput (%)"}
 MOST_CHANGES = 12
 MOST_NOTES = 3
 
@@ -64,24 +64,24 @@ def what_if(result: WhatIf, verbose: bool = False) -> RenderableType:
 
 def _changes(result: WhatIf) -> RenderableType:
     """One row per change: the metric by which changes are judged, and what else it does."""
-    words = wording(result.main)
-    columns: dict[str, Literal["left", "right"]] = {
-        "change": "left",
-        SHORT.get(result.main, words.label): "right",
-        "difference, 95 %": "right",
-    }
-    columns |= {f"{name} ({unit})": "right" for name, unit in SHOWN.values()}
+    shown = [metric for metric in SHOWN if metric != result.main]
+    head = [wording(metric).heading or wording(metric).label for metric in (result.main, *shown)]
+    columns: dict[str, Literal["left", "right"]] = {"change": "left", head[0]: "right"}
+    columns |= dict.fromkeys(["difference, 95 %", *head[1:]], "right")
     first = result.ranked[0]
-    before = (result.of(first.change, metric) for metric in SHOWN)
-    rows = [["as it is", _bare(first, first.baseline), "", *(_bare(b, b.baseline) for b in before)]]
+    before = (_bare(each, each.baseline) for each in _of(result, first, shown))
+    rows = [["as it is", _bare(first, first.baseline), "", *before]]
     for each in result.ranked[:MOST_CHANGES]:
-        others = [result.of(each.change, metric) for metric in SHOWN]
+        low, high = (_signed(each, end) for end in each.ci95)
         rows.append(
             [
                 each.change,
                 _bare(each, each.value),
-                f"{_signed(each, each.difference)}\u00a0{_interval(each)}",
-                *(_signed(o, o.difference) + ("" if o.told else "\u00a0~") for o in others),
+                f"{_signed(each, each.difference)}\u00a0[{low},\u00a0{high}]",
+                *(
+                    _signed(other, other.difference) + ("" if other.told else "\u00a0~")
+                    for other in _of(result, each, shown)
+                ),
             ]
         )
     caption = "all simulated; below the first row: differences; ~ may be chance; all metrics with --verbose"
@@ -91,11 +91,13 @@ def _changes(result: WhatIf) -> RenderableType:
     return table(columns, rows, caption=caption)
 
 
+def _of(result: WhatIf, each: Difference, metrics: Sequence[str]) -> list[Difference]:
+    return [result.of(each.change, metric) for metric in metrics]
+
+
 def _bare(each: Difference, value: float) -> str:
-    """A value in the unit of its column: shares in per cent, times in minutes."""
-    unit = wording(each.metric).unit
-    scaled = 100 * value if unit == "%" else value / 60 if unit == "s" else value
-    return number(scaled, 1)
+    """A value in the unit of its column."""
+    return number(wording(each.metric).scaled(value), 1)
 
 
 def _signed(each: Difference, value: float) -> str:
@@ -108,24 +110,14 @@ def _every_metric(result: WhatIf) -> RenderableType:
         (
             each.change,
             each.metric,
-            value_text(each.metric, each.baseline),
-            value_text(each.metric, each.value),
-            difference_text(each.metric, each.difference),
-            "[{}, {}]".format(*(difference_text(each.metric, end) for end in each.ci95)),
+            words.value(each.baseline),
+            words.value(each.value),
+            words.difference(each.difference),
+            words.interval(each.ci95),
         )
         for each in result.differences
+        for words in [wording(each.metric)]
     ]
-    columns: dict[str, Literal["left", "right"]] = {
-        "change": "left",
-        "metric": "left",
-        "before": "right",
-        "after": "right",
-        "difference": "right",
-        "95 %": "left",
-    }
-    return table(columns, rows)
-
-
-def _interval(each: Difference) -> str:
-    low, high = (_signed(each, end) for end in each.ci95)
-    return f"[{low},\u00a0{high}]"
+    columns: dict[str, Literal["left", "right"]] = {"change": "left", "metric": "left"}
+    columns |= dict.fromkeys(("before", "after", "difference"), "right")
+    return table({**columns, "95 %": "left"}, rows)

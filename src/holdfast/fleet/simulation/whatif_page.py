@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import altair as alt
@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from holdfast import __version__
 from holdfast.fleet.job_sizes import bucket_label
+from holdfast.fleet.simulation.change_wording import at
+from holdfast.fleet.simulation.changes import leaves
 from holdfast.fleet.simulation.comparison import Difference, WhatIf
-from holdfast.fleet.simulation.metric_wording import difference_text, value_text, wording
+from holdfast.fleet.simulation.metric_wording import wording
 from holdfast.fleet.simulation.outcomes import TOPS, window_ms
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.numbers import duration, number, percent
@@ -38,7 +40,11 @@ EFFECTS = (
     "queue_wait_mean_s",
     "completed_jobs_per_day",
 )
-WAITS = ("mean", "p90")
+SETTINGS = (
+    *("cluster.nodes", "cluster.gpus", "workload.jobs", "failures", "checkpoint", "scheduler"),
+    *("detection", "repair"),
+)
+"""How the keys begin that are shown of a scenario."""
 MOST_FINDINGS = 6
 MOST_CHARACTERS = 44
 """Of a change above its interval: a longer one is cut."""
@@ -85,9 +91,9 @@ def _large(found: WhatIf) -> str:
 def _findings(found: WhatIf) -> list[Finding]:
     best = found.best
     first = Finding(
-        f"{found.recommended[0].upper()}{found.recommended[1:]}.", "gain", "Recommended."
+        _sentence(found.recommended), "gain", "Recommended."
     ) if best else Finding(
-        f"None of these changes raises {_lower(wording(found.main).label)} or goodput by more than "
+        f"None of these changes raises “{wording(found.main).label}” or goodput by more than "
         f"{found.replicas} replicas can tell from zero.",
         "gain",
         "No recommendation.",
@@ -95,9 +101,8 @@ def _findings(found: WhatIf) -> list[Finding]:
     others = [each for each in found.ranked if best is None or each.change != best.change]
     more = []
     for each in others[: MOST_FINDINGS - 2]:
-        text = found.sentence(each.change)
         doubt = "" if each.told else ", which cannot be told from no change"
-        more.append(Finding(f"{text[0].upper()}{text[1:]}{doubt}.", "gain"))
+        more.append(Finding(_sentence(found.sentence(each.change) + doubt), "gain"))
     return [first, *more, _lost_now(found)]
 
 
@@ -112,20 +117,24 @@ def _lost_now(found: WhatIf) -> Finding:
     )
 
 
-def _lower(text: str) -> str:
-    return text if text[:2].isupper() else text[0].lower() + text[1:]
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _subject(found: WhatIf) -> str:
+    """The change that tiles and sizes are about."""
+    return (found.best or found.ranked[0]).change
 
 
 def _tiles(found: WhatIf) -> list[Tile]:
-    change = found.best.change if found.best else found.ranked[0].change
+    change = _subject(found)
     tiles: list[Tile] = []
-    for metric in (found.main, "goodput_gpu_hours_per_day", *LOST, "queue_wait_mean_s"):
-        if any(tile.label == wording(metric).label for tile in tiles):
-            continue
+    shown = (found.main, "goodput_gpu_hours_per_day", *LOST, "queue_wait_mean_s")
+    for metric in dict.fromkeys(shown):
         each, words = found.of(change, metric), wording(metric)
-        text = value_text(metric, each.baseline)
         unit = "" if words.unit in ("%", "s") else words.unit
-        note = f"{value_text(metric, each.value)} with {_cut(change)}"
+        note = f"{words.value(each.value)} with {_cut(change)}"
+        text = words.value(each.baseline)
         tiles.append(Tile(words.label, text, unit, note=note, section_id="effects"))
     return tiles
 
@@ -138,10 +147,10 @@ def _cut(change: str) -> str:
 
 
 def _gain(found: WhatIf) -> Section:
-    words = wording(found.main)
-    best = found.best
+    words, best = wording(found.main), found.best
+    ranked = [(each.change, each) for each in found.ranked]
     sentence = (
-        f"{found.recommended[0].upper()}{found.recommended[1:]}."
+        _sentence(found.recommended)
         if best
         else "No interval lies above zero: more replicas or more days would narrow them."
     )
@@ -151,8 +160,8 @@ def _gain(found: WhatIf) -> Section:
         "gain",
         "Which change gains most?",
         sentence,
-        [_forest(found.ranked, [_cut(each.change) for each in found.ranked], words.label)],
-        [_gain_table(found)],
+        [_forest(ranked, words.label)],
+        [_table(ranked, "Change", f"{words.label}, the largest gain first.")],
         How(
             [
                 "d = mean over the seeds of (metric with the change − metric without)",
@@ -160,12 +169,7 @@ def _gain(found: WhatIf) -> Section:
                 "differences",
                 "simulated ETTR = Σ productive time / Σ (waiting + running time), of long runs",
             ],
-            {
-                "replicas n": found.replicas,
-                "seeds": f"{found.seed} to {found.seed + found.replicas - 1}",
-                "simulated days a replica": number(found.days),
-                "large runs": _large(found),
-            },
+            {"replicas n": found.replicas, "large runs": _large(found)},
             "Kokolis et al., arXiv 2410.21680v2 (ETTR); Law, Simulation Modeling and Analysis, on "
             "common random numbers",
             [
@@ -180,64 +184,61 @@ def _gain(found: WhatIf) -> Section:
     )
 
 
-def _gain_table(found: WhatIf) -> Table:
-    words = wording(found.main)
-    share = words.unit == "%"
-    scale = 100 if share else 1
-    rows = [
-        {
-            "change": each.change,
-            "words": found.phrases[each.change],
-            "baseline": each.baseline,
-            "value": each.value,
-            "difference": scale * each.difference,
-            "low": scale * each.ci95[0],
-            "high": scale * each.ci95[1],
-            "saved": each.variance_saved,
-        }
-        for each in found.ranked
-    ]
-    digits = 1 if share else 2
-    points = "points" if share else words.unit
-    return Table(
-        pa.Table.from_pylist(rows),
-        {
-            "change": ColumnFormat("Change"),
-            "baseline": ColumnFormat("Before", words.unit, digits=digits),
-            "value": ColumnFormat("After", words.unit, digits=digits),
-            "difference": ColumnFormat(
-                "Difference, 95 %", points, digits=2, interval=("low", "high")
-            ),
-            "saved": ColumnFormat("Variance saved", "%", digits=0),
-        },
-        caption=f"{words.label}, the largest gain first.",
-    )
-
-
-def _forest(differences: Sequence[Difference], labels: Sequence[str], title: str) -> Figure:
-    """Differences of one metric with their intervals, one line each."""
-    words = wording(differences[0].metric)
-    scales = {"%": (100.0, "percentage points"), "s": (1 / 60, "minutes")}
-    scale, unit = scales.get(words.unit, (1.0, words.unit))
-    sign = -1 if words.more_is_better is False else 1
+def _table(
+    differences: Sequence[tuple[str, Difference]], first: str, caption: str, empty: str = "No rows."
+) -> Table:
+    """Differences with their labels, one row each, as texts; the file of the table has the numbers."""
     rows = [
         {
             "label": label,
+            "what": words.label,
+            "was": words.value(each.baseline),
+            "is": words.value(each.value),
+            "by": f"{words.difference(each.difference)} {words.interval(each.ci95)}",
+            "saved": each.variance_saved,
+            "metric": each.metric,
+            "before": each.baseline,
+            "after": each.value,
+            "difference": each.difference,
+            "low": each.ci95[0],
+            "high": each.ci95[1],
+        }
+        for label, each in differences
+        for words in [wording(each.metric)]
+    ]
+    columns = {
+        "label": ColumnFormat(first),
+        "what": ColumnFormat("What"),
+        "was": ColumnFormat("Before", right=True),
+        "is": ColumnFormat("After", right=True),
+        "by": ColumnFormat("Difference, 95 %", right=True),
+        "saved": ColumnFormat("Variance saved", "%", digits=0),
+    }
+    return Table(pa.Table.from_pylist(rows), columns, caption, empty)
+
+
+def _forest(differences: Sequence[tuple[str, Difference]], title: str) -> Figure:
+    """Differences of one metric with their intervals, one line each."""
+    words = wording(differences[0][1].metric)
+    sign = -1 if words.more_is_better is False else 1
+    rows = [
+        {
+            "label": _cut(label),
             "place": str(place),
-            "difference": scale * each.difference,
-            "low": scale * each.ci95[0],
-            "high": scale * each.ci95[1],
-            "before": value_text(each.metric, each.baseline),
-            "after": value_text(each.metric, each.value),
+            "difference": words.scaled(each.difference),
+            "low": words.scaled(each.ci95[0]),
+            "high": words.scaled(each.ci95[1]),
+            "before": words.value(each.baseline),
+            "after": words.value(each.value),
             "verdict": list(VERDICTS)[
                 2 if not each.told else 0 if sign * each.difference > 0 else 1
             ],
         }
-        for place, (label, each) in enumerate(zip(labels, differences, strict=True))
+        for place, (label, each) in enumerate(differences)
         if each.difference == each.difference
     ]
     y = alt.Y("place:N").sort([str(row["place"]) for row in rows]).axis(None)
-    x = alt.X("difference", type="quantitative").title(f"Difference ({unit})")
+    x = alt.X("difference", type="quantitative").title(f"Difference ({words.difference_unit})")
     tooltip = charts.tooltip(
         {
             "label": "change",
@@ -276,28 +277,35 @@ def _forest(differences: Sequence[Difference], labels: Sequence[str], title: str
 
 
 def _sizes(found: WhatIf) -> Section:
-    change = found.best.change if found.best else found.ranked[0].change
+    change = _subject(found)
     sizes = [int(TOPS[size]) for size in found.scope.sizes]
-    rows = [found.of(change, f"ettr_gpus_{top}") for top in sizes]
-    labels = [f"{bucket_label(top)} GPUs" for top in sizes]
+    rows = [(f"{bucket_label(top)} GPUs", found.of(change, f"ettr_gpus_{top}")) for top in sizes]
     question = "Which job sizes gain?"
     if not rows:
         return Section("sizes", question, "No size has enough long runs to tell.")
-    told = [label for label, each in zip(labels, rows, strict=True) if each.ci95[0] > 0]
+    told = [label for label, each in rows if each.ci95[0] > 0]
     sentence = (
         f"With {change}, the simulated ETTR of long runs rises in {len(told)} of {len(rows)} sizes"
         + (f": {', '.join(told)}." if told else ".")
     )
     waits = [
-        tuple(found.of(change, f"queue_wait_{name}_s_gpus_{TOPS[size]}") for name in WAITS)
+        (bucket_label(int(TOPS[size])), found.of(change, f"queue_wait_{name}_s_gpus_{TOPS[size]}"))
         for size in found.scope.waits
+        for name in ("mean", "p90")
     ]
     return Section(
         "sizes",
         question,
         sentence,
-        [_forest(rows, labels, f"Simulated ETTR of long runs with {_cut(change)}")],
-        [_wait_table(found, change, waits)],
+        [_forest(rows, f"Simulated ETTR of long runs with {_cut(change)}")],
+        [
+            _table(
+                waits,
+                "Job size (GPUs)",
+                f"Waits before a start, two rows per job size, with {change}.",
+                "Nothing waited.",
+            )
+        ],
         How(
             "simulated ETTR of one size = Σ productive time / Σ (waiting + running time) of its long runs",
             {"long runs": _large(found), "fewest runs of a size, all replicas": 30},
@@ -305,36 +313,6 @@ def _sizes(found: WhatIf) -> Section:
             "Waits are those before every start, also after a requeue. One that is not over at the "
             "end counts as long as it has lasted.",
         ),
-    )
-
-
-def _wait_table(found: WhatIf, change: str, waits: Sequence[Sequence[Difference]]) -> Table:
-    rows = []
-    for size, both in zip(found.scope.waits, waits, strict=True):
-        row: dict[str, Any] = {"size": bucket_label(int(TOPS[size]))}
-        for name, each in zip(WAITS, both, strict=True):
-            row |= {
-                f"{name}_before": each.baseline / 60,
-                f"{name}_difference": each.difference / 60,
-                f"{name}_low": each.ci95[0] / 60,
-                f"{name}_high": each.ci95[1] / 60,
-            }
-        rows.append(row)
-    return Table(
-        pa.Table.from_pylist(rows),
-        {
-            "size": ColumnFormat("Job size", "GPUs", right=True),
-            "mean_before": ColumnFormat("Mean wait before", "min", digits=1),
-            "mean_difference": ColumnFormat(
-                "Difference, 95 %", "min", digits=1, interval=("mean_low", "mean_high")
-            ),
-            "p90_before": ColumnFormat("9 of 10 waits within, before", "min", digits=1),
-            "p90_difference": ColumnFormat(
-                "Difference, 95 %", "min", digits=1, interval=("p90_low", "p90_high")
-            ),
-        },
-        caption=f"Waits before a start, one row per job size, with {change}.",
-        empty="Nothing waited.",
     )
 
 
@@ -352,37 +330,22 @@ def _effects(found: WhatIf) -> Section:
         else "No change lowers what failures cost by more than can be told from zero."
     )
     rows = [
-        {
-            "change": each.change,
-            "metric": wording(each.metric).label,
-            "baseline": value_text(each.metric, each.baseline),
-            "value": value_text(each.metric, each.value),
-            "difference": f"{difference_text(each.metric, each.difference)} "
-            f"[{difference_text(each.metric, each.ci95[0])}, "
-            f"{difference_text(each.metric, each.ci95[1])}]",
-            "name": each.metric,
-        }
+        (change, each)
         for change in ordered
         for each in found.differences
         if each.change == change
-        and (each.metric in EFFECTS or each.metric == found.main or "failed_share" in each.metric)
+        and (each.metric in (*EFFECTS, found.main) or "failed_share" in each.metric)
     ]
     return Section(
         "effects",
         "What else changes?",
         sentence,
-        [_forest(lost, [_cut(change) for change in ordered], "GPU-hours lost to failures")],
+        [_forest([(each.change, each) for each in lost], "GPU-hours lost to failures")],
         [
-            Table(
-                pa.Table.from_pylist(rows),
-                {
-                    "change": ColumnFormat("Change"),
-                    "metric": ColumnFormat("What"),
-                    "baseline": ColumnFormat("Before", right=True),
-                    "value": ColumnFormat("After", right=True),
-                    "difference": ColumnFormat("Difference, 95 %", right=True),
-                },
-                caption="One row per change and metric; losses in GPU-hours a day, shares in points.",
+            _table(
+                rows,
+                "Change",
+                "One row per change and metric; losses in GPU-hours a day, shares in points.",
             )
         ],
         How(
@@ -426,25 +389,17 @@ def _assumed(found: WhatIf) -> Section:
     )
 
 
-def _settings(scenario: Scenario) -> list[tuple[str, str]]:
-    cluster, failures, lemons = scenario.cluster, scenario.failures, scenario.failures.lemons
-    named = ", ".join(f"{name} ({number(factor, 1)}x)" for name, factor in lemons.nodes.items())
-    drawn = f"{lemons.count}, {number(lemons.factor, 0)}x, chosen by the seed"
-    checkpoint, scheduler, repair = scenario.checkpoint, scenario.scheduler, scenario.repair
-    return [
-        ("cluster.nodes", f"{cluster.nodes:,} of {cluster.gpus_per_node} GPUs"),
-        ("workload.jobs_per_day", number(scenario.workload.jobs_per_day)),
-        ("failures.rate_per_node_day", f"{1000 * failures.rate_per_node_day:.3g} / 1,000"),
-        ("failures.lemons", named or (drawn if lemons.count else "none")),
-        ("checkpoint.interval", duration(checkpoint.interval_s)),
-        ("checkpoint.write", f"{duration(checkpoint.write_s)}, {checkpoint.mode}"),
-        ("checkpoint.init", duration(checkpoint.init_s)),
-        ("scheduler.policy", scheduler.policy),
-        ("scheduler.preempt_after", duration(scheduler.preempt_after_s)),
-        ("scheduler.grace", duration(scheduler.grace_s)),
-        ("scheduler.requeue_delay", duration(scheduler.requeue_delay_s)),
-        ("detection.check_interval", duration(scenario.detection.check_interval_s)),
-        ("detection.heartbeat", duration(scenario.detection.heartbeat_s)),
-        ("repair, fast", f"{duration(repair.fast_min_s)} to {duration(repair.fast_max_s)}"),
-        ("repair, slow", f"{duration(repair.slow_min_s)} to {duration(repair.slow_max_s)}"),
-    ]
+def _settings(scenario: Scenario) -> Iterator[tuple[str, str]]:
+    """(key, value) of what is no list of tables."""
+    for path, leaf in leaves().items():
+        value = at(scenario, path)
+        if not path.startswith(SETTINGS) or value is None:
+            continue
+        if isinstance(value, dict):
+            text = ", ".join(f"{name}: {number(factor, 1)}" for name, factor in value.items())
+        elif isinstance(value, str | bool):
+            text = str(value).lower() if isinstance(value, bool) else value
+        else:
+            plain = f"{value:.4g}" if abs(value) < 1e4 else number(value)
+            text = duration(value) if leaf.duration else plain
+        yield path, text or "none"

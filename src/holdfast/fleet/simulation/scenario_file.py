@@ -1,0 +1,278 @@
+"""Scenarios from and to TOML, and what none may say: each complaint names the key."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, make_dataclass
+from datetime import datetime
+from functools import cache
+from types import GenericAlias
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
+
+from holdfast.config import Duration, read_config
+from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    from holdfast.fleet.simulation.scenario import Scenario
+
+DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Between which values a number lies; the ends are included."""
+
+    least: float = 0.0
+    most: float = math.inf
+    zero: bool = True
+    """Whether zero is allowed."""
+
+    def __str__(self) -> str:
+        if not self.zero:
+            return "a finite number above zero"
+        if self.most < math.inf:
+            return f"{self.least:g} to {self.most:g}"
+        return f"{self.least:g} or more" if self.least else "a finite number, zero or more"
+
+    def hold(self, value: object) -> bool:
+        """Whether a value is a number between them; one that is not finite never is."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        inside = self.least <= value <= self.most and math.isfinite(value)
+        return inside and (self.zero or value != 0)
+
+
+Count = Annotated[int, Bounds(1)]
+Positive = Annotated[float, Bounds(zero=False)]
+Share = Annotated[float, Bounds(most=1)]
+
+
+def wrong(key: str, found: object, expected: str) -> InputError:
+    """The complaint about one key of a scenario."""
+    return InputError(
+        "invalid scenario",
+        code="invalid-value",
+        place=key,
+        found=repr(found),
+        expected=expected,
+    )
+
+
+def toml_key(name: str) -> str:
+    """The TOML key of a field: ``grace_s`` is written as ``grace``."""
+    return name.removesuffix("_s")
+
+
+@cache
+def hints(kind: Any) -> dict[str, Any]:
+    """Field -> its type, with bounds."""
+    return get_type_hints(kind, include_extras=True)
+
+
+def item_of(hint: Any) -> Any:
+    """The type of a field, or of the items of its list, without bounds."""
+    hint = get_args(hint)[0] if get_origin(hint) is tuple else hint
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def is_table(item: Any) -> bool:
+    """Whether it is one of the dataclasses of a scenario, or of that type."""
+    return dataclasses.is_dataclass(item)
+
+
+# --- From TOML, and back -------------------------------------------------------------------------
+
+
+def read(kind: Any, data: Mapping[str, Any]) -> Any:
+    """A dataclass from a TOML table, every key checked."""
+    return _made(kind, read_config(data, _as_written(kind), "the scenario"))
+
+
+@cache
+def _as_written(kind: Any) -> Any:
+    """A dataclass with the keys of the TOML as its fields; what may be left out is None."""
+    fields: list[Any] = []
+    for each in dataclasses.fields(kind):
+        hint, item = hints(kind)[each.name], item_of(hints(kind)[each.name])
+        if is_table(item):
+            item = _as_written(item)
+        elif each.name.endswith("_s"):
+            item = Duration
+        elif get_origin(item) is Mapping:
+            item = Mapping[str, Any]  # `check` names the entry that is no number
+        needed = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+        more = () if needed else (field(default=None),)
+        fields.append(
+            (
+                toml_key(each.name),
+                GenericAlias(tuple, (item, ...)) if get_origin(hint) is tuple else item,
+                *more,
+            )
+        )
+    return make_dataclass(kind.__name__, fields)
+
+
+def _made(kind: Any, written: Any) -> Any:
+    values = {}
+    for each in dataclasses.fields(kind):
+        value, item = getattr(written, toml_key(each.name)), item_of(hints(kind)[each.name])
+        if value is None:
+            continue
+        if dataclasses.is_dataclass(item):
+            many = isinstance(value, tuple)
+            value = tuple(_made(item, one) for one in value) if many else _made(item, value)
+        elif isinstance(value, Mapping):
+            value = {name: float(v) if type(v) is int else v for name, v in value.items()}
+        values[each.name] = float(value) if isinstance(value, Duration) else value
+    return kind(**values)
+
+
+def plain(value: Any) -> Any:
+    """What `read` makes an equal dataclass of: tables and lists by their TOML keys, times in seconds."""
+    if dataclasses.is_dataclass(value):
+        fields = dataclasses.fields(value)
+        return {toml_key(each.name): plain(getattr(value, each.name)) for each in fields}
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def write(lines: list[str], place: str, value: Any) -> None:
+    """Append the lines of a dataclass: its plain values first, then its tables."""
+    tables = []
+    for each in dataclasses.fields(value):
+        part, key = getattr(value, each.name), toml_key(each.name)
+        name = f"{place}.{key}" if place else key
+        if dataclasses.is_dataclass(part):
+            tables.append((f"[{name}]", name, part))
+        elif isinstance(part, tuple) and part and dataclasses.is_dataclass(part[0]):
+            tables.extend((f"[[{name}]]", name, item) for item in part)
+        else:
+            lines.append(f"{key} = {literal(part, duration=each.name.endswith('_s'))}")
+    for header, name, part in tables:
+        lines += ["", header]
+        write(lines, name, part)
+
+
+def literal(value: Any, *, duration: bool = False) -> str:
+    """A value as TOML writes it; a `duration` is a number of seconds."""
+    if duration:
+        return _spoken(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    if isinstance(value, Mapping):
+        parts = ", ".join(f"{literal(k)} = {v!r}" for k, v in value.items())
+        return f"{{ {parts} }}" if parts else "{}"
+    return repr(value)
+
+
+def _spoken(seconds: float) -> str:
+    """The shortest TOML value that is read back as this time; odd ones as a number of seconds."""
+    for unit, length in (("d", DAY_S), ("h", 3_600.0), ("m", 60.0), ("s", 1.0)):
+        if seconds < 1e9 and seconds % length == 0 and (seconds or unit == "s"):
+            return f'"{seconds / length:.0f}{unit}"'
+    return repr(float(seconds))
+
+
+# --- What cannot be simulated --------------------------------------------------------------------
+
+
+def check(made: Scenario) -> None:
+    """Refuse what cannot be simulated, by the name of its key."""
+    _check_each(made, None, "")
+    for key, found, expected in _conflicts(made):
+        raise wrong(key, found, expected)
+
+
+def _check_each(value: Any, hint: Any, place: str) -> None:
+    """Every value by the bounds or the choices of its field."""
+    limits = hint.__metadata__[0] if get_origin(hint) is Annotated else Bounds()
+    if is_table(value):
+        for name, inner in hints(value.__class__).items():
+            key = toml_key(name)
+            _check_each(getattr(value, name), inner, f"{place}.{key}" if place else key)
+    elif isinstance(value, tuple):
+        for number, part in enumerate(value):
+            _check_each(part, get_args(hint)[0], f"{place}[{number}]")
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            _check_each(part, get_args(hint)[1], f"{place}.{name}")
+    elif isinstance(limits, tuple):
+        if value not in limits:
+            raise wrong(place, value, " or ".join(limits))
+    elif item_of(hint) in (int, float) and not limits.hold(value):
+        raise wrong(place, value, str(limits))
+
+
+def _conflicts(made: Scenario) -> Iterator[tuple[str, object, str]]:
+    """(key, what stands there, what should) of values that are wrong beside others."""
+    cluster, repair = made.cluster, made.repair
+    try:
+        datetime.fromisoformat(made.begin)
+    except ValueError:
+        yield "begin", made.begin, "a time such as 2024-01-01T00:00:00Z"
+    if cluster.names and len(set(made.node_names)) != cluster.nodes:
+        yield "cluster.names", cluster.names, f"the names of {cluster.nodes} different nodes"
+    if strangers := set(cluster.without) - set(made.node_names):
+        yield "cluster.without", min(strangers), "a node of the cluster"
+    if len(set(cluster.without)) == cluster.nodes:
+        yield "cluster.without", "every node", "at least one node that is left"
+    classes = [each.name for each in made.qos]
+    if not classes or len(set(classes)) != len(classes):
+        yield "qos", classes, "one or more classes of service with different names"
+    for kind, low, high in (
+        ("fast", repair.fast_min_s, repair.fast_max_s),
+        ("slow", repair.slow_min_s, repair.slow_max_s),
+    ):
+        if low > high:
+            yield f"repair.{kind}_min", low, f"at most repair.{kind}_max ({high} s)"
+    yield from _workload_conflicts(made, classes)
+    yield from _failure_conflicts(made)
+
+
+def _workload_conflicts(made: Scenario, classes: list[str]) -> Iterator[tuple[str, object, str]]:
+    workload, per_node = made.workload, made.cluster.gpus_per_node
+    for name, count in (("hour_weights", 24), ("day_weights", 7)):
+        weights = getattr(workload, name)
+        if len(weights) != count or not sum(weights) > 0:
+            yield f"workload.{name}", list(weights), f"{count} numbers, not all zero"
+    if workload.kind == "synthetic":
+        if not sum(size.share for size in workload.sizes) > 0:
+            yield "workload.sizes", "nothing", "one or more sizes with shares above zero"
+        if not workload.jobs_per_day > 0:
+            yield "workload.jobs_per_day", workload.jobs_per_day, "a number above zero"
+    most = made.cluster.nodes * per_node
+    for place, size in enumerate(workload.sizes):
+        key = f"workload.sizes[{place}]"
+        if size.gpus > most:
+            yield f"{key}.gpus", size.gpus, f"1 to {most}, the GPUs of the cluster"
+        if size.gpus > per_node and size.gpus % per_node:
+            yield f"{key}.gpus", size.gpus, f"a multiple of {per_node}"
+        for name in sorted(set(size.qos) - set(classes)):
+            yield f"{key}.qos", name, "one of the classes " + ", ".join(classes)
+        if size.qos and not sum(size.qos.values()) > 0:
+            yield f"{key}.qos", dict(size.qos), "shares that are not all zero"
+
+
+def _failure_conflicts(made: Scenario) -> Iterator[tuple[str, object, str]]:
+    failures, lemons, nodes = made.failures, made.failures.lemons, made.cluster.nodes
+    if lemons.count > nodes:
+        yield "failures.lemons.count", lemons.count, f"at most {nodes}, the nodes"
+    if lemons.nodes and (strangers := set(lemons.nodes) - set(made.node_names)):
+        yield "failures.lemons.nodes", min(strangers), "a node of the cluster"
+    for place, part in enumerate(failures.components):
+        if part.high + part.low > 1 + 1e-9:
+            yield f"failures.components[{place}].low", part.low, "high + low of at most 1"
+    if failures.rate_per_node_day > 0:
+        used = [part for part in failures.components if part.share > 0]
+        if not used:
+            yield "failures.components", "nothing", "one or more components with a share"
+        elif all(part.low >= 1 for part in used):
+            yield "failures.components", "drains only", "a component that ends attempts"
