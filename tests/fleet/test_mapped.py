@@ -9,7 +9,7 @@ from reading import read, rejected, rows
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import ReadOptions
-from holdfast.fleet.formats.mapped import MAPPED, load_map
+from holdfast.fleet.formats.tabular import MAPPED, load_map
 
 MAP = """
 table = "attempts"

@@ -7,15 +7,19 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
+from holdfast.config import parse_config
 from holdfast.errors import InputError
 from holdfast.fleet.formats.columns import Column, flat
 from holdfast.fleet.formats.opening import open_source, read_exactly, unreadable
 from holdfast.fleet.formats.source import Rejects
 
 DELIMITERS = ("|", ",", "\t", ";")
+SHIPPED: Mapping[str, Any] = parse_config(Path(__file__).with_name("formats.toml"), "formats.toml")
+"""The delimited formats that are known by name: `tabular.Layout` of each."""
 WRONG_WIDTH = "another number of fields than the header"
 
 
@@ -26,14 +30,6 @@ class Header:
     delimiter: str
     names: tuple[str, ...]
     """As written, without blanks and quotes around them."""
-
-    def find(self, *aliases: str) -> str | None:
-        """The first of `aliases` that is a column here, whatever its case; as written here."""
-        lowered = {name.lower(): name for name in reversed(self.names)}
-        for alias in aliases:
-            if alias.lower() in lowered:
-                return lowered[alias.lower()]
-        return None
 
 
 def header_of(head: bytes, delimiter: str | None = None) -> Header | None:

@@ -32,7 +32,7 @@ from holdfast.fleet.formats.json_lines import read_json_lines
 from holdfast.fleet.formats.source import Rejects, blocks
 
 _FIELDS = {
-    "time": ("end_time", "time", "start_time"),
+    "time_s": ("end_time", "time", "start_time"),
     "node": ("node",),
     "check": ("health_check",),
     "result": ("result",),
