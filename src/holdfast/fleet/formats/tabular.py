@@ -328,10 +328,8 @@ def _convert(
             continue
         theirs[field] = found[0]
         if field in layout.values:
-            ours_by_theirs = layout.values[field]
-            theirs[field] = by_distinct(
-                texts(found[0]), lambda text, known=ours_by_theirs: known.get(text, text), pa.string()
-            )  # fmt: skip
+            translate = partial(_translated, layout.values[field])
+            theirs[field] = by_distinct(texts(found[0]), translate, pa.string())
         if field in _TIMES:  # several clocks of a health event: the first that can be read
             clocks = [theirs[field], *(found[1:] if layout.table == "health" else ())]
             times[field] = pc.coalesce(*(_times(clock, layout, zone) for clock in clocks))
@@ -360,6 +358,10 @@ def _convert(
     ours_at_all = pc.not_equal(ours[layout.skip_without], "")
     reasons = pc.if_else(ours_at_all, reasons, _NOTHING)
     return table.filter(pc.and_(pc.is_null(reasons), ours_at_all)), reasons
+
+
+def _translated(values: Mapping[str, str], text: str) -> str:
+    return values.get(text, text)
 
 
 def _times(column: pa.Array, layout: Layout, zone: ZoneInfo) -> pa.Array:
