@@ -149,4 +149,3 @@ def _text(value: Any) -> str | None:
 
 
 GCM = Format("gcm", "check results of facebookresearch/gcm (JSON lines, OTLP JSON)", _sniff, _read)
-FORMATS = (GCM,)

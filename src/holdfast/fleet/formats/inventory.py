@@ -194,4 +194,3 @@ SCONTROL = Format(
     _read_scontrol,
 )
 SINFO = Format("sinfo", "node inventory of `sinfo` with a header", _sniff_sinfo, _read_sinfo)
-FORMATS = (SCONTROL, SINFO)

@@ -117,4 +117,3 @@ def _events(series: Any) -> list[dict[str, Any]] | str:
 PROMETHEUS = Format(
     "prometheus", "a saved range query of Prometheus (XIDs of DCGM, up)", _sniff, _read
 )
-FORMATS = (PROMETHEUS,)

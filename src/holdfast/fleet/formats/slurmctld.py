@@ -142,4 +142,3 @@ def _leading(job: str) -> int | None:
 
 
 SLURMCTLD = Format("slurmctld", "the controller's log (preemptions, node failures)", _sniff, _read)
-FORMATS = (SLURMCTLD,)

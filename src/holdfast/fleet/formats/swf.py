@@ -45,16 +45,8 @@ _STATES = {0: "FAILED", 1: "COMPLETED", 2: "REQUEUED", 3: "COMPLETED", 4: "FAILE
 
 # Columns of a record, by the format's own order.
 _ID, _SUBMIT, _WAIT, _RUN, _PROCS = 0, 1, 2, 3, 4
-_ASKED_PROCS, _ASKED_TIME, _STATUS, _USER, _GROUP, _PROGRAM, _QUEUE, _PARTITION = (
-    7,
-    8,
-    10,
-    11,
-    12,
-    13,
-    14,
-    15,
-)
+_ASKED_PROCS, _ASKED_TIME, _STATUS, _USER, _GROUP, _PROGRAM = 7, 8, 10, 11, 12, 13
+_QUEUE, _PARTITION = 14, 15
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -206,4 +198,3 @@ def _label(values: Numbers) -> pa.Array:
 
 
 SWF = Format("swf", "Standard Workload Format of the Parallel Workloads Archive", _sniff, _read)
-FORMATS = (SWF,)
