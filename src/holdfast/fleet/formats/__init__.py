@@ -8,7 +8,6 @@ from pathlib import Path
 from holdfast.errors import InputError
 from holdfast.fleet.formats import (
     gcm,
-    health,
     inventory,
     kubernetes,
     prometheus,
@@ -39,7 +38,7 @@ FORMATS: list[Format] = [
     kubernetes.KUBERNETES,
     prometheus.PROMETHEUS,
     gcm.GCM,
-    health.JSON_LINES,
+    tabular.HEALTH_JSON,
     tabular.HEALTH_CSV,
     tabular.NODE_LOG,
     swf.SWF,

@@ -1,31 +1,22 @@
-"""Health events: time, node, check, severity, message ..., and their JSON lines.
+"""Health events out of a source's own columns: times, severities, results, XIDs.
 
-The keys that are recognized (any case; the first that is there counts) are those of ``health-csv`` in
-`formats.toml`. Times are ISO 8601 with or without a zone, or seconds, milliseconds, microseconds or
-nanoseconds since 1970. An exit code is read as monitoring plugins mean it: 0 ok, 1 warn, 2 fail, else warn.
-Tickets are events whose check is ``ticket``.
+Times are ISO 8601 with or without a zone, or seconds, milliseconds, microseconds or nanoseconds since
+1970. An exit code is read as monitoring plugins mean it: 0 ok, 1 warn, 2 fail, else warn. Tickets are
+events whose check is ``ticket``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of
-from holdfast.fleet.formats.delimited import SHIPPED
 from holdfast.fleet.formats.fields import is_blank, parse_instant
-from holdfast.fleet.formats.json_lines import first_objects, read_json_lines
-from holdfast.fleet.formats.source import Rejects
 from holdfast.fleet.schema import HEALTH
-
-ALIASES: Mapping[str, tuple[str, ...]] = SHIPPED["health-csv"]["columns"]
-REQUIRED = ("time_s", "node", "check")
 
 _HIGH = {"high", "critical", "crit", "fatal", "error", "err", "emerg", "alert", "major", "p1", "p0"}
 _LOW = {"low", "warn", "warning", "medium", "minor", "notice", "info", "p2", "p3", "p4", "p5"}
@@ -38,7 +29,8 @@ def health_table(columns: Mapping[str, Column], zone: ZoneInfo) -> tuple[pa.Tabl
     """Health events from a source's own columns.
 
     Args:
-        columns: some of the keys of `ALIASES`, ``time_s``, ``node`` and ``check`` at least, each of
+        columns: some of the fields of ``health-csv`` in `formats.toml`, at least ``time_s``, ``node`` and
+            ``check``, each of
             shape ``[n]``: strings or numbers.
         zone: of times without one.
 
@@ -152,62 +144,3 @@ def _xids(given: Column | None, checks: pa.Array, message: pa.Array) -> pa.Array
             number = pc.struct_field(pc.extract_regex(source, _XID), "xid")
             found = pc.coalesce(found, number.cast(pa.int32()))
     return found
-
-
-# --- JSON lines ----------------------------------------------------------------------------------
-
-
-def pick(keys: Mapping[str, list[str]], table: pa.Table, zone: ZoneInfo) -> dict[str, Column]:
-    """The columns that `health_table` takes, out of a table.
-
-    Args:
-        keys: field -> the columns that may hold it, the best first; a record's first value counts.
-        table: shape ``[n]``.
-        zone: of times without one.
-    """
-    chosen: dict[str, Column] = {}
-    for field, names in keys.items():
-        found = [table.column(table.column_names.index(name)) for name in names]
-        if field == "time_s":
-            chosen[field] = pc.coalesce(*(event_times(column, zone) for column in found))
-        elif len(found) == 1:
-            chosen[field] = found[0]
-        else:
-            chosen[field] = pc.coalesce(*(texts(column) for column in found))
-    for field in REQUIRED:
-        chosen.setdefault(field, pa.nulls(table.num_rows, pa.string()))
-    return chosen
-
-
-def aliases_in(
-    keys: Iterable[str], aliases: Mapping[str, tuple[str, ...]] = ALIASES
-) -> dict[str, list[str]]:
-    """Which of `keys` may hold which field, the best first."""
-    lowered = {key.lower(): key for key in keys}
-    found = {field: [lowered[n] for n in names if n in lowered] for field, names in aliases.items()}
-    return {field: names for field, names in found.items() if names}
-
-
-def _complete(keys: Iterable[str]) -> bool:
-    return aliases_in(keys).keys() >= set(REQUIRED)
-
-
-def _sniff_jsonl(head: bytes, path: Path) -> bool:
-    objects = first_objects(head)
-    return 2 * sum(map(_complete, objects)) > len(objects)
-
-
-def _read_jsonl(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    rejects = Rejects(str(path))
-    for records in read_json_lines(path, offset, rejects):
-        columns = pick(aliases_in(records.columns.column_names), records.columns, options.timezone)
-        table, reasons = health_table(columns, options.timezone)
-        rejects.add_all(reasons, records.lines, records.texts)
-        yield Batch({"health": table, "rejects": rejects.table()}, records.end)
-    if rejects.rows:
-        yield Batch({"rejects": rejects.table()}, offset)
-
-
-JSON_LINES = Format(
-    "health-jsonl", "health events as JSON lines (time, node, check ...)", _sniff_jsonl, _read_jsonl
-)

@@ -57,6 +57,7 @@ from holdfast.fleet.formats.fields import (
 )
 from holdfast.fleet.formats.health import event_times, health_table, texts
 from holdfast.fleet.formats.hosts import parse_hosts
+from holdfast.fleet.formats.json_lines import Unwrap, first_objects, read_json_lines
 from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new
 from holdfast.fleet.schema import TABLES
 
@@ -324,17 +325,19 @@ def _convert(
     for field in layout.columns:
         # Of a name that occurs twice, the first column counts.
         found = [flat(piece.column(there.index(name))) for name in layout.found(field, there)]
-        if not found:
-            continue
-        theirs[field] = found[0]
         if field in layout.values:
             translate = partial(_translated, layout.values[field])
-            theirs[field] = by_distinct(texts(found[0]), translate, pa.string())
-        if field in _TIMES:  # several clocks of a health event: the first that can be read
-            clocks = [theirs[field], *(found[1:] if layout.table == "health" else ())]
-            times[field] = pc.coalesce(*(_times(clock, layout, zone) for clock in clocks))
+            found = [by_distinct(texts(each), translate, pa.string()) for each in found]
+        if not found:
+            continue
+        if layout.table != "health":
+            found = found[:1]  # of a health event, the first of several that says something
+        if field in _TIMES:
+            times[field] = pc.coalesce(*(_times(each, layout, zone) for each in found))
+        theirs[field] = found[0] if len(found) == 1 else pc.coalesce(*map(texts, found))
     if layout.table == "health":
-        return health_table(theirs | times, zone)
+        required = dict.fromkeys(_REQUIRED["health"], pa.nulls(len(piece), pa.string()))
+        return health_table(required | theirs | times, zone)
     for field in layout.labeled.keys() - theirs.keys():
         theirs[field] = _labeled(piece, there, layout.labeled[field])
     schema = TABLES[layout.table]
@@ -485,14 +488,44 @@ def _sniff_shipped(layout: Layout, head: bytes, path: Path) -> bool:
     )
 
 
+def _sniff_json(layout: Layout, head: bytes, path: Path) -> bool:
+    objects = first_objects(head)
+    return 2 * sum(layout.fits(tuple(each)) for each in objects) > len(objects)
+
+
+def read_json(
+    layout: Layout, path: Path, options: ReadOptions, offset: int, unwrap: Unwrap | None = None
+) -> Iterator[Batch]:
+    """Read JSON lines whose keys are the columns of a layout; `unwrap` as for `read_json_lines`."""
+    rejects = Rejects(str(path))
+    for records in read_json_lines(path, offset, rejects, unwrap):
+        there = tuple(records.columns.column_names)
+        table, reasons = _convert(records.columns, there, layout, options)
+        rejects.add_all(reasons, records.lines, records.texts)
+        yield Batch({layout.table: table, "rejects": rejects.table()}, records.end)
+    if rejects.rows:
+        yield Batch({"rejects": rejects.table()}, offset)
+
+
+def shipped(name: str) -> Layout:
+    """A format of `formats.toml`."""
+    return read_config(SHIPPED[name], Layout, f"the format {name}")
+
+
 def _shipped(name: str) -> Format:
-    layout = read_config(SHIPPED[name], Layout, f"the format {name}")
+    layout = shipped(name)
     sniff, read = partial(_sniff_shipped, layout), partial(_read_shipped, layout)
     return Format(name, layout.describes, sniff, read)
 
 
 SLURM_EVENTS, SLURM_QOS, HEALTH_CSV, NODE_LOG = map(
     _shipped, ("slurm-events", "slurm-qos", "health-csv", "node-log")
+)
+HEALTH_JSON = Format(
+    "health-jsonl",
+    "health events as JSON lines (time, node, check ...)",
+    partial(_sniff_json, shipped("health-csv")),
+    partial(read_json, shipped("health-csv")),
 )
 MAPPED = Format(
     "mapped",
