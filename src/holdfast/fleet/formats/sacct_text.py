@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 from zoneinfo import ZoneInfo
@@ -706,38 +705,3 @@ FORMAT = Format(
     sniff=sniff,
     read=read,
 )
-
-
-def records(
-    path: Path,
-    delimiter: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-) -> Iterator[dict[str, str]]:
-    r"""The records of a log as printed, steps included, put together again where names broke them.
-
-    Args:
-        path: output of `sacct --parsable2`.
-        delimiter: as given to `sacct --delimiter`; None: detect it.
-        since: leave out records that ended before; in the log's own time zone.
-        until: leave out records that ended at this time or later.
-
-    Yields:
-        column name -> text, in the order of the log; a line break in a field is the two characters
-        ``\n``. Lines that belong to no record are left out.
-
-    Raises:
-        InputError: as `read`.
-    """
-    header = header_of(path, delimiter)
-    layout = header.layout
-    first = None if since is None else since.isoformat(timespec="seconds")
-    last = None if until is None else until.isoformat(timespec="seconds")
-    everything = frozenset(layout.columns) - {""}
-    for block in _blocks(path, header, 0):
-        for row in _rows(block, layout, everything).table.to_pylist():
-            end = row.get("End", "Unknown")
-            known = end[:1].isdigit()
-            if known and ((first and end < first) or (last and end >= last)):
-                continue
-            yield {name: row[name] for name in dict.fromkeys(layout.columns) if name}
