@@ -148,7 +148,7 @@ def _attempts(
         "cluster": pa.array([options.cluster] * len(records), pa.string()),
         "job_id": pa.array(job).cast(pa.string()),
         "job_id_raw": pa.array(job),
-        "attempt": pa.array(_ordinals(job), pa.int32()),
+        "attempt": pa.array(np.ones(len(records), np.int32)),  # ingest numbers them
         "name": _label(records[:, _PROGRAM]),
         "user": _label(records[:, _USER]),
         "account": _label(records[:, _GROUP]),
@@ -174,17 +174,6 @@ def _procs_per_node(header: dict[str, str]) -> int:
         match = re.match(r"\d+", header.get(key, ""))
         counts.append(int(match[0]) if match else 0)
     return max(counts[0] // counts[1], 1) if counts[0] and counts[1] else 1
-
-
-def _ordinals(job: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """1, 2, ... within each job, in the order given."""
-    order = np.argsort(job, kind="stable")
-    ranked = job[order]
-    first = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]]) if len(job) else order
-    lengths = np.diff(np.r_[first, len(job)])
-    ordinals = np.empty(len(job), np.int64)
-    ordinals[order] = np.arange(len(job)) - np.repeat(first, lengths) + 1
-    return ordinals
 
 
 def _whole(values: Numbers, known: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
