@@ -7,19 +7,15 @@ import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
-from holdfast.config import parse_config
 from holdfast.errors import InputError
 from holdfast.fleet.formats.columns import Column, flat
 from holdfast.fleet.formats.opening import open_source, read_exactly, unreadable
 from holdfast.fleet.formats.source import Rejects
 
 DELIMITERS = ("|", ",", "\t", ";")
-SHIPPED: Mapping[str, Any] = parse_config(Path(__file__).with_name("formats.toml"), "formats.toml")
-"""The delimited formats that are known by name: `tabular.Layout` of each."""
 WRONG_WIDTH = "another number of fields than the header"
 
 

@@ -35,13 +35,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.config import read_config, unknown_key
+from holdfast.config import parse_config, read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
 from holdfast.fleet.formats.delimited import (
-    SHIPPED,
     Header,
     header_at,
     header_of,
@@ -507,9 +506,12 @@ def read_json(
         yield Batch({"rejects": rejects.table()}, offset)
 
 
+_SHIPPED = parse_config(Path(__file__).with_name("formats.toml"), "formats.toml")
+
+
 def shipped(name: str) -> Layout:
     """A format of `formats.toml`."""
-    return read_config(SHIPPED[name], Layout, f"the format {name}")
+    return read_config(_SHIPPED[name], Layout, f"the format {name}")
 
 
 def _shipped(name: str) -> Format:
