@@ -14,8 +14,9 @@ from reading import read, rejected, rows
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Format, ReadOptions
-from holdfast.fleet.formats.health import CSV, JSON_LINES
 from holdfast.fleet.formats.source import BLOCK_BYTES
+from holdfast.fleet.formats.tabular import HEALTH_CSV as CSV
+from holdfast.fleet.formats.tabular import HEALTH_JSON as JSON_LINES
 
 COLUMNS = ("node", "check", "severity", "result", "message", "xid")
 

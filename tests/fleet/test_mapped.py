@@ -9,7 +9,7 @@ from reading import read, rejected, rows
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import ReadOptions
-from holdfast.fleet.formats.mapped import MAPPED, load_map
+from holdfast.fleet.formats.tabular import MAPPED, load_map
 
 MAP = """
 table = "attempts"
@@ -110,6 +110,33 @@ def test_health_and_outages(tmp_path: Path) -> None:
     outages = 'table = "node_outages"\n' + text.format("start_s", "cause")
     found = read(MAPPED, path, options(tmp_path, outages))["node_outages"]
     assert rows(found, "start_s", "node", "state", "cause") == [(TEN, "n1", "FAILURE", "xid 79")]
+
+
+def test_names_formats_and_defaults_of_a_map(tmp_path: Path) -> None:
+    path = tmp_path / "outages.csv"
+    path.write_text(
+        "Host,From,Till,Disk,Fan\n"
+        "n1,01.07.2026 10:00,2026-07-01T11:00:00Z,,worn\n"
+        "n2,01.07.26 10:00,,x,\n"  # the year 26
+        "n3,01.07.2026 10:00,soon,,\n"
+        ",01.07.2026 10:00,,,\n"
+    )
+    text = """
+        table = "node_outages"
+        skip_without = "node"
+        columns = {node = ["Node", "Host"], start_s = "From", end_s = "Till"}
+        labeled = {cause = ["Disk", "Fan"]}
+        defaults = {cluster = "a"}
+        time = {format = ["iso", "%d.%m.%Y %H:%M"]}
+    """
+    tables = read(MAPPED, path, options(tmp_path, text))
+    assert rows(tables["node_outages"], "cluster", "node", "start_s", "end_s", "cause") == [
+        ("a", "n1", TEN, TEN + 3600, "Fan: worn")
+    ]
+    assert rejected(tables) == [
+        (3, "no start time that can be read"),
+        (4, "no end time that can be read"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from reading import read, rejected, rows
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import ReadOptions
-from holdfast.fleet.formats.node_log import NODE_LOG
+from holdfast.fleet.formats.tabular import NODE_LOG
 
 COLUMNS = ("node", "start_s", "end_s", "state", "cause")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from reading import read, rejected, rows
 
-from holdfast.fleet.formats.qos import SLURM_QOS
+from holdfast.fleet.formats.tabular import SLURM_QOS
 
 COLUMNS = ("qos", "priority", "grace_s", "preempts")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -16,8 +15,7 @@ from hypothesis import strategies as st
 from holdfast.errors import InputError
 from holdfast.fleet.formats import detect, sacct_text
 from holdfast.fleet.formats.batch import ReadOptions
-from holdfast.fleet.formats.sacct_repair import Layout, repair
-from holdfast.fleet.formats.sacct_text import records
+from holdfast.fleet.formats.sacct_repair import Layout, header_of, repair
 
 MIMIC = "1234|COMPLETED|0:0\n99999|99999|fake|FAILED"
 
@@ -38,6 +36,15 @@ def rejects(path: Path) -> list[dict]:
     return pa.concat_tables([batch.tables["rejects"] for batch in batches]).to_pylist()
 
 
+def records(path: Path) -> list[dict[str, str]]:
+    """The records of a log as printed, steps included, put together again where names broke them."""
+    header = header_of(path, None)
+    wanted = frozenset(header.layout.columns) - {""}
+    blocks = sacct_text._blocks(path, header, 0)
+    tables = [sacct_text._rows(block, header.layout, wanted).table for block in blocks]
+    return [row for table in tables for row in table.to_pylist()]
+
+
 @pytest.mark.parametrize("name", ["fake-line-break", "one-multiline", "multiple-multiline"])
 def test_lines_broken_by_names_join_to_the_expected_records(shared_data: Path, name: str) -> None:
     folder = shared_data / "fleet" / "gcm"
@@ -45,14 +52,6 @@ def test_lines_broken_by_names_join_to_the_expected_records(shared_data: Path, n
     columns = expected[0].split("|#")
     found = records(folder / f"sample-sacct-{name}.txt")
     assert ["|#".join(row[column] for column in columns) for row in found] == expected[1:]
-
-
-def test_midnight_is_the_half_open_end_of_a_day(shared_data: Path) -> None:
-    folder = shared_data / "fleet" / "gcm"
-    name = "sample-sacct-output-midnight-edge-case-small"
-    expected = (folder / f"{name}-expected.txt").read_text().splitlines()
-    found = records(folder / f"{name}.txt", until=datetime(2021, 4, 8))
-    assert [f"{row['JobID']}|{row['State']}" for row in found] == expected[1:]
 
 
 def test_fragments_are_rejects_with_line_reason_and_text(shared_data: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reading import read, rejected, rows
 
 from holdfast.fleet.formats.batch import ReadOptions
-from holdfast.fleet.formats.slurm_events import SLURM_EVENTS
+from holdfast.fleet.formats.tabular import SLURM_EVENTS
 
 
 def at(clock: str) -> int:

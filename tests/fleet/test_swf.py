@@ -13,7 +13,7 @@ from holdfast.fleet.formats.swf import SWF
 
 START = 1_000_000_000
 HEADER = f"; Version: 2.2\n; UnixStartTime: {START}\n; MaxNodes: 10\n; MaxProcs: 80\n;\n"
-COLUMNS = ("job_id", "attempt", "state", "submit_s", "start_s", "end_s", "node_count", "cpus")
+COLUMNS = ("job_id", "state", "submit_s", "start_s", "end_s", "node_count", "cpus")
 
 
 def record(**fields: int) -> str:
@@ -59,10 +59,10 @@ def test_a_log(tmp_path: Path) -> None:
     tables = read(SWF, path, ReadOptions(gpus_per_node=4, cluster="kth"))
     attempts = tables["attempts"]
     assert rows(attempts, *COLUMNS) == [
-        ("1", 1, "COMPLETED", START, START + 10, START + 110, 2, 16),
-        ("2", 1, "FAILED", START + 5, START + 5, START + 55, 2, 9),
-        ("3", 1, "CANCELLED", START + 9, None, None, 1, 8),
-        ("5", 1, "UNKNOWN", START + 9, None, None, None, None),
+        ("1", "COMPLETED", START, START + 10, START + 110, 2, 16),
+        ("2", "FAILED", START + 5, START + 5, START + 55, 2, 9),
+        ("3", "CANCELLED", START + 9, None, None, 1, 8),
+        ("5", "UNKNOWN", START + 9, None, None, None, None),
     ]
     assert rows(attempts, "gpus", "user", "qos", "time_limit_s", "nodes", "cluster")[0] == (
         8,
@@ -89,10 +89,10 @@ def test_a_job_in_parts_is_one_job_with_attempts(tmp_path: Path) -> None:
         )
         + "\n"
     )
-    assert rows(read(SWF, path)["attempts"], *COLUMNS[:6]) == [
-        ("1", 1, "REQUEUED", START + 100, START + 110, START + 310),
-        ("1", 2, "COMPLETED", START + 310, START + 350, START + 650),
-        ("2", 1, "COMPLETED", START + 120, START + 120, START + 130),
+    assert rows(read(SWF, path)["attempts"], *COLUMNS[:5]) == [
+        ("1", "REQUEUED", START + 100, START + 110, START + 310),
+        ("1", "COMPLETED", START + 310, START + 350, START + 650),
+        ("2", "COMPLETED", START + 120, START + 120, START + 130),
     ]
 
 
@@ -123,7 +123,6 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, jobs: list[dict[st
     assert rows(read(SWF, path)["attempts"], *COLUMNS) == [
         (
             str(number),
-            1,
             state[job["status"]],
             START + job["submit"],
             START + job["submit"] + job["wait"],

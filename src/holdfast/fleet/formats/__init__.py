@@ -8,18 +8,14 @@ from pathlib import Path
 from holdfast.errors import InputError
 from holdfast.fleet.formats import (
     gcm,
-    health,
     inventory,
     kubernetes,
-    mapped,
-    node_log,
     prometheus,
-    qos,
     sacct_json,
     sacct_text,
-    slurm_events,
     slurmctld,
     swf,
+    tabular,
     xid,
 )
 from holdfast.fleet.formats.batch import Format
@@ -34,20 +30,20 @@ from holdfast.fleet.formats.opening import (
 FORMATS: list[Format] = [
     sacct_json.FORMAT,
     sacct_text.FORMAT,
-    slurm_events.SLURM_EVENTS,
-    qos.SLURM_QOS,
+    tabular.SLURM_EVENTS,
+    tabular.SLURM_QOS,
     inventory.SCONTROL,
     inventory.SINFO,
     slurmctld.SLURMCTLD,
     kubernetes.KUBERNETES,
     prometheus.PROMETHEUS,
     gcm.GCM,
-    health.JSON_LINES,
-    health.CSV,
-    node_log.NODE_LOG,
+    tabular.HEALTH_JSON,
+    tabular.HEALTH_CSV,
+    tabular.NODE_LOG,
     swf.SWF,
     xid.XID,
-    mapped.MAPPED,  # recognises nothing by itself
+    tabular.MAPPED,  # recognises nothing by itself
 ]
 """Every format, the most particular first: `detect` takes the first one that recognises a file."""
 

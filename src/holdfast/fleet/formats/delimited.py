@@ -27,14 +27,6 @@ class Header:
     names: tuple[str, ...]
     """As written, without blanks and quotes around them."""
 
-    def find(self, *aliases: str) -> str | None:
-        """The first of `aliases` that is a column here, whatever its case; as written here."""
-        lowered = {name.lower(): name for name in reversed(self.names)}
-        for alias in aliases:
-            if alias.lower() in lowered:
-                return lowered[alias.lower()]
-        return None
-
 
 def header_of(head: bytes, delimiter: str | None = None) -> Header | None:
     """The header on the first line, or None if that line is not one of at least two columns.
@@ -94,7 +86,7 @@ def read_delimited(
             record has too many goes back there. For files that fit in memory.
 
     Yields:
-        Tables with the header's columns (a repeated name gets a number); together they hold every
+        Tables with the header's columns, in its order; together they hold every
         record whose number of fields is the header's, in order: the index over all of them is what
         `place_rejects` takes.
     """
@@ -103,7 +95,7 @@ def read_delimited(
         return
     import pyarrow.csv as arrow_csv
 
-    names = _distinct(header.names)
+    names = list(header.names)
     try:
         with open_source(path) as file:
             file.readline()
@@ -208,21 +200,12 @@ def _rejoined(fields: list[str], header: Header, free_text: str | None) -> list[
 
 
 def _split_in_memory(path: Path, header: Header, free_text: str | None) -> pa.Table:
-    names = _distinct(header.names)
+    names = list(header.names)
     records = _records(path, header, quoted=False, free_text=free_text)
     rows = [row for _, row in records if len(row) == len(names)]
     return pa.table(
         [pa.array([row[i] for row in rows], pa.string()) for i in range(len(names))], names=names
     )
-
-
-def _distinct(names: tuple[str, ...]) -> list[str]:
-    seen: dict[str, int] = {}
-    result = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        result.append(name if seen[name] == 1 else f"{name} #{seen[name]}")
-    return result
 
 
 def _text(values: Column) -> pa.Array:

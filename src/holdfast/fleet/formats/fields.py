@@ -17,71 +17,26 @@ import pyarrow.compute as pc
 from holdfast.fleet.formats.columns import Column, by_distinct, flat
 
 BLANKS = (
-    "",
-    "Unknown",
-    "None",
-    "N/A",
-    "(null)",
-    "null",
-    "UNKNOWN",
-    "NONE",
-    "n/a",
-    "none",
+    "", "Unknown", "None", "N/A", "(null)", "null", "UNKNOWN", "NONE", "n/a", "none",
     "unknown",
-)
+)  # fmt: skip
 """What schedulers print for "there is no value"."""
 
 STATES = (
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "COMPLETING",
-    "CONFIGURING",
-    "DEADLINE",
-    "FAILED",
-    "LAUNCH_FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PENDING",
-    "POWER_UP_NODE",
-    "PREEMPTED",
-    "RECONFIG_FAIL",
-    "REQUEUED",
-    "REQUEUE_FED",
-    "REQUEUE_HOLD",
-    "RESIZING",
-    "RESV_DEL_HOLD",
-    "REVOKED",
-    "RUNNING",
-    "SIGNALING",
-    "SPECIAL_EXIT",
-    "STAGE_OUT",
-    "STOPPED",
-    "SUSPENDED",
-    "TIMEOUT",
-    "UPDATE_DB",
-)
+    "BOOT_FAIL", "CANCELLED", "COMPLETED", "COMPLETING", "CONFIGURING", "DEADLINE", "FAILED",
+    "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PENDING", "POWER_UP_NODE", "PREEMPTED",
+    "RECONFIG_FAIL", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD",
+    "REVOKED", "RUNNING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "SUSPENDED",
+    "TIMEOUT", "UPDATE_DB",
+)  # fmt: skip
 """Every state that `sacct` or `squeue` of Slurm 17.11 to 25.05 can print."""
 
 _COMPACT_STATES = {
-    "BF": "BOOT_FAIL",
-    "CA": "CANCELLED",
-    "CD": "COMPLETED",
-    "CF": "CONFIGURING",
-    "CG": "COMPLETING",
-    "DL": "DEADLINE",
-    "F": "FAILED",
-    "NF": "NODE_FAIL",
-    "OOM": "OUT_OF_MEMORY",
-    "PD": "PENDING",
-    "PR": "PREEMPTED",
-    "R": "RUNNING",
-    "RQ": "REQUEUED",
-    "RS": "RESIZING",
-    "RV": "REVOKED",
-    "S": "SUSPENDED",
-    "TO": "TIMEOUT",
-}
+    "BF": "BOOT_FAIL", "CA": "CANCELLED", "CD": "COMPLETED", "CF": "CONFIGURING",
+    "CG": "COMPLETING", "DL": "DEADLINE", "F": "FAILED", "NF": "NODE_FAIL",
+    "OOM": "OUT_OF_MEMORY", "PD": "PENDING", "PR": "PREEMPTED", "R": "RUNNING",
+    "RQ": "REQUEUED", "RS": "RESIZING", "RV": "REVOKED", "S": "SUSPENDED", "TO": "TIMEOUT",
+}  # fmt: skip
 
 _FIRST_REAL_TIME_S = 365 * 86400  # before 1971: a zero that some zone shifted into 1969 or 1970
 

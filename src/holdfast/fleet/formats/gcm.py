@@ -19,30 +19,15 @@ The records do not say how severe a check is; the taxonomy does.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.health import aliases_in, health_table, pick
-from holdfast.fleet.formats.json_lines import read_json_lines
-from holdfast.fleet.formats.source import Rejects, blocks
+from holdfast.fleet.formats.source import blocks
+from holdfast.fleet.formats.tabular import read_json, shipped
 
-_FIELDS = {
-    "time": ("end_time", "time", "start_time"),
-    "node": ("node",),
-    "check": ("health_check",),
-    "result": ("result",),
-    "message": ("_msg", "msg"),
-}
-_SECTIONS = ("", "int.", "normal.", "double.")  # of a record nested by type
-_KEYS = {
-    field: tuple(section + name for name in names for section in _SECTIONS)
-    for field, names in _FIELDS.items()
-}
+_LAYOUT = shipped("gcm")
 
 
 def _sniff(head: bytes, path: Path) -> bool:
@@ -65,51 +50,7 @@ def _is_flat(path: Path) -> bool:
 
 
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    rejects = Rejects(str(path))
-    if not _is_flat(path):
-        yield from _read_wrapped(path, options, offset, rejects)
-        return
-    for records in read_json_lines(path, offset, rejects):
-        keys = aliases_in(records.columns.column_names, _KEYS)
-        columns = pick(keys, records.columns, options.timezone)
-        table, reasons = health_table(columns, options.timezone)
-        rejects.add_all(reasons, records.lines, records.texts)
-        yield Batch({"health": table, "rejects": rejects.table()}, records.end)
-    if rejects.rows:
-        yield Batch({"rejects": rejects.table()}, offset)
-
-
-def _read_wrapped(
-    path: Path, options: ReadOptions, offset: int, rejects: Rejects
-) -> Iterator[Batch]:
-    for block in blocks(path, offset):
-        rows: list[dict[str, Any]] = []
-        places: list[int] = []
-        for number, text in enumerate(block.lines().to_pylist(), start=block.first_line):
-            if not text.strip():
-                continue
-            try:
-                found = [_flat(record) for record in _unwrap(json.loads(text))]
-            except (ValueError, TypeError, AttributeError):
-                rejects.add(number, "not a result of a health check", text)
-                continue
-            rows.extend(found)
-            places.extend([number] * len(found))
-        if not rows:
-            continue
-        raw = pa.array([json.dumps(row) for row in rows], pa.string())
-        table = pa.table(
-            {
-                name: pa.array([_text(row.get(name)) for row in rows], pa.string())
-                for name in dict.fromkeys(key for row in rows for key in row)
-            }
-        )
-        columns = pick(aliases_in(table.column_names, _KEYS), table, options.timezone)
-        health, reasons = health_table(columns, options.timezone)
-        rejects.add_all(reasons, pa.array(places), raw)
-        yield Batch({"health": health, "rejects": rejects.table()}, block.end)
-    if rejects.rows:
-        yield Batch({"rejects": rejects.table()}, offset)
+    return read_json(_LAYOUT, path, options, offset, None if _is_flat(path) else _unwrap)
 
 
 def _unwrap(value: Any) -> Iterator[dict[str, Any]]:
@@ -132,21 +73,4 @@ def _otlp_value(value: dict[str, Any]) -> Any:
     return next(iter(value.values()), None)
 
 
-def _flat(record: dict[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in record.items():
-        if isinstance(value, dict):
-            flat.update((f"{key}.{name}", item) for name, item in value.items())
-        else:
-            flat[key] = value
-    return flat
-
-
-def _text(value: Any) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    return repr(value) if isinstance(value, float) else str(value)
-
-
-GCM = Format("gcm", "check results of facebookresearch/gcm (JSON lines, OTLP JSON)", _sniff, _read)
-FORMATS = (GCM,)
+GCM = Format("gcm", _LAYOUT.describes, _sniff, _read)

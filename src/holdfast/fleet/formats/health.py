@@ -1,66 +1,22 @@
-"""Health events, one record each, as JSON lines or CSV: time, node, check, severity, message ...
+"""Health events out of a source's own columns: times, severities, results, XIDs.
 
-Recognised keys (any case; the first that is there counts):
-
-========  ==========================================================================
-time      time, timestamp, @timestamp, ts, datetime, date, opened, created
-node      node, host, hostname, node_name, nodename, server
-check     check, check_name, health_check, test, alertname
-severity  severity, level, priority
-result    result, status, outcome, exit_code
-message   message, msg, _msg, description, details, summary, text, output
-xid       xid, xid_code
-========  ==========================================================================
-
-Times are ISO 8601 with or without a zone, or seconds, milliseconds, microseconds or nanoseconds
-since 1970. An exit code is read as monitoring plugins mean it: 0 ok, 1 warn, 2 fail, else warn.
-Tickets are events whose check is ``ticket``.
+Times are ISO 8601 with or without a zone, or seconds, milliseconds, microseconds or nanoseconds since
+1970. An exit code is read as monitoring plugins mean it: 0 ok, 1 warn, 2 fail, else warn. Tickets are
+events whose check is ``ticket``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.errors import InputError
-from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of
-from holdfast.fleet.formats.delimited import (
-    Header,
-    header_at,
-    header_of,
-    place_rejects,
-    read_delimited,
-)
 from holdfast.fleet.formats.fields import is_blank, parse_instant
-from holdfast.fleet.formats.json_lines import first_objects, read_json_lines
-from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new
 from holdfast.fleet.schema import HEALTH
-
-ALIASES: Mapping[str, tuple[str, ...]] = {
-    "time": ("time", "timestamp", "@timestamp", "ts", "datetime", "date", "opened", "created"),
-    "node": ("node", "host", "hostname", "node_name", "nodename", "server"),
-    "check": ("check", "check_name", "health_check", "test", "alertname"),
-    "severity": ("severity", "level", "priority"),
-    "result": ("result", "status", "outcome", "exit_code"),
-    "message": (
-        "message",
-        "msg",
-        "_msg",
-        "description",
-        "details",
-        "summary",
-        "text",
-        "output",
-    ),
-    "xid": ("xid", "xid_code"),
-}
-REQUIRED = ("time", "node", "check")
 
 _HIGH = {"high", "critical", "crit", "fatal", "error", "err", "emerg", "alert", "major", "p1", "p0"}
 _LOW = {"low", "warn", "warning", "medium", "minor", "notice", "info", "p2", "p3", "p4", "p5"}
@@ -73,7 +29,8 @@ def health_table(columns: Mapping[str, Column], zone: ZoneInfo) -> tuple[pa.Tabl
     """Health events from a source's own columns.
 
     Args:
-        columns: some of the keys of `ALIASES`, ``time``, ``node`` and ``check`` at least, each of
+        columns: some of the fields of ``health-csv`` in `formats.toml`, at least ``time_s``, ``node`` and
+            ``check``, each of
             shape ``[n]``: strings or numbers.
         zone: of times without one.
 
@@ -81,8 +38,8 @@ def health_table(columns: Mapping[str, Column], zone: ZoneInfo) -> tuple[pa.Tabl
         The usable rows in `schema.HEALTH`, and for each of the `n` records why it is not among
         them (null: it is).
     """
-    length = len(columns["time"])
-    instants = event_times(columns["time"], zone)
+    length = len(columns["time_s"])
+    instants = event_times(columns["time_s"], zone)
     nodes, checks = (pc.utf8_trim_whitespace(texts(columns[name])) for name in ("node", "check"))
     message = pc.fill_null(texts(columns.get("message", pa.nulls(length))), "")
     severity = by_distinct(_words(columns.get("severity"), length), severity_of, pa.string())
@@ -124,9 +81,8 @@ def event_times(values: Column, zone: ZoneInfo) -> pa.Array:
     if pa.types.is_timestamp(array.type):
         if array.type.tz is None:
             array = pc.assume_timezone(array, zone.key, ambiguous="earliest", nonexistent="latest")
-        seconds = pc.divide(
-            array.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).cast(pa.float64()), 1e6
-        )
+        stamps = array.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        seconds = pc.divide(stamps.cast(pa.float64(), safe=False), 1e6)  # the year 5 is inexact
     elif pa.types.is_integer(array.type) or pa.types.is_floating(array.type):
         seconds = _scaled(array.cast(pa.float64()))
     else:
@@ -188,108 +144,3 @@ def _xids(given: Column | None, checks: pa.Array, message: pa.Array) -> pa.Array
             number = pc.struct_field(pc.extract_regex(source, _XID), "xid")
             found = pc.coalesce(found, number.cast(pa.int32()))
     return found
-
-
-# --- JSON lines ----------------------------------------------------------------------------------
-
-
-def pick(keys: Mapping[str, list[str]], table: pa.Table, zone: ZoneInfo) -> dict[str, Column]:
-    """The columns that `health_table` takes, out of a table.
-
-    Args:
-        keys: field -> the columns that may hold it, the best first; a record's first value counts.
-        table: shape ``[n]``.
-        zone: of times without one.
-    """
-    chosen: dict[str, Column] = {}
-    for field, names in keys.items():
-        found = [table.column(table.column_names.index(name)) for name in names]
-        if field == "time":
-            chosen[field] = pc.coalesce(*(event_times(column, zone) for column in found))
-        elif len(found) == 1:
-            chosen[field] = found[0]
-        else:
-            chosen[field] = pc.coalesce(*(texts(column) for column in found))
-    for field in REQUIRED:
-        chosen.setdefault(field, pa.nulls(table.num_rows, pa.string()))
-    return chosen
-
-
-def aliases_in(
-    keys: Iterable[str], aliases: Mapping[str, tuple[str, ...]] = ALIASES
-) -> dict[str, list[str]]:
-    """Which of `keys` may hold which field, the best first."""
-    lowered = {key.lower(): key for key in keys}
-    found = {field: [lowered[n] for n in names if n in lowered] for field, names in aliases.items()}
-    return {field: names for field, names in found.items() if names}
-
-
-def _complete(keys: Iterable[str]) -> bool:
-    return aliases_in(keys).keys() >= set(REQUIRED)
-
-
-def _sniff_jsonl(head: bytes, path: Path) -> bool:
-    objects = first_objects(head)
-    return 2 * sum(map(_complete, objects)) > len(objects)
-
-
-def _read_jsonl(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    rejects = Rejects(str(path))
-    for records in read_json_lines(path, offset, rejects):
-        columns = pick(aliases_in(records.columns.column_names), records.columns, options.timezone)
-        table, reasons = health_table(columns, options.timezone)
-        rejects.add_all(reasons, records.lines, records.texts)
-        yield Batch({"health": table, "rejects": rejects.table()}, records.end)
-    if rejects.rows:
-        yield Batch({"rejects": rejects.table()}, offset)
-
-
-# --- CSV -----------------------------------------------------------------------------------------
-
-
-def _sniff_csv(head: bytes, path: Path) -> bool:
-    header = header_of(head)
-    return header is not None and _complete(header.names)
-
-
-def _read_csv(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    header = header_at(path, options.delimiter)
-    if not _complete(header.names):
-        raise InputError(
-            "this is not a CSV of health events",
-            code="unknown-format",
-            path=path,
-            place="line 1",
-            found=", ".join(header.names),
-            expected="columns for time, node and check",
-            remedy="name the columns so, or describe them with --map",
-        )
-    yield from read_health_csv(path, options, offset, header, aliases_in(header.names))
-
-
-def read_health_csv(
-    path: Path, options: ReadOptions, offset: int, header: Header, keys: Mapping[str, list[str]]
-) -> Iterator[Batch]:
-    """Read a CSV whose columns `keys` gives for the keys of `ALIASES`."""
-    if nothing_new(path, offset):
-        return
-    rejects = Rejects(str(path))
-    bad: dict[int, str] = {}
-    records = 0
-    for piece in read_delimited(path, header, quoted=True):
-        table, reasons = health_table(pick(keys, piece, options.timezone), options.timezone)
-        for index in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist():
-            bad[records + index] = reasons[index].as_py()
-        records += piece.num_rows
-        yield Batch({"health": table}, 0)
-    place_rejects(path, header, bad, records, rejects, quoted=True)
-    yield Batch({"rejects": rejects.table()}, decompressed_size(path))
-
-
-JSON_LINES = Format(
-    "health-jsonl", "health events as JSON lines (time, node, check ...)", _sniff_jsonl, _read_jsonl
-)
-CSV = Format(
-    "health-csv", "health events or tickets as CSV (time, node, check ...)", _sniff_csv, _read_csv
-)
-FORMATS = (JSON_LINES, CSV)

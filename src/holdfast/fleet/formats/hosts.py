@@ -16,17 +16,9 @@ _HOST_CHARACTERS = re.compile(r"^[A-Za-z0-9_.\-\[\],]+$")
 _HOST_RANGE = re.compile(r"\[([^\[\]]*)\]")
 _ONE_BRACKET = re.compile(r"^([^\[\],]*)\[([^\[\]]+)\]([^\[\],]*)$")
 _NO_HOSTS = (
-    "",
-    "None assigned",
-    "None Assigned",
-    "(none)",
-    "(null)",
-    "None",
-    "NONE",
-    "none",
-    "N/A",
+    "", "None assigned", "None Assigned", "(none)", "(null)", "None", "NONE", "none", "N/A",
     "Unknown",
-)
+)  # fmt: skip
 
 
 def parse_hosts(values: Column) -> pa.Array:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table
@@ -18,32 +18,16 @@ from holdfast.fleet.formats.hosts import hosts_of
 from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new, read_text
 from holdfast.fleet.schema import NODES
 
-
-@dataclass(frozen=True)
-class _Node:
-    node: str
-    gpus: int | None
-    cpus: int | None
-    state: str | None
-    reason: str | None
-
-    def or_else(self, other: _Node) -> _Node:
-        """This row, with what it does not say taken from `other`."""
-        return _Node(
-            self.node,
-            self.gpus if self.gpus is not None else other.gpus,
-            self.cpus if self.cpus is not None else other.cpus,
-            self.state or other.state,
-            self.reason or other.reason,
-        )
+_Node = dict[str, Any]
+_FIELDS = ("node", "gpus", "cpus", "state", "reason")
 
 
 def _batch(nodes: Iterable[_Node], rejects: Rejects, path: Path) -> Batch:
     rows: dict[str, _Node] = {}
     for each in nodes:
-        known = rows.get(each.node)
-        rows[each.node] = known.or_else(each) if known else each
-    table = rows_table(NODES, [{**vars(row), "inferred": False} for row in rows.values()])
+        known = rows.setdefault(each["node"], {"inferred": False})
+        known |= {name: value for name, value in each.items() if known.get(name) in (None, "")}
+    table = rows_table(NODES, list(rows.values()))
     return Batch({"nodes": table, "rejects": rejects.table()}, decompressed_size(path))
 
 
@@ -89,13 +73,10 @@ def _scontrol_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
             continue
         reason = _REASON.search(block)
         for host in hosts:
-            yield _Node(
-                host,
-                _scontrol_gpus(pairs),
-                _number(pairs.get("CPUTot")),
-                pairs["State"],
-                _known(_SET_BY.sub("", reason[1])) if reason else None,
-            )
+            state, cpus = pairs["State"], _number(pairs.get("CPUTot"))
+            why = _known(_SET_BY.sub("", reason[1])) if reason else None
+            values = (host, _scontrol_gpus(pairs), cpus, state, why)
+            yield dict(zip(_FIELDS, values, strict=True))
 
 
 def _scontrol_gpus(pairs: Mapping[str, str]) -> int | None:
@@ -156,13 +137,11 @@ def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
             rejects.add(index + 1, "no node list that can be read", line)
             continue
         for host in hosts:
-            yield _Node(
-                host,
-                (gpus_of(row["GRES"]) or 0) if "GRES" in row else None,
-                _number(row.get("CPUS") or row.get("CPUS(A/I/O/T)", "").rpartition("/")[2]),
-                _known(row.get("STATECOMPLETE") or row.get("STATE")),
-                _known(row.get("REASON")),
-            )
+            gpus = (gpus_of(row["GRES"]) or 0) if "GRES" in row else None
+            cpus = _number(row.get("CPUS") or row.get("CPUS(A/I/O/T)", "").rpartition("/")[2])
+            state, why = row.get("STATECOMPLETE") or row.get("STATE"), row.get("REASON")
+            values = (host, gpus, cpus, _known(state), _known(why))
+            yield dict(zip(_FIELDS, values, strict=True))
 
 
 def _row(line: str, names: list[str], delimiter: str | None) -> dict[str, str] | None:
@@ -194,4 +173,3 @@ SCONTROL = Format(
     _read_scontrol,
 )
 SINFO = Format("sinfo", "node inventory of `sinfo` with a header", _sniff_sinfo, _read_sinfo)
-FORMATS = (SCONTROL, SINFO)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,13 +29,19 @@ class Records:
     """Bytes of the decompressed source up to the end of the block."""
 
 
-def read_json_lines(path: Path, offset: int, rejects: Rejects) -> Iterator[Records]:
+Unwrap = Callable[[Any], Iterator[dict[str, Any]]]
+
+
+def read_json_lines(
+    path: Path, offset: int, rejects: Rejects, unwrap: Unwrap | None = None
+) -> Iterator[Records]:
     """Read a file of one JSON object a line.
 
     Args:
         path: the file, compressed or not.
         offset: decompressed bytes to leave out.
         rejects: receives the lines that are no JSON object.
+        unwrap: the objects in what a line holds, where it holds several.
     """
     for block in blocks(path, offset):
         lines = block.lines()
@@ -43,9 +50,9 @@ def read_json_lines(path: Path, offset: int, rejects: Rejects) -> Iterator[Recor
         texts = lines.filter(filled)
         if len(texts) == 0:
             continue
-        columns = _fast(block, texts)
+        columns = None if unwrap else _fast(block, texts)
         if columns is None:
-            columns, numbers, texts = _slow(texts, numbers, rejects)
+            columns, numbers, texts = _slow(texts, numbers, rejects, unwrap or _itself)
         if columns.num_rows:
             yield Records(columns, numbers, texts, block.end)
 
@@ -93,32 +100,38 @@ def _fast(block: Block, texts: pa.Array) -> pa.Table | None:
     return table
 
 
+def _itself(value: Any) -> Iterator[dict[str, Any]]:
+    if not isinstance(value, dict):
+        raise TypeError("not a JSON object")
+    yield value
+
+
 def _slow(
-    texts: pa.Array, numbers: pa.Array, rejects: Rejects
+    texts: pa.Array, numbers: pa.Array, rejects: Rejects, unwrap: Unwrap
 ) -> tuple[pa.Table, pa.Array, pa.Array]:
     """The same line by line; values become text (or stay null)."""
     rows: list[dict[str, str]] = []
-    kept = []
-    pairs = zip(texts.to_pylist(), numbers.to_pylist(), strict=True)
-    for index, (text, number) in enumerate(pairs):
+    lines: list[int] = []
+    said: list[str] = []
+    for text, number in zip(texts.to_pylist(), numbers.to_pylist(), strict=True):
         try:
-            value = json.loads(text)
+            values = list(unwrap(json.loads(text)))
+            found = [dict(_flat(value)) for value in values]
         except (ValueError, RecursionError):
             rejects.add(number, "not JSON", text)
-            continue
-        if not isinstance(value, dict):
+        except (TypeError, AttributeError, KeyError):
             rejects.add(number, "not a JSON object", text)
-            continue
-        rows.append(dict(_flat(value)))
-        kept.append(index)
+        else:
+            rows += found
+            lines += [number] * len(found)
+            said += [text] if len(found) == 1 else [_encodable(json.dumps(v)) for v in values]
     keys = dict.fromkeys(key for row in rows for key in row)
     columns = {key: pa.array([row.get(key) for row in rows], pa.string()) for key in keys}
     table = pa.table(columns) if columns else pa.table({"": pa.nulls(len(rows), pa.string())})
-    picked = pa.array(kept, pa.int64())
-    return table, numbers.take(picked), texts.take(picked)
+    return table, pa.array(lines, pa.int64()), pa.array(said, pa.string())
 
 
-def _flat(value: dict[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for key, item in value.items():
         if isinstance(item, dict):
             yield from _flat(item, f"{prefix}{key}.")

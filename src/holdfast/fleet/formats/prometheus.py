@@ -56,27 +56,23 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
 
 
 def _series(path: Path) -> list[Any]:
+    place = None
     try:
         data = json.loads(read_text(path))["data"]
-        if data["resultType"] == "matrix" and isinstance(data["result"], list):
+        found = data["resultType"]
+        if found == "matrix" and isinstance(data["result"], list):
             return list(data["result"])
+        place = "data.resultType"
     except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            "this is not the answer to a range query of Prometheus",
-            code="unknown-format",
-            path=path,
-            found=str(error),
-            expected='{"status": "success", "data": {"resultType": "matrix", "result": [...]}}',
-            remedy="save the answer of /api/v1/query_range as it is",
-        ) from error
+        found = error
     raise InputError(
         "this is not the answer to a range query of Prometheus",
         code="unknown-format",
         path=path,
-        place="data.resultType",
-        found=repr(data["resultType"]),
-        expected="matrix",
-        remedy="ask /api/v1/query_range, not /api/v1/query",
+        place=place,
+        found=str(found),
+        expected='{"status": "success", "data": {"resultType": "matrix", "result": [...]}}',
+        remedy="save the answer of /api/v1/query_range (not of /api/v1/query) as it is",
     )
 
 
@@ -117,4 +113,3 @@ def _events(series: Any) -> list[dict[str, Any]] | str:
 PROMETHEUS = Format(
     "prometheus", "a saved range query of Prometheus (XIDs of DCGM, up)", _sniff, _read
 )
-FORMATS = (PROMETHEUS,)

@@ -9,11 +9,150 @@ that every other column holds what it may hold. A line that fits nowhere is a re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from pathlib import Path
 
-from holdfast.fleet.formats.sacct_fields import FREE_TEXT, FreeText, looks_submitted, validator
+from holdfast.errors import InputError
+from holdfast.fleet.formats.fields import BLANKS, duration_s, state_of
+from holdfast.fleet.formats.opening import first_bytes
+
+# --- What a column may hold ---------------------------------------------------------------------
+
+REQUIRED = ("JobID", "State")
+
+# Columns of the store's tables, and how they are read: few distinct values, or many.
+FEW_VALUES = (
+    "Cluster", "User", "Account", "Partition", "QOS", "WorkDir", "State", "Reason", "ExitCode",
+    "DerivedExitCode", "Timelimit", "TimelimitRaw", "NNodes", "AllocNodes", "NodeList",
+    "AllocTRES", "AllocGRES", "ReqTRES", "ReqGRES", "AllocCPUS", "NCPUS", "ReqCPUS", "FailedNode",
+    "Restarts",
+)  # fmt: skip
+MANY_VALUES = (
+    "JobID", "JobIDRaw", "DBIndex", "JobName", "Priority", "Submit", "Eligible", "Start", "End",
+    "Elapsed", "ElapsedRaw", "SubmitLine",
+)  # fmt: skip
+NEEDED = frozenset(FEW_VALUES + MANY_VALUES)
+
+TIMES = ("Submit", "Eligible", "Start", "End")
+
+JOB_ID = (
+    r"^\d+(_(\d+|\[[^\]\n]*\]))?(\+\d+)?"
+    r"(\.(batch|extern|interactive|TBD|\d+(\+\d+)?|\d+\.(batch|extern|interactive)))?$"
+)
+SUBMIT_LINE = r"^\s*$|^(\S*/)?(sbatch|srun|salloc|scrun|sattach|slurmrestd)(\s|$)"
+
+KNOWN = frozenset(
+    """Account AdminComment AllocCPUS AllocGRES AllocNodes AllocTRES AssocID AveCPU AveCPUFreq
+    AveDiskRead AveDiskWrite AvePages AveRSS AveVMSize BlockID Cluster Comment Constraints
+    ConsumedEnergy ConsumedEnergyRaw Container CPUTime CPUTimeRAW DBIndex DerivedExitCode
+    Elapsed ElapsedRaw Eligible End ExitCode Extra FailedNode Flags GID Group JobID
+    JobIDRaw JobName Layout Licenses MaxDiskRead MaxDiskReadNode MaxDiskReadTask
+    MaxDiskWrite MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode MaxPagesTask
+    MaxRSS MaxRSSNode MaxRSSTask MaxVMSize MaxVMSizeNode MaxVMSizeTask McsLabel MinCPU
+    MinCPUNode MinCPUTask NCPUS NNodes NodeList NTasks Partition Planned PlannedCPU
+    PlannedCPURAW Priority QOS QOSRAW QOSREQ Reason ReqCPUFreq ReqCPUFreqGov ReqCPUFreqMax
+    ReqCPUFreqMin ReqCPUS ReqGRES ReqMem ReqNodes ReqReservation ReqTRES Reservation
+    ReservationId Reserved ResvCPU ResvCPURAW Restarts SegmentSize SLUID Start State
+    StdErr StdErrExpanded StdIn StdInExpanded StdOut StdOutExpanded Submit SubmitLine
+    Suspended SystemComment SystemCPU Timelimit TimelimitRaw TotalCPU TRESUsageInAve
+    TRESUsageInMax TRESUsageInMaxNode TRESUsageInMaxTask TRESUsageInMin TRESUsageInMinNode
+    TRESUsageInMinTask TRESUsageInTot TRESUsageOutAve TRESUsageOutMax TRESUsageOutMaxNode
+    TRESUsageOutMaxTask TRESUsageOutMin TRESUsageOutMinNode TRESUsageOutMinTask
+    TRESUsageOutTot UID User UserCPU WCKey WCKeyID WorkDir""".split()  # noqa: SIM905
+)
+"""Every column of `sacct --helpformat`, Slurm 19.05 to 25.05."""
+
+CANONICAL = {name.lower(): name for name in KNOWN}
+
+
+@dataclass(frozen=True)
+class FreeText:
+    """A column in which users write what they like."""
+
+    delimiter_cost: float
+    """How unlikely the delimiter is in it."""
+    newline_cost: float
+    """How unlikely a line break is in it."""
+
+
+FREE_TEXT = {
+    "JobName": FreeText(0.1, 1.0),
+    "Comment": FreeText(0.1, 1.0),
+    "SubmitLine": FreeText(0.1, 1.0),
+    "SystemComment": FreeText(1.0, 5.0),
+    "AdminComment": FreeText(2.0, 20.0),
+    "Extra": FreeText(1.0, 5.0),
+    "WorkDir": FreeText(2.0, 50.0),
+    "Constraints": FreeText(1.0, 50.0),
+    "Container": FreeText(5.0, 50.0),
+    "Reason": FreeText(20.0, 100.0),
+    "WCKey": FreeText(20.0, 100.0),
+    "StdErr": FreeText(2.0, 50.0),
+    "StdIn": FreeText(2.0, 50.0),
+    "StdOut": FreeText(2.0, 50.0),
+}
+
+_JOB_ID = re.compile(JOB_ID)
+_SUBMIT_LINE = re.compile(SUBMIT_LINE)
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?([+-]\d\d:?\d\d|Z)?|\d{9,11}|-?\d{1,5}")
+_INTEGER = re.compile(r"-?\d*")
+_EXIT_CODE = re.compile(r"(\d+:\d+)?")
+_TRES = re.compile(r"([\w/:.+-]+=[^=,|\n]*(,[\w/:.+-]+=[^=,|\n]*)*)?")
+_HOSTS = re.compile(r"[A-Za-z0-9_.,\[\]-]*|None [Aa]ssigned|\(none\)")
+_WORD = re.compile(r"[^\s|]*")
+_LINE = re.compile(r"[^\n]*")
+
+_INTEGERS = frozenset(
+    """AllocCPUS AllocNodes AssocID CPUTimeRAW DBIndex ElapsedRaw GID NCPUS NNodes NTasks
+    Priority QOSRAW ReqCPUS ReqNodes ReservationId ResvCPURAW PlannedCPURAW UID WCKeyID
+    Restarts MaxDiskReadTask MaxDiskWriteTask MaxPagesTask MaxRSSTask MaxVMSizeTask
+    MinCPUTask""".split()  # noqa: SIM905
+)
+_DURATIONS = frozenset(
+    """AveCPU CPUTime Elapsed MinCPU Reserved ResvCPU Planned PlannedCPU Suspended SystemCPU
+    TotalCPU UserCPU""".split()  # noqa: SIM905
+)
+_WORDS = ("User", "Group", "Cluster", "Partition", "QOS")
+
+
+# Column -> what it holds, and whether it may be blank instead.
+_PATTERNS = {
+    **dict.fromkeys(TIMES, (_TIME, True)),
+    **dict.fromkeys(_INTEGERS, (_INTEGER, True)),
+    **dict.fromkeys(_WORDS, (_WORD, True)),
+    "NodeList": (_HOSTS, True),
+    **dict.fromkeys(("ExitCode", "DerivedExitCode"), (_EXIT_CODE, False)),
+    **dict.fromkeys(("AllocTRES", "ReqTRES"), (_TRES, False)),
+}
+
+
+def validator(column: str) -> Callable[[str], bool]:
+    """A test of what a column without free text may hold."""
+    if column == "State":
+        return lambda text: "\n" not in text and state_of(text) is not None
+    if column == "":  # after the trailing delimiter of `sacct --parsable`
+        return lambda text: text == ""
+    if column in _DURATIONS:
+        return lambda text: (
+            "\n" not in text
+            and (text in BLANKS or text == "INVALID" or duration_s(text) is not None)
+        )
+    if column in ("JobID", "JobIDRaw"):
+        return lambda text: _JOB_ID.match(text) is not None and not text.endswith("\n")
+    other = (_TRES if column.startswith("TRESUsage") else _LINE, False)
+    pattern, or_blank = _PATTERNS.get(column, other)
+    return lambda text: (or_blank and text in BLANKS) or pattern.fullmatch(text) is not None
+
+
+def looks_submitted(text: str) -> bool:
+    """Whether a `SubmitLine` is one: blank, or a command that submits."""
+    return _SUBMIT_LINE.match(text) is not None
+
+
+# --- Layout and repair ---------------------------------------------------------------------------
 
 _REJECT_COST = 100.0  # of a line that fits nowhere
 _SWALLOW_COST = 150.0  # of taking a line for text although it is a record by itself,
@@ -52,6 +191,12 @@ class Layout:
             None if text else validator(name) for name, text in zip(columns, free, strict=True)
         )
         return cls(tuple(columns), delimiter, tests, free)
+
+    def holds(self, pieces: Sequence[str]) -> bool:
+        """Whether a line of these fields is a whole record by itself."""
+        return len(pieces) == len(self.columns) and all(
+            test is None or test(piece) for piece, test in zip(pieces, self.tests, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -118,7 +263,7 @@ def repair(lines: Sequence[str], layout: Layout) -> tuple[list[Record], list[Rej
 def _alone(pieces: list[str], layout: Layout) -> tuple[float, list[str]] | None:
     """What it costs to take a line for a record by itself, and its fields; None if it is none."""
     surplus = len(pieces) - len(layout.columns)
-    if surplus == 0 and _valid(pieces, layout):
+    if layout.holds(pieces):
         return _odd_submit_line(pieces, layout), pieces
     if 0 < surplus <= _MAX_EXTRA and _starts(pieces, layout):
         return _align(pieces, layout, _INFINITE)
@@ -196,12 +341,6 @@ def _starts(pieces: list[str], layout: Layout) -> bool:
         if not test(piece):
             return False
     return True
-
-
-def _valid(pieces: Sequence[str], layout: Layout) -> bool:
-    return all(
-        test is None or test(piece) for piece, test in zip(pieces, layout.tests, strict=True)
-    )
 
 
 def _losses(
@@ -329,3 +468,162 @@ def _reason(pieces: list[str], layout: Layout) -> str:
         if test is not None and not test(piece):
             return f"{name or 'a column'} holds {piece[:60]!r}"
     return "it continues no record"
+
+
+# --- The header ----------------------------------------------------------------------------------
+
+XDMOD = (
+    *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID"),
+    *("Submit", "Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS"),
+    *("ReqCPUS", "ReqMem", "ReqTRES", "AllocTRES", "Timelimit", "NodeList", "JobName"),
+)
+"""What Open XDMoD's slurm helper asks `sacct --noheader` for."""
+
+_TIME_OR_EXIT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|\d+:\d+")
+
+
+@dataclass(frozen=True)
+class Header:
+    """Where the records begin and what their columns are."""
+
+    layout: Layout
+    size: int
+    """Bytes up to the first record, blank lines before the header included."""
+    lines: int
+    line: bytes
+    """As printed, without the line's end."""
+
+
+def find_header(head: bytes, delimiter: str | None = None) -> Header | None:
+    """The header of a log, or None if the bytes begin with none.
+
+    Args:
+        head: the first bytes of the source.
+        delimiter: as given to `sacct --delimiter`; None: what stands between the first two columns.
+    """
+    body = head.removeprefix(b"\xef\xbb\xbf")
+    skipped = len(head) - len(body)
+    stripped = body.lstrip(b" \t\r\n")
+    blank = body[: len(body) - len(stripped)]
+    line, newline, _ = stripped.partition(b"\n")
+    text = line.decode(errors="replace").rstrip("\r")
+    if delimiter is None:
+        delimiter = _delimiter(text)
+        if delimiter is None:
+            return None
+    printed = [name.strip() for name in text.split(delimiter)]
+    # A column that a later Slurm adds keeps its name and may hold anything but a line break.
+    names = [CANONICAL.get(name.lower(), name) for name in printed]
+    known = sum(name in KNOWN for name in names)
+    if known < max(2, len(names) // 2):
+        return None
+    if "JobID" not in names and not (known >= 3 and KNOWN.issuperset({*printed} - {""})):
+        return None
+    size = skipped + len(blank) + len(line) + len(newline)
+    return Header(Layout.of(names, delimiter), size, blank.count(b"\n") + 1, line.rstrip(b"\r"))
+
+
+def _delimiter(text: str) -> str | None:
+    """What stands between the first two column names, one of which is known."""
+    match = re.match(r"(\w+)(\W{1,8}?)(\w+)", text)
+    if match is None or not {match[1].lower(), match[3].lower()} & CANONICAL.keys():
+        return None
+    return match[2] if match[2].strip() or match[2] == "\t" else None
+
+
+def headerless(
+    head: bytes, delimiter: str | None = None, columns: Sequence[str] = XDMOD
+) -> Header | None:
+    """The header that `sacct --noheader` left out, or None if the columns do not fit the first line.
+
+    Args:
+        head: the first bytes of the source.
+        delimiter: as given to `sacct --delimiter`; None: "|".
+        columns: canonical names.
+    """
+    delimiter = delimiter or "|"
+    line = head.removeprefix(b"\xef\xbb\xbf").partition(b"\n")[0]
+    fields = line.decode(errors="replace").rstrip("\r").split(delimiter)
+    if len(fields) == len(columns) + 1 and not fields[-1]:  # --parsable ends with a delimiter
+        columns = [*columns, ""]
+    layout = Layout.of(columns, delimiter)
+    skipped = len(head) - len(head.removeprefix(b"\xef\xbb\xbf"))
+    # No line of a log is invalid UTF-8 after it was read: the header never occurs again.
+    return Header(layout, skipped, 1, b"\xff") if layout.holds(fields) else None
+
+
+def looks_headerless(head: bytes, delimiter: str | None = None) -> bool:
+    """Whether the source looks like `sacct --noheader`: job numbers and states on its first lines."""
+    lines = head.removeprefix(b"\xef\xbb\xbf").decode(errors="replace").splitlines()[:20]
+    rows = [line.split(delimiter or "|") for line in lines if line.strip()]
+    good = [
+        len(row) > 1
+        and re.match(JOB_ID, row[0]) is not None
+        and any(state_of(field) is not None and len(field) > 2 for field in row)
+        and any(_TIME_OR_EXIT.fullmatch(field) for field in row)
+        for row in rows
+    ]
+    return bool(rows) and good[0] and 2 * sum(good) > len(rows)
+
+
+def _named(columns: str) -> list[str]:
+    """Canonical names of "jobid,state%20,..." as given to `sacct --format`."""
+    names = [name.partition("%")[0].strip() for name in re.split(r"[,|\s]+", columns.strip())]
+    return [CANONICAL.get(name.lower(), name) for name in names]
+
+
+def header_of(path: Path, delimiter: str | None, columns: str | None = None) -> Header:
+    """The header of the log in `path`, or what `columns` says where it has none.
+
+    Raises:
+        InputError: if there is none, or a column is missing that every analysis needs.
+    """
+    head = first_bytes(path)
+    header = find_header(head, delimiter)
+    if header is None and columns:
+        names = _named(columns)
+        header = headerless(head, delimiter, names)
+        if header is None:
+            raise InputError(
+                "the columns do not fit the first line",
+                code="conflict",
+                path=path,
+                place="line 1",
+                found=head.partition(b"\n")[0][:120].decode(errors="replace"),
+                expected=f"{len(names)} fields: {', '.join(names)}",
+                remedy="give --columns exactly what `sacct --format` was given",
+            )
+    header = header or headerless(head, delimiter)
+    if header is None and looks_headerless(head, delimiter):
+        raise InputError(
+            "this looks like sacct without a header",
+            code="missing-header",
+            path=path,
+            place="line 1",
+            expected="column names such as JobID|State|Start|End",
+            remedy="name the columns with --columns, exactly as given to `sacct --format`",
+        )
+    if header is None:
+        first = head.strip().split(b"\n", 1)[0][:120].decode(errors="replace")
+        raise InputError(
+            "no header of `sacct --parsable2` was found",
+            code="unknown-format",
+            path=path,
+            place="line 1",
+            found=repr(first) if first else "nothing",
+            expected="column names such as JobID|State|Start|End",
+            remedy="write the log with `sacct --parsable2` and without --noheader",
+        )
+    missing = [name for name in REQUIRED if name not in header.layout.columns]
+    if missing:
+        raise InputError(
+            f"missing column: {missing[0]}",
+            code="missing-column",
+            path=path,
+            place=f"line {header.lines}",
+            found=", ".join(name for name in header.layout.columns[:12] if name),
+            expected=f"at least {' and '.join(REQUIRED)}, better Submit, Start, End, NodeList, "
+            "AllocTRES too",
+            remedy="add the column to `sacct --format`",
+        )
+    return header

@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -23,12 +23,36 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of
+from holdfast.fleet.formats.fields import (
+    duration_s,
+    gpus_of,
+    is_blank,
+    parse_duration,
+    parse_exit_code,
+    parse_gpus,
+    parse_integer,
+    parse_state,
+    parse_time,
+)
+from holdfast.fleet.formats.hosts import excluded_hosts, parse_hosts
 from holdfast.fleet.formats.opening import open_source, read_exactly
-from holdfast.fleet.formats.sacct_columns import convert, misfits
-from holdfast.fleet.formats.sacct_fields import FEW_VALUES, NEEDED
-from holdfast.fleet.formats.sacct_header import Header, find_header, header_of, looks_headerless
-from holdfast.fleet.formats.sacct_repair import Layout, Record, Reject, repair
+from holdfast.fleet.formats.sacct_repair import (
+    FEW_VALUES,
+    JOB_ID,
+    NEEDED,
+    SUBMIT_LINE,
+    TIMES,
+    Header,
+    Layout,
+    Record,
+    find_header,
+    header_of,
+    looks_headerless,
+    repair,
+)
 from holdfast.fleet.formats.source import Rejects
+from holdfast.fleet.schema import ATTEMPTS, STEPS
 
 BLOCK_BYTES = 16 << 20
 _WORKERS = 2
@@ -60,7 +84,7 @@ def _blocks(path: Path, header: Header, offset: int) -> Iterator[_Block]:
             piece = read_exactly(source, BLOCK_BYTES, path)
             last = len(piece) < BLOCK_BYTES
             data = rest + piece
-            cut = len(data) if last else _safe_cut(data, header)
+            cut = len(data) if last else _boundary(data, header)
             block, rest = data[:cut], data[cut:]
             if block:
                 position += len(block)
@@ -82,16 +106,10 @@ def _skip(source: BinaryIO, path: Path, size: int) -> tuple[int, int]:
     return position, line
 
 
-def _safe_cut(data: bytes, header: Header) -> int:
-    """The last place between two whole records, or where a line ends, or everything."""
-    return last_boundary(data, header) or data.rfind(b"\n") + 1 or len(data)
-
-
-def last_boundary(data: bytes, header: Header) -> int:
+def _boundary(data: bytes, header: Header) -> int:
     """The last place between two whole records; a job's row and its steps stay together.
 
-    Returns:
-        bytes up to there; 0 if no such place is found in the last thousand lines.
+    Where no such place is in the last thousand lines: where a line ends, or everything.
     """
     layout = header.layout
     job_id = layout.columns.index("JobID")
@@ -102,25 +120,20 @@ def last_boundary(data: bytes, header: Header) -> int:
         if start == 0:
             break
         line = data[start:end]
-        whole = is_record(line, header)
+        whole = _is_record(line, header)
         if whole and below_is_whole:
             return end
         first = line.split(layout.delimiter.encode(), job_id + 1)[job_id] if whole else b""
         below_is_whole = whole and b"." not in first
         end = start
-    return 0
+    return data.rfind(b"\n") + 1 or len(data)
 
 
-def is_record(line: bytes, header: Header) -> bool:
+def _is_record(line: bytes, header: Header) -> bool:
     """Whether a line is a whole record by itself, or the header printed again."""
-    layout, bare = header.layout, line.rstrip(b"\r\n")
-    pieces = bare.decode(errors="replace").split(layout.delimiter)
-    return bare == header.line or (
-        len(pieces) == len(layout.columns)
-        and all(
-            test is None or test(piece) for piece, test in zip(pieces, layout.tests, strict=True)
-        )
-    )
+    bare = line.rstrip(b"\r\n")
+    pieces = bare.decode(errors="replace").split(header.layout.delimiter)
+    return bare == header.line or header.layout.holds(pieces)
 
 
 def _without_headers(data: bytes, header: bytes) -> bytes:
@@ -287,14 +300,10 @@ def _mend(
             stretch = stretch.replace(_JOIN_BYTE.decode(), layout.delimiter)
         records, refused = repair(stretch.split("\n"), layout)
         mended += [(low + record.line, record) for record in records]
-        rejects += [_placed(first_line + low, reject) for reject in refused]
+        rejects += [(first_line + low + each.line, each.reason, each.raw) for each in refused]
     if mended:
         table, lines = _merge(table, lines, mended, layout)
     return table, first_line + lines, rejects
-
-
-def _placed(first_line: int, reject: Reject) -> tuple[int, str, str]:
-    return (first_line + reject.line, reject.reason, reject.raw)
 
 
 def _runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
@@ -331,6 +340,314 @@ def _merge(
         return both, lines  # without steps the order says nothing
     order = np.argsort(lines, kind="stable")
     return both.take(pa.array(order)), lines[order]
+
+
+# --- Columns -------------------------------------------------------------------------------------
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The records of a piece of a log, by kind."""
+
+    attempts: pa.Table
+    """In the schema ATTEMPTS; `key` is null."""
+    steps: pa.Table
+    """In the schema STEPS: only those that began before the job row that they stand under."""
+    step_count: int
+    attempt_rows: npt.NDArray[np.int64]
+    """Row of `raw` of each attempt."""
+    unreadable_node_lists: int
+    """Rows whose NodeList is cut off or no host list; their `nodes` is empty."""
+
+
+def misfits(raw: pa.Table) -> Mask:
+    """Rows in which some column holds what it cannot hold: pieces of a broken record, most likely.
+
+    Args:
+        raw: strings, by canonical column name.
+    """
+    good = pc.match_substring_regex(flat(raw["JobID"]), JOB_ID)
+    good = pc.and_(good, pc.is_valid(parse_state(_coded(raw["State"]))))
+    utc = ZoneInfo("UTC")  # which zone does not matter to whether it is a time
+    for name in TIMES:
+        if name in raw.column_names:
+            good = pc.and_(good, _is_time_or_blank(flat(raw[name]), utc))
+    if "SubmitLine" in raw.column_names:
+        submitted = pc.match_substring_regex(flat(raw["SubmitLine"]), SUBMIT_LINE)
+        if 2 * (pc.sum(submitted).as_py() or 0) >= len(raw):  # else a site's own command submits
+            good = pc.and_(good, submitted)
+    return np.asarray(pc.invert(good).to_numpy(zero_copy_only=False))
+
+
+def _is_time_or_blank(values: pa.Array, zone: ZoneInfo) -> pa.Array:
+    good = pc.is_valid(parse_time(values, zone))
+    if pc.all(good, min_count=0).as_py():
+        return good
+    odd = np.flatnonzero(~good.to_numpy(zero_copy_only=False))
+    rest = values.take(pa.array(odd))
+    # A time before 1971 is read as null: it is one all the same.
+    fine = pc.or_(is_blank(rest), pc.match_substring_regex(rest, r"^(-?\d{1,9}|19(69|70)-.*)$"))
+    answer = good.to_numpy(zero_copy_only=False).copy()
+    answer[odd] = fine.to_numpy(zero_copy_only=False)
+    return pa.array(answer)
+
+
+def _coded(column: Column) -> pa.Array:
+    """One dictionary array (distinct strings and their places) of a column."""
+    array = column
+    if isinstance(array, pa.ChunkedArray):
+        array = array.unify_dictionaries() if pa.types.is_dictionary(array.type) else array
+        array = array.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = array.chunk(0) if array.num_chunks == 1 else flat(array)
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def convert(raw: pa.Table, options: ReadOptions) -> Converted:
+    """Attempts and early steps of records in the order in which `sacct` printed them.
+
+    Args:
+        raw: strings, by canonical column name, steps below their job; every row fits (`misfits`).
+        options: time zone and cluster name for logs without them.
+    """
+    job_id = flat(raw["JobID"])
+    is_step = pc.match_substring(job_id, ".").to_numpy(zero_copy_only=False)
+    times = _times(raw, options.timezone)
+    state = parse_state(_coded(raw["State"]))
+    oom, sigterm = _signs(raw, state)
+    owner = np.cumsum(~is_step) - 1  # [row] -> which job row it is or stands under
+    steps = np.flatnonzero(is_step)
+    jobs = np.flatnonzero(~is_step)
+    steps_owned = steps[_owned(raw, steps, jobs, owner)] if len(steps) else steps
+    for flags in (oom, sigterm):
+        hit = jobs[owner[steps_owned[flags[steps_owned]]]]
+        flags[hit] = True
+    columns = _job_columns(raw, options)
+    unreadable = columns["nodes"].null_count if "nodes" in columns else 0
+    if unreadable:
+        columns["nodes"] = pc.fill_null(columns["nodes"], [])
+    columns |= {f"{name.lower()}_s": values for name, values in times.items()}
+    columns |= {"state": state, "out_of_memory": pa.array(oom), "sigterm": pa.array(sigterm)}
+    early = _early_steps(columns, steps_owned, jobs, owner)
+    attempts = table_of(ATTEMPTS, columns, len(raw))
+    if len(steps):
+        attempts = attempts.take(pa.array(jobs))
+    return Converted(attempts, early, len(steps), jobs, unreadable)
+
+
+def _times(raw: pa.Table, zone: ZoneInfo) -> dict[str, pa.Array]:
+    names = [name for name in TIMES if name in raw.column_names]
+    times = {name: parse_time(flat(raw[name]), zone) for name in names}
+    if zone.key != "UTC" and "ElapsedRaw" in raw.column_names and {"Start", "End"} <= set(names):
+        late = {name: parse_time(flat(raw[name]), zone, ambiguous="latest") for name in names}
+        elapsed = parse_integer(raw["ElapsedRaw"])
+        # In the hour that occurs twice, the elapsed time says which of the two is meant.
+        fits = pc.equal(pc.subtract(late["End"], times["Start"]), elapsed)
+        times["End"] = pc.if_else(pc.fill_null(fits, False), late["End"], times["End"])
+        fits = pc.equal(pc.subtract(times["End"], late["Start"]), elapsed)
+        times["Start"] = pc.if_else(pc.fill_null(fits, False), late["Start"], times["Start"])
+    return times
+
+
+def _signs(raw: pa.Table, state: pa.Array) -> tuple[Mask, Mask]:
+    """For every row: did memory run out, and did SIGTERM reach it?"""
+    oom = _true(pc.equal(state, "OUT_OF_MEMORY"))
+    sigterm = np.zeros(len(oom), bool)
+    for name in ("ExitCode", "DerivedExitCode"):
+        if name not in raw.column_names:
+            continue
+        code, signal = parse_exit_code(_coded(raw[name]))
+        oom |= _true(pc.and_(pc.equal(code, 0), pc.equal(signal, 125)))
+        sigterm |= _true(pc.equal(signal, 15))
+        if name == "ExitCode":
+            sigterm |= _true(pc.and_(pc.equal(code, 15), pc.equal(signal, 0)))
+    return oom, sigterm
+
+
+def _true(condition: pa.Array) -> Mask:
+    """The condition as numpy booleans one may write to; null is false."""
+    return np.array(pc.fill_null(condition, False).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _owned(
+    raw: pa.Table, steps: npt.NDArray[Any], jobs: npt.NDArray[Any], owner: npt.NDArray[Any]
+) -> Mask:
+    """Which steps stand under the row of their own job."""
+    inside = owner[steps] >= 0
+    if not len(jobs):
+        return np.asarray(inside)
+    ids = flat(raw["JobID"])
+    base = pc.replace_substring_regex(ids.take(pa.array(steps)), r"\..*$", "")
+    above = ids.take(pa.array(jobs[np.maximum(owner[steps], 0)]))
+    return np.asarray(inside & _true(pc.equal(base, above)))
+
+
+def _job_columns(raw: pa.Table, options: ReadOptions) -> dict[str, Column]:
+    """What a row says that needs no other row, by the store's names."""
+    have = set(raw.column_names)
+    columns: dict[str, Column] = {
+        target: flat(raw[source])
+        for target, source in (
+            ("name", "JobName"),
+            ("user", "User"),
+            ("account", "Account"),
+            ("partition", "Partition"),
+            ("qos", "QOS"),
+            ("work_dir", "WorkDir"),
+            ("reason", "Reason"),
+        )
+        if source in have
+    }
+    count = len(raw)
+    job_id = flat(raw["JobID"])
+    columns["job_id"] = job_id
+    columns["job_id_raw"] = _raw_id(flat(raw["JobIDRaw"]) if "JobIDRaw" in have else None, job_id)
+    columns["attempt"] = pa.array(np.ones(count, np.int32))
+    named = pa.array([options.cluster] * count if options.cluster else [""] * count, pa.string())
+    columns["cluster"] = flat(raw["Cluster"]) if "Cluster" in have else named
+    for target, source in (("db_index", "DBIndex"), ("priority", "Priority")):
+        if source in have:
+            columns[target] = parse_integer(raw[source])
+    if "Restarts" in have:
+        columns["restarts"] = _small(raw["Restarts"])
+    if "ExitCode" in have:
+        columns["exit_code"], columns["exit_signal"] = parse_exit_code(_coded(raw["ExitCode"]))
+    if "FailedNode" in have:
+        columns["failed_node"] = _unless_blank(raw["FailedNode"])
+    if "SubmitLine" in have:
+        columns["excluded_nodes"] = excluded_hosts(raw["SubmitLine"])
+    columns["runtime_s"] = _runtime(raw)
+    columns["time_limit_s"] = _time_limit(raw)
+    if "NodeList" in have:
+        columns["nodes"] = parse_hosts(_coded(raw["NodeList"]))
+    columns["node_count"] = _first(raw, ("NNodes", "AllocNodes"))
+    if "NodeList" in have:
+        lengths = pc.list_value_length(columns["nodes"]).cast(pa.int32())
+        columns["node_count"] = pc.coalesce(columns["node_count"], lengths)
+    columns["cpus"] = _cpus(raw)
+    columns["gpus"] = _gpus(raw, columns["node_count"])
+    return columns
+
+
+def _raw_id(raw: pa.Array | None, job_id: pa.Array) -> pa.Array:
+    """The controller's number of a job or of a step's job.
+
+    Where JobIDRaw is missing it follows from the JobID of a plain job and of a component of a
+    heterogeneous one (``123+1`` is 124), but not of an array task: that stays null.
+    """
+    if raw is not None:
+        return parse_integer(pc.replace_substring_regex(raw, r"[.+].*$", ""))
+    base = pc.replace_substring_regex(job_id, r"\..*$", "")
+    try:
+        return base.cast(pa.int64())
+    except pa.ArrowInvalid:
+        pass
+    parts = pc.extract_regex(base, r"^(?P<number>\d+)(?:\+(?P<component>\d+))?$")
+    number = parse_integer(pc.struct_field(parts, "number"))
+    component = parse_integer(pc.struct_field(parts, "component"))
+    return pc.add(number, pc.fill_null(component, 0))
+
+
+def _small(column: Column) -> pa.Array:
+    """A column of small whole numbers with few distinct values, as int32."""
+
+    def number(text: str) -> int | None:
+        digits = text.removesuffix("K").removesuffix("M").removesuffix("G")
+        scale = {"K": 1000, "M": 1000**2, "G": 1000**3}.get(text[-1:], 1)
+        decimal = digits.replace(".", "", 1).isdecimal()
+        return int(min(float(digits) * scale, 2**62)) if decimal else None
+
+    return by_distinct(_coded(column), number, pa.int32())
+
+
+def _first(raw: pa.Table, names: tuple[str, ...]) -> pa.Array:
+    """The first of the named columns that is there and not null, as int32."""
+    found = [_small(raw[name]) for name in names if name in raw.column_names]
+    return pc.coalesce(*found) if found else pa.nulls(len(raw), pa.int32())
+
+
+def _cpus(raw: pa.Table) -> pa.Array:
+    allocated = _first(raw, ("AllocCPUS", "NCPUS"))
+    asked = _first(raw, ("ReqCPUS",))
+    none = pc.equal(allocated, 0)
+    return pc.coalesce(pc.if_else(none, asked, allocated), allocated, asked)
+
+
+def _gpus(raw: pa.Table, node_count: pa.Array) -> pa.Array:
+    """GPUs allocated; requested ones where nothing is allocated yet."""
+
+    def column(name: str) -> pa.Array:
+        if name not in raw.column_names:
+            return pa.nulls(len(raw), pa.int32())
+        return parse_gpus(_coded(raw[name]))
+
+    # A site that does not track gres/gpu as a TRES still prints AllocGRES (before Slurm 20.11).
+    allocated = pc.max_element_wise(column("AllocTRES"), column("AllocGRES"))
+    found = pc.coalesce(allocated, column("ReqTRES"))
+    if "ReqGRES" not in raw.column_names:
+        return found
+    asked = column("ReqGRES")
+    a_node = _true(pc.starts_with(flat(raw["ReqGRES"]), "PER_NODE:"))
+    per_node = by_distinct(
+        raw["ReqGRES"], lambda text: gpus_of(text.removeprefix("PER_NODE:")), pa.int32()
+    )
+    each = pc.multiply(per_node.cast(pa.int64()), pc.fill_null(node_count, 1))
+    return pc.coalesce(found, pc.if_else(pa.array(a_node), each, asked))
+
+
+def _unless_blank(column: Column) -> pa.Array:
+    array = flat(column)
+    return pc.if_else(is_blank(array), pa.scalar(None, pa.string()), array)
+
+
+def _runtime(raw: pa.Table) -> pa.Array:
+    have = raw.column_names
+    if "ElapsedRaw" in have:
+        runtime = parse_integer(raw["ElapsedRaw"])
+    elif "Elapsed" in have:
+        runtime = parse_duration(raw["Elapsed"])
+    else:
+        return pa.nulls(len(raw), pa.int64())  # the commit takes end - start
+    if "Start" not in have:
+        return runtime
+    never = is_blank(raw["Start"])
+    return pc.if_else(never, pa.scalar(None, pa.int64()), runtime)
+
+
+def _time_limit(raw: pa.Table) -> pa.Array:
+    if "Timelimit" in raw.column_names:
+        return by_distinct(_coded(raw["Timelimit"]), duration_s, pa.int64())
+    if "TimelimitRaw" in raw.column_names:  # minutes
+        minutes = _small(raw["TimelimitRaw"]).cast(pa.int64())
+        return pc.multiply(minutes, 60)
+    return pa.nulls(len(raw), pa.int64())
+
+
+def _early_steps(
+    columns: dict[str, Column],
+    steps: npt.NDArray[Any],
+    jobs: npt.NDArray[Any],
+    owner: npt.NDArray[Any],
+) -> pa.Table:
+    """Steps that began before the job row above them."""
+    if not len(steps) or "start_s" not in columns:
+        return STEPS.empty_table()
+    parents = jobs[owner[steps]]
+    start = flat(columns["start_s"])
+    before = pc.less(start.take(pa.array(steps)), start.take(pa.array(parents)))
+    chosen = _true(before)
+    if not chosen.any():
+        return STEPS.empty_table()
+    at, above = pa.array(steps[chosen]), pa.array(parents[chosen])
+    of_job = ("cluster", "job_id", "job_id_raw", "db_index", "submit_s")
+    picked = {
+        name: flat(columns[name]).take(above if name in of_job else at)
+        for name in STEPS.names
+        if name in columns
+    }
+    return table_of(STEPS, picked, int(chosen.sum()))
 
 
 # --- The format ----------------------------------------------------------------------------------
@@ -388,38 +705,3 @@ FORMAT = Format(
     sniff=sniff,
     read=read,
 )
-
-
-def records(
-    path: Path,
-    delimiter: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-) -> Iterator[dict[str, str]]:
-    r"""The records of a log as printed, steps included, put together again where names broke them.
-
-    Args:
-        path: output of `sacct --parsable2`.
-        delimiter: as given to `sacct --delimiter`; None: detect it.
-        since: leave out records that ended before; in the log's own time zone.
-        until: leave out records that ended at this time or later.
-
-    Yields:
-        column name -> text, in the order of the log; a line break in a field is the two characters
-        ``\n``. Lines that belong to no record are left out.
-
-    Raises:
-        InputError: as `read`.
-    """
-    header = header_of(path, delimiter)
-    layout = header.layout
-    first = None if since is None else since.isoformat(timespec="seconds")
-    last = None if until is None else until.isoformat(timespec="seconds")
-    everything = frozenset(layout.columns) - {""}
-    for block in _blocks(path, header, 0):
-        for row in _rows(block, layout, everything).table.to_pylist():
-            end = row.get("End", "Unknown")
-            known = end[:1].isdigit()
-            if known and ((first and end < first) or (last and end >= last)):
-                continue
-            yield {name: row[name] for name in dict.fromkeys(layout.columns) if name}

@@ -32,33 +32,13 @@ from holdfast.fleet.schema import CONTROLLER_EVENTS
 
 _TIME = r"^\[?(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)\]? "
 _JOB = r"JobId=(?P<{0}>[0-9][0-9_+*]*|Invalid)(?:\((?P<{0}_raw>\d+)\))?"
-_EVENTS = (
-    ("preempt", "preemption grace time for", "preemption grace time for " + _JOB.format("job")),
-    (
-        "node_fail",
-        "missing from batch node",
-        "Batch " + _JOB.format("job") + r" missing from batch node (?P<node>\S+)",
-    ),
-    (
-        "preempt_requeue",
-        "has been requeued to reclaim",
-        "preempted " + _JOB.format("job") + " has been requeued",
-    ),
-    (
-        "preempt_kill",
-        "preempted JobId=",
-        "preempted " + _JOB.format("job") + " (?:had to|has been)",
-    ),
-    (
-        "node_fail",
-        "due to failure of node",
-        "requeue job " + _JOB.format("job") + r" due to failure of node (?P<node>\S+)",
-    ),
-    (
-        "node_fail",
-        "on failed node",
-        "Killing " + _JOB.format("job") + r" on failed node (?P<node>\S+)",
-    ),
+_EVENTS = (  # event, words of its line, the line; the first that fits counts
+    ("preempt", "preemption grace time for", "preemption grace time for {}"),
+    ("node_fail", "missing from batch node", r"Batch {} missing from batch node (?P<node>\S+)"),
+    ("preempt_requeue", "has been requeued to reclaim", "preempted {} has been requeued"),
+    ("preempt_kill", "preempted JobId=", "preempted {} (?:had to|has been)"),
+    ("node_fail", "due to failure of node", r"requeue job {} due to failure of node (?P<node>\S+)"),
+    ("node_fail", "on failed node", r"Killing {} on failed node (?P<node>\S+)"),
 )
 _FOR = "reclaim resources for " + _JOB.format("preemptor")
 _VERSION = re.compile(rb"slurmctld version (\S+) started(?: on cluster (\S+))?")
@@ -102,7 +82,7 @@ def _events(lines: pa.Array, numbers: pa.Array, options: ReadOptions, rejects: R
         mine = pc.and_(left, pc.match_substring(lines, words))
         left = pc.and_(left, pc.invert(mine))
         chosen, places = lines.filter(mine), numbers.filter(mine)
-        parts = pc.extract_regex(chosen, _TIME + ".*" + pattern)
+        parts = pc.extract_regex(chosen, _TIME + ".*" + pattern.format(_JOB.format("job")))
         target = pc.extract_regex(chosen, _FOR)
         job, by = _group(parts, "job"), _group(target, "preemptor")
         by = pc.if_else(pc.equal(by, "Invalid"), pa.scalar(None, pa.string()), by)
@@ -142,4 +122,3 @@ def _leading(job: str) -> int | None:
 
 
 SLURMCTLD = Format("slurmctld", "the controller's log (preemptions, node failures)", _sniff, _read)
-FORMATS = (SLURMCTLD,)

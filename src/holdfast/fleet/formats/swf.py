@@ -45,16 +45,8 @@ _STATES = {0: "FAILED", 1: "COMPLETED", 2: "REQUEUED", 3: "COMPLETED", 4: "FAILE
 
 # Columns of a record, by the format's own order.
 _ID, _SUBMIT, _WAIT, _RUN, _PROCS = 0, 1, 2, 3, 4
-_ASKED_PROCS, _ASKED_TIME, _STATUS, _USER, _GROUP, _PROGRAM, _QUEUE, _PARTITION = (
-    7,
-    8,
-    10,
-    11,
-    12,
-    13,
-    14,
-    15,
-)
+_ASKED_PROCS, _ASKED_TIME, _STATUS, _USER, _GROUP, _PROGRAM = 7, 8, 10, 11, 12, 13
+_QUEUE, _PARTITION = 14, 15
 
 Numbers = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -156,7 +148,7 @@ def _attempts(
         "cluster": pa.array([options.cluster] * len(records), pa.string()),
         "job_id": pa.array(job).cast(pa.string()),
         "job_id_raw": pa.array(job),
-        "attempt": pa.array(_ordinals(job), pa.int32()),
+        "attempt": pa.array(np.ones(len(records), np.int32)),  # ingest numbers them
         "name": _label(records[:, _PROGRAM]),
         "user": _label(records[:, _USER]),
         "account": _label(records[:, _GROUP]),
@@ -184,17 +176,6 @@ def _procs_per_node(header: dict[str, str]) -> int:
     return max(counts[0] // counts[1], 1) if counts[0] and counts[1] else 1
 
 
-def _ordinals(job: np.ndarray[Any, np.dtype[np.int64]]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """1, 2, ... within each job, in the order given."""
-    order = np.argsort(job, kind="stable")
-    ranked = job[order]
-    first = np.flatnonzero(np.r_[True, ranked[1:] != ranked[:-1]]) if len(job) else order
-    lengths = np.diff(np.r_[first, len(job)])
-    ordinals = np.empty(len(job), np.int64)
-    ordinals[order] = np.arange(len(job)) - np.repeat(first, lengths) + 1
-    return ordinals
-
-
 def _whole(values: Numbers, known: np.ndarray[Any, np.dtype[np.bool_]]) -> pa.Array:
     # No number of a log is near 2^62: a larger one becomes it, and `clean` rejects the row.
     bounded = np.clip(np.where(known, values, 0), -(2**62), 2**62)
@@ -206,4 +187,3 @@ def _label(values: Numbers) -> pa.Array:
 
 
 SWF = Format("swf", "Standard Workload Format of the Parallel Workloads Archive", _sniff, _read)
-FORMATS = (SWF,)

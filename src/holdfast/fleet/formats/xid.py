@@ -189,4 +189,3 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
 
 
 XID = Format("xid", "kernel logs with NVIDIA XIDs (dmesg -T, journalctl, syslog)", _sniff, _read)
-FORMATS = (XID,)

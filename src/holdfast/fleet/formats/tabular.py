@@ -1,0 +1,537 @@
+"""Delimited text and Parquet with named columns, as `formats.toml` or a user's own map describes them.
+
+A map (``--map FILE.toml``, format ``mapped``)::
+
+    table = "attempts"                 # or "health", "node_outages", "qos"
+    delimiter = ";"                    # text only; left out: detected
+
+    [columns]                          # field of holdfast.fleet.schema = "their column", or a list of names
+    job_id = "Job"
+    state = "Status"
+    start_s = "Started at"
+    nodes = "Hosts"
+
+    [values.state]                     # "their value" = "ours"; others stay as they are
+    "Failed (node)" = "NODE_FAIL"
+
+    [time]                             # left out: ISO 8601 or seconds to nanoseconds since 1970
+    format = "%d.%m.%Y %H:%M"          # as in strptime; of a list ("iso": as above) the first that fits
+    zone = "Europe/Berlin"             # left out: --timezone
+
+Nodes may be a host list (``node[1-4,7]``) or a Parquet list; durations seconds or ``1-02:03:04``; GPUs a
+number or a TRES text. What can be derived is: runtime_s, node_count, job_id_raw.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from holdfast.config import parse_config, read_config, unknown_key
+from holdfast.errors import InputError
+from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.clean import faults
+from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
+from holdfast.fleet.formats.delimited import (
+    Header,
+    header_at,
+    header_of,
+    place_rejects,
+    read_delimited,
+)
+from holdfast.fleet.formats.fields import (
+    is_blank,
+    parse_duration,
+    parse_gpus,
+    parse_integer,
+    state_of,
+)
+from holdfast.fleet.formats.health import event_times, health_table, texts
+from holdfast.fleet.formats.hosts import parse_hosts
+from holdfast.fleet.formats.json_lines import Unwrap, first_objects, read_json_lines
+from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new
+from holdfast.fleet.schema import TABLES
+
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "attempts": ("job_id", "state", "submit_s"),
+    "health": ("time_s", "node", "check"),
+    "node_outages": ("node", "start_s"),
+    "qos": ("qos",),
+}
+_REASONS = {
+    "node": "no node",
+    "qos": "no name",
+    "start_s": "no start time that can be read",
+    "end_s": "no end time that can be read",
+}
+_TIMES = {"submit_s", "eligible_s", "start_s", "end_s", "time_s"}
+_DURATIONS = {"runtime_s", "time_limit_s", "grace_s"}
+_NOT_OVER = pa.array(["RUNNING", "PENDING", "SUSPENDED"])
+_OUTAGE_STATES = ("FAILURE", "DOWN", "DRAIN", "FAIL", "MAINT")
+_FLAGS = r"[*~#$%@+^!\-]+$"  # what Slurm appends to a node's state: "*" = does not respond ...
+_TRUE = pa.array(["true", "1", "yes", "t", "y"])
+_NOTHING = pa.scalar(None, pa.string())
+
+
+@dataclass(frozen=True)
+class _Time:
+    format: str | tuple[str, ...] = "iso"
+    zone: str | None = None
+
+
+@dataclass(frozen=True)
+class _Recognized:
+    """What the header of such a file has."""
+
+    fields: tuple[str, ...]
+    """All of these."""
+    any: tuple[str, ...] = ()
+    """And one of these."""
+    without: tuple[str, ...] = ()
+    """And no column of these names."""
+    exact: bool = False
+    """Case matters (to tell the format, not to read the file)."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The keys of a map, or of a format in `formats.toml`."""
+
+    table: Literal["attempts", "health", "node_outages", "qos"] = "attempts"
+    columns: Mapping[str, str | tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Field -> its column, or the names that the column may have, the best first."""
+    labeled: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    """Field without such a column -> columns of which one is filled; the value is "column: text"."""
+    values: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    defaults: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Field -> what stands for a missing column or an empty text."""
+    time: _Time = dataclasses.field(default_factory=_Time)
+    delimiter: str | None = None
+    quoted: bool = True
+    """Fields may stand in double quotes."""
+    free_text: str | None = None
+    """The column that may hold the delimiter."""
+    skip_without: str | None = None
+    """The field without which a record is none of ours, and no reject."""
+    any_state: bool = False
+    """The file's own states of nodes are kept, whatever they are."""
+    recognized: _Recognized | None = None
+    describes: str = ""
+
+    def names(self, field: str) -> tuple[str, ...]:
+        """The columns that may hold a field."""
+        names = self.columns.get(field, ())
+        return (names,) if isinstance(names, str) else tuple(names)
+
+    def found(self, field: str, there: tuple[str, ...]) -> list[str]:
+        """Those of them that are there; a shipped format does not mind their case."""
+        if self.recognized is None:
+            return [name for name in self.names(field) if name in there]
+        lowered = {name.lower(): name for name in reversed(there)}
+        return [lowered[name.lower()] for name in self.names(field) if name.lower() in lowered]
+
+    def fits(self, there: tuple[str, ...], *, exact: bool = False) -> bool:
+        """Whether these are the columns of a file of the format."""
+        assert self.recognized is not None
+        lowered = {name.lower() for name in there}
+
+        def has(field: str) -> bool:
+            names = (*self.names(field), *self.labeled.get(field, ()))
+            return any(name in there if exact else name.lower() in lowered for name in names)
+
+        wanted = self.recognized
+        return (
+            all(map(has, wanted.fields))
+            and (not wanted.any or any(map(has, wanted.any)))
+            and not any(name.lower() in lowered for name in wanted.without)
+        )
+
+
+def load_map(path: Path) -> Layout:
+    """Read a column map.
+
+    Raises:
+        InputError: naming the key, if the file is not such a map.
+    """
+    given = read_config(path, Layout, "the column map")
+
+    def wrong(place: str, found: object, expected: str) -> InputError:
+        return InputError(
+            "invalid column map",
+            code="invalid-value",
+            path=path,
+            place=place,
+            found=repr(found),
+            expected=expected,
+        )
+
+    columns = given.columns
+    known = [field for field in TABLES[given.table].names if field != "key"]
+    for field in (*columns, *given.labeled, *given.defaults):
+        if field not in known:
+            raise unknown_key(field, known, "columns", path)
+    for needed in _REQUIRED[given.table]:
+        if needed not in columns and not (needed == "submit_s" and "start_s" in columns):
+            raise wrong(f"columns.{needed}", "nothing", f"the name of their column for {needed}")
+    for field in given.values:
+        if field not in columns:
+            raise wrong(f"values.{field}", field, "a field that [columns] maps")
+    if given.delimiter == "":
+        raise wrong("delimiter", given.delimiter, "a text")
+    try:
+        _zone(given, ReadOptions())
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise wrong("time.zone", given.time.zone, "a zone such as Europe/Berlin") from error
+    times = "start_s" in columns and ("end_s" in columns or "runtime_s" in columns)
+    if given.table == "attempts" and not times:
+        raise InputError(
+            "the column map names no start and no end of the attempts: no rate can be known",
+            code="missing-column",
+            path=path,
+            place="columns",
+            found=", ".join(columns),
+            expected="start_s, and end_s or runtime_s",
+            remedy="name the columns that hold them",
+        )
+    return given
+
+
+def _zone(layout: Layout, options: ReadOptions) -> ZoneInfo:
+    return options.timezone if layout.time.zone is None else ZoneInfo(layout.time.zone)
+
+
+# --- Files ---------------------------------------------------------------------------------------
+
+
+def _read_mapped(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    if options.column_map is None:
+        raise InputError(
+            "a mapped file needs a column map",
+            code="missing-key",
+            path=path,
+            expected="--map FILE.toml",
+            remedy="write a map from its columns to holdfast's fields",
+        )
+    if nothing_new(path, offset):
+        return
+    layout = load_map(options.column_map)
+    with path.open("rb") as file:
+        is_parquet = file.read(4) == b"PAR1"
+    if is_parquet:
+        yield from _read_parquet(path, layout, options)
+    else:
+        header = header_at(path, layout.delimiter or options.delimiter)
+        _check_columns(path, layout, header.names, options)
+        yield from _read_text(path, layout, options, header)
+
+
+def _read_shipped(layout: Layout, path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    if nothing_new(path, offset):
+        return
+    header = header_at(path, options.delimiter)
+    if not layout.fits(header.names):
+        raise InputError(
+            f"this is not a file of {layout.describes}",
+            code="unknown-format",
+            path=path,
+            place="line 1",
+            found=", ".join(header.names),
+            expected="columns " + ", ".join(layout.names(field)[0] for field in layout.columns),
+            remedy="name the columns so, or describe them with --map",
+        )
+    yield from _read_text(path, layout, options, header)
+
+
+def _read_text(path: Path, layout: Layout, options: ReadOptions, header: Header) -> Iterator[Batch]:
+    rejects = Rejects(str(path))
+    bad: dict[int, str] = {}
+    records = 0
+    how: dict[str, Any] = {"quoted": layout.quoted, "free_text": layout.free_text}
+    for piece in read_delimited(path, header, **how):
+        table, reasons = _convert(piece, header.names, layout, options)
+        for index in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist():
+            bad[records + index] = reasons[index].as_py()
+        records += piece.num_rows
+        yield Batch({layout.table: table})
+    place_rejects(path, header, bad, records, rejects, **how)
+    yield Batch({"rejects": rejects.table()}, decompressed_size(path))
+
+
+def _read_parquet(path: Path, layout: Layout, options: ReadOptions) -> Iterator[Batch]:
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(path)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            "the Parquet file cannot be read",
+            code="damaged",
+            path=path,
+            found=str(error),
+            expected="whole Parquet",
+        ) from error
+    with file:
+        there = tuple(file.schema_arrow.names)
+        _check_columns(path, layout, there, options)
+        rejects = Rejects(str(path))
+        records = 0
+        wanted = {name for field in layout.columns for name in layout.found(field, there)}
+        wanted.update(name for names in layout.labeled.values() for name in names if name in there)
+        for piece in file.iter_batches(batch_size=1 << 18, columns=sorted(wanted)):
+            table, reasons = _convert(pa.table(piece), tuple(piece.schema.names), layout, options)
+            for index in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist():
+                raw = str(piece.slice(index, 1).to_pylist()[0])
+                rejects.add(records + index + 1, reasons[index].as_py(), raw)
+            records += piece.num_rows
+            yield Batch({layout.table: table})
+    yield Batch({"rejects": rejects.table()}, decompressed_size(path))
+
+
+def _check_columns(
+    path: Path, layout: Layout, there: tuple[str, ...], options: ReadOptions
+) -> None:
+    missing = [field for field in layout.columns if not layout.found(field, there)]
+    if missing:
+        raise InputError(
+            "the column map names columns that the file does not have",
+            code="missing-column",
+            path=path,
+            place=", ".join(f"columns.{field}" for field in missing),
+            found=", ".join(there),
+            expected=", ".join(" or ".join(layout.names(field)) for field in missing),
+            remedy=f"correct {options.column_map}",
+        )
+
+
+# --- Columns -------------------------------------------------------------------------------------
+
+
+def _convert(
+    piece: pa.Table, there: tuple[str, ...], layout: Layout, options: ReadOptions
+) -> tuple[pa.Table, pa.Array]:
+    """The usable rows, and for each record why it is not among them (null: it is)."""
+    zone = _zone(layout, options)
+    theirs: dict[str, pa.Array] = {}
+    times: dict[str, pa.Array] = {}
+    for field in layout.columns:
+        # Of a name that occurs twice, the first column counts.
+        found = [flat(piece.column(there.index(name))) for name in layout.found(field, there)]
+        if field in layout.values:
+            translate = partial(_translated, layout.values[field])
+            found = [by_distinct(texts(each), translate, pa.string()) for each in found]
+        if not found:
+            continue
+        if layout.table != "health":
+            found = found[:1]  # of a health event, the first of several that says something
+        if field in _TIMES:
+            times[field] = pc.coalesce(*(_times(each, layout, zone) for each in found))
+        theirs[field] = found[0] if len(found) == 1 else pc.coalesce(*map(texts, found))
+    if layout.table == "health":
+        required = dict.fromkeys(_REQUIRED["health"], pa.nulls(len(piece), pa.string()))
+        return health_table(required | theirs | times, zone)
+    for field in layout.labeled.keys() - theirs.keys():
+        theirs[field] = _labeled(piece, there, layout.labeled[field])
+    schema = TABLES[layout.table]
+    ours = {
+        field: _field(field, schema.field(field).type, times.get(field, column), layout)
+        for field, column in theirs.items()
+    }
+    for field, text in layout.defaults.items():
+        there_is = ours.get(field, pa.nulls(len(piece), pa.string()))
+        ours[field] = pc.if_else(pc.equal(pc.fill_null(there_is, ""), ""), text, there_is)
+    reasons = _reasons(ours, theirs, layout.table)
+    if layout.table == "attempts":
+        _derive(ours)
+        ours.setdefault("cluster", pa.array([options.cluster] * len(piece), pa.string()))
+    elif layout.table == "node_outages":
+        ours.setdefault("state", pa.array(["FAILURE"] * len(piece), pa.string()))
+    table = table_of(schema, ours, len(piece))
+    reasons = pc.coalesce(reasons, faults(table))
+    if layout.skip_without is None:
+        return table.filter(pc.is_null(reasons)), reasons
+    ours_at_all = pc.not_equal(ours[layout.skip_without], "")
+    reasons = pc.if_else(ours_at_all, reasons, _NOTHING)
+    return table.filter(pc.and_(pc.is_null(reasons), ours_at_all)), reasons
+
+
+def _translated(values: Mapping[str, str], text: str) -> str:
+    return values.get(text, text)
+
+
+def _times(column: pa.Array, layout: Layout, zone: ZoneInfo) -> pa.Array:
+    """Seconds since 1970, by the first of the layout's formats that fits."""
+    if not pa.types.is_string(column.type):
+        return event_times(column, zone)
+    formats = layout.time.format
+    found = pa.nulls(len(column), pa.float64())
+    for form in (formats,) if isinstance(formats, str) else formats:
+        read = pc.if_else(pc.is_null(found), column, _NOTHING)
+        if form != "iso":
+            read = pc.strptime(read, format=form, unit="us", error_is_null=True)
+        found = pc.coalesce(found, event_times(read, zone))
+        if found.null_count == 0:
+            break
+    return found
+
+
+def _labeled(piece: pa.Table, there: tuple[str, ...], labels: tuple[str, ...]) -> pa.Array:
+    lowered = {name.lower(): place for place, name in enumerate(there)}
+    found = pa.array([""] * len(piece))
+    for label in [label for label in labels if label.lower() in lowered]:
+        text = pc.utf8_trim_whitespace(texts(piece.column(lowered[label.lower()])))
+        named = pc.binary_join_element_wise(pa.scalar(label), text, ": ")
+        filled = pc.and_(pc.equal(found, ""), pc.not_equal(text, ""))
+        found = pc.if_else(pc.fill_null(filled, False), named, found)
+    return found
+
+
+def _field(name: str, kind: pa.DataType, array: pa.Array, layout: Layout) -> pa.Array:
+    if name in _TIMES:
+        return pc.floor(array).cast(pa.int64())
+    if pa.types.is_list(kind):
+        if pa.types.is_nested(array.type):
+            return array.cast(kind)
+        if name == "preempts":
+            return by_distinct(texts(array), _names, kind)
+        return parse_hosts(texts(array))
+    if pa.types.is_boolean(kind):
+        return pc.is_in(pc.utf8_lower(texts(array)), value_set=_TRUE)
+    if pa.types.is_string(kind):
+        array = pc.utf8_trim_whitespace(texts(array))
+        if name == "cause":
+            return pc.if_else(is_blank(array), _NOTHING, array)
+        if name != "state":
+            return array
+        if layout.any_state:
+            return pc.replace_substring_regex(array, _FLAGS, "")
+        return by_distinct(pc.utf8_upper(array), _state, pa.string())
+    if pa.types.is_floating(array.type):
+        known = pc.if_else(pc.is_finite(array), pc.round(array), None)
+        bounded = pc.max_element_wise(known, -1e15, skip_nulls=False)
+        array = pc.min_element_wise(bounded, 1e15, skip_nulls=False).cast(pa.int64())
+    if pa.types.is_integer(array.type):
+        return array.cast(pa.int64(), safe=False)  # `table_of` and `clean` see what does not fit
+    numbers = parse_integer(texts(array))
+    if name in _DURATIONS:
+        numbers = pc.coalesce(numbers, parse_duration(texts(array)))
+    elif name == "gpus":
+        numbers = pc.coalesce(numbers, parse_gpus(texts(array)).cast(pa.int64()))
+    return numbers
+
+
+def _names(text: str) -> list[str]:
+    return [name for name in text.split(",") if name]
+
+
+def _state(text: str) -> str | None:
+    return state_of(text) or (text if text in _OUTAGE_STATES else None)
+
+
+def _reasons(ours: Mapping[str, pa.Array], theirs: Mapping[str, Column], table: str) -> pa.Array:
+    reasons = pa.nulls(len(next(iter(ours.values()))), pa.string())
+    for field in [field for field in _REQUIRED[table] if field in ours and field != "state"]:
+        absent = pc.is_null(ours[field])
+        if pa.types.is_string(ours[field].type):
+            absent = is_blank(ours[field])
+        reason = _REASONS.get(field, f"no {field} that can be read")
+        reasons = pc.coalesce(reasons, pc.if_else(absent, reason, _NOTHING))
+    if table == "node_outages" and "end_s" in ours:  # else the outage would not be over
+        blank = is_blank(pc.utf8_trim_whitespace(texts(theirs["end_s"])))
+        unread = pc.and_(pc.is_null(ours["end_s"]), pc.invert(blank))
+        reasons = pc.coalesce(reasons, pc.if_else(unread, _REASONS["end_s"], _NOTHING))
+    if "state" in ours and "state" in theirs:
+        unknown = pc.is_null(ours["state"])
+        said = pc.binary_join_element_wise(
+            "unknown state ", pc.fill_null(texts(theirs["state"]), "?"), ""
+        )
+        reasons = pc.coalesce(reasons, pc.if_else(unknown, said, _NOTHING))
+    return reasons
+
+
+def _derive(ours: dict[str, pa.Array]) -> None:
+    if "submit_s" not in ours:
+        ours["submit_s"] = ours["start_s"]
+    ours.setdefault("eligible_s", ours["submit_s"])
+    if "runtime_s" not in ours and {"start_s", "end_s"} <= ours.keys():
+        ours["runtime_s"] = pc.subtract(ours["end_s"], ours["start_s"])
+    if "end_s" not in ours:  # an attempt that is over ended when it had run
+        over = pc.invert(pc.is_in(ours["state"], value_set=_NOT_OVER))
+        end = pc.add(ours["start_s"], ours["runtime_s"].cast(pa.int64()))
+        ours["end_s"] = pc.if_else(over, end, pa.scalar(None, pa.int64()))
+    if "node_count" not in ours and "nodes" in ours:
+        ours["node_count"] = pc.list_value_length(ours["nodes"])
+    if "job_id_raw" not in ours:
+        ours["job_id_raw"] = by_distinct(ours["job_id"], _raw_id, pa.int64())
+
+
+def _raw_id(job: str) -> int:
+    return int(job) if job.isdecimal() and len(job) < 19 else text_key(job)
+
+
+# --- Formats -------------------------------------------------------------------------------------
+
+
+def _sniff_shipped(layout: Layout, head: bytes, path: Path) -> bool:
+    header = header_of(head)
+    wanted = layout.recognized
+    return (
+        header is not None and wanted is not None and layout.fits(header.names, exact=wanted.exact)
+    )
+
+
+def _sniff_json(layout: Layout, head: bytes, path: Path) -> bool:
+    objects = first_objects(head)
+    return 2 * sum(layout.fits(tuple(each)) for each in objects) > len(objects)
+
+
+def read_json(
+    layout: Layout, path: Path, options: ReadOptions, offset: int, unwrap: Unwrap | None = None
+) -> Iterator[Batch]:
+    """Read JSON lines whose keys are the columns of a layout; `unwrap` as for `read_json_lines`."""
+    rejects = Rejects(str(path))
+    for records in read_json_lines(path, offset, rejects, unwrap):
+        there = tuple(records.columns.column_names)
+        table, reasons = _convert(records.columns, there, layout, options)
+        rejects.add_all(reasons, records.lines, records.texts)
+        yield Batch({layout.table: table, "rejects": rejects.table()}, records.end)
+    if rejects.rows:
+        yield Batch({"rejects": rejects.table()}, offset)
+
+
+_SHIPPED = parse_config(Path(__file__).with_name("formats.toml"), "formats.toml")
+
+
+def shipped(name: str) -> Layout:
+    """A format of `formats.toml`."""
+    return read_config(_SHIPPED[name], Layout, f"the format {name}")
+
+
+def _shipped(name: str) -> Format:
+    layout = shipped(name)
+    sniff, read = partial(_sniff_shipped, layout), partial(_read_shipped, layout)
+    return Format(name, layout.describes, sniff, read)
+
+
+SLURM_EVENTS, SLURM_QOS, HEALTH_CSV, NODE_LOG = map(
+    _shipped, ("slurm-events", "slurm-qos", "health-csv", "node-log")
+)
+HEALTH_JSON = Format(
+    "health-jsonl",
+    "health events as JSON lines (time, node, check ...)",
+    partial(_sniff_json, shipped("health-csv")),
+    partial(read_json, shipped("health-csv")),
+)
+MAPPED = Format(
+    "mapped",
+    "any CSV, TSV or Parquet file, with --map FILE.toml",
+    lambda head, path: False,  # nothing in the file tells: it is chosen with --map
+    _read_mapped,
+)
