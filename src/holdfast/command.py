@@ -140,8 +140,19 @@ class Printed(Answer):
         return self._written
 
     def page(self) -> Page:
-        """The page, or one without sections where there is none."""
-        return super().page() if self._page is None else self._page()
+        """The command's page.
+
+        Raises:
+            InputError: if it has none.
+        """
+        if self._page is None:
+            raise InputError(
+                "this command has no page",
+                code="unsupported",
+                place="--html",
+                remedy="use --json, or --save for the whole answer",
+            )
+        return self._page()
 
     def rendered(self, verbose: bool) -> Any:
         """What the terminal prints."""
@@ -206,7 +217,12 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
     Raises:
         HoldfastError: bad input.
     """
-    root = App(name=" ".join(prefix), version_flags=[], help_format="plaintext")
+    root = App(
+        name=" ".join(prefix),
+        version_flags=[],
+        help_format="plaintext",
+        suppress_keyboard_interrupt=False,  # the command line says how to resume
+    )
     root.command(app)
     for place, name in enumerate(
         app
@@ -250,15 +266,7 @@ def emit(answer: Answer, common: Common) -> int:
     if common.html is not None:
         from holdfast import report
 
-        page = answer.page()
-        if not page.sections:
-            raise InputError(
-                "this command has no page",
-                code="unsupported",
-                place="--html",
-                remedy="use --json, or --save for the whole answer",
-            )
-        report.write(page, common.html)
+        report.write(answer.page(), common.html)
         if isinstance(data, dict) and "html" in data:
             data["html"] = common.html
     if common.as_json:

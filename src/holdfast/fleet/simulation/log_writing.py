@@ -144,6 +144,7 @@ def _write_tables(run: Run, folder: Path) -> None:
             "commits": 1,
             "counts": counts,
             "duplicates_flag": "present",
+            "node_outages_merged": 0,
             "inferred": [f"No cluster wrote this log: it was simulated ({title})."],
             "sources": [source],
             "tables": tables,
