@@ -86,7 +86,7 @@ EngineOption = Annotated[
     typer.Option(
         "--engine",
         metavar="URL",
-        help="Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N], any Ibis URL.",
+        help="Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N].",
         callback=_or_given_before("engine", DEFAULT_ENGINE),
     ),
 ]

@@ -98,6 +98,17 @@ def test_a_source_without_a_cluster_needs_one(tmp_path: Path) -> None:
     ] == [("NODE_FAIL", 1), ("COMPLETED", 0)]
 
 
+def test_health_events_that_name_their_cluster(tmp_path: Path) -> None:
+    log, events = write(tmp_path)[0], check(tmp_path, "n1")
+    named = [json.loads(line) | {"cluster": "alpha"} for line in events.read_text().splitlines()]
+    events.write_text("\n".join(map(json.dumps, named)) + "\n")
+    fleet.ingest([log, events], tmp_path / "store")
+    opened = fleet.open(tmp_path / "store")
+    assert {row["node"] for row in opened.rows(f"SELECT node FROM {opened.table('health')}")} == {
+        "alpha:n1"
+    }
+
+
 def test_a_scenario_is_of_one_cluster(both: FleetLog) -> None:
     with pytest.raises(InputError) as error:
         fleet.calibrate(both)

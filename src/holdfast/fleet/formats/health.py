@@ -52,9 +52,11 @@ def health_table(columns: Mapping[str, Column], zone: ZoneInfo) -> tuple[pa.Tabl
     for values in (nodes, checks):  # a quote that was never closed swallows the lines after it
         swallowed = pc.fill_null(pc.match_substring(values, "\n"), False)
         reasons = pc.if_else(swallowed, "a line break in node or check (an open quote?)", reasons)
+    cluster = pc.utf8_trim_whitespace(texts(columns.get("cluster", pa.nulls(length))))
     table = table_of(
         HEALTH,
         {
+            "cluster": pc.fill_null(cluster, ""),
             "time_s": instants,
             "node": nodes,
             "check": checks,
