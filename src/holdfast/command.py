@@ -223,6 +223,7 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
         help_format="plaintext",
         suppress_keyboard_interrupt=False,  # the command line says how to resume
     )
+    root.meta.suppress_keyboard_interrupt = False
     root.command(app)
     for place, name in enumerate(
         app

@@ -22,8 +22,8 @@ from holdfast.answer import SCHEMA, Answer, ColumnFormat, Section, Table, Unknow
 from holdfast.command import room
 from holdfast.errors import HoldfastError, InputError
 from holdfast.fleet.formats import recognise as recognize_log
-from holdfast.fleet.formats.opening import first_bytes
 from holdfast.numbers import counted, size
+from holdfast.opening import first_bytes
 
 app = room("why", "Say what a file or folder is, its headline, and the command to run next.")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.fleet.formats.batch import Format, ReadOptions
-from holdfast.fleet.formats.opening import first_bytes
 from holdfast.fleet.schema import TABLES
+from holdfast.opening import first_bytes
 
 
 def read(known: Format, path: Path, options: ReadOptions | None = None) -> dict[str, pa.Table]:

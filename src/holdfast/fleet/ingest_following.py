@@ -25,12 +25,12 @@ import pyarrow.compute as pc
 from holdfast.errors import InputError
 from holdfast.fleet.formats import recognise
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.opening import first_bytes, is_compressed
 from holdfast.fleet.ingest_access import disk_errors, existing_store, only_writer
 from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import STAGING, Stage, fingerprint
 from holdfast.fleet.ingestion import files_under, zone_of
 from holdfast.fleet.store import MANIFEST, Store, sweep
+from holdfast.opening import first_bytes, is_compressed
 
 MOST_REJECTED = 0.01
 """Share of a file's records above which rejects are told as a problem."""

@@ -19,7 +19,7 @@ from holdfast.fleet.formats import (
     xid,
 )
 from holdfast.fleet.formats.batch import Format
-from holdfast.fleet.formats.opening import (
+from holdfast.opening import (
     SNIFFED_BYTES,
     first_bytes,
     is_compressed,

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.columns import Column, flat
-from holdfast.fleet.formats.opening import open_source, read_exactly, unreadable
 from holdfast.fleet.formats.source import Rejects
+from holdfast.opening import open_source, read_exactly, unreadable
 
 DELIMITERS = ("|", ",", "\t", ";")
 WRONG_WIDTH = "another number of fields than the header"

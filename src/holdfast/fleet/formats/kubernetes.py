@@ -44,9 +44,9 @@ from typing import Any
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table, text_key
-from holdfast.fleet.formats.opening import open_source
 from holdfast.fleet.formats.source import Rejects, blocks, decompressed_size, nothing_new
 from holdfast.fleet.schema import ATTEMPTS, HEALTH
+from holdfast.opening import open_source
 
 _KIND = re.compile(
     rb'"kind"\s*:\s*"(Pod|Job|Workload|Event|List|PodList|JobList|EventList|WorkloadList)"'

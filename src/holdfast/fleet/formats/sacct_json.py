@@ -21,10 +21,10 @@ from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table
 from holdfast.fleet.formats.fields import gpus_of, state_of
 from holdfast.fleet.formats.hosts import excluded_hosts, hosts_of
-from holdfast.fleet.formats.opening import open_source, unreadable
 from holdfast.fleet.formats.sacct_repair import LINE_BREAK
 from holdfast.fleet.formats.source import Rejects
 from holdfast.fleet.schema import ATTEMPTS, STEPS
+from holdfast.opening import open_source, unreadable
 
 JOBS_PER_BATCH = 4_000
 _FIRST_REAL_TIME_S = 365 * 86400

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.fields import BLANKS, duration_s, state_of
-from holdfast.fleet.formats.opening import first_bytes
+from holdfast.opening import first_bytes
 
 # --- What a column may hold ---------------------------------------------------------------------
 

@@ -36,7 +36,6 @@ from holdfast.fleet.formats.fields import (
     parse_time,
 )
 from holdfast.fleet.formats.hosts import excluded_hosts, parse_hosts
-from holdfast.fleet.formats.opening import open_source, read_exactly
 from holdfast.fleet.formats.sacct_repair import (
     FEW_VALUES,
     JOB_ID,
@@ -53,6 +52,7 @@ from holdfast.fleet.formats.sacct_repair import (
 )
 from holdfast.fleet.formats.source import Rejects
 from holdfast.fleet.schema import ATTEMPTS, STEPS
+from holdfast.opening import open_source, read_exactly
 
 BLOCK_BYTES = 16 << 20
 _WORKERS = 2

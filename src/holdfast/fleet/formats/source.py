@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.opening import open_source, read_exactly
 from holdfast.fleet.schema import REJECTS
+from holdfast.opening import open_source, read_exactly
 
 BLOCK_BYTES = 16 << 20
 RAW_CHARACTERS = 2000  # of a rejected record: enough to recognise it
