@@ -433,7 +433,9 @@ def _quantity(field: str, title: str, log: bool) -> dict[str, Any]:
     if log:
         made["title"] = f"{title}, log scale"
         made["scale"] = {"type": "log"}
-        made["axis"] = {"format": "~s", "labelOverlap": "greedy"}
+        # SI prefixes for large numbers only: 200m hours would read as minutes.
+        text = "format(datum.value, datum.value < 1e6 ? ',~g' : '~s')"
+        made["axis"] = {"labelExpr": text, "labelOverlap": "greedy"}
     return made
 
 
