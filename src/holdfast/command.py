@@ -33,7 +33,7 @@ from cyclopts import (
 )
 
 from holdfast import progress
-from holdfast.answer import Answer, Page, Value
+from holdfast.answer import Answer, Finding, Page, Section, Value
 from holdfast.durations import duration_text, parse_duration
 from holdfast.errors import InputError
 from holdfast.plain import plain
@@ -154,6 +154,14 @@ class Printed(Answer):
             )
         return self._page()
 
+    def sections(self) -> Sequence[Section]:
+        """Those of the page."""
+        return () if self._page is None else self._page().sections
+
+    def findings(self) -> Sequence[Finding]:
+        """Those of the page."""
+        return () if self._page is None else self._page().findings
+
     def rendered(self, verbose: bool) -> Any:
         """What the terminal prints."""
         if "verbose" in inspect.signature(self.render).parameters:
@@ -196,8 +204,8 @@ def room(name: str, about: str, **settings: Any) -> App:
 
 
 def _default(value: Any) -> Any:
-    """How help shows a default; one that says nothing, such as off, is not rendered."""
-    return None if value in (None, False, "", ()) else str(value)
+    """How help shows a default; None, off and empty say nothing, 0 does."""
+    return None if value is None or value is False or value in ("", ()) else str(value)
 
 
 _COMMON_DEFAULTS = Common()
@@ -225,9 +233,8 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
     )
     root.meta.suppress_keyboard_interrupt = False
     root.command(app)
-    for place, name in enumerate(
-        app
-    ):  # help lists commands in the order of the file, not of the alphabet
+    # Help lists commands in the order of the file, not of the alphabet.
+    for place, name in enumerate(app):
         app[name].sort_key = place
     common_options: list[Common] = []
 
