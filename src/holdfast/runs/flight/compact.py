@@ -97,20 +97,15 @@ class _Tables:
         self.groups: dict[Group, int] = {}
         self.operations: dict[Operation, int] = {}
         self._known: dict[bytes, tuple[int, bool]] = {}  # what marshal makes of an operation
-        self._last: dict[str, tuple[tuple[Any, ...], tuple[int, bool]]] = {}
 
     def operation(self, asked: tuple[Any, ...]) -> tuple[int, bool]:
         """Its index, and whether its backend records no states."""
-        last = self._last.get(asked[0])
-        if last is not None and last[0] == asked:  # most calls do what the last of that name did
-            return last[1]
         key = marshal.dumps(asked, 2)  # version 2 writes equal values alike
         seen = self._known.get(key)
         if seen is None:
             made = operation_of(*asked)
             index = self.operations.setdefault(made, len(self.operations))
             seen = self._known[key] = index, made.backend in WITHOUT_STATES
-        self._last[asked[0]] = asked, seen
         return seen
 
     def group(self, name: Any, description: Any) -> int:
