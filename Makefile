@@ -44,7 +44,7 @@ test-full: $(VENV)/.full .java .chromium .jpeg lint ## the same and the slow pro
 lint: $(VENV)/.test ## format, lint, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/pyrefly check
 	$(BIN)/lint-imports
 
 bench: $(VENV)/.peers .jpeg ## side-by-side benchmarks; rewrites docs/benchmarks.md

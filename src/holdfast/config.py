@@ -131,6 +131,10 @@ def _refuse_unknown(content: Any, kind: Any, place: str) -> None:
             _refuse_unknown(value, _inner(kind, key), f"{place}.{key}")
 
 
+def _step_into(part: Any, step: int | str) -> Any:
+    return part[step]
+
+
 def _convert(content: Any, kind: type[T]) -> T:
     import msgspec
 
@@ -154,7 +158,7 @@ def _convert(content: Any, kind: type[T]) -> T:
             "invalid value",
             code="unknown-name" if choices else "invalid-value",
             place=place or None,
-            found=repr(reduce(lambda part, step: part[step], steps, content))[:80],
+            found=repr(reduce(_step_into, steps, content))[:80],
             expected=" or ".join(names or map(repr, choices)) or problem,
         ) from None
 

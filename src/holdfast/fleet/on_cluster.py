@@ -75,7 +75,8 @@ def _expanded(since: str) -> str:
 def drain_commands(result: Lemons) -> str:
     """Lines that would take the lemon nodes out of service, in Slurm and in Kubernetes, to be reviewed."""
     rows = {row["node"]: row for row in result.nodes.to_pylist()}
-    slurm, kubernetes = [], []
+    slurm: list[str] = []
+    kubernetes: list[str] = []
     for name in result.lemons:
         row = rows[name]
         cluster, _, node = name.rpartition(":")

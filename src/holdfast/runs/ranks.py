@@ -13,7 +13,7 @@ def ranges(ranks: Iterable[int], most: int = MOST_PIECES) -> str:
     told = [text for piece in pieces for text in _ends(piece)]
     if len(told) > most:
         return f"{', '.join(told[:most])}, … ({sum(map(len, pieces)):,} ranks)"
-    return " and ".join(filter(None, [", ".join(told[:-1]), *told[-1:]])) or "none"
+    return " and ".join(text for text in (", ".join(told[:-1]), *told[-1:]) if text) or "none"
 
 
 def named(ranks: Iterable[int]) -> str:

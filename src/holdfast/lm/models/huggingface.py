@@ -440,7 +440,7 @@ def _ends(tokenizer: Tokenizer, model: Any, remarks: list[str]) -> list[int]:
         getattr(model, "generation_config", None),
     ):
         named = getattr(config, "eos_token_id", None)
-        for token in named if isinstance(named, list | tuple) else [named]:
+        for token in named if isinstance(named, (list, tuple)) else [named]:
             if not isinstance(token, int) or token in found:
                 continue
             piece = tokenizer.pieces[token] if 0 <= token < tokenizer.size else None

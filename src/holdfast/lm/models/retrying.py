@@ -138,7 +138,7 @@ class Requests:
             told = json.loads(response.content)
         except ValueError:
             told = response.text
-        while isinstance(told, dict) and isinstance(told.get("error"), dict | str):
+        while isinstance(told, dict) and isinstance(told.get("error"), (dict, str)):
             told = told["error"]
         if isinstance(told, dict):
             message = told.get("message") or told.get("detail") or json.dumps(told)

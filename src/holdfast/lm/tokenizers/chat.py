@@ -63,7 +63,7 @@ def checked_messages(messages: Any) -> Messages:
     Raises:
         InputError: if they are not a list of role and content, or end with an answer.
     """
-    fits = isinstance(messages, list | tuple) and all(
+    fits = isinstance(messages, (list, tuple)) and all(
         isinstance(one, Mapping) and isinstance(one.get("role"), str) and "content" in one
         for one in messages
     )

@@ -246,11 +246,13 @@ def _trace(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, dict):
-        return next((text for key in _JSON_TRACES if (text := _trace(value.get(key)))), "")
+        traces = (_trace(value.get(key)) for key in _JSON_TRACES)
+        return next(filter(None, traces), "")
     if not isinstance(value, list) or not value:
         return ""
     if all(isinstance(each, str) for each in value):
-        return "".join(value) if any("\n" in each for each in value) else "\n".join(value)
+        lines: list[str] = value
+        return "".join(lines) if any("\n" in each for each in lines) else "\n".join(lines)
     if not isinstance(value[-1], dict) or "exc_type" not in value[-1]:
         return ""
     last = value[-1]  # structlog

@@ -71,11 +71,8 @@ def signature(operation: Operation) -> Signature:
     if kind == "all_gather":
         return kind, out, types
     if kind in ("gather", "scatter"):
-        return (
-            kind,
-            min(each for each in (into, out, math.inf) if each) if into or out else 0,
-            types,
-        )  # type: ignore[return-value]
+        # One side of all ranks but one is empty.
+        return kind, min((each for each in (into, out) if each), default=0), types
     return kind, into or out, types
 
 

@@ -73,7 +73,7 @@ def spans_of(run: RecordedRun, shift_s: float) -> Spans:
     of = process[rows]
     end = opened[of] + t[rows]
     begin = end - run.events["seconds"].fill_null(0.0).to_numpy()[rows]
-    columns = [of, kind[rows], begin, end, step[rows], rows]
+    columns: list[npt.NDArray[Any]] = [of, kind[rows], begin, end, step[rows], rows]
     if np.any((np.diff(end) < 0) & (np.diff(of) == 0)):
         order = np.lexsort((end, of))
         columns = [column[order] for column in columns]
@@ -160,17 +160,17 @@ def _left_open(events: pa.Table, process: IntArray, kind: IntArray) -> list[tupl
 
 
 def _with_open(
-    columns: list[npt.NDArray[np.generic]],
+    columns: list[npt.NDArray[Any]],
     left_open: list[tuple[int, int, int]],
     opened: FloatArray,
     last: FloatArray,
     process: IntArray,
     t: FloatArray,
-) -> list[npt.NDArray[np.generic]]:
+) -> list[npt.NDArray[Any]]:
     """The columns with the open spans after the closed ones of their process."""
     of = np.array([each[0] for each in left_open], dtype=np.int64)
     begin = opened[of] + t[[each[2] for each in left_open]]
-    added: list[npt.NDArray[np.generic]] = [
+    added: list[npt.NDArray[Any]] = [
         of,
         np.array([each[1] for each in left_open], dtype=np.int64),
         begin,

@@ -87,7 +87,11 @@ def only_actor(path: Path) -> Lock:
 def _alarm(fields: dict[str, Any]) -> Alarm:
     if fields["kind"] not in KINDS:
         raise ValueError(f"unknown kind of alarm {fields['kind']!r}")
-    known = {**fields, "ranks": tuple(fields["ranks"]), "evidence": dict(fields["evidence"])}
+    known: dict[str, Any] = {
+        **fields,
+        "ranks": tuple(fields["ranks"]),
+        "evidence": dict(fields["evidence"]),
+    }
     return Alarm(**known)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urljoin
 
 from holdfast.data.croissant.document.slips import escaped
@@ -182,7 +182,7 @@ class _Reading:
                     continue
                 if keyword == "@base" and value and context.base:
                     value = _joined(context.base, value)
-                context = replace(context, **{name: value})
+                context = replace(context, **cast("dict[str, Any]", {name: value}))
         if context.vocab and ":" in context.vocab and "://" not in context.vocab:
             prefix, _, rest = context.vocab.partition(":")
             definition = self._define(prefix)
@@ -226,7 +226,7 @@ class _Reading:
         container = value.get("@container") or ()
         language = (value["@language"] or "") if "@language" in value else None
         containers = [container] if isinstance(container, str) else container
-        if not isinstance(containers, list | tuple):
+        if not isinstance(containers, (list, tuple)):
             containers = ()
         if identity is not None and not isinstance(identity, str):
             self._say(term, "the @id of a term is a text")

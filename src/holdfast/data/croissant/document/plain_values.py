@@ -68,7 +68,7 @@ def shape(thing: Thing, term: str) -> tuple[int, ...] | None:
     """The sizes of an array, from ``"-1,3"``, ``"(-1,)"``, ``[-1, 3]`` or ``3``; None if they are none."""
     sizes: list[int] = []
     for value in thing.values(term):
-        if isinstance(value.value, bool | dict):
+        if isinstance(value.value, (bool, dict)):
             return None
         written = str(value.value).strip().strip("()[]").rstrip(",")
         for part in written.split(","):

@@ -52,7 +52,7 @@ def _ordered(description: Mapping[str, Any]) -> dict[str, Any]:
 def _finite(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, (list, tuple)):
         return [_finite(inner) for inner in value]
     if isinstance(value, float) and value - value != 0:
         return None

@@ -181,7 +181,7 @@ class Rai:
                 if group.of
                 else "no properties"
             )
-            notes = "; ".join(filter(None, [", ".join(parts), *extra]))
+            notes = "; ".join(text for text in (", ".join(parts), *extra) if text)
             lines.append(f"  {group.group.title:24} {head:15}{f'  ({notes})' if notes else ''}")
         for title, sentences in (
             ("Conditions of use", self.use_conditions),

@@ -246,10 +246,10 @@ def _public_pools() -> dict[str, type[HTTPConnectionPool]]:
             return _checked(super()._new_conn(), f"https://{self.host}:{self.port}")
 
     class HTTPPool(HTTPConnectionPool):
-        ConnectionCls = PublicHTTP
+        ConnectionCls = PublicHTTP  # type: ignore[assignment]
 
     class HTTPSPool(HTTPSConnectionPool):
-        ConnectionCls = PublicHTTPS
+        ConnectionCls = PublicHTTPS  # type: ignore[assignment]
 
     return {"http": HTTPPool, "https": HTTPSPool}
 

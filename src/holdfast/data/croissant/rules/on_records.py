@@ -66,7 +66,7 @@ def _resolves(records: RecordSet, name: str) -> Field | None:
 def malformed_data(context: Context) -> Iterator[Breach]:
     """Records in the description are JSON objects."""
     for records in context.metadata.record_sets:
-        for term, right in (("cr:data", dict), ("cr:examples", dict | str)):
+        for term, right in (("cr:data", dict), ("cr:examples", (dict, str))):
             found = context.values(records, term)
             wrong = [(at, value) for at, value in found if not isinstance(value, right)]
             for at, value in wrong[:1]:

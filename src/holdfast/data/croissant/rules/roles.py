@@ -55,7 +55,11 @@ _BELOW: dict[Role, dict[str, Role]] = {
     "source": {
         "cr:extract": "extract",
         "cr:transform": "transform",
-        **dict.fromkeys((*TARGETS, "sc:distribution"), "reference"),
+        "sc:distribution": "reference",
+        "cr:fileObject": "reference",
+        "cr:fileSet": "reference",
+        "cr:recordSet": "reference",
+        "cr:field": "reference",
     },
 }
 

@@ -123,7 +123,8 @@ def _from_strftime(pattern: str) -> str:
 
 
 def _from_cldr(pattern: str) -> str:
-    made, end = [], 0
+    made: list[str] = []
+    end = 0
     for piece in _PIECE.finditer(pattern):
         if piece.start() != end:
             break

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -134,7 +134,7 @@ def extract(
 
 
 def _extracted(found: Extracted) -> str:
-    told: list[Any] = [
+    told = [
         f"{counted(found.images, 'image')} at fidelity {found.fidelity} in "
         f"{counted(found.files, 'file')}: {size(found.bytes_written)}"
     ]

@@ -47,7 +47,12 @@ _FRAMES: dict[int, Process] = {
     0xCA: "progressive",
     0xCB: "lossless",
     # Frames that are differences to an earlier one (hierarchical process).
-    **dict.fromkeys((0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF), "other"),
+    0xC5: "other",
+    0xC6: "other",
+    0xC7: "other",
+    0xCD: "other",
+    0xCE: "other",
+    0xCF: "other",
 }
 _ARITHMETIC = frozenset({0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _IDS_OF_RGB = tuple(b"RGB")

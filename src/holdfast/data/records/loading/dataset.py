@@ -131,7 +131,7 @@ class Dataset(IterableDataset):  # type: ignore[misc]
         quarantine: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> None:
-        if isinstance(cache, str | os.PathLike):
+        if isinstance(cache, (str, os.PathLike)):
             cache = Cache(cache)
         self.records = (
             url if isinstance(url, Records) else open_records(url, cache=cache, **options)

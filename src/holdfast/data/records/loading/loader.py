@@ -75,7 +75,7 @@ def _image_of(item: Any) -> torch.Tensor | None:
     """The image of an item, or of what a transform made of it."""
     if isinstance(item, Mapping):
         item = item.get("image")
-    parts = item if isinstance(item, tuple | list) else [item]
+    parts = item if isinstance(item, (tuple, list)) else [item]
     return next((part for part in parts if isinstance(part, torch.Tensor)), None)
 
 

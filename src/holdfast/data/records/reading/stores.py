@@ -249,7 +249,7 @@ class LocalStore(Store):
         self._open: OrderedDict[str, int] = OrderedDict()
         self._users: dict[int, int] = {}
         # At the end of the process the system closes them: modules are torn down by then.
-        weakref.finalize(self, _close_all, self._users).atexit = False
+        weakref.finalize(self, _close_all, self._users).atexit = False  # type: ignore[attr-defined]
 
     def _read(self, path: str, start: int, end: int) -> Buffer:
         with self._opened(path) as handle:

@@ -140,7 +140,9 @@ class Mixture:
     @classmethod
     def from_dict(cls, made: Mapping[str, Any]) -> Self:
         """The mixture that `to_dict` wrote."""
-        weights = {key if key == "full" else int(key): w for key, w in made["weights"].items()}
+        weights: dict[Fidelity, float] = {
+            "full" if key == "full" else int(key): w for key, w in made["weights"].items()
+        }
         return cls(weights, made["by"])
 
 

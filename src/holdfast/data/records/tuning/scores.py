@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -78,8 +78,8 @@ class Score:
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> Score:
         """The score of which `state` is kept."""
-        value = state["value"]
-        return cls(**{**state, "value": math.nan if value is None else value})
+        score = cls(**state)
+        return replace(score, value=math.nan) if state["value"] is None else score
 
 
 @dataclass(frozen=True, slots=True)

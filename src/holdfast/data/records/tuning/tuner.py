@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.data.records.tuning import ranks
@@ -238,7 +238,7 @@ class Tuner:
             )
         self._current = state["current"]
         self._falling, self._losses = list(state["falling"]), list(state["losses"])
-        self.history = [
-            Choice(**{**one, "scores": tuple(Score.from_state(part) for part in one["scores"])})
-            for one in state["history"]
-        ]
+        self.history = []
+        for kept in state["history"]:
+            scores = tuple(Score.from_state(part) for part in kept["scores"])
+            self.history.append(replace(Choice(**kept), scores=scores))

@@ -262,7 +262,8 @@ class Tree:
         self.accepted, self.limits = list(said["accepted"]), set(said["limits"])
         self.expanded, self.held, self.hits, self._heap = said["expanded"], 0, [], []
         self.state, self.text = [], []
-        self.chances, self.columns = [None] * size, [None] * size
+        self.chances = [None for _ in range(size)]
+        self.columns = [None for _ in range(size)]
         self.best = [(-math.inf, -1)] * size
         self.log_open = np.full(max(64, size), -np.inf)
         self.log_stuck = self.log_open.copy()

@@ -133,7 +133,8 @@ def _longer(values: Array, size: int, empty: int) -> Array:
     """The array with room for `size` values at least; new places hold `empty`."""
     if size <= len(values):
         return values
-    grown = np.full(max(size, 2 * len(values)), empty, values.dtype)
+    grown = np.empty(max(size, 2 * len(values)), values.dtype)
+    grown[:] = empty
     # A loop: the assignment of a slice would take Numba seconds, for the message about shapes.
     for k in range(len(values)):
         grown[k] = values[k]
