@@ -25,11 +25,10 @@ def test_an_error_late_in_a_stream_names_its_place(tmp_path: Path) -> None:
     rows = 200_000
     lines = [f"{number},w{number}" for number in range(rows)] + ["x,y"]
     dataset = dataset_of(tmp_path, "a,b\n" + "\n".join(lines) + "\n")
-    batches = dataset.records("t").batches()
-    assert next(batches).num_rows
-    with pytest.raises(InputError, match=f"line {rows + 2}") as told:
-        list(batches)
+    with pytest.raises(InputError) as told:
+        list(dataset.records("t").batches())
     assert told.value.found == "'x'"
+    assert f"line {rows + 2}" in str(told.value.place)
 
 
 def test_headers_of_several_lines_and_names_of_files(tmp_path: Path) -> None:
