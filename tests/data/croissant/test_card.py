@@ -20,7 +20,6 @@ from holdfast.data.croissant.documenting.pages import card, card_page
 from holdfast.errors import InputError
 from holdfast.report import render
 
-SUITE = Path(__file__).resolve().parents[4] / "shared" / "data" / "croissant" / "datasets"
 SHOWN = [
     "1.0/titanic/metadata.json",
     "1.1/huggingface-pollen-robotics-apple-storage/metadata.json",
@@ -70,8 +69,9 @@ def put(folder: Path, document: Any) -> Path:
 
 
 @pytest.mark.parametrize("name", SHOWN)
-def test_a_card_stands_alone(name: str, tmp_path: Path) -> None:
-    made = card(SUITE / name, tmp_path / "card.html")
+def test_a_card_stands_alone(name: str, shared_data: Path, tmp_path: Path) -> None:
+    suite = shared_data / "croissant" / "datasets"
+    made = card(suite / name, tmp_path / "card.html")
     html = made.out.read_text(encoding="utf-8")
     assert made.bytes == len(html.encode()) < 3_000_000
     tags = Tags(html)
@@ -83,7 +83,7 @@ def test_a_card_stands_alone(name: str, tmp_path: Path) -> None:
         "Is the description valid?", "What we could not tell",
     ):  # fmt: skip
         assert question in tags.text
-    metadata = read_metadata(SUITE / name)
+    metadata = read_metadata(suite / name)
     assert str(metadata.name) in tags.text
     for records in metadata.record_sets:
         for part in records.fields:
