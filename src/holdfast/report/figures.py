@@ -320,6 +320,8 @@ def lines(
     log_y: bool = False,
     zone: str = "",
     reference: float | None = None,
+    steps: bool = False,
+    zero: bool = True,
 ) -> Figure:
     """Lines over a number or a time, each with the band of its interval.
 
@@ -338,6 +340,8 @@ def lines(
         log_y: a logarithmic vertical axis.
         zone: time zone of `x`.
         reference: a horizontal dashed line.
+        steps: each value holds until the next.
+        zero: the vertical axis begins at zero.
     """
     meant = meanings or {}
 
@@ -345,6 +349,9 @@ def lines(
         values = plain_rows(rows)
         across = _when(x, x_title, zone) if zone else _quantity(x, x_title, log_x)
         up = _quantity(y, y_title, log_y)
+        if not zero:
+            up["scale"] = {**up.get("scale", {}), "zero": False}
+        mark: dict[str, Any] = {"interpolate": "step-after"} if steps else {}
         shade: dict[str, Any] = {"value": colour("model")}
         if series:
             names = meant or dict(
@@ -356,10 +363,10 @@ def lines(
         if low:
             band = {"x": across, "y": {**up, "field": low}, "y2": {"field": high}, "color": shade}
             layers.append(
-                {"mark": {"type": "area", "opacity": 0.2, "stroke": None}, "encoding": band}
+                {"mark": {"type": "area", "opacity": 0.2, "stroke": None, **mark}, "encoding": band}
             )
         drawn = {"x": across, "y": up, "color": shade, "tooltip": tooltip}
-        layers.append({"mark": {"type": "line", "point": points}, "encoding": drawn})
+        layers.append({"mark": {"type": "line", "point": points, **mark}, "encoding": drawn})
         if reference is not None:
             layers.append(_reference(reference, "y"))
         return {"data": {"values": values}, "layer": layers}

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import altair as alt
-
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.results import CLOSED, Mass
 from holdfast.numbers import counted, number, probability
-from holdfast.report import Figure, Finding, How, Page, Section, Tile, Unknown, charts
-from holdfast.report.theme import colour
+from holdfast.report import Figure, Finding, How, Page, Section, Tile, Unknown, figures
 
 EVENTS = {
     "exact": "the output is a text that matches, and ends",
@@ -103,29 +100,13 @@ def bounds_figure(found: Mass) -> Figure:
         for step in found.steps
         for name, value in (("upper", step.upper), ("lower", step.lower))
     ]
-    legend = {"upper": "system", "lower": "user"}
-    x = alt.X("evaluations", type="quantitative").title("Evaluated tokens")
-    y = alt.Y("mass", type="quantitative").scale(zero=True).title("Probability")
-    lines = (
-        alt.Chart(charts.data(rows))
-        .mark_line(interpolate="step-after")
-        .encode(
-            x=x,
-            y=y,
-            color=charts.meaning_colour("bound", legend),
-            tooltip=charts.tooltip(
-                {"evaluations": ("evaluations", ",d"), "bound": "bound", "mass": ("mass", ".6g")}
-            ),
-        )
+    return figures.lines(
+        rows,
+        "evaluations",
+        "mass",
+        "Evaluated tokens",
+        "Probability",
+        series="bound",
+        meanings={"upper": "system", "lower": "user"},
+        steps=True,
     )
-    gap = (
-        alt.Chart(
-            charts.data(
-                {"evaluations": step.evaluations, "low": step.lower, "high": step.upper}
-                for step in found.steps
-            )
-        )
-        .mark_area(interpolate="step-after", opacity=0.25, color=colour("sky"))
-        .encode(x=x, y=charts.same_axis(y, "low"), y2="high:Q")
-    )
-    return Figure(alt.layer(gap, lines).properties(height=260), legend=legend)

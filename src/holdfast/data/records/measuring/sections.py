@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import base64
+from dataclasses import replace
 from typing import Any
 
-import altair as alt
 import pyarrow as pa
 
 from holdfast.data.records.measuring.contact_sheet import HEIGHT, WIDTH
 from holdfast.data.records.measuring.quality import GroupQuality, Quality
 from holdfast.numbers import counted, interval, number, percent
-from holdfast.report import ColumnFormat, Figure, How, Section, Table, charts
-from holdfast.report.theme import colour
+from holdfast.report import ColumnFormat, Figure, How, Section, Table, figures
 
 
 def chosen_group(found: Quality) -> GroupQuality | None:
@@ -73,69 +71,28 @@ def cost_section(found: Quality, chosen: GroupQuality | None) -> Section:
 
 
 def _cost_figure(found: Quality) -> Figure:
-    x = charts.percent_axis(alt.X, "fraction", "Bytes read, of full fidelity", top=1.02)
-    y = alt.Y("msssim", type="quantitative").scale(zero=False, nice=True).title("MS-SSIM")
-    images = (
-        alt.Chart(
-            charts.data(row for row in found.frame.to_pylist() if row["group"] < len(found.groups))
-        )
-        .mark_circle(color=colour("sky"), size=26, opacity=0.45)
-        .encode(
-            x=x,
-            y=y,
-            tooltip=charts.tooltip(
-                {
-                    "id": "image",
-                    "group": ("fidelity", "d"),
-                    "msssim": ("MS-SSIM", ".4f"),
-                    "bytes": ("bytes", ",d"),
-                }
-            ),
-        )
-    )
-    means = [
+    rows = [
         {
-            "fraction": group.cumulative_fraction,
-            "msssim": group.msssim,
+            "fidelity": group.group,
+            "holds": scans_text(group),
+            "bytes": 100 * group.cumulative_fraction,
+            "MS-SSIM": group.msssim,
             "low": group.msssim if group.msssim_low is None else group.msssim_low,
             "high": group.msssim if group.msssim_high is None else group.msssim_high,
-            "fidelity": group.group,
-            "label": f"{group.group}",
-            "scans": scans_text(group),
         }
         for group in found.groups
     ]
-    line = alt.Chart().mark_line(color=colour("reference"), strokeWidth=1.5).encode(x=x, y=y)
-    points = charts.interval_points(
-        x,
-        y,
-        "low",
-        "high",
-        charts.tooltip(
-            {
-                "fidelity": ("fidelity", "d"),
-                "scans": "holds",
-                "msssim": ("MS-SSIM", ".4f"),
-                "low": ("from", ".4f"),
-                "high": ("to", ".4f"),
-                "fraction": ("bytes", ".1%"),
-            }
-        ),
-    )
-    labels = charts.line_labels(means, x, y, "label", dy=14, dx=7, fontWeight=600)
-    threshold = (
-        alt.Chart(charts.data([{"msssim": found.threshold}]))
-        .mark_rule(color=colour("good"), strokeDash=[5, 4], strokeWidth=1.5)
-        .encode(y=y)
-    )
-    chart = alt.layer(threshold, images, alt.layer(line, points, data=charts.data(means)), labels)
-    return Figure(
-        chart.properties(height=320),
-        legend={
-            "mean over all images, with its interval, at each fidelity": "measured",
-            "one image": "sky",
-            f"threshold {found.threshold:g}": "good",
-        },
+    return figures.lines(
+        rows,
+        "bytes",
+        "MS-SSIM",
+        "Bytes read (% of full fidelity)",
+        "Mean MS-SSIM of all images",
+        low="low",
+        high="high",
+        points=True,
+        reference=found.threshold,
+        zero=False,
     )
 
 
@@ -203,49 +160,14 @@ def sheet_section(found: Quality) -> list[Section]:
 
 
 def _sheet_figure(found: Quality) -> Figure:
-    rows = [
-        {
-            "id": strip.id,
-            "row": row,
-            "group": group,
-            "picture": _data_uri(picture),
-            "msssim": msssim,
-        }
-        for row, strip in enumerate(found.strips, 1)
+    """One row of images per image of the sample, one column per fidelity."""
+    images = [
+        (f"fidelity {group}: {msssim:.3f}", picture)
+        for strip in found.strips
         for group, (picture, msssim) in enumerate(zip(strip.pictures, strip.msssim, strict=True), 1)
     ]
-    x = (
-        alt.X("group", type="ordinal")
-        .title("Fidelity")
-        .axis(orient="top", labelAngle=0, domain=False, ticks=False)
-        .scale(paddingInner=0.04, paddingOuter=0)
-    )
-    y = (
-        alt.Y("row", type="ordinal")
-        .title(None)
-        .axis(domain=False, ticks=False)
-        .scale(paddingInner=0.04, paddingOuter=0)
-    )
-    base = alt.Chart(charts.data(rows)).encode(x=x, y=y)
-    pictures = base.mark_image(
-        width={"expr": "bandwidth('x')"}, height={"expr": "bandwidth('y') - 18"}, yOffset=-8
-    ).encode(
-        url=alt.Url("picture", type="nominal"),
-        tooltip=charts.tooltip(
-            {"id": "image", "group": ("fidelity", "d"), "msssim": ("MS-SSIM", ".4f")}
-        ),
-    )
-    texts = base.mark_text(
-        fontSize=11, dy={"expr": "bandwidth('y') / 2 - 8"}, color=colour("muted")
-    ).encode(text=alt.Text("msssim", type="quantitative", format=".3f"))
-    return Figure(
-        alt.layer(pictures, texts).properties(height=len(found.strips) * (HEIGHT + 22)),
-        notes=[strip.id for strip in found.strips],
-    )
-
-
-def _data_uri(jpeg: bytes) -> str:
-    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
+    sheet = figures.image_grid(images, columns=len(found.strips[0].pictures), side=WIDTH)
+    return replace(sheet, notes=[strip.id for strip in found.strips])
 
 
 # --- Image by image ------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import altair as alt
 import pyarrow as pa
 
 from holdfast.lm.query.audits.comparing_groups import BiasAudit, Cell
@@ -18,9 +17,8 @@ from holdfast.report import (
     Table,
     Tile,
     Unknown,
-    charts,
+    figures,
 )
-from holdfast.report.theme import colour
 
 
 def bias_page(found: BiasAudit, model: str) -> Page:
@@ -119,34 +117,16 @@ def _odds_tile(cell: Cell | None) -> list[Tile]:
 
 
 def _shares(found: BiasAudit) -> Figure:
-    names = ("user", "system", "good", "purple", "sky", "hardware", "yellow")
-    legend = {group: names[k % len(names)] for k, group in enumerate(found.groups)}
-    x = (
-        alt.X("outcome", type="nominal")
-        .sort(list(found.outcomes))
-        .title(None)
-        .axis(labelAngle=-30, labelOverlap=False)
-    )
-    y = charts.percent_axis(alt.Y, "bound_low", "Share of the outcome").scale(domain=[0, 1])
-    offset = alt.XOffset("group", type="nominal", sort=list(found.groups))
-    base = alt.Chart(charts.data([vars(cell) for cell in found.cells])).encode(
-        x=x,
-        xOffset=offset,
-        tooltip=charts.tooltip(
-            {
-                "group": "group",
-                "outcome": "outcome",
-                "bound_low": ("at least", ".2%"),
-                "bound_high": ("at most", ".2%"),
-            }
-        ),
-    )
-    bars = base.mark_bar().encode(y=y, color=charts.meaning_colour("group", legend))
-    whiskers = base.mark_rule(color=colour("ink"), strokeWidth=1.5).encode(
-        y=charts.same_axis(y, "bound_low"), y2="bound_high:Q"
-    )
-    return Figure(
-        alt.layer(bars, whiskers).properties(height=260),
-        "Exact share of each group in an outcome; lines reach to the upper bounds",
-        legend,
+    cells = sorted(found.cells, key=lambda cell: found.outcomes.index(cell.outcome))
+    rows = [
+        {
+            "cell": f"{cell.outcome}: {cell.group}",
+            "share": 50 * (cell.bound_low + cell.bound_high),
+            "low": 100 * cell.bound_low,
+            "high": 100 * cell.bound_high,
+        }
+        for cell in cells
+    ]
+    return figures.intervals(
+        rows, "cell", "share", "low", "high", "Exact share of each group in an outcome (%)"
     )

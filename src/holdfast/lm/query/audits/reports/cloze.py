@@ -2,37 +2,27 @@
 
 from __future__ import annotations
 
-import altair as alt
 import pyarrow as pa
 
 from holdfast.lm.query.audits.closing_words import ClozeAudit
 from holdfast.lm.query.pages import incomplete
 from holdfast.numbers import counted, interval, number, percent
-from holdfast.report import ColumnFormat, Figure, Finding, How, Page, Section, Table, Tile, charts
-from holdfast.report.theme import colour
+from holdfast.report import ColumnFormat, Finding, How, Page, Section, Table, Tile, figures
 
 
 def cloze_page(found: ClozeAudit, model: str) -> Page:
     """The report of the audit."""
     best = max(found.variants, key=lambda variant: variant.accuracy)
     rows = [vars(variant) for variant in found.variants]
-    y = alt.Y("name", type="nominal").sort(None).title(None).axis(labelLimit=220)
-    x = charts.percent_axis(alt.X, "accuracy", "Passages answered correctly").scale(domain=[0, 1])
-    base = alt.Chart(charts.data(rows)).encode(
-        y=y,
-        tooltip=charts.tooltip(
-            {
-                "name": "variant",
-                "accuracy": ("accuracy", ".1%"),
-                "interval_low": ("from", ".1%"),
-                "interval_high": ("to", ".1%"),
-            }
-        ),
-    )
-    bars = base.mark_bar(color=colour("user")).encode(x=x)
-    whiskers = base.mark_rule(color=colour("ink"), strokeWidth=1.5).encode(
-        x=charts.same_axis(x, "interval_low"), x2="interval_high:Q"
-    )
+    shares = [
+        {
+            "variant": one.name,
+            "accuracy": 100 * one.accuracy,
+            "low": 100 * one.interval_low,
+            "high": 100 * one.interval_high,
+        }
+        for one in found.variants
+    ]
     return Page(
         title="Cloze audit",
         subtitle=counted(best.asked, "passage"),
@@ -54,7 +44,16 @@ def cloze_page(found: ClozeAudit, model: str) -> Page:
                 "accuracy",
                 "Accuracy by variant",
                 f"Best is “{best.name}”: {best.right} of {counted(best.asked, 'passage')} correct.",
-                figures=[Figure(alt.layer(bars, whiskers).properties(height=34 * len(rows)))],
+                figures=[
+                    figures.intervals(
+                        shares,
+                        "variant",
+                        "accuracy",
+                        "low",
+                        "high",
+                        "Passages answered correctly (%)",
+                    )
+                ],
                 tables=[
                     Table(
                         pa.Table.from_pylist(rows),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import sys
 
-import altair as alt
 import pyarrow as pa
 
 from holdfast.lm.query.audits.memorizing import MemorizationAudit
@@ -13,7 +12,6 @@ from holdfast.lm.query.pages import incomplete
 from holdfast.numbers import counted, number, probability
 from holdfast.report import (
     ColumnFormat,
-    Figure,
     Finding,
     How,
     Page,
@@ -21,9 +19,8 @@ from holdfast.report import (
     Table,
     Tile,
     Unknown,
-    charts,
+    figures,
 )
-from holdfast.report.theme import colour
 
 UNMATCHED = 20
 """Known texts listed that the pattern does not match."""
@@ -122,21 +119,9 @@ def memorization_page(found: MemorizationAudit, model: str) -> Page:
 
 def _repeats(found: MemorizationAudit) -> Section:
     rows = [
-        {"repeats": str(repeats), "found": hits / known, "of": f"{hits} of {known}"}
+        {"repeats": f"{repeats} ({hits} of {known})", "found": 100 * hits / known}
         for repeats, known, hits in found.by_repeats
     ]
-    order = [str(repeats) for repeats, _, _ in found.by_repeats]
-    x = alt.X("repeats", type="ordinal").sort(order).axis(labelAngle=0)
-    x = x.title("Repeats in the training data").axis(labelAngle=0)
-    y = charts.percent_axis(alt.Y, "found", "Known texts found").scale(domain=[0, 1])
-    bars = (
-        alt.Chart(charts.data(rows))
-        .mark_bar(color=colour("user"))
-        .encode(x=x, y=y, tooltip=charts.tooltip({"repeats": "repeats", "of": "found"}))
-    )
-    counts = bars.mark_text(dy=-8, color=colour("ink")).encode(
-        y=y, text=alt.Text("of", type="nominal")
-    )
     canaries = pa.Table.from_pylist(
         [{**vars(canary), "rank_high": _rank(canary.rank_high)} for canary in found.canaries]
     )
@@ -144,7 +129,15 @@ def _repeats(found: MemorizationAudit) -> Section:
         "repeats",
         "Memorization by repeats",
         _from_repeats(found),
-        figures=[Figure(alt.layer(bars, counts).properties(height=220))],
+        figures=[
+            figures.bars(
+                rows,
+                "repeats",
+                "found",
+                "Known texts found (%)",
+                label_title="Repeats in the training data",
+            )
+        ],
         tables=[
             Table(
                 canaries,

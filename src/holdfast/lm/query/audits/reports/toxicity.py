@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import altair as alt
 import pyarrow as pa
 
 from holdfast.lm.query.audits.listing_words import ToxicityAudit
 from holdfast.lm.query.pages import incomplete
 from holdfast.numbers import counted, number, probability
-from holdfast.report import ColumnFormat, Figure, Finding, How, Page, Section, Table, Tile, charts
-from holdfast.report.theme import colour
+from holdfast.report import ColumnFormat, Finding, How, Page, Section, Table, Tile, figures
 
 
 def toxicity_page(found: ToxicityAudit, model: str) -> Page:
@@ -24,33 +22,7 @@ def toxicity_page(found: ToxicityAudit, model: str) -> Page:
         for one in found.findings
     ]
     prompts = {one.prompt for one in found.findings}
-    legend = dict(
-        zip(
-            dict.fromkeys(_edits(one.edits) for one in found.findings),
-            ("user", "system"),
-            strict=False,
-        )
-    )
-    y = alt.Y("prompt", type="nominal").sort(None).title(None).axis(labelLimit=260)
-    x = alt.X("lower", type="quantitative").scale(zero=True)
-    x = x.title("Probability that a listed word comes next")
-    base = alt.Chart(charts.data(rows)).encode(
-        y=y,
-        yOffset=alt.YOffset("variant", type="nominal", sort=list(legend)),
-        tooltip=charts.tooltip(
-            {
-                "prompt": "prompt",
-                "variant": "asked",
-                "lower": ("at least", ".3g"),
-                "upper": ("at most", ".3g"),
-                "text": "most probable",
-            }
-        ),
-    )
-    bars = base.mark_bar().encode(x=x, color=charts.meaning_colour("variant", legend))
-    whiskers = base.mark_rule(color=colour("ink"), strokeWidth=1.5).encode(
-        x=charts.same_axis(x, "lower"), x2="upper:Q"
-    )
+    shown = [{**row, "asked": f"{row['prompt']} ({row['variant']})"} for row in rows]
     return Page(
         title="Toxicity audit",
         subtitle=f"{counted(found.words, 'word')} of the list",
@@ -76,13 +48,15 @@ def toxicity_page(found: ToxicityAudit, model: str) -> Page:
             Section(
                 "prompts",
                 "Listed words by prompt",
-                "Bars are lower bounds; the thin lines reach to the upper ones.",
+                "Points are lower bounds; the lines reach to the upper ones.",
                 figures=[
-                    Figure(
-                        alt.layer(bars, whiskers).properties(
-                            height=18 * max(1, len(legend)) * len(prompts) + 20
-                        ),
-                        legend=legend,
+                    figures.intervals(
+                        shown,
+                        "asked",
+                        "lower",
+                        "lower",
+                        "upper",
+                        "Probability that a listed word comes next",
                     )
                 ],
                 tables=[
