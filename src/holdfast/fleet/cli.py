@@ -439,11 +439,9 @@ def simulate(
         return None
     if output is None:
         raise InputError("the simulated log needs a place", code="missing-key", expected="-o STORE")
-    from holdfast.fleet.simulation import terminal
     from holdfast.fleet.simulation.simulated_log import simulate as run
 
-    written = {"store": output}
-    return Printed(run(made, output, days=days, seed=seed), terminal.simulated, written=written)
+    return run(made, output, days=days, seed=seed)
 
 
 @app.command
@@ -522,9 +520,7 @@ def whatif(
         jobs: Number of worker processes (default: all cores).
         ray: Simulate on a Ray cluster: ray://HOST:10001.
     """
-    from holdfast.fleet.simulation import terminal
-    from holdfast.fleet.simulation.comparison import whatif as run
-    from holdfast.fleet.simulation.whatif_page import page
+    from holdfast.fleet.simulation.whatif import whatif as run
 
     tried = list(arguments)
     source: Path | str | Scenario
@@ -547,7 +543,7 @@ def whatif(
         # A file is passed as what it contains: by its path it could be taken for a log.
         chosen = _chosen(preset, scenario, ())
         source = preset or chosen
-    found = run(
+    return run(
         source,
         tried,
         replicas=replicas,
@@ -557,7 +553,6 @@ def whatif(
         ray=ray,
         given=list(changes),
     )
-    return Printed(found, terminal.what_if, lambda: page(found))
 
 
 def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> Scenario:

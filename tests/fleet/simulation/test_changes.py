@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from holdfast.errors import InputError
-from holdfast.fleet.simulation.change_wording import phrase
-from holdfast.fleet.simulation.changes import apply, keys, parse
+from holdfast.fleet.simulation.changes import apply, keys, parse, phrase
 from holdfast.fleet.simulation.scenario import Lemons, Scenario, scenario
 from holdfast.fleet.simulation.scenario import parse as parse_toml
 
@@ -91,9 +90,9 @@ WRONG = [
     (";;", "a change is empty"),
     ("faster", "KEY=VALUE"),
     ("=3", "KEY=VALUE"),
-    ("failur_rate*0.5", "failure_rate?"),
+    ("failur_rate*0.5", "failure_rate"),
     ("checkpoint.wirte=3s", "checkpoint.write"),
-    ("checkpoint=3s", "checkpoint.interval, checkpoint.write"),
+    ("checkpoint=3s", "checkpoint.interval or checkpoint.write"),
     ("interval=3m", "scheduler.interval or checkpoint.interval"),
     ("checkpoint[1].write=3m", "not a list"),
     ("workload.sizes[99].hours=3", "[0] to [4]"),
@@ -124,11 +123,12 @@ def test_what_cannot_be_made_says_why(small: Scenario, change: str, said: str) -
     assert said in str(caught.value)
 
 
-def test_a_wrong_key_lists_the_keys() -> None:
+def test_a_wrong_key_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError) as caught:
-        parse("speed=3")
-    for key in ("lemons", "failure_rate", "checkpoint.write", "scheduler.grace"):
-        assert key in str(caught.value)
+        parse("lemon=off")
+    assert caught.value.expected == "lemons"
+    assert "--print-scenario" in str(caught.value.remedy)
+    assert len(str(caught.value)) < 300
 
 
 def test_every_number_of_a_scenario_can_be_scaled(small: Scenario) -> None:
@@ -276,17 +276,15 @@ def test_changes_cross_to_other_processes() -> None:
     [
         (
             "replace=node05,node09; checkpoint.write=30s",
-            "replacing node05 and node09 and writing checkpoints in 30 s instead of 1 min",
+            "replacing node05, node09 and writing checkpoints in 30 s instead of 1 min",
         ),
-        ("lemons=off", "replacing node05 and node09"),
-        ("lemons=3; lemons=off", "3 instead of 2 lemon nodes and replacing the 5 lemon nodes"),
-        ("pull=node[02,05,09]", "pulling node02, node05 and node09"),
-        ("pull=node[01-04]", "pulling these 4 nodes"),
-        ("failure_rate-50%", "25 instead of 50 failures per 1,000 node-days"),
+        ("lemons=3; lemons=off", "3 instead of 2 lemon nodes and replacing 5 lemon nodes"),
+        ("pull=node[01-04]", "pulling 4 nodes"),
+        ("failure_rate-50%", "0.025 instead of 0.05 failures per node-day"),
         ("preempt_after*2", "preempting after 4 h instead of 2 h"),
         ("save_on_signal=off", "setting checkpoint.save_on_signal to off instead of on"),
-        ("workload.sizes.hours*2", "multiplying workload.sizes.hours by 2"),
-        ("repair=1h", "setting repair to 1h"),
+        ("workload.sizes.hours*2", "workload.sizes.hours * 2"),
+        ("repair=1h", "repair = 1h"),
         ("nodes+4", "20 instead of 16 nodes"),
     ],
 )

@@ -32,6 +32,8 @@ class Baseline:
     """Length of the log; None: there is none."""
     notes: list[str]
     """What the log did not tell, and what is doubtful."""
+    assumed: frozenset[str] = frozenset()
+    """Paths of the scenario that the log does not tell and nobody said."""
     measured: MeasuredEttr | None = None
     """Of the log, under the assumptions that the scenario was fitted with; None: there is no log."""
 
@@ -80,17 +82,13 @@ def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
         log = again
     fitted = calibrate(log)
     silent = [e.key for e in fitted.estimates if not e.estimated and e.key not in said]
-    notes = list(fitted.remarks)
-    if silent:
-        # What jobs do on their nodes decides over the ETTR, and no log tells it: it stands first.
-        silent.sort(key=lambda key: not key.startswith("checkpoint."))
-        notes.insert(
-            0,
-            f"The log does not tell, so assumed: {', '.join(silent)}. Say what is so with "
-            "--set KEY=VALUE.",
-        )
     return Baseline(
-        fitted.scenario, f"store {fitted.source}", fitted.days, notes, measured_ettr(log)
+        fitted.scenario,
+        f"store {fitted.source}",
+        fitted.days,
+        list(fitted.remarks),
+        frozenset(silent),
+        measured_ettr(log),
     )
 
 

@@ -19,7 +19,7 @@ import dataclasses
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -29,6 +29,7 @@ from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.simulation.scenario_file import hints, item_of, plain, read, toml_key
+from holdfast.numbers import counted, duration, number
 
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),
@@ -183,26 +184,20 @@ def known(key: str) -> list[Leaf]:
     same = [each for each in paths if path and each.endswith(f".{path}")]
     if len(same) == 1:
         return [known(f"{same[0].removesuffix(path)}{key}")[0]]
+    near = same or [each for each in paths if path and each.startswith(f"{path}.")]
+    if not near:
+        last = {each.rsplit(".", 1)[-1]: each for each in keys()}
+        near = get_close_matches(path, keys(), 3, 0.6)
+        near += [last[each] for each in get_close_matches(names[-1] if names else "", last, 3, 0.7)]
+        near = list(dict.fromkeys(near))[:3]
     raise InputError(
         "unknown key",
         code="unknown-key",
         found=key,
-        expected=_choices(path, same),
-        remedy="keys: " + ", ".join(keys()),
+        expected=" or ".join(near) or "a key of the scenario",
+        remedy=f"holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
+        f"{', '.join([*WORDS, *SHORT])}",
     )
-
-
-def _choices(path: str, same: Sequence[str]) -> str:
-    if same:
-        return " or ".join(same)
-    inside = [each for each in leaves() if path and each.startswith(f"{path}.")]
-    if inside:
-        return "one key of the table: " + ", ".join(inside)
-    last = {each.rsplit(".", 1)[-1]: each for each in keys()}
-    close = get_close_matches(path, keys(), 3, 0.6)
-    close += [last[each] for each in get_close_matches(path.rsplit(".", 1)[-1], last, 3, 0.7)]
-    near = list(dict.fromkeys(close))[:3]
-    return (" or ".join(near) + "?") if near else "a key of the scenario"
 
 
 # --- Making an edit ------------------------------------------------------------------------------
@@ -316,3 +311,81 @@ def impossible(edit: Edit, expected: str) -> InputError:
         found=f"{edit.key}{edit.operator}{edit.value}",
         expected=expected,
     )
+
+
+# --- In words ------------------------------------------------------------------------------------
+
+PHRASES = {
+    "checkpoint.write": "writing checkpoints in {new} instead of {old}",
+    "checkpoint.interval": "writing a checkpoint every {new} instead of every {old}",
+    "checkpoint.init": "initialising in {new} instead of {old}",
+    "scheduler.preempt_after": "preempting after {new} instead of {old}",
+    "scheduler.requeue_delay": "requeueing after {new} instead of {old}",
+    "scheduler.policy": "scheduling by {new} instead of {old}",
+    RATE: "{new} instead of {old} failures per node-day",
+    "workload.jobs_per_day": "{new} instead of {old} jobs a day",
+    "cluster.nodes": "{new} instead of {old} nodes",
+}
+"""Path -> how a change of it reads in a sentence; others are named by their key."""
+
+
+def phrase(scenario: Scenario, text: str, assumed: Collection[str] = ()) -> str:
+    """A change in words: "replacing node05 and writing checkpoints in 30 s instead of 5 min".
+
+    Args:
+        scenario: before the change.
+        text: the change.
+        assumed: paths whose values before are guesses, and are called so.
+    """
+    from holdfast.fleet.simulation.node_changes import named
+
+    parts = []
+    for edit in parse(text).edits:
+        before, scenario = scenario, applied(scenario, edit)
+        paths = paths_of(edit)
+        shown = [spoken(value_at(each, paths[0]), paths[0]) for each in (before, scenario) if paths]
+        if edit.key in ("replace", "pull"):
+            names, verb = named(before, edit), {"replace": "replacing", "pull": "pulling"}[edit.key]
+            parts.append(f"{verb} {', '.join(names) if len(names) < 4 else f'{len(names)} nodes'}")
+        elif edit.key == "lemons":
+            lemons = before.failures.lemons
+            count = counted(lemons.count + len(lemons.nodes), "lemon node")
+            if scenario.failures.lemons.count:
+                parts.append(f"{edit.value} instead of {count}")
+            else:
+                parts.append(f"replacing {', '.join(lemons.nodes) if not lemons.count else count}")
+        elif len(paths) == 1 and None not in shown:
+            old = f"an assumed {shown[0]}" if paths[0] in assumed else shown[0]
+            template = PHRASES.get(paths[0], "setting {key} to {new} instead of {old}")
+            parts.append(template.format(key=paths[0], new=shown[1], old=old))
+        else:
+            parts.append(f"{edit.key} {edit.operator} {edit.value}")
+    return " and ".join(parts)
+
+
+def paths_of(edit: Edit) -> list[str]:
+    """The paths that an edit sets; none of most words."""
+    path = {
+        "nodes": "cluster.nodes",
+        "cluster.nodes": "cluster.nodes",
+        "backfill": "scheduler.policy",
+    }
+    return [path[edit.key]] if edit.key in path else [leaf.path for leaf in known(edit.key)]
+
+
+def value_at(scenario: Scenario, path: str) -> Any:
+    """What stands at a path; None: in a list, several values do."""
+    value = plain(scenario)
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def spoken(value: Any, path: str) -> str | None:
+    """A value as a sentence has it; None where there is not one."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int | float):
+        timed = path in leaves() and leaves()[path].duration
+        return duration(value) if timed else number(value) if abs(value) >= 1e4 else f"{value:.4g}"
+    return value or None if isinstance(value, str) else None
