@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -466,13 +466,12 @@ def calibrate(
 
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
-        output: Write the scenario here (TOML); else it is printed.
+        output: Write the scenario here (TOML).
         replicas: Simulations to hold against the log: does the scenario fit it? (8 are enough)
         seed: Random seed (same seed, same result).
         jobs: Number of worker processes (default: all cores).
     """
     from holdfast.fleet.simulation.calibration import calibrate as run
-    from holdfast.fleet.simulation.calibration_terminal import Calibrated, calibrated
 
     if output is not None and not output.parent.is_dir():
         raise InputError("output folder not found", code="not-found", path=output.parent)
@@ -484,11 +483,10 @@ def calibrate(
     if replicas:
         from holdfast.fleet.simulation.goodness_of_fit import goodness_of_fit
 
-        fit = goodness_of_fit(log, made, replicas=replicas, seed=seed, processes=jobs)
-    result = Calibrated(made, fit, output)
-    if output is None and fit is None:
-        return Printed(result, lambda _: made.to_toml().removesuffix("\n"))
-    return Printed(result, calibrated, written={} if output is None else {"scenario": output})
+        fit = goodness_of_fit(
+            log, made.scenario, made.days, replicas=replicas, seed=seed, processes=jobs
+        )
+    return replace(made, fit=fit, output=output)
 
 
 @app.command

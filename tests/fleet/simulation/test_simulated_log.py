@@ -266,7 +266,7 @@ def test_the_command_writes_a_store(run: Run, tmp_path: Path) -> None:
     assert Store.open(store).facts["sources"][0]["path"] == "small, 0.5 days, seed 1"
     code, out, err = run("--preset", "small", "--days", "0.5", "-o", store, "--seed", "2")
     assert (code, err) == (0, f"store: {store}\n")
-    assert "utilisation" in out
+    assert "of the GPU time" in out
 
 
 def test_an_interrupt_at_the_keyboard_leaves_nothing(
