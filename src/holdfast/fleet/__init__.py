@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from holdfast.fleet.page import report
     from holdfast.fleet.preemption import preemptions
     from holdfast.fleet.simulation.calibration import calibrate
+    from holdfast.fleet.simulation.comparison import whatif
     from holdfast.fleet.simulation.scenario import Scenario, scenario
     from holdfast.fleet.simulation.simulated_log import simulate
-    from holdfast.fleet.simulation.whatif import whatif
     from holdfast.fleet.state_mix import status
     from holdfast.fleet.store import Store
 
@@ -71,7 +71,7 @@ _HOMES = {
     "simulate": "simulation.simulated_log",
     "solve": "ettr_solve",
     "status": "state_mix",
-    "whatif": "simulation.whatif",
+    "whatif": "simulation.comparison",
     "young_interval": "checkpoint_interval",
 }
 

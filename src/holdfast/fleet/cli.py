@@ -518,7 +518,7 @@ def whatif(
         jobs: Number of worker processes (default: all cores).
         ray: Simulate on a Ray cluster: ray://HOST:10001.
     """
-    from holdfast.fleet.simulation.whatif import whatif as run
+    from holdfast.fleet.simulation.comparison import whatif as run
 
     tried = list(arguments)
     source: Path | str | Scenario

@@ -19,15 +19,15 @@ from scipy import stats
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions
-from holdfast.fleet.simulation import whatif as comparison
+from holdfast.fleet.simulation import comparison
 from holdfast.fleet.simulation.baseline import as_it_is
 from holdfast.fleet.simulation.changes import apply, phrase
+from holdfast.fleet.simulation.comparison import WhatIf, mean_interval, whatif
 from holdfast.fleet.simulation.outcomes import Outcome
 from holdfast.fleet.simulation.proposals import enough_days, proposals
 from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import Blast, Lemons, scenario
 from holdfast.fleet.simulation.simulated_log import simulate
-from holdfast.fleet.simulation.whatif import WhatIf, mean_interval, whatif
 from holdfast.report import render
 
 SMALL = scenario("small")

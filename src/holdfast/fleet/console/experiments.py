@@ -44,7 +44,7 @@ def simulate_changes(store: Path, assumptions: Assumptions, **options: Any) -> P
         InputError: as `whatif`.
     """
     from holdfast.fleet.log import open_log
-    from holdfast.fleet.simulation.whatif import whatif
+    from holdfast.fleet.simulation.comparison import whatif
 
     return whatif(open_log(store, assumptions=assumptions), **options).page()
 

@@ -1,17 +1,10 @@
-"""What would change, and by how much: a fleet as it is beside the same fleet with one thing changed.
-
-Each scenario is played with the same seeds, and the random numbers of a job or a node depend on its
-seed alone (common random numbers): the same jobs arrive, and a node that is not changed draws the same
-failures. So the difference of a pair holds little of the chance that both share. The interval is that of
-the mean difference d over n pairs by Student's t: mean(d) ± t(0.975; n - 1) · s(d) / √n.
-"""
+"""What changes would do to a fleet: differences with their intervals, and what they recommend."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,43 +23,26 @@ from holdfast.answer import (
     Unknown,
     Value,
 )
-from holdfast.errors import InputError
 from holdfast.fleet.ettr_measured import MeasuredEttr
 from holdfast.fleet.job_sizes import bucket_label
-from holdfast.fleet.log import FleetLog
-from holdfast.fleet.simulation.baseline import as_it_is
 from holdfast.fleet.simulation.changes import (
-    apply,
     leaves,
     parse,
     paths_of,
-    phrase,
     spoken,
     value_at,
 )
 from holdfast.fleet.simulation.outcomes import (
     FEWEST_RUNS,
     TOPS,
-    Outcome,
     Scope,
     metric,
-    metrics,
-    scope,
     window_ms,
 )
-from holdfast.fleet.simulation.proposals import enough_days, proposals
-from holdfast.fleet.simulation.records import Array
-from holdfast.fleet.simulation.replicas import OnProgress, Task, play
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.numbers import brief, duration, percent
-from holdfast.report import figures, write
+from holdfast.report import figures
 
-LEVEL = 0.95
-PRESET_DAYS = 28.0
-MOST_DAYS = 120.0
-"""A store is simulated for as long as it is, and no longer than this."""
-FULL = 0.97
-"""From this share of the capacity on, the productive time that jobs need leaves no room."""
 GOODPUT = "goodput_share_of_busy_time"
 MAIN = ("ettr_large_runs", GOODPUT, "goodput_gpu_hours_per_day")
 """What a change is judged by: the first that can be measured."""
@@ -216,15 +192,15 @@ class WhatIf(Answer):
                     shown, what = one, f"simulated ETTR of {_runs_of(*self.gpus[size])}"
                     break
         before, after = words.text(shown.baseline), words.text(shown.value)
-        subject = self.phrases[change]
+        subject = f"{self.phrases[change][0].upper()}{self.phrases[change][1:]}"
+        if math.isnan(shown.difference):
+            return f"{subject}: the {what} could not be measured."
         if shown.difference == 0:
-            said = f"{subject} leaves the {what} at {before}"
-        else:
-            verb = "raises" if shown.difference > 0 else "lowers"
-            by = words.difference(shown.difference, shown.ci95)
-            said = f"{subject} {verb} the {what} from {before} to {after} ({by})"
+            return f"{subject} leaves the {what} at {before}."
+        verb = "raises" if shown.difference > 0 else "lowers"
+        by = words.difference(shown.difference, shown.ci95)
         doubt = "" if shown.told else ", which cannot be told from no change"
-        return f"{said[0].upper()}{said[1:]}{doubt}."
+        return f"{subject} {verb} the {what} from {before} to {after} ({by}){doubt}."
 
     @property
     def large_runs(self) -> str:
@@ -246,9 +222,8 @@ class WhatIf(Answer):
             Finding(self.recommended, "gain", "Recommended.")
             if best
             else Finding(
-                f"No change raises the {metric(self.main).label} or goodput by more than "
-                f"{self.replicas} replicas can tell from zero; more replicas or days narrow the "
-                "intervals.",
+                f"No change raises the {metric(self.main).label} by more than chance does in "
+                f"{self.replicas} replicas; more replicas or days narrow the intervals.",
                 "gain",
                 "No recommendation.",
             )
@@ -259,9 +234,8 @@ class WhatIf(Answer):
         made += [Finding(self.sentence(change), "gain") for change in others[: MOST_FINDINGS - 3]]
         first, second, busy = (self._now(name) for name in (*LOST, GOODPUT))
         lost = f"failures cost {first} and preemptions by jobs that had failed {second}"
-        made.append(
-            Finding(f"Without a change {lost}; {busy} of busy GPU time is productive.", "effects")
-        )
+        now = f"Without a change {lost}; {busy} of busy GPU time is productive."
+        made.append(Finding(now, "effects"))
         measured = self._measured_beside_simulated()
         return [*made, *([Finding(measured, "gain")] if measured else [])]
 
@@ -306,15 +280,12 @@ class WhatIf(Answer):
 
     def inputs(self) -> list[tuple[str, str]]:
         """What was simulated, and what of it counts."""
-        begin_ms, end_ms = window_ms(self.days)
-        counted_s, whole_s = (end_ms - begin_ms) / 1e3, end_ms / 1e3
+        begin_s, end_s = (each / 1e3 for each in window_ms(self.days))
+        counted = f"the last {duration(end_s - begin_s)} of {duration(end_s)}"
         return [
             ("Simulated", f"{self.source}, {len(self.scenarios) + 1} scenarios"),
             ("Replicas", f"{self.replicas}, seeds {self.seed} to {self.seed + self.replicas - 1}"),
-            (
-                "Counted",
-                f"the last {duration(counted_s)} of {duration(whole_s)}: the cluster begins empty",
-            ),
+            ("Counted", f"{counted}: the cluster begins empty"),
             ("Large runs", self._large),
             ("Computed in", duration(self.seconds)),
         ]
@@ -357,17 +328,14 @@ class WhatIf(Answer):
         value, assumed = self.measured_of(MAIN[0]), self.measured.assumptions
         every = len(self.scope.classes) > 1 or len(self.baseline.qos) == 1
         of_class = "all classes" if self.measured.qos is None else f"class {self.measured.qos}"
+        shown = "no run was long enough" if value is None else percent(value, 1)
         return (
-            f"Measured ETTR of {self.large_runs}, as in the report: "
-            + ("no run was long enough" if value is None else percent(value, 1))
-            + f" (runs of {duration(assumed['long_run_s'])} or more on their nodes, {of_class}). "
-            f"Simulated ETTR before the change: {self._now(MAIN[0])} (jobs that need "
-            f"{self.scope.long_run_hours} h or more of productive time, "
-            + ("all classes" if every else "the class that waits least")
-            + f"). Both assume a checkpoint every {duration(assumed['checkpoint_interval_s'])} that "
-            f"takes {duration(assumed['write_s'])}, initialization of {duration(assumed['init_s'])}, "
-            f"{'work saved' if assumed['save_on_signal'] else 'half an interval lost'} at a "
-            "preemption, and count the wait before the first start."
+            f"Measured ETTR of {self.large_runs}, as in the report: {shown} (runs of "
+            f"{duration(assumed['long_run_s'])} or more on their nodes, {of_class}). Simulated ETTR "
+            f"before the change: {self._now(MAIN[0])} (jobs that need {self.scope.long_run_hours} h "
+            f"or more, {'all classes' if every else 'the class that waits least'}). Both assume a "
+            f"checkpoint every {duration(assumed['checkpoint_interval_s'])} that takes "
+            f"{duration(assumed['write_s'])}, and count the wait before the first start."
         )
 
     def sections(self) -> list[Section]:
@@ -389,21 +357,14 @@ class WhatIf(Answer):
             How(
                 [
                     "d = mean over the seeds of (metric with the change − metric without)",
-                    "95 % interval: d ± t(0.975; n − 1) · s / √n, s the standard deviation of the n "
-                    "differences",
+                    "95 % interval: d ± t(0.975; n − 1) · s / √n, s the deviation of the differences",
                     "simulated ETTR = Σ productive time / Σ (waiting + running time), of long runs",
                 ],
                 {"replicas n": self.replicas, "large runs": self._large},
-                "Kokolis et al., arXiv 2410.21680v2 (ETTR); Law, Simulation Modeling and Analysis, on "
-                "common random numbers",
-                [
-                    "Each scenario is played with the same seeds, and random numbers belong to a job "
-                    "or a node: a pair shares its jobs and the failures of its unchanged nodes. "
-                    "The column “saved” of the CSV file is the share of the variance of two "
-                    "independent simulations that this saves.",
-                    f"Each interval holds by itself. The best of {len(self.scenarios)} changes looks "
-                    "a little better than it is, the more so the wider its interval.",
-                ],
+                "Kokolis et al., arXiv 2410.21680v2 (ETTR); Law, Simulation Modeling and Analysis",
+                "Pairs share their jobs and the failures of unchanged nodes; “saved” in the CSV file is "
+                "the share of variance that this saves. The best of several changes looks a little "
+                "better than it is.",
             ),
         )
 
@@ -431,12 +392,9 @@ class WhatIf(Answer):
             [_figure(rows)],
             [_table(waits, "Job size (GPUs)", caption, "Nothing waited.")],
             How(
-                "simulated ETTR of one size = Σ productive time / Σ (waiting + running time) of its "
-                "long runs",
+                "simulated ETTR = Σ productive time / Σ (waiting + running time) of its long runs",
                 {"long runs": self._large, "fewest runs of a size, all replicas": FEWEST_RUNS},
-                "",
-                "Waits are those before every start, also after a requeue. One that is not over at "
-                "the end counts as long as it has lasted.",
+                notes="Waits are those before every start; one that is not over counts as it stands.",
             ),
         )
 
@@ -461,16 +419,12 @@ class WhatIf(Answer):
             [_table(rows, "Change", "One row per change and metric.")],
             How(
                 [
-                    "loss to failures (first order) = Σ GPUs · (progress lost + time hung + "
-                    "initialisation) of attempts that the infrastructure ended",
-                    "loss to preemption by jobs that had failed (second order) = the same of attempts "
-                    "that such a job preempted after its failure",
-                    "goodput = Σ GPUs · kept productive time",
+                    "loss to failures = Σ GPUs · (progress lost + time hung + initialisation) of "
+                    "attempts that the infrastructure ended (first order)",
+                    "loss to preemption by jobs that had failed: of attempts that these preempted",
+                    "productive GPU-hours = Σ GPUs · kept productive time",
                 ],
-                {},
-                "Kokolis et al., arXiv 2410.21680v2, on goodput loss",
-                "The simulator knows when each checkpoint was written: what is lost is counted, not "
-                "estimated as half an interval.",
+                source="Kokolis et al., arXiv 2410.21680v2, on goodput loss",
             ),
         )
 
@@ -559,190 +513,6 @@ def _figure(rows: Sequence[tuple[str, Difference]]) -> Figure:
     ]
     title = f"{words.label[0].upper()}{words.label[1:]}: difference ({unit})"
     return figures.intervals(values, "change", "difference", "low", "high", title, reference=0.0)
-
-
-def whatif(
-    source: str | Path | Scenario | FleetLog,
-    changes: Sequence[str] = (),
-    *,
-    replicas: int = 8,
-    days: float | None = None,
-    seed: int = 0,
-    processes: int | None = None,
-    ray: str | None = None,
-    html: str | Path | None = None,
-    given: Sequence[str] = (),
-    on_progress: OnProgress | None = None,
-) -> WhatIf:
-    """Simulate a fleet with and without changes.
-
-    Args:
-        source: a store, a log file or an open log, to which a scenario is fitted first; or a
-            scenario, the name of a preset, or a TOML file.
-        changes: each as `changes.parse` reads it; none: the usual ones are proposed.
-        replicas: simulations of each scenario, with seeds from `seed` on; 2 or more.
-        days: how long each one is; None: as long as the log, and long enough for large runs.
-        seed: the first seed.
-        processes: of this machine; None: all processors.
-        ray: the address of a Ray cluster that takes the simulations instead.
-        html: file to write the report to.
-        given: changes that hold before and after: what is true of the fleet and not in its log, such
-            as ``checkpoint.write=5m``.
-        on_progress: called with the simulations done and their number.
-
-    Returns:
-        The differences with their 95 % intervals, and what is recommended.
-
-    Raises:
-        InputError: if a change cannot be made or the source cannot be simulated.
-    """
-    if replicas < 2:
-        raise InputError(
-            "an interval takes two or more replicas",
-            code="no-data",
-            place="replicas",
-            found=str(replicas),
-        )
-    if days is not None and not (math.isfinite(days) and days > 0):
-        raise InputError(
-            "invalid simulated time", code="unknown-name", place="days", found=str(days)
-        )
-    fleet = as_it_is(source, given)
-    baseline = fleet.scenario
-    changes = list(dict.fromkeys(changes)) or proposals(baseline)
-    if not changes:
-        raise InputError(
-            "there is nothing to propose for this fleet: nothing in it fails",
-            code="no-data",
-            expected="a change, for example checkpoint.write=30s",
-        )
-    scenarios = {change: apply(baseline, change) for change in changes}
-    if days is None:
-        days = _default_days(baseline, fleet.days, replicas)
-    began = time.perf_counter()
-    played = _play(baseline, scenarios, days, seed, replicas, processes, ray, on_progress)
-    seconds = time.perf_counter() - began
-    before = played[""]
-    chosen = scope(before)
-    old = [metrics(each, chosen) for each in before]
-    differences = [
-        _difference(change, name, old, new)
-        for change in changes
-        for new in [[metrics(each, chosen) for each in played[change]]]
-        for name in old[0]
-    ]
-    main = next((m for m in MAIN if any(math.isfinite(each[m]) for each in old)), MAIN[-1])
-    found = WhatIf(
-        differences=differences,
-        baseline=baseline,
-        scenarios=scenarios,
-        phrases={change: phrase(baseline, change, fleet.assumed) for change in changes},
-        scope=chosen,
-        gpus=_sizes(before),
-        main=main,
-        source=fleet.name,
-        days=days,
-        replicas=replicas,
-        seed=seed,
-        seconds=seconds,
-        notes=[*fleet.notes, *_doubts(before, chosen, main)],
-        assumed=fleet.assumed,
-        measured=fleet.measured,
-    )
-    return found if html is None else replace(found, html=write(found.page(), html))
-
-
-def _play(
-    baseline: Scenario,
-    scenarios: Mapping[str, Scenario],
-    days: float,
-    seed: int,
-    replicas: int,
-    processes: int | None,
-    ray: str | None,
-    on_progress: OnProgress | None,
-) -> dict[str, list[Outcome]]:
-    """Change -> the outcomes of its replicas; the baseline under the empty change."""
-    seeds = range(seed, seed + replicas)
-    every = {"": baseline, **scenarios}
-    tasks = [Task(each, days, s) for each in every.values() for s in seeds]
-    played = play(tasks, processes=processes, ray=ray, on_progress=on_progress)
-    return {
-        change: played[place * replicas : (place + 1) * replicas]
-        for place, change in enumerate(every)
-    }
-
-
-def _difference(
-    change: str,
-    metric: str,
-    old: Sequence[Mapping[str, float]],
-    new: Sequence[Mapping[str, float]],
-) -> Difference:
-    """A metric before and after, over the replicas that have it in both."""
-    pairs = np.array([(b[metric], v[metric]) for b, v in zip(old, new, strict=True)])
-    pairs = pairs[np.isfinite(pairs).all(axis=1)]  # [replicas, 2]
-    if not len(pairs):
-        return Difference(change, metric, *(math.nan,) * 3, (math.nan, math.nan), math.nan)
-    baseline, value = pairs.mean(axis=0)
-    differences = pairs[:, 1] - pairs[:, 0]
-    low, high = mean_interval(differences)
-    alone = pairs.var(axis=0).sum()
-    saved = 1 - differences.var() / alone if alone > 0 else math.nan
-    mean = float(differences.mean())
-    return Difference(
-        change, metric, float(baseline), float(value), mean, (low, high), float(saved)
-    )
-
-
-def mean_interval(values: Array) -> tuple[float, float]:
-    """95 % interval of a mean by Student's t: of independent, roughly normal values.
-
-    Args:
-        values: shape [n]; one alone has no interval (NaN).
-    """
-    from scipy import stats
-
-    n = len(values)
-    if n < 2:
-        return math.nan, math.nan
-    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
-    return float(values.mean() - half), float(values.mean() + half)
-
-
-# --- What is simulated ---------------------------------------------------------------------------
-
-
-def _default_days(baseline: Scenario, log_days: float | None, replicas: int) -> float:
-    days = PRESET_DAYS if log_days is None else log_days
-    return min(max(days, enough_days(baseline, replicas)), MOST_DAYS)
-
-
-def _sizes(before: Sequence[Outcome]) -> dict[int, tuple[int, int]]:
-    smallest = np.array([each.smallest_gpus for each in before])
-    largest = np.max([each.largest_gpus for each in before], axis=0)
-    smallest = np.where(smallest > 0, smallest, np.inf).min(axis=0)
-    return {
-        int(size): (int(smallest[size]), int(largest[size])) for size in np.flatnonzero(largest)
-    }
-
-
-def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:
-    notes = []
-    wanted = sum(each.wanted_gpu_ms for each in before)
-    wanted /= sum(each.capacity_gpu_ms for each in before)
-    if wanted > FULL:
-        notes.append(
-            f"The jobs need {percent(wanted, 0)} of all GPU time, so the queue grows for as long as is "
-            "simulated, and with it the waits and their share in the ETTR."
-        )
-    if main != MAIN[0]:
-        notes.append("No large run was long enough to measure: changes are judged by goodput.")
-    elif len(chosen.classes) > 1:
-        notes.append(
-            "The class of service that waits least has too few large runs: those of all classes count."
-        )
-    return notes
 
 
 def _runs_of(smallest: int, largest: int) -> str:

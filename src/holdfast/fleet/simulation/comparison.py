@@ -1,0 +1,221 @@
+"""A fleet as it is beside the same fleet with one thing changed, simulated on the same random numbers.
+
+Each scenario is played with the same seeds, and the random numbers of a job or a node depend on its
+seed alone (common random numbers): the same jobs arrive, and a node that is not changed draws the same
+failures. So the difference of a pair holds little of the chance that both share. The interval is that of
+the mean difference d over n pairs by Student's t: mean(d) ± t(0.975; n - 1) · s(d) / √n.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from holdfast.errors import InputError
+from holdfast.fleet.log import FleetLog
+from holdfast.fleet.simulation.baseline import as_it_is
+from holdfast.fleet.simulation.changes import apply, phrase
+from holdfast.fleet.simulation.outcomes import Outcome, Scope, metrics, scope
+from holdfast.fleet.simulation.proposals import enough_days, proposals
+from holdfast.fleet.simulation.records import Array
+from holdfast.fleet.simulation.replicas import OnProgress, Task, play
+from holdfast.fleet.simulation.scenario import Scenario
+from holdfast.fleet.simulation.whatif import MAIN, Difference, WhatIf
+from holdfast.numbers import percent
+from holdfast.report import write
+
+LEVEL = 0.95
+PRESET_DAYS = 28.0
+MOST_DAYS = 120.0
+"""A store is simulated for as long as it is, and no longer than this."""
+FULL = 0.97
+"""From this share of the capacity on, the productive time that jobs need leaves no room."""
+
+
+def whatif(
+    source: str | Path | Scenario | FleetLog,
+    changes: Sequence[str] = (),
+    *,
+    replicas: int = 8,
+    days: float | None = None,
+    seed: int = 0,
+    processes: int | None = None,
+    ray: str | None = None,
+    html: str | Path | None = None,
+    given: Sequence[str] = (),
+    on_progress: OnProgress | None = None,
+) -> WhatIf:
+    """Simulate a fleet with and without changes.
+
+    Args:
+        source: a store, a log file or an open log, to which a scenario is fitted first; or a
+            scenario, the name of a preset, or a TOML file.
+        changes: each as `changes.parse` reads it; none: the usual ones are proposed.
+        replicas: simulations of each scenario, with seeds from `seed` on; 2 or more.
+        days: how long each one is; None: as long as the log, and long enough for large runs.
+        seed: the first seed.
+        processes: of this machine; None: all processors.
+        ray: the address of a Ray cluster that takes the simulations instead.
+        html: file to write the report to.
+        given: changes that hold before and after: what is true of the fleet and not in its log, such
+            as ``checkpoint.write=5m``.
+        on_progress: called with the simulations done and their number.
+
+    Returns:
+        The differences with their 95 % intervals, and what is recommended.
+
+    Raises:
+        InputError: if a change cannot be made or the source cannot be simulated.
+    """
+    if replicas < 2:
+        raise InputError(
+            "an interval takes two or more replicas",
+            code="no-data",
+            place="replicas",
+            found=str(replicas),
+        )
+    if days is not None and not (math.isfinite(days) and days > 0):
+        raise InputError(
+            "invalid simulated time", code="unknown-name", place="days", found=str(days)
+        )
+    fleet = as_it_is(source, given)
+    baseline = fleet.scenario
+    changes = list(dict.fromkeys(changes)) or proposals(baseline)
+    if not changes:
+        raise InputError(
+            "there is nothing to propose for this fleet: nothing in it fails",
+            code="no-data",
+            expected="a change, for example checkpoint.write=30s",
+        )
+    scenarios = {change: apply(baseline, change) for change in changes}
+    if days is None:
+        days = _default_days(baseline, fleet.days, replicas)
+    began = time.perf_counter()
+    played = _play(baseline, scenarios, days, seed, replicas, processes, ray, on_progress)
+    seconds = time.perf_counter() - began
+    before = played[""]
+    chosen = scope(before)
+    old = [metrics(each, chosen) for each in before]
+    differences = [
+        _difference(change, name, old, new)
+        for change in changes
+        for new in [[metrics(each, chosen) for each in played[change]]]
+        for name in old[0]
+    ]
+    main = next((m for m in MAIN if any(math.isfinite(each[m]) for each in old)), MAIN[-1])
+    found = WhatIf(
+        differences=differences,
+        baseline=baseline,
+        scenarios=scenarios,
+        phrases={change: phrase(baseline, change, fleet.assumed) for change in changes},
+        scope=chosen,
+        gpus=_sizes(before),
+        main=main,
+        source=fleet.name,
+        days=days,
+        replicas=replicas,
+        seed=seed,
+        seconds=seconds,
+        notes=[*fleet.notes, *_doubts(before, chosen, main)],
+        assumed=fleet.assumed,
+        measured=fleet.measured,
+    )
+    return found if html is None else replace(found, html=write(found.page(), html))
+
+
+def _play(
+    baseline: Scenario,
+    scenarios: Mapping[str, Scenario],
+    days: float,
+    seed: int,
+    replicas: int,
+    processes: int | None,
+    ray: str | None,
+    on_progress: OnProgress | None,
+) -> dict[str, list[Outcome]]:
+    """Change -> the outcomes of its replicas; the baseline under the empty change."""
+    seeds = range(seed, seed + replicas)
+    every = {"": baseline, **scenarios}
+    tasks = [Task(each, days, s) for each in every.values() for s in seeds]
+    played = play(tasks, processes=processes, ray=ray, on_progress=on_progress)
+    return {
+        change: played[place * replicas : (place + 1) * replicas]
+        for place, change in enumerate(every)
+    }
+
+
+def _difference(
+    change: str,
+    metric: str,
+    old: Sequence[Mapping[str, float]],
+    new: Sequence[Mapping[str, float]],
+) -> Difference:
+    """A metric before and after, over the replicas that have it in both."""
+    pairs = np.array([(b[metric], v[metric]) for b, v in zip(old, new, strict=True)])
+    pairs = pairs[np.isfinite(pairs).all(axis=1)]  # [replicas, 2]
+    if not len(pairs):
+        return Difference(change, metric, *(math.nan,) * 3, (math.nan, math.nan), math.nan)
+    baseline, value = pairs.mean(axis=0)
+    differences = pairs[:, 1] - pairs[:, 0]
+    low, high = mean_interval(differences)
+    alone = pairs.var(axis=0).sum()
+    saved = 1 - differences.var() / alone if alone > 0 else math.nan
+    mean = float(differences.mean())
+    return Difference(
+        change, metric, float(baseline), float(value), mean, (low, high), float(saved)
+    )
+
+
+def mean_interval(values: Array) -> tuple[float, float]:
+    """95 % interval of a mean by Student's t: of independent, roughly normal values.
+
+    Args:
+        values: shape [n]; one alone has no interval (NaN).
+    """
+    from scipy import stats
+
+    n = len(values)
+    if n < 2:
+        return math.nan, math.nan
+    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * values.std(ddof=1) / math.sqrt(n)
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+# --- What is simulated ---------------------------------------------------------------------------
+
+
+def _default_days(baseline: Scenario, log_days: float | None, replicas: int) -> float:
+    days = PRESET_DAYS if log_days is None else log_days
+    return min(max(days, enough_days(baseline, replicas)), MOST_DAYS)
+
+
+def _sizes(before: Sequence[Outcome]) -> dict[int, tuple[int, int]]:
+    smallest = np.array([each.smallest_gpus for each in before])
+    largest = np.max([each.largest_gpus for each in before], axis=0)
+    smallest = np.where(smallest > 0, smallest, np.inf).min(axis=0)
+    return {
+        int(size): (int(smallest[size]), int(largest[size])) for size in np.flatnonzero(largest)
+    }
+
+
+def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:
+    notes = []
+    wanted = sum(each.wanted_gpu_ms for each in before)
+    wanted /= sum(each.capacity_gpu_ms for each in before)
+    if wanted > FULL:
+        notes.append(
+            f"The jobs need {percent(wanted, 0)} of all GPU time, so the queue grows for as long as is "
+            "simulated, and with it the waits and their share in the ETTR."
+        )
+    if main != MAIN[0]:
+        notes.append("No large run was long enough to measure: changes are judged by goodput.")
+    elif len(chosen.classes) > 1:
+        notes.append(
+            "The class of service that waits least has too few large runs: those of all classes count."
+        )
+    return notes
