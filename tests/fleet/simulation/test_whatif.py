@@ -142,7 +142,7 @@ def test_what_the_log_does_not_tell_is_called_assumed(stand_in: Callable[..., Wh
     assert len(told) == 1
     assert "checkpoint.write=1 min" in told[0]
     assert "scheduler.policy" not in told[0]
-    assert phrase(SMALL, FAST, guess.assumed).endswith("an assumed 1 min")
+    assert phrase(SMALL, FAST, guess.assumed).endswith("1 min (assumed)")
 
 
 def test_without_large_runs_goodput_decides(stand_in: Callable[..., WhatIf]) -> None:

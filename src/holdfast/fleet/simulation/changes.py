@@ -355,7 +355,7 @@ def phrase(scenario: Scenario, text: str, assumed: Collection[str] = ()) -> str:
             else:
                 parts.append(f"replacing {', '.join(lemons.nodes) if not lemons.count else count}")
         elif len(paths) == 1 and None not in shown:
-            old = f"an assumed {shown[0]}" if paths[0] in assumed else shown[0]
+            old = f"{shown[0]} (assumed)" if paths[0] in assumed else shown[0]
             template = PHRASES.get(paths[0], "setting {key} to {new} instead of {old}")
             parts.append(template.format(key=paths[0], new=shown[1], old=old))
         else:

@@ -23,6 +23,7 @@ import numpy as np
 
 from holdfast.fleet.job_sizes import BUCKET_TOPS, bucket_label
 from holdfast.fleet.simulation.engine import Run
+from holdfast.fleet.simulation.injected_truth import second_order
 from holdfast.fleet.simulation.records import Array, State
 from holdfast.numbers import brief, duration, percent
 
@@ -332,13 +333,7 @@ def _losses(run: Run, over: Array) -> dict[str, float]:
     lost = (a.lost_ms + a.init_ms) * a.gpus.astype(np.float64)
     failed = a.failure >= 0
     preempted = over & ~failed & (a.state == State.PREEMPTED)
-    first_failure = np.full(len(run.jobs.gpus), np.iinfo(np.int64).max)
-    np.minimum.at(
-        first_failure, a.job[failed & (a.end_ms >= 0)], a.end_ms[failed & (a.end_ms >= 0)]
-    )
-    told = np.where(a.signal_ms >= 0, a.signal_ms, a.end_ms)
-    second = preempted & (a.preemptor >= 0)
-    second[second] = first_failure[a.preemptor[second]] <= told[second]
+    second = preempted & second_order(run)
     return {
         "first_order": float(lost[over & failed].sum()),
         "second_order": float(lost[second].sum()),
