@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.log import FleetLog, open_log
-from holdfast.fleet.simulation.changes import apply, changed, known, parse, switch
+from holdfast.fleet.simulation.changes import apply, known, parse, value_of
 from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
 
 ASSUMED = {
@@ -102,6 +102,5 @@ def _said(given: Sequence[str]) -> tuple[set[str], dict[str, Any]]:
                 said.add(leaf.path)
                 name = ASSUMED.get(str(leaf.steps[-1])) if leaf.steps[0] == "checkpoint" else None
                 if name and edit.operator == "=":
-                    flag = name == "save_on_signal"
-                    assumed[name] = switch(edit) if flag else changed(0.0, edit, duration=True)
+                    assumed[name] = value_of(leaf, edit)
     return said, assumed

@@ -19,7 +19,7 @@ import dataclasses
 import math
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -212,7 +212,7 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
         return with_rates_kept(scenario, word(scenario, edit))
     data, found = plain(scenario), known(edit.key)
     for leaf in found:
-        data = _edited(data, leaf.steps, _new_value(leaf, edit), edit.key)
+        data = _set(data, leaf.steps, leaf, edit)
     # Made once, so that keys which are checked together change together.
     after: Scenario = read(Scenario, data)
     touched = {leaf.steps[0] for leaf in found} & {"failures", "repair"}
@@ -220,62 +220,61 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
     return with_rates_kept(scenario, after) if touched and not rate_given else after
 
 
-def _edited(value: Any, steps: Sequence[str | int], new: Callable[[Any], Any], key: str) -> Any:
-    """Plain data with what lies at the end of `steps` replaced; a list without a place: in each item."""
-    if not steps:
-        return new(value)
-    step, rest = steps[0], steps[1:]
-    if isinstance(value, dict) and not isinstance(step, int):
-        return {**value, step: _edited(value.get(step, 1.0), rest, new, key)}
-    if not isinstance(value, list):
-        raise InputError("not a list", code="invalid-syntax", place=key)
-    if not isinstance(step, int):
-        return [_edited(each, steps, new, key) for each in value]
-    if step >= len(value):
-        raise InputError(
-            "the list is shorter",
-            code="conflict",
-            place=key,
-            expected=f"[0] to [{len(value) - 1}]",
-        )
-    return [*value[:step], _edited(value[step], rest, new, key), *value[step + 1 :]]
+def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
+    """Plain data with what lies at the end of `steps` changed; a list without a place: in each item."""
+    if steps:
+        step, rest = steps[0], steps[1:]
+        if isinstance(value, dict) and not isinstance(step, int):
+            return {**value, step: _set(value.get(step, 1.0), rest, leaf, edit)}
+        if not isinstance(value, list):
+            raise InputError("not a list", code="invalid-syntax", place=edit.key)
+        if not isinstance(step, int):
+            return [_set(each, steps, leaf, edit) for each in value]
+        if step >= len(value):
+            found = f"[0] to [{len(value) - 1}]"
+            raise InputError("the list is shorter", code="conflict", place=edit.key, expected=found)
+        return [*value[:step], _set(value[step], rest, leaf, edit), *value[step + 1 :]]
+    setting = edit.operator == "="
+    if leaf.kind in (str, bool) and not setting:
+        raise impossible(edit, f"{edit.key}=VALUE")
+    if isinstance(value, dict) and not setting:
+        return {name: _set(each, (), leaf, edit) for name, each in value.items()}
+    if isinstance(value, list) and leaf.kind is str:
+        return [part.strip() for part in edit.value.split(",") if part.strip()]
+    if isinstance(value, list) and not edit.value.startswith("["):
+        return [_set(each, (), leaf, edit) for each in value]
+    if setting:
+        return value_of(leaf, edit)
+    number_ = changed(value, edit, duration=leaf.duration)
+    return round(number_) if leaf.kind is int else number_
 
 
-def _new_value(leaf: Leaf, edit: Edit) -> Callable[[Any], Any]:
-    """Old value -> new value."""
-
-    def new(old: Any) -> Any:
-        if leaf.kind is str:
-            if edit.operator != "=":
-                raise impossible(edit, f"{edit.key}=TEXT" + ",TEXT" * isinstance(old, list))
-            parts = [part.strip() for part in edit.value.split(",") if part.strip()]
-            return parts if isinstance(old, list) else edit.value
-        if isinstance(old, list):
-            given = edit.operator == "=" and edit.value.startswith("[")
-            return _numbers(edit) if given else [new(each) for each in old]
-        if isinstance(old, dict):
-            if edit.operator == "=":
-                raise impossible(edit, f"one entry: {edit.key}.NAME={edit.value}")
-            return {name: changed(each, edit) for name, each in old.items()}
-        if leaf.kind is bool:
-            return switch(edit)
-        value = changed(old, edit, duration=leaf.duration)
+def value_of(leaf: Leaf, edit: Edit) -> Any:
+    """What ``=`` sets; what is of another type than its field is refused when the scenario is read."""
+    text = edit.value
+    if leaf.kind is str:
+        return text
+    if leaf.kind is bool:
+        return switch(edit)
+    if leaf.kind in (int, float) and not text.startswith("["):
+        value = changed(0.0, edit, duration=leaf.duration)
         return round(value) if leaf.kind is int else value
-
-    return new
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        raise impossible(edit, "a value as TOML writes it, such as [1, 2.5]") from error
 
 
 def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
     """A number after an edit: a duration may be written as one."""
     text, operator = edit.value, edit.operator
-    share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
-    if share is not None:
+    if share := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text):
         part = float(share[1]) / 100
-        if operator == "=" and not duration:
-            return part
         if operator in "+-":
             return old * (1 + part if operator == "+" else 1 - part)
-        raise impossible(edit, f"{edit.key}+{text} or {edit.key}-{text}")
+        if operator == "*" or duration:
+            raise impossible(edit, f"{edit.key}+{text} or {edit.key}-{text}")
+        return part
     timed = duration and operator != "*"
     try:
         value = parse_duration(text) if timed else float(text.replace("_", ""))
@@ -285,14 +284,6 @@ def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
     if not math.isfinite(value):
         raise impossible(edit, "a finite number")
     return {"=": value, "*": old * value, "+": old + value, "-": old - value}[operator]
-
-
-def _numbers(edit: Edit) -> list[float]:
-    """A list of numbers as TOML writes it."""
-    try:
-        return [float(each) for each in tomllib.loads(f"list = {edit.value}")["list"]]
-    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
-        raise impossible(edit, "a list of numbers such as [1, 2.5]") from error
 
 
 def switch(edit: Edit) -> bool:
