@@ -142,7 +142,7 @@ def fit(
         value = seen_weight @ (log_f((seen - mu) / wide) - log_sigma)
         value += cut_weight @ log_survival((cut - mu) / wide)
         if early.any():
-            value += early.sum() * log_distribution(np.float64((math.log(least) - mu) / wide))
+            value += early.sum() * log_distribution(np.array((math.log(least) - mu) / wide))
         if prior is not None:
             value -= ((mu - prior.mu) / prior.mu_sd) ** 2 / 2
             value -= ((log_sigma - prior.log_sigma) / prior.log_sigma_sd) ** 2 / 2
@@ -154,21 +154,18 @@ def fit(
     spread = min(max(spread, 0.05), 5.0)
     shift = spread**2 / 2 if family == "lognormal" else 0.0
     start = [math.log(each.sum() / max(event.sum(), 1)) - shift, math.log(spread)]
-    options = {"xatol": 1e-9, "fatol": 1e-9, "maxiter": 600}
-    if sigma is not None:
-        known = math.log(sigma)
-        mu = minimize(
-            lambda place: loss(np.array([place[0], known])),
-            start[:1],
-            method="Nelder-Mead",
-            options=options,
-        ).x
-        best = np.array([mu[0], known])
-        information = _hessian(loss, best) * [[1, 0], [0, 0]]
-    else:
-        bounds = [(-50, 50), LOG_SIGMA]
-        best = minimize(loss, start, method="Nelder-Mead", bounds=bounds, options=options).x
-        information = _hessian(loss, best)
+    known = [] if sigma is None else [math.log(sigma)]
+    free = 2 - len(known)
+    best = minimize(  # type: ignore[call-overload]  # its stubs know no xatol
+        lambda place: loss(np.array([*place, *known])),
+        start[:free],
+        method="Nelder-Mead",
+        bounds=[(-50.0, 50.0), LOG_SIGMA][:free],
+        options={"xatol": 1e-9, "fatol": 1e-9, "maxiter": 600},
+    ).x
+    best = np.array([*best, *known])
+    information = _hessian(loss, best)
+    information[free:], information[:, free:] = 0.0, 0.0  # what is known has no variance
     covariance = np.linalg.pinv(information)
     return Fit(float(best[0]), math.exp(best[1]), np.asarray(covariance, np.float64))
 
