@@ -148,7 +148,7 @@ def _arrivals(
     open_h = np.minimum(begins + HOUR_S, those.end_s) - np.maximum(begins, those.begin_s)
     open_h = np.maximum(open_h / HOUR_S, 0.0)
     counts = np.bincount((arrival_s // HOUR_S).astype(np.int64) - hour[0], minlength=hour.size)
-    weights = []
+    weights: list[tuple[float, ...]] = []
     for what, size, least in (("hour", 24, DAYS_FOR_HOURS), ("day", 7, DAYS_FOR_WEEK)):
         key, place = f"workload.{what}_weights", _place(hour, size)
         if days < least:

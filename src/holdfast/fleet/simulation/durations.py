@@ -156,7 +156,7 @@ def fit(
     start = [math.log(each.sum() / max(event.sum(), 1)) - shift, math.log(spread)]
     known = [] if sigma is None else [math.log(sigma)]
     free = 2 - len(known)
-    best = minimize(  # type: ignore[call-overload]  # its stubs know no xatol
+    best = minimize(
         lambda place: loss(np.array([*place, *known])),
         start[:free],
         method="Nelder-Mead",

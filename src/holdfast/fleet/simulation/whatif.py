@@ -121,7 +121,7 @@ class WhatIf(Answer):
         """A row for each change and metric; simulated ETTRs with the measured one and its assumptions."""
         rows = []
         for each in self.differences:
-            row = {
+            row: dict[str, Any] = {
                 "change": each.change,
                 "metric": each.metric,
                 "baseline": each.baseline,
