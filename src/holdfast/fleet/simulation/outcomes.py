@@ -83,7 +83,7 @@ class Metric:
 _A_DAY = "GPU-hours a day"
 METRICS = {
     "ettr_large_runs": Metric("simulated ETTR of large runs", "%", "higher"),
-    "ettr_gpus_N": Metric("simulated ETTR of runs of {size} GPUs", "%", "higher"),
+    "ettr_gpus_N": Metric("simulated ETTR of runs of {size}", "%", "higher"),
     "productive_share_of_large_runs": Metric("productive share of large runs", "%", "higher"),
     "interruptions_per_large_run": Metric("interruptions", "a large run", "lower"),
     "goodput_share_of_capacity": Metric("share of all GPU time that is productive", "%", "higher"),
@@ -103,8 +103,8 @@ METRICS = {
     "completed_jobs_per_day": Metric("completed jobs", "a day", "higher"),
     "queue_wait_mean_s": Metric("mean wait before a start", "s", "lower"),
     "queue_wait_p90_s": Metric("90 % quantile of waits before a start", "s", "lower"),
-    "queue_wait_mean_s_gpus_N": Metric("mean wait of jobs of {size} GPUs", "s", "lower"),
-    "queue_wait_p90_s_gpus_N": Metric("90 % quantile of waits of {size} GPUs", "s", "lower"),
+    "queue_wait_mean_s_gpus_N": Metric("mean wait of jobs of {size}", "s", "lower"),
+    "queue_wait_p90_s_gpus_N": Metric("90 % quantile of waits of {size}", "s", "lower"),
 }
 """What `metrics` measures; N is the largest number of GPUs of a bucket of job sizes."""
 
@@ -114,7 +114,8 @@ def metric(name: str) -> Metric:
     found = METRICS[re.sub(r"(?<=_gpus_)\d+", "N", name)]
     if top := re.search(r"(?<=_gpus_)\d+", name):
         size = int(top[0])
-        return replace(found, label=found.label.format(size=bucket_label(size), top=size))
+        gpus = f"{bucket_label(size)} GPU{'s' if size > 1 else ''}"
+        return replace(found, label=found.label.format(size=gpus, top=size))
     return found
 
 
