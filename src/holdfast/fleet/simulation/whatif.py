@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -344,7 +344,7 @@ class WhatIf(Answer):
 
     def _gain(self) -> Section:
         ranked = [(each.change, each) for each in self.ranked]
-        label = metric(self.main).label
+        label, unit = metric(self.main).label, metric(self.main).shown_unit
         sentence = self.recommended or "No interval lies above zero."
         if self.best and self.best.metric != self.main:
             sentence += f" The {label} tells no gain from zero."
@@ -353,7 +353,7 @@ class WhatIf(Answer):
             "Which change gains most?",
             sentence,
             [_figure(ranked)],
-            [_table(ranked, "Change", f"The {label}, the largest gain first.")],
+            [_table(ranked, "Change", f"The {label} ({unit}), the largest gain first.")],
             How(
                 [
                     "d = mean over the seeds of (metric with the change − metric without)",
@@ -389,7 +389,7 @@ class WhatIf(Answer):
             question,
             f"With {change}, the simulated ETTR of long runs rises in {len(told)} of {len(rows)} "
             f"sizes{': ' if told else ''}{', '.join(told)}.",
-            [_figure(rows)],
+            [replace(_figure(rows), caption="Simulated ETTR of long runs")],
             [_table(waits, "Job size (GPUs)", caption, "Nothing waited.")],
             How(
                 "simulated ETTR = Σ productive time / Σ (waiting + running time) of its long runs",
@@ -449,7 +449,7 @@ class WhatIf(Answer):
                     {
                         "key": ColumnFormat("Key"),
                         "value": ColumnFormat("Value"),
-                        "told": ColumnFormat(""),
+                        "told": ColumnFormat("Source"),
                     },
                     "One row per setting; correct what is not so with --set KEY=VALUE.",
                 )
@@ -494,13 +494,15 @@ def _table(
         "difference": ColumnFormat("Difference, 95 %", interval=("low", "high")),
         "metric": ColumnFormat("Of"),
     }
+    if data.num_rows and len(data["metric"].unique()) == 1:
+        del columns["metric"]  # the caption names it
     return Table(data, columns if data.num_rows else {}, caption, empty)
 
 
 def _figure(rows: Sequence[tuple[str, Difference]]) -> Figure:
     """Differences of one metric with their intervals, one line each."""
     words = metric(rows[0][1].metric)
-    unit = "percentage points" if words.unit == "%" else words.shown_unit
+    unit = "points" if words.unit == "%" else words.shown_unit
     values = [
         {
             "change": label,
@@ -511,8 +513,10 @@ def _figure(rows: Sequence[tuple[str, Difference]]) -> Figure:
         for label, each in rows
         if each.difference == each.difference
     ]
-    title = f"{words.label[0].upper()}{words.label[1:]}: difference ({unit})"
-    return figures.intervals(values, "change", "difference", "low", "high", title, reference=0.0)
+    made = figures.intervals(
+        values, "change", "difference", "low", "high", f"Difference ({unit})", reference=0.0
+    )
+    return replace(made, caption=f"{words.label[0].upper()}{words.label[1:]}")
 
 
 def _runs_of(smallest: int, largest: int) -> str:
