@@ -120,6 +120,7 @@ class Calibration(Answer):
         first = (
             f"{sizes} and {parts} fitted to {duration(self.days * 86_400)}: {told} keys estimated, "
             f"{len(self.estimates) - told} assumed."
+            + ("" if self.output else " Write the scenario with -o FILE to edit and simulate it.")
         )
         fits = [] if self.fit is None else [Finding(self.fit.sentence, "fit")]
         return [Finding(first, "estimates"), *fits, *map(Finding, self.remarks)]
