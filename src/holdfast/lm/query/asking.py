@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from holdfast.errors import InputError, LimitError
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.bounding import mass_compiled
 from holdfast.lm.query.compiling import CompiledQuery, compile_query, language_of
-from holdfast.lm.query.exact import exact_mass, has_finite_contexts
+from holdfast.lm.query.exact import MOST_ARCS, exact_mass, has_finite_contexts
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import count_strings, strings
 from holdfast.lm.query.results import (
@@ -29,6 +30,10 @@ from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 MOST_ENCODED = 200_000
 """Texts that are encoded one by one to count the lengths of canonical sequences."""
+SHORT_SEARCH = 1000
+"""Evaluations after which a small exact sum is tried before a longer search."""
+SMALL_SUM = 200_000
+"""Arcs of a product that is summed in less time than that search takes."""
 EXACT = 1e-9
 """Relative slack of an exact mass: a sum over many states, in logarithms."""
 
@@ -95,11 +100,18 @@ def mass(
     """
     _demand_end(model, query)
     compiled = compile_query(query, model.tokenizer)
-    found = mass_compiled(
-        model, compiled, tol=tol, batch=batch, budget=budget, state=state, watch=watch
-    )
-    if found.stopped == "budget" and budget is None and has_finite_contexts(model):
-        return _closed(found, exact_mass(model, compiled))
+    # A sum over few contexts is quicker than a long search, and a short search than any sum.
+    summed = budget is None and has_finite_contexts(model)
+    for evaluations, arcs in (
+        ((SHORT_SEARCH, SMALL_SUM), (None, MOST_ARCS)) if summed else ((budget, 0),)
+    ):
+        found = mass_compiled(
+            model, compiled, tol=tol, batch=batch, budget=evaluations, state=state, watch=watch
+        )
+        if not (summed and found.stopped == "budget"):
+            break
+        with suppress(InputError, LimitError):  # the bounds stand
+            return _closed(found, exact_mass(model, compiled, arcs))
     return found
 
 
