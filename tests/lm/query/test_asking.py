@@ -67,6 +67,13 @@ def test_mass_is_the_sum_of_the_texts_and_samples_estimate_it() -> None:
     assert sum(share for _, share in drawn.texts) == pytest.approx(1)
 
 
+def test_a_repetition_without_a_lower_bound_is_literal_as_in_re2_and_noted() -> None:
+    assert q.count(q.Query("a{,5}")).strings == 1
+    for pattern, notes in (("a{,5}|b", 1), ("a{0,5}|b", 0), (r"a\{,5}|b", 0)):
+        compiled = compile_query(q.Query(pattern), toy.TOKENIZER)
+        assert len(compiled.notes) == notes
+
+
 def test_a_stopped_mass_keeps_valid_bounds() -> None:
     exact = math.fsum(chance for chance, _ in toy.by_text(toy.ToyModel(3), REGEX, 4).values())
     found = q.mass(toy.ToyModel(3), q.Query(REGEX, eos=True), tol=0.0, budget=5, batch=2)
