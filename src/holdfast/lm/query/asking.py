@@ -68,7 +68,7 @@ def search(
     Raises:
         InputError: if the query cannot be compiled, or `state` belongs to another query.
     """
-    _demand_end(model, query)
+    _check_model(model, query)
     compiled = compile_query(query, model.tokenizer, "texts")
     return Search(model, compiled, n, batch, budget, state=state, watch=watch)
 
@@ -98,7 +98,7 @@ def mass(
     Raises:
         InputError: if the query cannot be compiled, or `state` belongs to another question.
     """
-    _demand_end(model, query)
+    _check_model(model, query)
     compiled = compile_query(query, model.tokenizer)
     # A sum over few contexts is quicker than a long search, and a short search than any sum.
     summed = budget is None and has_finite_contexts(model)
@@ -138,7 +138,7 @@ def sample(
     Raises:
         InputError: if the query cannot be compiled, or the method does not suit the model.
     """
-    _demand_end(model, query)
+    _check_model(model, query)
     compiled = compile_query(query, model.tokenizer)
     return sample_compiled(model, compiled, n, seed=seed, method=method, batch=batch)
 
@@ -174,7 +174,17 @@ def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None 
     return Counts(texts, paths, tuple(lengths))
 
 
-def _demand_end(model: LanguageModel, query: Query) -> None:
+def _check_model(model: LanguageModel, query: Query) -> None:
+    if not hasattr(model, "logprobs"):
+        raise InputError(
+            "not a language model of holdfast",
+            code="unsupported",
+            place="model",
+            found=type(model).__name__,
+            expected="a model that load(NAME) gives, or HuggingFaceModel(model, tokenizer)",
+            remedy="wrap a model of transformers: "
+            "holdfast.lm.query.HuggingFaceModel(model, tokenizer)",
+        )
     if query.eos and not model.tokenizer.ends:
         raise InputError(
             "the model has no end of text, so that no text ends",
