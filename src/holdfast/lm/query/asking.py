@@ -237,7 +237,7 @@ def _canonical(
             return texts, Counter()  # every text has exactly one
         what = f"the tokenizer {tokenizer.name} may not spell every text"
     else:
-        what = "lengths, and sequences after a prefix, are told by encoding every text"
+        what = "lengths, and sequences after a prefix, are counted by encoding every text"
     raise LimitError(
         f"{what}, and there are too many to encode each",
         needed=f"{texts} texts" if isinstance(texts, str) else f"{texts:,} texts",

@@ -141,7 +141,7 @@ def _of_prompt(
         raise InputError(
             "exact sums need encodings that an automaton tells",
             code="unsupported",
-            found=f"{compiled.tokenizer.name}, whose canonical encodings are told by encoding again",
+            found=f"{compiled.tokenizer.name}, whose canonical encodings are checked by encoding again",
             remedy="ask for all encodings, or bound the mass by search",
         )
     log_given = exact_log_given(model, compiled, prompt) if prompt.automaton.start >= 0 else 0.0

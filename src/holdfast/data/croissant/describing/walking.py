@@ -155,7 +155,7 @@ class Files(AbstractContextManager["Files"]):
                 self.loose.append(Place("", name, path.stat().st_size))
         except UnicodeEncodeError:
             shown = name.encode(errors="surrogateescape").decode(errors="replace")
-            self.notes.append(Note(shown, "skipped", "its name is no UTF-8: JSON cannot hold it"))
+            self.notes.append(Note(shown, "skipped", "its name is not UTF-8: JSON cannot hold it"))
         except InputError as error:
             self.notes.append(Note(name, "skipped", f"{error.problem}: not described"))
         except OSError:

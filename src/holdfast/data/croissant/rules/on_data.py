@@ -63,7 +63,7 @@ def check(
                 yield rule.code, breach
 
 
-@data_rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or mend what names it.")
+@data_rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or correct what names it.")
 def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
     """Every file that is named is there and can be read."""
     for part, error in _unread(at_hand):
@@ -263,7 +263,7 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
 
 
 @data_rule(
-    "CR941", ERROR, clauses.DATA_TYPE, "Leave out files that are no images, or replace them."
+    "CR941", ERROR, clauses.DATA_TYPE, "Leave out files that are not images, or replace them."
 )
 def images_decode(at_hand: AtHand) -> Iterator[Breach]:
     """Every image can be opened (of a sample, the first ones)."""
