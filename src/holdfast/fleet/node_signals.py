@@ -55,9 +55,8 @@ class NodeSignals:
             at = pc.index_in(left["node"], value_set=self.table["node"].combine_chunks()).to_numpy()
             blame, known = left["blame"].to_numpy(), left["known"].to_numpy().astype(float)
             count = self.table.num_rows
-            self.retests[failures] = split_p_values(
-                np.bincount(at, blame, count), np.bincount(at, known, count), self._exposure(left)
-            )
+            sums = [np.asarray(np.bincount(at, each, count), np.float64) for each in (blame, known)]
+            self.retests[failures] = split_p_values(*sums, self._exposure(left))
         return self.retests[failures]
 
     def _exposure(self, incidents: pa.Table) -> BlameExposure:
