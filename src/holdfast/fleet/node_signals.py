@@ -53,10 +53,10 @@ class NodeSignals:
         if failures not in self.retests:  # one test for nodes that always run together
             left = self.incidents.filter(pc.invert(pc.is_in(keys, value_set=mine)))
             at = pc.index_in(left["node"], value_set=self.table["node"].combine_chunks()).to_numpy()
-            blame, known = left["blame"].to_numpy(), left["known"].to_numpy().astype(float)
-            count = self.table.num_rows
-            sums = [np.asarray(np.bincount(at, each, count), np.float64) for each in (blame, known)]
-            self.retests[failures] = split_p_values(*sums, self._exposure(left))
+            blame, known = np.zeros(self.table.num_rows), np.zeros(self.table.num_rows)
+            np.add.at(blame, at, left["blame"].to_numpy())
+            np.add.at(known, at, left["known"].to_numpy())
+            self.retests[failures] = split_p_values(blame, known, self._exposure(left))
         return self.retests[failures]
 
     def _exposure(self, incidents: pa.Table) -> BlameExposure:
