@@ -75,7 +75,9 @@ def test_a_repetition_without_a_lower_bound_is_literal_as_in_re2_and_noted() -> 
         assert len(compiled.notes) == notes
 
 
-@pytest.mark.parametrize("ask", [q.search, q.mass, q.sample])
+@pytest.mark.parametrize(
+    "ask", [q.search, q.mass, q.sample, q.audit_bias, q.audit_cloze, q.audit_toxicity]
+)
 def test_a_model_without_its_wrapper_is_named(ask: Callable[..., object]) -> None:
     class TransformersModel:
         config = None

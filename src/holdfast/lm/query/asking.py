@@ -174,7 +174,8 @@ def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None 
     return Counts(texts, paths, tuple(lengths))
 
 
-def _check_model(model: LanguageModel, query: Query) -> None:
+def check_model(model: LanguageModel) -> None:
+    """Refuse an object that is not a `LanguageModel`, such as a model of transformers."""
     if not hasattr(model, "logprobs"):
         raise InputError(
             "not a language model of holdfast",
@@ -185,6 +186,10 @@ def _check_model(model: LanguageModel, query: Query) -> None:
             remedy="wrap a model of transformers: "
             "holdfast.lm.query.HuggingFaceModel(model, tokenizer)",
         )
+
+
+def _check_model(model: LanguageModel, query: Query) -> None:
+    check_model(model)
     if query.eos and not model.tokenizer.ends:
         raise InputError(
             "the model has no end of text, so that no text ends",
