@@ -36,6 +36,11 @@ class Lemons:
         """Nodes that fail more than chance and exposure explain, at the false discovery rate."""
         return self.detector.lemons_
 
+    @property
+    def not_separable(self) -> list[list[str]]:
+        """Groups of suspects that failed in the same attempts: which of them is bad is unknown."""
+        return self.detector.not_separable_
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
         return {**self.detector.to_dict(), "nodes_known": self.nodes_known}
@@ -87,6 +92,7 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
         exposure=found.exposure,
         touched=columns["touched"],
         signals={name: columns[name] for name in SIGNALS},
+        p_values_without=found.p_values_without,
         window_days=window_days,
     )
     return Lemons(detector)

@@ -139,6 +139,9 @@ def _lemons_sentence(analysis: Analysis) -> str:
     more = len(found.lemons) - MOST_NAMED
     text = f"At a false discovery rate of {100 * analysis.log.assumptions.lemon_fdr:g} %: "
     text += f"{named or 'none'}{f' and {more:,} more' if more > 0 else ''}."
+    for group in found.not_separable[:MOST_NAMED]:
+        text += f" Not separable, as they failed in the same jobs: {', '.join(group[:MOST_NAMED])}"
+        text += f" and {len(group) - MOST_NAMED:,} more." if len(group) > MOST_NAMED else "."
     first = found.nodes.slice(0, 1).to_pylist()
     if first and first[0]["failures"]:
         row = first[0]

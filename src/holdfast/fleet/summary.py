@@ -144,6 +144,14 @@ def _nodes_to_pull(analysis: Analysis) -> Iterator[Finding]:
     rows = analysis.lemons.nodes.to_pylist()
     bad = [row for row in rows if row["node"] in set(analysis.lemons.lemons)]
     fleet = analysis.lemons.detector.fleet_rate_per_1000_node_days_
+    for group in analysis.lemons.not_separable[:MOST_NODES_NAMED]:
+        others = " and others" if len(group) > MOST_NODES_NAMED else ""
+        yield Finding(
+            f"{', '.join(group[:MOST_NODES_NAMED])}{others}. They failed in the same jobs: "
+            "run them apart, or ingest health events.",
+            "lemons",
+            lead="At least one of these nodes fails more than chance explains:",
+        )
     if bad:
         named = "; ".join(_evidence(row, fleet) for row in bad[:MOST_NODES_NAMED])
         more = f"; and {len(bad) - MOST_NODES_NAMED} more" if len(bad) > MOST_NODES_NAMED else ""
@@ -154,6 +162,7 @@ def _nodes_to_pull(analysis: Analysis) -> Iterator[Finding]:
             "lemons",
             lead="Pull",
         )
+    if bad or analysis.lemons.not_separable:
         return
     suspects = [row for row in rows if row["failures"] > 1][:2]
     total = sum(row["failures"] for row in rows)

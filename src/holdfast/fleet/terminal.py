@@ -274,6 +274,10 @@ def lemons(result: Lemons, verbose: bool = False) -> RenderableType:
             f"lemons at a false discovery rate of {100 * result.detector.alpha:g} %: "
             f"{_names(result.lemons)}"
         ),
+        *[
+            Text(f"not separable, failed in the same jobs: {_names(group)}", style="bold yellow")
+            for group in result.not_separable[:MOST_ROWS]
+        ],
         Text(f"nodes that meet the rule on seven signals: {by_rule}"),
         table(
             {

@@ -51,7 +51,7 @@ def where(made: Breakdown) -> Section:
                     "share": ColumnFormat("Share", "%", digits=1),
                     "gpu_time": ColumnFormat("Accelerators", unit.name, digits=2),
                 },
-                caption="One row a part, the largest first; the shares sum to 100 %.",
+                caption="One row per part, the largest first; the shares sum to 100 %.",
             )
         ],
         How(
@@ -233,7 +233,7 @@ def rolling(made: Breakdown) -> Section:
             Table(
                 pa.table(rows),
                 {"end": ColumnFormat("Window ends"), "ettr": ColumnFormat("ETTR", "%", digits=1)},
-                caption=f"One row a window of {seconds(made.rolling.window_s)}, the last first.",
+                caption=f"One row per window of {seconds(made.rolling.window_s)}, the last first.",
             )
         ],
     )

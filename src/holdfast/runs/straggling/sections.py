@@ -217,7 +217,7 @@ def shared_section(found: Stragglers) -> Section | None:
                     "p_value": ColumnFormat("p-value", digits=5),
                     "q_value": ColumnFormat("q-value", digits=5),
                 },
-                caption="One row a label that slow ranks carry more often than chance gives.",
+                caption="One row per label that slow ranks carry more often than chance gives.",
             )
         ],
         how=How(
