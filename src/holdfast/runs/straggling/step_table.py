@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from holdfast.errors import InputError
-from holdfast.runs.recording.events import Reject
+from holdfast.lines import Reject
 from holdfast.runs.straggling.matrix import Ints, LongSteps, StepMatrix, fill
 
 NEEDED = ("rank", "step", "seconds")
