@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import InputError
+from holdfast.numbers import counted
 from holdfast.report import ColumnFormat, Figure, Finding, How, Page, Section, Table, Unknown
 from holdfast.report.charts import data
 from holdfast.report.theme import colour
@@ -84,6 +85,17 @@ def page(result: HangVerdict, places: str) -> Page:
             Unknown(
                 f"Ranks without a dump: {ranges(found.ranks_without_dump)}.",
                 "Look into their logs; a rank that was killed leaves none.",
+            )
+        )
+    unknowns += [Unknown(f"{each[0].upper()}{each[1:]}.") for each in found.remarks]
+    if found.lost["ranks"]:
+        since = found.lost["compared_from_sequence"]
+        unknowns.append(
+            Unknown(
+                f"{counted(found.lost['ranks'], 'ring buffer')} had wrapped: up to "
+                f"{found.lost['entries_most']:,} entries are lost"
+                + (f"; compared from number {since:,} on." if since is not None else "."),
+                "Record with a larger TORCH_FR_BUFFER_SIZE.",
             )
         )
     return Page(
@@ -197,11 +209,14 @@ def _differences(result: HangVerdict) -> Table | None:
             "type": [
                 ", ".join(sorted({*each["input_dtypes"], *each["output_dtypes"]})) for each in parts
             ],
+            "at": [each["where"] for each in parts],
             "stack": [_stack(each["stack"]) for each in parts],
         }
     )
+    names = cells.column_names
     return Table(
         cells,
+        {name: ColumnFormat(name.capitalize(), detail=name == "stack") for name in names},
         caption="One row per variant of the operation that ranks called with the same number.",
     )
 
@@ -232,10 +247,9 @@ def _ranks(result: HangVerdict) -> Table | None:
         "role": ColumnFormat("Role"),
         "last": ColumnFormat("Last entry"),
         "at": ColumnFormat("In the program at"),
+        "stack": ColumnFormat("Stack", detail=True),
     }
-    return Table(
-        cells, columns, "One row per rank, the missing ones first; the CSV file has the stacks."
-    )
+    return Table(cells, columns, "One row per rank, the missing ones first.")
 
 
 def _stack(frames: Any) -> str:

@@ -37,7 +37,7 @@ from typing import Any, Literal, cast, get_args
 
 from holdfast.errors import InputError
 from holdfast.lines import Reject, Rejects
-from holdfast.runs.pairing.nodes import checked_name
+from holdfast.runs.pairing.nodes import checked_name, is_stdin, read_input
 
 Outcome = Literal["passed", "failed", "timed_out", "not_run"]
 
@@ -187,7 +187,7 @@ def read_results(path: str | Path) -> Results:
         expected = '{"nodes": ["node1", "node2"], "exit_code": 0, ...}'
         remedy = "give the file that `holdfast runs pairtest run -o` wrote"
         aside.check(len(rows) + aside.count, MOST_REJECTED, expected, remedy)
-    return Results(tuple(rows), tuple(aside.kept), None if str(path) == "-" else Path(path))
+    return Results(tuple(rows), tuple(aside.kept), None if is_stdin(path) else Path(path))
 
 
 def as_results(results: Iterable[PairResult] | str | Path) -> Results:
@@ -206,10 +206,8 @@ def renamed(test: PairTest, suffix: str, nodes: tuple[str, ...]) -> PairTest:
 
 def _text(path: str | Path) -> str:
     """The text of a file or of standard input; what is no UTF-8 is replaced."""
-    if str(path) == "-":
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
     try:
-        return Path(path).read_bytes().decode("utf-8", "replace")
+        return read_input(path).decode("utf-8", "replace")
     except FileNotFoundError:
         raise InputError("file not found", code="not-found", path=path) from None
     except OSError as error:
