@@ -28,9 +28,9 @@ SECTIONS = {
 FIGURES = {
     "where-figure-1": ("GPU-minutes", "wall time", "replayed steps", "productive steps"),
     "attempts-figure-1": ("Attempt, and how it ended", "1 killed", "2 hung", "3 ended well"),
-    "steps-figure-1": ("Steps, over all ranks", "median", "99 %"),
+    "steps-figure-1": ("Time of a step (ms), log scale", "Share at or below"),
     "steps-figure-2": ("Time of a step (ms)",),
-    "rolling-figure-1": ("whole run",),
+    "rolling-figure-1": ("ETTR of the last 12 s (%)",),
 }
 
 

@@ -11,13 +11,13 @@ import pyarrow as pa
 from holdfast.errors import InputError
 from holdfast.numbers import counted
 from holdfast.report import ColumnFormat, Figure, Finding, How, Page, Section, Table, Unknown
-from holdfast.report.charts import data
 from holdfast.report.theme import colour
 from holdfast.runs.flight.verdict import HangVerdict, hang
 from holdfast.runs.ranks import ranges
 
 SOURCE = "Kokolis et al., arXiv 2410.21680v2, section 6; PyTorch, Flight Recorder for debugging stuck jobs"
 MOST_POINTS = 15_000
+MOST_FRAMES = 3
 PLACES = {"inside": "user", "not entered": "hardware", "no dump": "system", "over": "muted"}
 """Where a member is, and the colour it has."""
 HEADINGS = {
@@ -110,8 +110,6 @@ def page(result: HangVerdict, places: str) -> Page:
 
 def _figure(result: HangVerdict) -> Figure:
     """For every operation that did not end: where each member is."""
-    import altair as alt
-
     rows: list[dict[str, Any]] = []
     operations = result.evidence.operations
     names = Counter((each["group"], each["sequence"]) for each in operations)
@@ -130,28 +128,36 @@ def _figure(result: HangVerdict) -> Figure:
     rows = rows[:MOST_POINTS]
     order = [*dict.fromkeys(str(row["operation"]) for row in rows)]
     shown = {place: PLACES[place] for place in PLACES if any(row["place"] == place for row in rows)}
-    chart = (
-        alt.Chart(data(rows))
-        .mark_tick(thickness=3, size=16)
-        .encode(
-            x=alt.X("rank:Q", title="rank", axis=alt.Axis(tickMinStep=1, format="d")),
-            y=alt.Y("operation:N", sort=order, title=None),
-            color=alt.Color(
-                "place:N",
-                legend=None,
-                scale=alt.Scale(
-                    domain=list(shown), range=[colour(each) for each in shown.values()]
-                ),
-            ),
-            tooltip=["operation:N", "rank:Q", "place:N"],
-        )
-        .properties(height={"step": 28})
-    )
-    return Figure(
-        chart,
-        "Each rank at the operations that did not end; the first holds up the others.",
-        shown,
-    )
+    chart = {
+        "data": {"values": rows},
+        "mark": {"type": "tick", "thickness": 3, "size": 16},
+        "height": {"step": 28},
+        "encoding": {
+            "x": {
+                "field": "rank",
+                "type": "quantitative",
+                "title": "Rank",
+                "axis": {"tickMinStep": 1, "format": "d"},
+            },
+            "y": {"field": "operation", "type": "nominal", "sort": order, "title": None},
+            "color": {
+                "field": "place",
+                "type": "nominal",
+                "legend": None,
+                "scale": {
+                    "domain": list(shown),
+                    "range": [colour(each) for each in shown.values()],
+                },
+            },
+            "tooltip": [
+                {"field": "operation", "type": "nominal"},
+                {"field": "rank", "type": "quantitative"},
+                {"field": "place", "type": "nominal"},
+            ],
+        },
+    }
+    caption = "Each rank at the operations that did not end; the first holds up the others."
+    return Figure(chart, caption, shown)
 
 
 def _place(operation: Any, rank: int) -> str:
@@ -253,4 +259,6 @@ def _ranks(result: HangVerdict) -> Table | None:
 
 
 def _stack(frames: Any) -> str:
-    return " < ".join(f"{each['name']} {each['filename']}:{each['line']}" for each in frames)
+    """The innermost frames; --json has all."""
+    shown = [f"{each['name']} {each['filename']}:{each['line']}" for each in frames[:MOST_FRAMES]]
+    return " < ".join([*shown, "..."] if len(frames) > MOST_FRAMES else shown)

@@ -175,7 +175,7 @@ def steps(times: StepTimes, made: Breakdown) -> Section:
         "steps",
         "Are the steps even?",
         steps_sentence(times, made),
-        [step_figures.histogram(times), step_figures.over_time(times, made)],
+        [step_figures.distribution(times), step_figures.over_time(times, made)],
         [
             Table(
                 table.slice(0, MOST_ROWS),
