@@ -87,22 +87,22 @@ def page(result: HangVerdict, places: str) -> Page:
                 "Look into their logs; a rank that was killed leaves none.",
             )
         )
-    unknowns += [Unknown(f"{each[0].upper()}{each[1:]}.") for each in found.remarks]
+    notes = [f"{each[0].upper()}{each[1:]}." for each in found.remarks]
     if found.lost["ranks"]:
         since = found.lost["compared_from_sequence"]
-        unknowns.append(
-            Unknown(
-                f"{counted(found.lost['ranks'], 'ring buffer')} had wrapped: up to "
-                f"{found.lost['entries_most']:,} entries are lost"
-                + (f"; compared from number {since:,} on." if since is not None else "."),
-                "Record with a larger TORCH_FR_BUFFER_SIZE.",
-            )
+        compared = "" if since is None else f"; compared from number {since:,} on"
+        notes.append(
+            f"{counted(found.lost['ranks'], 'ring buffer')} had wrapped: up to "
+            f"{found.lost['entries_most']:,} entries are lost{compared}."
         )
     return Page(
         title="Hang report",
         subtitle=f"{found.dumps:,} flight recorder dumps of {found.world_size:,} ranks",
         inputs=[("Dumps", places), ("Set aside", f"{len(found.set_aside):,} files")],
-        findings=[Finding(result.sentence, "hang", HEADINGS[result.verdict])],
+        findings=[
+            Finding(result.sentence, "hang", HEADINGS[result.verdict]),
+            *(Finding(note, None, "Note:") for note in notes),
+        ],
         sections=[section_of(result)],
         unknowns=unknowns,
     )
