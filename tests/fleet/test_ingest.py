@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -295,7 +296,7 @@ def test_an_interrupted_ingest_goes_on_where_it_stopped(
 
     monkeypatch.setattr(
         "holdfast.fleet.formats.FORMATS",
-        [sacct_text.Format("sacct", "", sacct_text.sniff, noting)],
+        [replace(sacct_text.FORMAT, read=noting)],
     )
     ingest([source], tmp_path / "cut")
     assert begun == [added[-1]]

@@ -10,6 +10,8 @@ from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import ReadOptions
 from holdfast.fleet.formats.prometheus import PROMETHEUS
 
+BASE = 1_767_571_200
+
 
 def write(path: Path, *series: object, kind: str = "matrix") -> Path:
     path.write_text(
@@ -26,17 +28,30 @@ def test_xids_and_up(tmp_path: Path) -> None:
             "Hostname": "n1",
             "instance": "x:9400",
         },
-        "values": [[100, "31"], [160, "31"], [220, "79"], [280, "79"], [340, "0"], [400, "48"]],
+        "values": [
+            [BASE + 100, "31"],
+            [BASE + 160, "31"],
+            [BASE + 220, "79"],
+            [BASE + 280, "79"],
+            [BASE + 340, "0"],
+            [BASE + 400, "48"],
+        ],
     }
     up = {
         "metric": {"__name__": "up", "job": "node", "instance": "n2:9100"},
-        "values": [[100, "0"], [160, "1"], [220, "0"], [280, "0"], [340, "1"]],
+        "values": [
+            [BASE + 100, "0"],
+            [BASE + 160, "1"],
+            [BASE + 220, "0"],
+            [BASE + 280, "0"],
+            [BASE + 340, "1"],
+        ],
     }
     tables = read(PROMETHEUS, write(tmp_path / "q.json", xids, up))
     assert rows(tables["health"], "time_s", "node", "check", "xid", "message") == [
-        (220.0, "n1", "xid 79", 79, "gpu 3"),
-        (400.0, "n1", "xid 48", 48, "gpu 3"),
-        (220.0, "n2", "up node", None, "scrape failed"),
+        (BASE + 220.0, "n1", "xid 79", 79, "gpu 3"),
+        (BASE + 400.0, "n1", "xid 48", 48, "gpu 3"),
+        (BASE + 220.0, "n2", "up node", None, "scrape failed"),
     ]
     assert rejected(tables) == []
 

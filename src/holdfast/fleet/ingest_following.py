@@ -1,10 +1,11 @@
 """Files and folders that are watched: what changed since the last look goes to the store.
 
-A changed file is ingested again: what the store has already is not added twice, and what was rejected of
-the file before is replaced. Of logs that are written line by line (JSON lines, slurmctld.log) only the new
-lines are read; how far such a file was read stands in its entry in `store.json`, which changes with the
-rows in one step and outlives the process. A log is known by its place on the disk and by its beginning:
-renamed (rotated) it continues where it was, cut off or replaced it is read from its beginning.
+A new or changed file is ingested again: what the store has already is not added twice, and rejects of
+the file are replaced. `sacct` is a query, so a spool of its answers is such a folder. Of logs that are
+written line by line (JSON lines, slurmctld.log) only the new lines are read. How far such a log was read
+stands in its entry in `store.json`, which changes with the rows in one step and outlives the process. It
+is known by its beginning: cut off or replaced, it is read anew. Of a file that is watched by its name,
+the rotated ones beside it (``.1``, ``-20260101.gz``) are read too.
 """
 
 from __future__ import annotations
@@ -14,33 +15,31 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
+from glob import escape
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats import recognise
-from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
+from holdfast.fleet.formats.batch import Format, ReadOptions
 from holdfast.fleet.ingest_access import disk_errors, existing_store, only_writer
 from holdfast.fleet.ingest_commit import commit
 from holdfast.fleet.ingest_staging import STAGING, Stage, fingerprint
-from holdfast.fleet.ingestion import files_under, zone_of
+from holdfast.fleet.ingestion import files_under, source_entry, zone_of
 from holdfast.fleet.store import MANIFEST, Store, sweep
 from holdfast.opening import first_bytes, is_compressed
 
 MOST_REJECTED = 0.01
-"""Share of a file's records above which rejects are told as a problem."""
-CHUNK_BYTES = 32 << 20
+"""Share of a file's records above which rejects are reported as a problem."""
 _HEAD_BYTES = 4096
+_TAIL_BYTES = 1 << 20
 
-_JSON_LINES = ("health-jsonl", "gcm")
+_JSON_LINES = ("health-jsonl", "gcm", "nvsentinel")
 _LINES = (*_JSON_LINES, "slurmctld")
 """Formats in which every line is a record by itself."""
-_ROWS = ("attempts", "health", "node_outages", "controller_events", "nodes", "qos")
 _COUNTED = ("rows", "steps", "rejected")
 
 Entry = dict[str, Any]
@@ -53,7 +52,7 @@ class Look:
     """What one look at the logs found."""
 
     rows: int
-    """Rows more than when the files were read before."""
+    """Rows that the store has more."""
     files: int
     """Files that are watched."""
     problems: Mapping[str, str]
@@ -63,30 +62,13 @@ class Look:
 
 
 @dataclass(frozen=True)
-class _Growth:
-    """How far a log of lines was read; it stands in the file's entry in `store.json`."""
-
-    device: int
-    inode: int
-    head_bytes: int
-    head: str
-    """Digest of the first `head_bytes`: tells the file from one that took its place."""
-    offset: int
-    """Bytes that were read."""
-    line: int
-    """Lines that were read."""
-
-
-@dataclass(frozen=True)
 class _Reading:
     """What was read of one file and waits for the commit."""
 
     path: Path
     entry: Entry
-    stage: Stage | None
-    """None: only the path of the file has changed."""
-    superseded: dict[str, int]
-    rows: int
+    stage: Stage
+    rejects_replaced: bool
 
 
 @dataclass
@@ -105,9 +87,9 @@ class Follower:
     timezone: str | None = None
     cluster: str = ""
     _seen: dict[Path, State] = field(default_factory=dict)
-    """Each file as it was when it was last read."""
-    _waiting: set[Path] = field(default_factory=set)
-    """Files of which something was left for the next look."""
+    """Each file as it was at the last look."""
+    _done: dict[Path, State] = field(default_factory=dict)
+    """Each file as it was when it was last read to its end."""
     _problems: dict[Path, str] = field(default_factory=dict)
 
     def look(self) -> Look:
@@ -121,109 +103,85 @@ class Follower:
             StoreError: if the store cannot be written, or something else writes it just now.
             InputError: if there is no such time zone.
         """
-        state = _states(self._files())
-        for gone in (self._seen.keys() | self._problems.keys()) - state.keys():
-            self._seen.pop(gone, None)
-            self._problems.pop(gone, None)
-        if not (self.store / MANIFEST).exists():
-            self._seen.clear()
-        changed = {path for path in state if state[path] != self._seen.get(path)}
-        todo = [path for path in state if path in changed or path in self._waiting]
-        rows, committed = 0, False
-        if todo or not (self.store / MANIFEST).exists():
+        now, before = _states(self._files()), self._seen
+        self._seen = now
+        self._problems = {path: text for path, text in self._problems.items() if path in now}
+        is_new = not (self.store / MANIFEST).exists()
+        if is_new:
+            self._done.clear()
+        todo = [path for path, state in now.items() if state != self._done.get(path)]
+        committed, rows = False, 0
+        if todo or is_new:
             with only_writer(self.store), disk_errors(self.store):
                 sweep(self.store)
-                rows, committed = self._read(todo, changed, state)
-        return Look(rows, len(state), self._troubles(), committed)
+                old = existing_store(self.store)
+                had = _rows(old)
+                committed = self._read(old, todo, before)
+                rows = _rows(existing_store(self.store)) - had
+        return Look(rows, len(now), self._troubles(), committed)
 
     def _files(self) -> Iterator[Path]:
         for path in self.paths:
             if path.is_dir():
                 yield from files_under(path, self.store)
-            elif path.exists():
-                yield from self._rotated(path)
+            else:
+                yield from sorted(path.parent.glob(f"{escape(path.name)}[.-][0-9]*"))
                 yield path
 
-    def _rotated(self, path: Path) -> Iterator[Path]:
-        """The file that was at a path before, if it was renamed with something left to read."""
-        for entry in _entries(_manifest(self.store)):
-            growth = _growth_of(entry)
-            if growth is None or entry["path"] != str(path):
-                continue
-            if growth.inode == path.stat().st_ino:
-                continue
-            for other in path.parent.iterdir():
-                if other.is_file() and other != path and other.stat().st_ino == growth.inode:
-                    yield other
-
     def _troubles(self) -> dict[str, str]:
-        told = {str(path): text for path, text in self._problems.items()}
-        for entry in _entries(_manifest(self.store)):
+        found = {str(path): text for path, text in self._problems.items()}
+        for entry in _entries(existing_store(self.store)):
             read, rejected = entry["rows"] + entry["steps"], entry["rejected"]
             if entry.get("watched") and rejected > MOST_REJECTED * (read + rejected):
                 text = f"{rejected:,} of {read + rejected:,} records could not be used"
-                told.setdefault(entry["path"], text)
-        return told
+                found.setdefault(entry["path"], text)
+        return found
 
     # --- Reading ---------------------------------------------------------------------------------
 
-    def _read(
-        self, todo: Sequence[Path], changed: set[Path], state: Mapping[Path, State]
-    ) -> tuple[int, bool]:
-        """Read the files and commit: rows, and whether the store changed."""
-        old = existing_store(self.store)
-        entries = _entries(old)
+    def _read(self, old: Store | None, todo: Sequence[Path], before: Mapping[Path, State]) -> bool:
+        """Read the files and commit; whether the store changed."""
         zone = self.timezone or (str(old.facts["timezone"]) if old else "UTC")
         options = ReadOptions(timezone=zone_of(zone), cluster=self.cluster)
         _clear(self.store)
         readings: list[_Reading] = []
         for number, path in enumerate(todo):
             self._problems.pop(path, None)
-            self._waiting.discard(path)
             stage = Stage(self.store, f"follow-{number}")
+            quiet = self._seen[path] == before.get(path)
             try:
-                reading = self._reading(path, stage, entries, options, quiet=path not in changed)
+                reading = self._reading(path, stage, _entries(old), options, quiet=quiet)
             except Exception as error:  # one bad file must not keep the others out
                 self._problems[path] = _sentence(error)
+                self._done[path] = self._seen[path]
                 reading = None
-            if reading is None:
-                stage.discard()
-                self._seen[path] = state[path]
-            else:
+            if reading is not None:
                 readings.append(reading)
-        if old is not None and not any(reading.stage for reading in readings):
-            self._seen.update({reading.path: state[reading.path] for reading in readings})
-            return 0, False
+        if old is not None and not readings:
+            return False
         try:
             self._commit(old, readings, zone)
-            done = readings
-        except (
-            InputError
-        ):  # of one file, say of an unknown cluster: it must not keep the others out
-            done = []
+        except InputError:  # of one file, say of an unknown cluster: see above
             if old is None:
                 self._commit(None, [], zone)
             # Those that name clusters first: the others must fit them.
-            for reading in sorted(readings, key=lambda each: not _names_clusters(each)):
+            readings.sort(key=lambda each: each.stage.journal.rows("attempts") == 0)
+            for reading in readings:
                 try:
                     self._commit(existing_store(self.store), [reading], zone)
                 except InputError as error:
                     self._problems[reading.path] = _sentence(error)
-                    self._seen.pop(reading.path, None)  # another file may tell: try again
-                else:
-                    done.append(reading)
-        self._seen.update({reading.path: state[reading.path] for reading in done})
+                    self._done.pop(reading.path, None)  # another file may tell: try again
         _clear(self.store)
-        return sum(reading.rows for reading in done), bool(done) or old is None
+        return True
 
     def _commit(self, old: Store | None, readings: Sequence[_Reading], zone: str) -> None:
-        entries = _entries(old)
-        for reading in readings:
-            _replace(entries, reading.entry)
-        superseded = {k: v for reading in readings for k, v in reading.superseded.items()}
-        stages = [reading.stage for reading in readings if reading.stage]
-        facts = {"sources": _folded(entries), "timezone": zone}
-        commit(self.store, old, stages, facts, superseded)
+        made = [reading.entry for reading in readings]
+        again = {(entry["path"], entry["format"]) for entry in made}
+        kept = [e for e in _entries(old) if (e["path"], e["format"]) not in again]
+        facts = {"sources": _folded([*kept, *made]), "timezone": zone}
+        replaced = {str(each.path) for each in readings if each.rejects_replaced}
+        commit(self.store, old, [reading.stage for reading in readings], facts, replaced)
 
     def _reading(
         self,
@@ -234,12 +192,14 @@ class Follower:
         *,
         quiet: bool,
     ) -> _Reading | None:
-        """What is new of a file; None if nothing is.
+        """What is new of a file; None if nothing is, or if it is being written.
 
         Raises:
             InputError: if the file is in no known format or cannot be read.
         """
+        state = self._seen[path]
         if not first_bytes(path).strip():
+            self._done[path] = state
             return None
         known = recognise(path)
         if known is None:
@@ -249,111 +209,67 @@ class Follower:
                 path=path,
                 remedy="move it out of the folder that is watched",
             )
-        if known.name in _LINES and not is_compressed(path):
-            return self._new_lines(path, known, stage, entries, options, quiet=quiet)
-        key = fingerprint(path, known.name, _settings(options))
-        if any(entry["fingerprint"] == key for entry in entries):
+        is_lines = known.name in _LINES and not is_compressed(path)
+        before: Entry = {}
+        start, end = 0, state[1]
+        if is_lines:
+            before = next((entry for entry in entries if _continues(path, known, entry)), {})
+            start = before["growth"]["offset"] if before else 0
+            end = _last_line_end(path, loose=quiet and known.name in _JSON_LINES)
+            key = f"followed-{_digest(path, min(_HEAD_BYTES, end))}"
+        else:
+            key = fingerprint(path, known.name, _settings(options))
+            # Until a line's end it is being written, unless nothing has come since the last look.
+            if not (quiet or is_compressed(path) or _last_line_end(path) == end):
+                return None
+        if quiet or end == state[1]:
+            self._done[path] = state
+        if start >= end or any(entry["fingerprint"] == key for entry in entries if not is_lines):
             return None
-        if not (quiet or is_compressed(path) or _ends_with_a_line(path)):
-            self._waiting.add(path)  # it is being written
-            return None
-        for batch in known.batches(path, options, 0):
+        stage.journal.facts = dict(before.get("facts", {}))
+        stage.journal.steps = before.get("steps", 0)
+        for batch in known.batches(path, replace(options, end=end if is_lines else None), start):
             stage.add(batch)
-        entry = _entry(path, known, key, stage, {})
-        same = (each for each in entries if each["path"] == str(path))
-        had = max((each["rows"] for each in same), default=0)
-        return _Reading(path, entry, stage, {str(path): 0}, max(entry["rows"] - had, 0))
-
-    def _new_lines(
-        self,
-        path: Path,
-        known: Format,
-        stage: Stage,
-        entries: Sequence[Entry],
-        options: ReadOptions,
-        *,
-        quiet: bool,
-    ) -> _Reading | None:
-        """The lines that a log has more than when it was last read."""
-        before = _entry_of(path, known, entries)
-        growth = _growth_of(before)
-        offset, line = (growth.offset, growth.line) if growth else (0, 0)
-        superseded = {} if growth else {str(path): 0}
-        with TemporaryDirectory(prefix="holdfast-follow-") as scratch:
-            for data in _pieces(path, offset, loose=quiet and known.name in _JSON_LINES):
-                for batch in _parsed(known, data, line, path, options, Path(scratch)):
-                    stage.add(batch)
-                offset += len(data)
-                line += data.count(b"\n")
-        if path.stat().st_size > offset:
-            self._waiting.add(path)
-        if growth and offset == growth.offset:
-            moved = before["path"] != str(path)
-            return _Reading(path, {**before, "path": str(path)}, None, {}, 0) if moved else None
-        if not growth and not offset:
-            return None
-        new = _mark(path, offset, line)
-        key = f"followed-{new.device:x}-{new.inode:x}-{new.head}"
-        entry = _entry(path, known, key, stage, before if growth else {})
-        rows = _counts(stage)["rows"]
-        return _Reading(path, {**entry, "growth": asdict(new)}, stage, superseded, rows)
+        entry = {**source_entry(path, known.name, key, stage), "watched": True}
+        for name in ("rows", "rejected"):
+            entry[name] += before.get(name, 0)
+        if is_lines:
+            head = min(_HEAD_BYTES, end)
+            entry["growth"] = {"offset": end, "head_bytes": head, "head": _digest(path, head)}
+        return _Reading(path, entry, stage, rejects_replaced=not before)
 
 
-def _pieces(path: Path, offset: int, *, loose: bool) -> Iterator[bytes]:
-    """Whole lines from an offset on, a bounded number of bytes at a time.
+def _continues(path: Path, known: Format, entry: Entry) -> bool:
+    """Whether an entry is of this log, as it was when it was shorter."""
+    try:
+        growth = entry["growth"]
+        return (
+            (entry["path"], entry["format"]) == (str(path), known.name)
+            and path.stat().st_size >= growth["offset"]
+            and _digest(path, growth["head_bytes"]) == growth["head"]
+        )
+    except (KeyError, TypeError):
+        return False
 
-    Args:
-        path: the file.
-        offset: bytes that were read.
-        loose: take a last line without its end, if it is whole.
-    """
+
+def _last_line_end(path: Path, *, loose: bool = False) -> int:
+    """Bytes up to the end of the last whole line; `loose`: JSON needs no line break to be whole."""
     with path.open("rb") as file:
-        file.seek(offset)
-        rest = b""
-        while data := file.read(CHUNK_BYTES):
-            rest += data
-            cut = rest.rfind(b"\n") + 1
-            if cut:
-                yield rest[:cut]
-            rest = rest[cut:]
-    if loose and rest:
+        size = file.seek(0, 2)
+        low = max(size - _TAIL_BYTES, 0)
+        file.seek(low)
+        tail = file.read()
+    cut = tail.rfind(b"\n") + 1
+    if loose and tail[cut:]:
         with suppress(ValueError):
-            json.loads(rest)
-            yield rest
-
-
-def _parsed(
-    known: Format, data: bytes, line: int, path: Path, options: ReadOptions, scratch: Path
-) -> Iterator[Batch]:
-    """The rows of a piece; its rejects with their places in the whole file."""
-    file = scratch / path.name
-    file.write_bytes(data)
-    for batch in known.batches(file, options, 0):
-        tables = dict(batch.tables)
-        if "rejects" in tables and len(tables["rejects"]):
-            rejects = tables["rejects"]
-            lines = pc.add(rejects["line"], line)
-            rejects = rejects.set_column(rejects.schema.get_field_index("line"), "line", lines)
-            names = pa.array([str(path)] * len(rejects), pa.string())
-            place = rejects.schema.get_field_index("source")
-            tables["rejects"] = rejects.set_column(place, "source", names)
-        yield Batch(tables, 0, batch.steps, batch.facts)
+            json.loads(tail[cut:])
+            return size
+    return low + cut if cut else 0
 
 
 def _settings(options: ReadOptions) -> tuple[object, ...]:
     """The settings of an `ingest` with the same options: a file that it read is known."""
     return (str(options.timezone), options.cluster, (None, None), *[None] * 5)
-
-
-def _ends_with_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
-        file.seek(-1, 2)
-        return file.read(1) == b"\n"
-
-
-def _mark(path: Path, offset: int, line: int) -> _Growth:
-    found, head_bytes = path.stat(), min(_HEAD_BYTES, offset)
-    return _Growth(found.st_dev, found.st_ino, head_bytes, _digest(path, head_bytes), offset, line)
 
 
 def _digest(path: Path, count: int) -> str:
@@ -364,68 +280,16 @@ def _digest(path: Path, count: int) -> str:
 # --- Entries of `store.json` ---------------------------------------------------------------------
 
 
-def _entry(path: Path, known: Format, key: str, stage: Stage, before: Entry) -> Entry:
-    """What the store notes of a file, with what it noted of the lines before."""
-    counts = _counts(stage)
-    facts = dict(before.get("facts", {}))
-    for name, value in stage.journal.facts.items():
-        counted = isinstance(value, int) and not isinstance(value, bool)
-        facts[name] = facts.get(name, 0) + value if counted else value
-    return {
-        "path": str(path),
-        "format": known.name,
-        "fingerprint": key,
-        **{name: counts[name] + before.get(name, 0) for name in _COUNTED},
-        "facts": facts,
-        "watched": True,
-    }
-
-
-def _growth_of(entry: Mapping[str, Any]) -> _Growth | None:
-    """How far a log of lines was read; None if the entry is of no such file."""
-    try:
-        return _Growth(**entry["growth"])
-    except (KeyError, TypeError):
-        return None
-
-
-def _entry_of(path: Path, known: Format, entries: Sequence[Entry]) -> Entry:
-    """What the store notes of this log: by its place on the disk, or by its path; else empty."""
-    found = path.stat()
-    candidates = []
-    for entry in entries:
-        growth = _growth_of(entry)
-        if growth is None or entry["format"] != known.name or found.st_size < growth.offset:
-            continue
-        here = (growth.device, growth.inode) == (found.st_dev, found.st_ino)
-        same = here or entry["path"] == str(path)
-        if same and _digest(path, growth.head_bytes) == growth.head:
-            candidates.append((here, growth.offset, entry))
-    return max(candidates, key=lambda each: each[:2])[2] if candidates else {}
-
-
-def _replace(entries: list[Entry], made: Entry) -> None:
-    """Put an entry in the place of the one that it continues."""
-    growth = _growth_of(made)
-    for place, entry in enumerate(entries):
-        before = _growth_of(entry)
-        moved = growth and before and (growth.device, growth.inode) == (before.device, before.inode)
-        if moved or (entry["path"] == made["path"] and entry["format"] == made["format"]):
-            entries[place] = made
-            return
-    entries.append(made)
-
-
-def _folded(entries: Sequence[Entry]) -> list[Entry]:
+def _folded(entries: Iterable[Entry]) -> list[Entry]:
     """The entries, those of watched files that are gone as one for each folder and format."""
     kept: list[Entry] = []
     sums: dict[tuple[str, str], Entry] = {}
     for entry in entries:
-        gone = entry.get("watched") and not Path(entry["path"]).exists()
-        if not gone and not entry.get("files_gone"):
+        gone = entry.get("files_gone", 0)
+        if not gone and not (entry.get("watched") and not Path(entry["path"]).exists()):
             kept.append(entry)
             continue
-        folder = entry["path"] if entry.get("files_gone") else str(Path(entry["path"]).parent)
+        folder = entry["path"] if gone else str(Path(entry["path"]).parent)
         total = sums.setdefault(
             (folder, entry["format"]),
             {
@@ -436,23 +300,10 @@ def _folded(entries: Sequence[Entry]) -> list[Entry]:
                 "facts": {},
             },
         )
-        total["files_gone"] += entry.get("files_gone", 1)
+        total["files_gone"] += gone or 1
         for name in _COUNTED:
             total[name] += entry[name]
     return [*kept, *sums.values()]
-
-
-def _names_clusters(reading: _Reading) -> bool:
-    return reading.stage is not None and reading.stage.journal.rows("attempts") > 0
-
-
-def _counts(stage: Stage) -> dict[str, int]:
-    journal = stage.journal
-    return {
-        "rows": sum(journal.rows(name) for name in _ROWS),
-        "steps": journal.steps,
-        "rejected": journal.rows("rejects"),
-    }
 
 
 def _states(paths: Iterable[Path]) -> dict[Path, State]:
@@ -465,12 +316,16 @@ def _states(paths: Iterable[Path]) -> dict[Path, State]:
     return states
 
 
-def _manifest(store: Path) -> Store | None:
-    return Store.open(store) if (store / MANIFEST).exists() else None
-
-
 def _entries(store: Store | None) -> list[Entry]:
     return [] if store is None else [dict(entry) for entry in store.facts["sources"]]
+
+
+def _rows(store: Store | None) -> int:
+    if store is None:
+        return 0
+    tables = ("attempts", "health", "node_outages", "controller_events", "qos")
+    files = [file for name in tables for file in store.files(name)]
+    return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 def _clear(store: Path) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.columns import flat, row_key, with_cluster
-from holdfast.fleet.ingest_index import Ints
 from holdfast.fleet.ingest_staging import SCHEMAS
 from holdfast.fleet.ingest_writing import Commit
 from holdfast.fleet.schema import NODES, TABLES
@@ -45,10 +45,14 @@ def small_table(work: Commit, name: str) -> tuple[list[str], Callable[[], pa.Tab
         return _with_cluster(work, rows) if "cluster" in schema.names else rows
 
     staged = staged_rows(work, name)
-    superseded = work.superseded if name == "rejects" else {}
-    if old_files and not len(staged) and not superseded and not _renamed(work):
+    read_again = work.read_again if name == "rejects" else ()
+    if old_files and not len(staged) and not read_again and not _renamed(work):
         return old_files, lambda: stored(old_files)
-    rows = pa.concat_tables([_without(stored(old_files), superseded), staged])
+    before = stored(old_files)
+    if read_again:
+        again = pc.is_in(before["source"], value_set=pa.array(sorted(read_again)))
+        before = before.filter(pc.invert(again))
+    rows = pa.concat_tables([before, staged])
     keys = row_key(*(rows[column] for column in IDENTITY[name]))
     if "key" in schema.names:
         place = schema.get_field_index("key")
@@ -66,17 +70,7 @@ def _renamed(work: Commit) -> bool:
     )
 
 
-def _without(rejects: pa.Table, superseded: Mapping[str, int]) -> pa.Table:
-    """The rejects but those of lines that were read again."""
-    for source, line in superseded.items():
-        again = pc.and_(
-            pc.equal(rejects["source"], source), pc.greater_equal(rejects["line"], line)
-        )
-        rejects = rejects.filter(pc.invert(again))
-    return rejects
-
-
-def last_of_each(rows: pa.Table, keys: pa.Array) -> Ints:
+def last_of_each(rows: pa.Table, keys: pa.Array) -> npt.NDArray[np.int64]:
     """One row per key, in the order of the table: the last, but a period that has ended first."""
     values = flat(keys).to_numpy()
     over = np.ones(len(values), bool)

@@ -133,7 +133,8 @@ class Stage:
         return pa.concat_tables([SCHEMAS[table].empty_table(), *map(read_arrow, self.files(table))])
 
     def discard(self) -> None:
-        """Remove the staged files."""
+        """Remove the staged files and begin anew."""
+        self.journal = Journal()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,8 +33,8 @@ class Commit:
     stages: Sequence[Stage]
     number: int
     """1, 2, ...: names the files of this commit."""
-    superseded: Mapping[str, int] = field(default_factory=dict)
-    """Source -> line: what was rejected of it from there on has been read again."""
+    read_again: Set[str] = frozenset()
+    """Sources of which earlier rejects are replaced."""
     owners: dict[str, set[str]] = field(default_factory=dict)
     """The clusters of the log and the nodes of each."""
     merged: dict[str, int] = field(default_factory=dict)

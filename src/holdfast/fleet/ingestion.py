@@ -151,10 +151,11 @@ def ingest(
             if damaged and not new and not known:
                 raise next(iter(damaged.values()))
             _check_rejects(new, stages, max_reject_share, folder)
-            entries = [*(old.facts["sources"] if old else []), *map(_entry, new, stages)]
-            old = commit(
-                folder, old, stages, {"sources": entries, "timezone": timezone, "node_total": nodes}
-            )
+            entries = list(old.facts["sources"]) if old else []
+            for each, stage in zip(new, stages, strict=True):
+                entries.append(source_entry(each.path, each.format.name, each.key, stage))
+            facts = {"sources": entries, "timezone": timezone, "node_total": nodes}
+            old = commit(folder, old, stages, facts)
             merged = old.facts["node_outages_merged"]
         shutil.rmtree(folder / STAGING, ignore_errors=True)
     return _result(old, known, strangers, damaged, merged)
@@ -300,6 +301,8 @@ def _read(
     shown = min(stage.journal.offset, size)
     bar.advance(shown)
     if not stage.journal.done:
+        if not source.format.resumes:
+            stage.discard()
         for batch in source.format.batches(source.path, options, stage.journal.offset):
             stage.add(_within(batch, window))
             # A compressed source has more bytes than its file: the bar then waits at the end.
@@ -362,14 +365,14 @@ def _check_rejects(
         )
 
 
-def _entry(source: _Source, stage: Stage) -> dict[str, Any]:
+def source_entry(path: Path, format_name: str, key: str, stage: Stage) -> dict[str, Any]:
     """What `store.json` says of a source."""
     journal = stage.journal
     tables = {name for part in journal.parts for name in part} - {"steps", "seen_nodes", "rejects"}
     return {
-        "path": str(source.path),
-        "format": source.format.name,
-        "fingerprint": source.key,
+        "path": str(path),
+        "format": format_name,
+        "fingerprint": key,
         "rows": sum(journal.rows(name) for name in tables),
         "steps": journal.steps,
         "rejected": journal.rows("rejects"),

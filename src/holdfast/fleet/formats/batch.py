@@ -30,6 +30,8 @@ class ReadOptions:
     """TOML map from the columns of a CSV or Parquet file to the schema."""
     gpus_per_node: int | None = None
     """GPUs of a node, for formats (SWF) that count processors or nodes only."""
+    end: int | None = None
+    """Bytes to read of a growing log of lines; None: all."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Format:
     """(first 64 KiB of the decompressed source, path) -> is it this format?"""
     read: Callable[[Path, ReadOptions, int], Iterator[Batch]]
     """(path, options, offset to start from) -> batches, in order, as the file has them."""
+    resumes: bool = False
+    """Whether it can start at the offset of a batch; else a file is read whole or anew."""
 
     def batches(self, path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
         """What `read` gives, with impossible rows among the rejects (`clean`)."""

@@ -146,5 +146,6 @@ def clean(
             "raw": [json.dumps(row)[:RAW_CHARACTERS] for row in raw],
         }
         rejects = kept.get("rejects", REJECTS.empty_table())
-        kept["rejects"] = pa.concat_tables([rejects, pa.table(found, schema=REJECTS)])
+        rejects = pa.concat_tables([rejects, pa.table(found, schema=REJECTS)])
+        kept["rejects"] = rejects.sort_by("line")
     return kept

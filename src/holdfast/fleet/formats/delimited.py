@@ -1,22 +1,23 @@
-"""Delimited text (CSV, TSV, ``sacctmgr -P``) as columns of strings; rejects with their lines."""
+"""Delimited text (CSV, TSV, ``sacctmgr -P``) as columns of strings, each record with its line."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
 from holdfast.errors import InputError
-from holdfast.fleet.formats.columns import Column, flat
-from holdfast.fleet.formats.source import Rejects
-from holdfast.opening import open_source, read_exactly, unreadable
+from holdfast.fleet.formats.source import Records, Rejects
+from holdfast.opening import first_bytes, open_source
 
 DELIMITERS = ("|", ",", "\t", ";")
 WRONG_WIDTH = "another number of fields than the header"
+_LONGEST_FIELD = 1 << 20
+_RECORDS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,7 @@ def header_at(path: Path, delimiter: str | None = None) -> Header:
     Raises:
         InputError: if the first line is no header.
     """
-    with open_source(path) as file:
-        head = read_exactly(file, 1 << 16, path)
+    head = first_bytes(path)
     header = header_of(head, delimiter)
     if header is None:
         raise InputError(
@@ -74,146 +74,70 @@ def header_at(path: Path, delimiter: str | None = None) -> Header:
 
 
 def read_delimited(
-    path: Path, header: Header, *, quoted: bool, free_text: str | None = None
-) -> Iterator[pa.Table]:
-    """The records of a delimited file as tables of strings; ragged records are left out.
+    path: Path, header: Header, rejects: Rejects, *, quoted: bool, free_text: str | None = None
+) -> Iterator[Records]:
+    """The records of a delimited file, as strings.
 
     Args:
         path: the file, compressed or not.
         header: its header.
+        rejects: receives the records with another number of fields than the header.
         quoted: whether fields may stand in double quotes (CSV), which may span lines.
         free_text: the one column into which people write what they like, delimiters included; what a
-            record has too many goes back there. For files that fit in memory.
-
-    Yields:
-        Tables with the header's columns, in its order; together they hold every
-        record whose number of fields is the header's, in order: the index over all of them is what
-        `place_rejects` takes.
+            record has too many goes back there.
     """
-    if len(header.delimiter) > 1 or free_text is not None:
-        yield _split_in_memory(path, header, free_text)
-        return
-    import pyarrow.csv as arrow_csv
-
-    names = list(header.names)
-    try:
-        with open_source(path) as file:
-            file.readline()
-            if not file.read(1):  # Arrow cannot skip a header that is all there is
-                return
-        with open_source(path) as file:
-            reader = arrow_csv.open_csv(
-                file,
-                read_options=arrow_csv.ReadOptions(
-                    column_names=names, skip_rows=1, block_size=8 << 20, use_threads=False
-                ),
-                parse_options=arrow_csv.ParseOptions(
-                    delimiter=header.delimiter,
-                    quote_char='"' if quoted else False,
-                    newlines_in_values=quoted,
-                    ignore_empty_lines=True,
-                    invalid_row_handler=lambda row: "skip",
-                ),
-                convert_options=arrow_csv.ConvertOptions(
-                    column_types=dict.fromkeys(names, pa.binary()), strings_can_be_null=False
-                ),
-            )
-            for batch in reader:
-                if batch.num_rows:
-                    yield pa.table([_text(column) for column in batch.columns], names=names)
-    except OSError as error:
-        raise unreadable(path, error) from error
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            "the delimited text is damaged",
-            code="damaged",
-            path=path,
-            found=str(error),
-            expected="records of balanced quotes, each under 8 MB",
-        ) from error
-
-
-def place_rejects(
-    path: Path,
-    header: Header,
-    reasons: Mapping[int, str],
-    records: int,
-    rejects: Rejects,
-    *,
-    quoted: bool,
-    free_text: str | None = None,
-) -> None:
-    """Find line and text of the records that cannot be used.
-
-    Args:
-        path: the file.
-        header: its header.
-        reasons: index of a record, as `read_delimited` counts them, -> why it cannot be used.
-        records: how many records `read_delimited` gave; ragged ones are found besides.
-        rejects: receives them.
-        quoted: as for `read_delimited`.
-        free_text: as for `read_delimited`.
-    """
-    width, index = len(header.names), 0
-    for line, fields in _records(path, header, quoted=quoted, free_text=free_text):
+    width = len(header.names)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    for line, last, fields in _records(path, header.delimiter, quoted=quoted):
+        surplus = len(fields) - width
+        if surplus > 0 and free_text in header.names:
+            at = header.names.index(free_text)
+            fields[at : at + surplus + 1] = [header.delimiter.join(fields[at : at + surplus + 1])]
         if len(fields) != width:
-            rejects.add(line, WRONG_WIDTH, header.delimiter.join(fields))
+            # An open quote swallows the lines after it: each of them counts.
+            for number in range(line, last + 1):
+                rejects.add(number, WRONG_WIDTH, header.delimiter.join(fields))
             continue
-        if index in reasons:
-            rejects.add(line, reasons[index], header.delimiter.join(fields))
-        index += 1
-    if index != records:
-        # Arrow and csv disagree about a quote: the reasons stand, the lines would be wrong.
-        rejects.add(1, f"{abs(index - records)} records with unbalanced quotes", "")
+        rows.append(fields)
+        lines.append(line)
+        if len(rows) == _RECORDS_AT_ONCE:
+            yield _table(rows, lines, header)
+            rows, lines = [], []
+    yield _table(rows, lines, header)
 
 
-def _records(
-    path: Path, header: Header, *, quoted: bool, free_text: str | None = None
-) -> Iterator[tuple[int, list[str]]]:
-    """Line and fields of each record."""
+def _table(rows: list[list[str]], lines: list[int], header: Header) -> Records:
+    columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+    columns = columns or [pa.array([], pa.string()) for _ in header.names]
+    return Records(pa.table(columns, names=list(header.names)), pa.array(lines, pa.int64()))
+
+
+def _records(path: Path, delimiter: str, *, quoted: bool) -> Iterator[tuple[int, int, list[str]]]:
+    """First and last line, and fields, of each record after the header."""
     with open_source(path) as file:
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-        if len(header.delimiter) > 1 or not quoted:
-            for number, line in enumerate(text, start=1):
-                bare = line.rstrip("\r\n")
-                if number > 1 and bare:
-                    yield number, _rejoined(bare.split(header.delimiter), header, free_text)
+        if len(delimiter) > 1 or not quoted:
+            next(text, None)
+            for number, line in enumerate(text, start=2):
+                if bare := line.rstrip("\r\n"):
+                    yield number, number, bare.split(delimiter)
             return
-        csv.field_size_limit(1 << 30)
-        rows = csv.reader(text, delimiter=header.delimiter)
-        next(rows, None)
-        start = rows.line_num + 1
-        for fields in rows:
-            if fields:
-                yield start, fields
+        csv.field_size_limit(_LONGEST_FIELD)
+        rows = csv.reader(text, delimiter=delimiter)
+        try:
+            next(rows, None)
             start = rows.line_num + 1
-
-
-def _rejoined(fields: list[str], header: Header, free_text: str | None) -> list[str]:
-    """The fields, with those that a delimiter in the column `free_text` made put together again."""
-    surplus = len(fields) - len(header.names)
-    if surplus <= 0 or free_text not in header.names:
-        return fields
-    at = header.names.index(free_text)
-    text = header.delimiter.join(fields[at : at + surplus + 1])
-    return [*fields[:at], text, *fields[at + surplus + 1 :]]
-
-
-def _split_in_memory(path: Path, header: Header, free_text: str | None) -> pa.Table:
-    names = list(header.names)
-    records = _records(path, header, quoted=False, free_text=free_text)
-    rows = [row for _, row in records if len(row) == len(names)]
-    return pa.table(
-        [pa.array([row[i] for row in rows], pa.string()) for i in range(len(names))], names=names
-    )
-
-
-def _text(values: Column) -> pa.Array:
-    array = flat(values)
-    try:
-        return array.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array(
-            [value.as_py().decode(errors="replace") if value.is_valid else None for value in array],
-            pa.string(),
-        )
+            for fields in rows:
+                if fields:
+                    yield start, rows.line_num, fields
+                start = rows.line_num + 1
+        except csv.Error as error:
+            raise InputError(
+                "the delimited text is damaged",
+                code="damaged",
+                path=path,
+                place=f"line {rows.line_num}",
+                found=str(error),
+                expected="records of balanced quotes, each field under 1 MB",
+            ) from error

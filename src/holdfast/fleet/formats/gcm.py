@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.source import blocks
+from holdfast.fleet.formats.json_lines import flatten
 from holdfast.fleet.formats.tabular import read_json, shipped
 
 _LAYOUT = shipped("gcm")
@@ -40,17 +40,8 @@ def _sniff(head: bytes, path: Path) -> bool:
     return False
 
 
-def _is_flat(path: Path) -> bool:
-    """Whether the first record stands alone on its line: then the file is read as columns."""
-    for block in blocks(path, size=1 << 16):
-        for line in block.data.splitlines():
-            if line.strip():
-                return line.lstrip().startswith(b"{") and b'"resourceLogs"' not in line
-    return True
-
-
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    return read_json(_LAYOUT, path, options, offset, None if _is_flat(path) else _unwrap)
+    return read_json(_LAYOUT, path, options, offset, _unwrap)
 
 
 def _unwrap(value: Any) -> Iterator[dict[str, Any]]:
@@ -65,7 +56,7 @@ def _unwrap(value: Any) -> Iterator[dict[str, Any]]:
                     attributes = record.get("attributes", ())
                     yield {item["key"]: _otlp_value(item["value"]) for item in attributes}
     else:
-        yield value
+        yield dict(flatten(value))
 
 
 def _otlp_value(value: dict[str, Any]) -> Any:
@@ -73,4 +64,4 @@ def _otlp_value(value: dict[str, Any]) -> Any:
     return next(iter(value.values()), None)
 
 
-GCM = Format("gcm", _LAYOUT.describes, _sniff, _read)
+GCM = Format("gcm", _LAYOUT.describes, _sniff, _read, resumes=True)

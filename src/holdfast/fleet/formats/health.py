@@ -1,4 +1,4 @@
-"""Health events out of a source's own columns: times, severities, results, XIDs.
+"""What the columns of health events mean: severities, results, times, XIDs.
 
 Times are ISO 8601 with or without a zone, or seconds, milliseconds, microseconds or nanoseconds since
 1970. An exit code is read as monitoring plugins mean it: 0 ok, 1 warn, 2 fail, else warn. Tickets are
@@ -7,16 +7,13 @@ events whose check is ``ticket``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.formats.clean import faults
-from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of
-from holdfast.fleet.formats.fields import is_blank, parse_instant
-from holdfast.fleet.schema import HEALTH
+from holdfast.fleet.formats.columns import Column, by_distinct, flat
+from holdfast.fleet.formats.fields import parse_instant
 
 _HIGH = {"high", "critical", "crit", "fatal", "error", "err", "emerg", "alert", "major", "p1", "p0"}
 _LOW = {"low", "warn", "warning", "medium", "minor", "notice", "info", "p2", "p3", "p4", "p5"}
@@ -25,50 +22,28 @@ _WARN = {"warn", "warning", "degraded", "unknown", "1", "3"}
 _XID = r"(?i)\bxid\b(?:\s*\([^)]*\))?[\s:=#]*(?P<xid>[0-9]{1,4})\b"
 
 
-def health_table(columns: Mapping[str, Column], zone: ZoneInfo) -> tuple[pa.Table, pa.Array]:
-    """Health events from a source's own columns.
-
-    Args:
-        columns: some of the fields of ``health-csv`` in `formats.toml`, at least ``time_s``, ``node`` and
-            ``check``, each of
-            shape ``[n]``: strings or numbers.
-        zone: of times without one.
-
-    Returns:
-        The usable rows in `schema.HEALTH`, and for each of the `n` records why it is not among
-        them (null: it is).
-    """
-    length = len(columns["time_s"])
-    instants = event_times(columns["time_s"], zone)
-    nodes, checks = (pc.utf8_trim_whitespace(texts(columns[name])) for name in ("node", "check"))
-    message = pc.fill_null(texts(columns.get("message", pa.nulls(length))), "")
-    severity = by_distinct(_words(columns.get("severity"), length), severity_of, pa.string())
-    result = by_distinct(_words(columns.get("result"), length), result_of, pa.string())
-    reasons = pc.if_else(
-        pc.is_null(instants),
-        "no time that can be read",
-        pc.if_else(is_blank(nodes), "no node", pc.if_else(is_blank(checks), "no check", None)),
+def severities(values: Column) -> pa.Array:
+    """HIGH, LOW or "" (not said)."""
+    return by_distinct(
+        _words(values),
+        lambda word: "HIGH" if word in _HIGH else "LOW" if word in _LOW else "",
+        pa.string(),
     )
-    for values in (nodes, checks):  # a quote that was never closed swallows the lines after it
-        swallowed = pc.fill_null(pc.match_substring(values, "\n"), False)
-        reasons = pc.if_else(swallowed, "a line break in node or check (an open quote?)", reasons)
-    cluster = pc.utf8_trim_whitespace(texts(columns.get("cluster", pa.nulls(length))))
-    table = table_of(
-        HEALTH,
-        {
-            "cluster": pc.fill_null(cluster, ""),
-            "time_s": instants,
-            "node": nodes,
-            "check": checks,
-            "severity": severity,
-            "result": result,
-            "message": message,
-            "xid": _xids(columns.get("xid"), checks, message),
-        },
-        length,
-    )
-    reasons = pc.coalesce(reasons, faults(table))
-    return table.filter(pc.is_null(reasons)), reasons
+
+
+def results(values: Column) -> pa.Array:
+    """``ok``, ``warn`` or ``fail``; none at all means ``fail``."""
+    return by_distinct(_words(values), _result, pa.string())
+
+
+def _result(word: str) -> str:
+    if word in _OK:
+        return "ok"
+    return "warn" if word in _WARN or (word.isdecimal() and word != "2") else "fail"
+
+
+def _words(values: Column) -> pa.Array:
+    return pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(texts(values))), "")
 
 
 def event_times(values: Column, zone: ZoneInfo) -> pa.Array:
@@ -99,8 +74,7 @@ def event_times(values: Column, zone: ZoneInfo) -> pa.Array:
 
 
 def _scaled(numbers: pa.Array) -> pa.Array:
-    for limit in (1e17, 1e14, 1e11):  # nano-, micro-, milliseconds: years 1973 to 5138
-        factor = {1e17: 1e9, 1e14: 1e6, 1e11: 1e3}[limit]
+    for limit, factor in ((1e17, 1e9), (1e14, 1e6), (1e11, 1e3)):  # the years 1973 to 5138
         numbers = pc.if_else(pc.greater(numbers, limit), pc.divide(numbers, factor), numbers)
     return numbers
 
@@ -113,36 +87,16 @@ def texts(values: Column) -> pa.Array:
     return array.cast(pa.string())
 
 
-def _words(values: Column | None, length: int) -> pa.Array:
-    if values is None:
-        return pa.array([""] * length)
-    return pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(texts(values))), "")
-
-
-def severity_of(word: str) -> str:
-    """HIGH, LOW or "" (not said) for one severity in lower case."""
-    return "HIGH" if word in _HIGH else "LOW" if word in _LOW else ""
-
-
-def result_of(word: str) -> str:
-    """``ok``, ``warn`` or ``fail`` for one result in lower case; none at all means ``fail``."""
-    if word in _OK:
-        return "ok"
-    return "warn" if word in _WARN or (word.isdecimal() and word != "2") else "fail"
-
-
-def _xids(given: Column | None, checks: pa.Array, message: pa.Array) -> pa.Array:
-    found = pa.nulls(len(checks), pa.int32())
-    if given is not None:
-        array = flat(given)
-        if pa.types.is_floating(array.type):
-            array = array.cast(pa.int64(), safe=False)
-        strings = pc.utf8_trim_whitespace(array.cast(pa.string()))
-        number = pc.match_substring_regex(strings, r"^\d{1,4}$")
-        found = pc.if_else(number, strings, pa.scalar(None, pa.string())).cast(pa.int32())
-    for source in (checks, message):
-        says = pc.match_substring(source, "xid", ignore_case=True)
-        if pc.any(says).as_py():
+def xids(given: Column, *said: pa.Array) -> pa.Array:
+    """XIDs (int32) as given, else out of what the check or the message says."""
+    array = flat(given)
+    if pa.types.is_floating(array.type):
+        array = array.cast(pa.int64(), safe=False)
+    strings = pc.utf8_trim_whitespace(array.cast(pa.string()))
+    number = pc.match_substring_regex(strings, r"^\d{1,4}$")
+    found = pc.if_else(number, strings, pa.scalar(None, pa.string())).cast(pa.int32())
+    for source in said:
+        if pc.any(pc.match_substring(source, "xid", ignore_case=True)).as_py():
             number = pc.struct_field(pc.extract_regex(source, _XID), "xid")
             found = pc.coalesce(found, number.cast(pa.int32()))
     return found

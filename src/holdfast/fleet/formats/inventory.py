@@ -15,20 +15,20 @@ from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table
 from holdfast.fleet.formats.fields import BLANKS, gpus_of
 from holdfast.fleet.formats.hosts import hosts_of
-from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new, read_text
+from holdfast.fleet.formats.source import Rejects, read_text
 from holdfast.fleet.schema import NODES
 
 _Node = dict[str, Any]
 _FIELDS = ("node", "gpus", "cpus", "state", "reason")
 
 
-def _batch(nodes: Iterable[_Node], rejects: Rejects, path: Path) -> Batch:
+def _batch(nodes: Iterable[_Node], rejects: Rejects) -> Batch:
     rows: dict[str, _Node] = {}
     for each in nodes:
         known = rows.setdefault(each["node"], {"inferred": False})
         known |= {name: value for name, value in each.items() if known.get(name) in (None, "")}
     table = rows_table(NODES, list(rows.values()))
-    return Batch({"nodes": table, "rejects": rejects.table()}, decompressed_size(path))
+    return Batch({"nodes": table, "rejects": rejects.table()})
 
 
 def _known(text: str | None) -> str | None:
@@ -53,11 +53,9 @@ def _sniff_scontrol(head: bytes, path: Path) -> bool:
     return start.startswith(b"NodeName=") and b"State=" in head
 
 
-def _read_scontrol(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if nothing_new(path, offset):
-        return
+def _read_scontrol(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     rejects = Rejects(str(path))
-    yield _batch(_scontrol_nodes(read_text(path), rejects), rejects, path)
+    yield _batch(_scontrol_nodes(read_text(path), rejects), rejects)
 
 
 def _scontrol_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:
@@ -112,11 +110,9 @@ def _header(line: str) -> tuple[list[str], str | None]:
     return [name.strip() for name in line.split(delimiter)], delimiter
 
 
-def _read_sinfo(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if nothing_new(path, offset):
-        return
+def _read_sinfo(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     rejects = Rejects(str(path))
-    yield _batch(_sinfo_nodes(read_text(path), rejects), rejects, path)
+    yield _batch(_sinfo_nodes(read_text(path), rejects), rejects)
 
 
 def _sinfo_nodes(text: str, rejects: Rejects) -> Iterator[_Node]:

@@ -44,7 +44,7 @@ from typing import Any
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table, text_key
-from holdfast.fleet.formats.source import Rejects, blocks, decompressed_size, nothing_new
+from holdfast.fleet.formats.source import Rejects, blocks
 from holdfast.fleet.schema import ATTEMPTS, HEALTH
 from holdfast.opening import open_source
 
@@ -482,9 +482,7 @@ def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[int, Object, bool]]
                 yield line, item, deleted
 
 
-def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if nothing_new(path, offset):
-        return
+def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     cluster = _Cluster()
     for line, item, deleted in _objects(path, rejects):
@@ -506,8 +504,7 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
             "attempts": rows_table(ATTEMPTS, rows),
             "health": rows_table(HEALTH, cluster.health),
             "rejects": rejects.table(),
-        },
-        decompressed_size(path),
+        }
     )
 
 

@@ -24,7 +24,7 @@ from typing import Any
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table
-from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new, read_text
+from holdfast.fleet.formats.source import Rejects, read_text
 from holdfast.fleet.schema import HEALTH
 
 _XIDS = "DCGM_FI_DEV_XID_ERRORS"
@@ -40,9 +40,7 @@ def _sniff(head: bytes, path: Path) -> bool:
     )
 
 
-def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if nothing_new(path, offset):
-        return
+def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     events: list[dict[str, Any]] = []
     for number, series in enumerate(_series(path), start=1):
@@ -52,7 +50,7 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
         else:
             events.extend(found)
     table = rows_table(HEALTH, events)
-    yield Batch({"health": table, "rejects": rejects.table()}, decompressed_size(path))
+    yield Batch({"health": table, "rejects": rejects.table()})
 
 
 def _series(path: Path) -> list[Any]:

@@ -287,4 +287,5 @@ FORMAT = Format(
     describes="output of `sacct --json`, Slurm 21.08 to 25.05",
     sniff=sniff,
     read=read,
+    resumes=True,
 )

@@ -704,4 +704,5 @@ FORMAT = Format(
     describes="output of `sacct --parsable2`, any columns (JobID and State at least), any delimiter",
     sniff=sniff,
     read=read,
+    resumes=True,
 )

@@ -57,7 +57,7 @@ def _sniff(head: bytes, path: Path) -> bool:
 def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     cluster = ""  # named when the controller starts
-    for block in blocks(path, offset):
+    for block in blocks(path, offset, end=options.end):
         facts: dict[str, object] = {}
         if started := _VERSION.search(block.data):
             facts["slurm_version"] = started[1].decode()
@@ -121,4 +121,6 @@ def _leading(job: str) -> int | None:
     return int(job) if job.isdecimal() else None
 
 
-SLURMCTLD = Format("slurmctld", "the controller's log (preemptions, node failures)", _sniff, _read)
+SLURMCTLD = Format(
+    "slurmctld", "the controller's log (preemptions, node failures)", _sniff, _read, resumes=True
+)

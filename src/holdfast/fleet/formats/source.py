@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -21,25 +20,30 @@ RAW_CHARACTERS = 2000  # of a rejected record: enough to recognise it
 def read_text(path: Path) -> str:
     """The whole source as text; bytes that are not UTF-8 become U+FFFD."""
     with open_source(path) as file:
-        return b"".join(_pieces(file, path)).decode("utf-8-sig", errors="replace")
+        pieces = iter(lambda: read_exactly(file, 1 << 20, path), b"")
+        return b"".join(pieces).decode("utf-8-sig", errors="replace")
 
 
-def decompressed_size(path: Path) -> int:
-    """Bytes of the decompressed source."""
-    with open_source(path) as file:
-        return sum(len(piece) for piece in _pieces(file, path))
+@dataclass(frozen=True)
+class Records:
+    """Records of a source that are not yet in the store's columns."""
 
+    columns: pa.Table
+    """Shape ``[n]``."""
+    lines: pa.Array
+    """int64 line on which each begins, shape ``[n]``."""
+    texts: pa.Array | None = None
+    """Each as it stands in the source; None: what its columns say, shape ``[n]``."""
+    end: int = 0
+    """Bytes of the decompressed source up to the end of these records."""
 
-def nothing_new(path: Path, offset: int) -> bool:
-    """Whether a source was read to its end before.
-
-    Formats that are read whole start again when it has grown; the rows' keys keep out what is known.
-    """
-    return offset > 0 and offset >= decompressed_size(path)
-
-
-def _pieces(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    return iter(lambda: read_exactly(file, 1 << 20, path), b"")
+    def raw(self, chosen: pa.Array) -> list[str]:
+        """The text of the chosen records."""
+        if self.texts is not None:
+            texts: list[str] = self.texts.filter(chosen).to_pylist()
+            return texts
+        columns = [column.filter(chosen).to_pylist() for column in self.columns.columns]
+        return ["|".join(map(str, row)) for row in zip(*columns, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -65,13 +69,16 @@ class Block:
         return pc.ascii_rtrim(lines, "\r\n")
 
 
-def blocks(path: Path, offset: int = 0, size: int = BLOCK_BYTES) -> Iterator[Block]:
+def blocks(
+    path: Path, offset: int = 0, size: int = BLOCK_BYTES, end: int | None = None
+) -> Iterator[Block]:
     """Cut a source into blocks of about `size` bytes that end at a line's end.
 
     Args:
         path: the file.
         offset: decompressed bytes to leave out; a line must start there.
         size: bytes read at a time.
+        end: decompressed bytes after which to stop; None: at the end.
     """
     with open_source(path) as file:
         line, position = 1, 0
@@ -83,7 +90,8 @@ def blocks(path: Path, offset: int = 0, size: int = BLOCK_BYTES) -> Iterator[Blo
             position += len(skipped)
         rest = b""
         while True:
-            piece = read_exactly(file, size, path)
+            left = size if end is None else end - position - len(rest)
+            piece = read_exactly(file, min(size, left), path)
             whole, newline, rest = (rest + piece).rpartition(b"\n") if piece else (rest, b"", b"")
             data = whole + newline
             if data:

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import table_of
-from holdfast.fleet.formats.source import Block, Rejects, blocks, nothing_new
+from holdfast.fleet.formats.source import Block, Rejects, blocks
 from holdfast.fleet.schema import ATTEMPTS
 
 FIELDS = 18
@@ -60,9 +60,7 @@ def _sniff(head: bytes, path: Path) -> bool:
     return bool(_KEYS & set(headers)) or any(re.match(_NUMBERS, line) for line in data[:20])
 
 
-def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if nothing_new(path, offset):
-        return
+def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     header: dict[str, str] = {}
     pieces: list[Numbers] = [np.empty((0, FIELDS + 1))]

@@ -25,11 +25,11 @@ number or a TRES text. What can be derived is: runtime_s, node_count, job_id_raw
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
@@ -38,13 +38,11 @@ import pyarrow.compute as pc
 from holdfast.config import parse_config, read_config, unknown_key
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
-from holdfast.fleet.formats.clean import faults
 from holdfast.fleet.formats.columns import Column, by_distinct, flat, table_of, text_key
 from holdfast.fleet.formats.delimited import (
     Header,
     header_at,
     header_of,
-    place_rejects,
     read_delimited,
 )
 from holdfast.fleet.formats.fields import (
@@ -54,10 +52,10 @@ from holdfast.fleet.formats.fields import (
     parse_integer,
     state_of,
 )
-from holdfast.fleet.formats.health import event_times, health_table, texts
+from holdfast.fleet.formats.health import event_times, results, severities, texts, xids
 from holdfast.fleet.formats.hosts import parse_hosts
 from holdfast.fleet.formats.json_lines import Unwrap, first_objects, read_json_lines
-from holdfast.fleet.formats.source import Rejects, decompressed_size, nothing_new
+from holdfast.fleet.formats.source import Records, Rejects
 from holdfast.fleet.schema import TABLES
 
 _REQUIRED: Mapping[str, tuple[str, ...]] = {
@@ -67,7 +65,9 @@ _REQUIRED: Mapping[str, tuple[str, ...]] = {
     "qos": ("qos",),
 }
 _REASONS = {
+    "time_s": "no time that can be read",
     "node": "no node",
+    "check": "no check",
     "qos": "no name",
     "start_s": "no start time that can be read",
     "end_s": "no end time that can be read",
@@ -211,7 +211,7 @@ def _zone(layout: Layout, options: ReadOptions) -> ZoneInfo:
 # --- Files ---------------------------------------------------------------------------------------
 
 
-def _read_mapped(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+def _read_mapped(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     if options.column_map is None:
         raise InputError(
             "a mapped file needs a column map",
@@ -220,22 +220,18 @@ def _read_mapped(path: Path, options: ReadOptions, offset: int) -> Iterator[Batc
             expected="--map FILE.toml",
             remedy="write a map from its columns to holdfast's fields",
         )
-    if nothing_new(path, offset):
-        return
     layout = load_map(options.column_map)
     with path.open("rb") as file:
         is_parquet = file.read(4) == b"PAR1"
     if is_parquet:
-        yield from _read_parquet(path, layout, options)
-    else:
-        header = header_at(path, layout.delimiter or options.delimiter)
-        _check_columns(path, layout, header.names, options)
-        yield from _read_text(path, layout, options, header)
-
-
-def _read_shipped(layout: Layout, path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    if nothing_new(path, offset):
+        yield from _batches(layout, path, options, Rejects(str(path)), _parquet(path, layout))
         return
+    header = header_at(path, layout.delimiter or options.delimiter)
+    _check_columns(path, layout, header.names)
+    yield from _read_text(path, layout, options, header)
+
+
+def _read_shipped(layout: Layout, path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     header = header_at(path, options.delimiter)
     if not layout.fits(header.names):
         raise InputError(
@@ -252,20 +248,22 @@ def _read_shipped(layout: Layout, path: Path, options: ReadOptions, offset: int)
 
 def _read_text(path: Path, layout: Layout, options: ReadOptions, header: Header) -> Iterator[Batch]:
     rejects = Rejects(str(path))
-    bad: dict[int, str] = {}
-    records = 0
-    how: dict[str, Any] = {"quoted": layout.quoted, "free_text": layout.free_text}
-    for piece in read_delimited(path, header, **how):
-        table, reasons = _convert(piece, header.names, layout, options)
-        for index in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist():
-            bad[records + index] = reasons[index].as_py()
-        records += piece.num_rows
-        yield Batch({layout.table: table})
-    place_rejects(path, header, bad, records, rejects, **how)
-    yield Batch({"rejects": rejects.table()}, decompressed_size(path))
+    records = read_delimited(
+        path, header, rejects, quoted=layout.quoted, free_text=layout.free_text
+    )
+    yield from _batches(layout, path, options, rejects, records)
 
 
-def _read_parquet(path: Path, layout: Layout, options: ReadOptions) -> Iterator[Batch]:
+def read_json(
+    layout: Layout, path: Path, options: ReadOptions, offset: int, unwrap: Unwrap | None = None
+) -> Iterator[Batch]:
+    """Read JSON lines whose keys are the columns of a layout; `unwrap` as for `read_json_lines`."""
+    rejects = Rejects(str(path))
+    records = read_json_lines(path, offset, rejects, unwrap, options.end)
+    yield from _batches(layout, path, options, rejects, records)
+
+
+def _parquet(path: Path, layout: Layout) -> Iterator[Records]:
     import pyarrow.parquet as pq
 
     try:
@@ -280,24 +278,16 @@ def _read_parquet(path: Path, layout: Layout, options: ReadOptions) -> Iterator[
         ) from error
     with file:
         there = tuple(file.schema_arrow.names)
-        _check_columns(path, layout, there, options)
-        rejects = Rejects(str(path))
-        records = 0
+        _check_columns(path, layout, there)
         wanted = {name for field in layout.columns for name in layout.found(field, there)}
         wanted.update(name for names in layout.labeled.values() for name in names if name in there)
+        first = 1
         for piece in file.iter_batches(batch_size=1 << 18, columns=sorted(wanted)):
-            table, reasons = _convert(pa.table(piece), tuple(piece.schema.names), layout, options)
-            for index in pc.indices_nonzero(pc.is_valid(reasons)).to_pylist():
-                raw = str(piece.slice(index, 1).to_pylist()[0])
-                rejects.add(records + index + 1, reasons[index].as_py(), raw)
-            records += piece.num_rows
-            yield Batch({layout.table: table})
-    yield Batch({"rejects": rejects.table()}, decompressed_size(path))
+            yield Records(pa.table(piece), pa.array(range(first, first + len(piece)), pa.int64()))
+            first += len(piece)
 
 
-def _check_columns(
-    path: Path, layout: Layout, there: tuple[str, ...], options: ReadOptions
-) -> None:
+def _check_columns(path: Path, layout: Layout, there: tuple[str, ...]) -> None:
     missing = [field for field in layout.columns if not layout.found(field, there)]
     if missing:
         raise InputError(
@@ -307,7 +297,29 @@ def _check_columns(
             place=", ".join(f"columns.{field}" for field in missing),
             found=", ".join(there),
             expected=", ".join(" or ".join(layout.names(field)) for field in missing),
-            remedy=f"correct {options.column_map}",
+            remedy="correct the file given with --map",
+        )
+
+
+def _batches(
+    layout: Layout,
+    path: Path,
+    options: ReadOptions,
+    rejects: Rejects,
+    records: Iterable[Records],
+) -> Iterator[Batch]:
+    """The usable rows of records; the others are rejects with their lines."""
+    for piece in records:
+        table, reasons, ours_at_all = _convert(piece.columns, layout, options)
+        bad = pc.is_valid(reasons)
+        if pc.any(bad, min_count=0).as_py():
+            lines, why = piece.lines.filter(bad), reasons.filter(bad)
+            rejects.add_all(why, lines, pa.array(piece.raw(bad), pa.string()))
+        good = pc.and_(pc.invert(bad), ours_at_all)
+        yield Batch(
+            {layout.table: table.filter(good), "rejects": rejects.table()},
+            piece.end,
+            lines={layout.table: piece.lines.filter(good)},
         )
 
 
@@ -315,37 +327,35 @@ def _check_columns(
 
 
 def _convert(
-    piece: pa.Table, there: tuple[str, ...], layout: Layout, options: ReadOptions
-) -> tuple[pa.Table, pa.Array]:
-    """The usable rows, and for each record why it is not among them (null: it is)."""
-    zone = _zone(layout, options)
+    piece: pa.Table, layout: Layout, options: ReadOptions
+) -> tuple[pa.Table, pa.Array, pa.Array]:
+    """The records in the store's columns, why each cannot be used (null: it can), which count."""
+    zone, there = _zone(layout, options), tuple(piece.column_names)
+    nothing = pa.nulls(len(piece), pa.string())
     theirs: dict[str, pa.Array] = {}
-    times: dict[str, pa.Array] = {}
-    for field in layout.columns:
+    ours: dict[str, pa.Array] = {}
+    schema = TABLES[layout.table]
+    needed = _REQUIRED[layout.table] if layout.table == "health" else ()
+    for field in dict.fromkeys([*layout.columns, *needed]):
         # Of a name that occurs twice, the first column counts.
         found = [flat(piece.column(there.index(name))) for name in layout.found(field, there)]
         if field in layout.values:
             translate = partial(_translated, layout.values[field])
             found = [by_distinct(texts(each), translate, pa.string()) for each in found]
-        if not found:
+        if not found and field not in needed:
             continue
         if layout.table != "health":
             found = found[:1]  # of a health event, the first of several that says something
-        if field in _TIMES:
-            times[field] = pc.coalesce(*(_times(each, layout, zone) for each in found))
+        found = found or [nothing]
         theirs[field] = found[0] if len(found) == 1 else pc.coalesce(*map(texts, found))
-    if layout.table == "health":
-        required = dict.fromkeys(_REQUIRED["health"], pa.nulls(len(piece), pa.string()))
-        return health_table(required | theirs | times, zone)
+        if field in _TIMES:
+            ours[field] = pc.coalesce(*(_times(each, layout, zone) for each in found))
     for field in layout.labeled.keys() - theirs.keys():
-        theirs[field] = _labeled(piece, there, layout.labeled[field])
-    schema = TABLES[layout.table]
-    ours = {
-        field: _field(field, schema.field(field).type, times.get(field, column), layout)
-        for field, column in theirs.items()
-    }
+        theirs[field] = _labeled(piece, layout.labeled[field])
+    for field, column in theirs.items():
+        ours[field] = _field(field, schema.field(field).type, ours.get(field, column), layout)
     for field, text in layout.defaults.items():
-        there_is = ours.get(field, pa.nulls(len(piece), pa.string()))
+        there_is = ours.get(field, nothing)
         ours[field] = pc.if_else(pc.equal(pc.fill_null(there_is, ""), ""), text, there_is)
     reasons = _reasons(ours, theirs, layout.table)
     if layout.table == "attempts":
@@ -353,13 +363,16 @@ def _convert(
         ours.setdefault("cluster", pa.array([options.cluster] * len(piece), pa.string()))
     elif layout.table == "node_outages":
         ours.setdefault("state", pa.array(["FAILURE"] * len(piece), pa.string()))
-    table = table_of(schema, ours, len(piece))
-    reasons = pc.coalesce(reasons, faults(table))
-    if layout.skip_without is None:
-        return table.filter(pc.is_null(reasons)), reasons
-    ours_at_all = pc.not_equal(ours[layout.skip_without], "")
-    reasons = pc.if_else(ours_at_all, reasons, _NOTHING)
-    return table.filter(pc.and_(pc.is_null(reasons), ours_at_all)), reasons
+    elif layout.table == "health":
+        ours["severity"] = severities(theirs.get("severity", nothing))
+        ours["result"] = results(theirs.get("result", nothing))
+        ours["message"] = pc.fill_null(texts(theirs.get("message", nothing)), "")
+        ours["xid"] = xids(theirs.get("xid", nothing), ours["check"], ours["message"])
+    ours_at_all = pa.array([True] * len(piece), pa.bool_())
+    if layout.skip_without is not None:
+        ours_at_all = pc.not_equal(ours[layout.skip_without], "")
+        reasons = pc.if_else(ours_at_all, reasons, _NOTHING)
+    return table_of(schema, ours, len(piece)), reasons, ours_at_all
 
 
 def _translated(values: Mapping[str, str], text: str) -> str:
@@ -382,8 +395,8 @@ def _times(column: pa.Array, layout: Layout, zone: ZoneInfo) -> pa.Array:
     return found
 
 
-def _labeled(piece: pa.Table, there: tuple[str, ...], labels: tuple[str, ...]) -> pa.Array:
-    lowered = {name.lower(): place for place, name in enumerate(there)}
+def _labeled(piece: pa.Table, labels: tuple[str, ...]) -> pa.Array:
+    lowered = {name.lower(): place for place, name in enumerate(piece.column_names)}
     found = pa.array([""] * len(piece))
     for label in [label for label in labels if label.lower() in lowered]:
         text = pc.utf8_trim_whitespace(texts(piece.column(lowered[label.lower()])))
@@ -395,7 +408,7 @@ def _labeled(piece: pa.Table, there: tuple[str, ...], labels: tuple[str, ...]) -
 
 def _field(name: str, kind: pa.DataType, array: pa.Array, layout: Layout) -> pa.Array:
     if name in _TIMES:
-        return pc.floor(array).cast(pa.int64())
+        return array if name == "time_s" else pc.floor(array).cast(pa.int64())
     if pa.types.is_list(kind):
         if pa.types.is_nested(array.type):
             return array.cast(kind)
@@ -443,6 +456,11 @@ def _reasons(ours: Mapping[str, pa.Array], theirs: Mapping[str, Column], table: 
             absent = is_blank(ours[field])
         reason = _REASONS.get(field, f"no {field} that can be read")
         reasons = pc.coalesce(reasons, pc.if_else(absent, reason, _NOTHING))
+    for field in [field for field in ("node", "check") if field in ours]:
+        # A quote that was never closed swallows the lines after it.
+        swallowed = pc.fill_null(pc.match_substring(ours[field], "\n"), False)
+        reason = f"a line break in {field} (an open quote?)"
+        reasons = pc.if_else(swallowed, reason, reasons)
     if table == "node_outages" and "end_s" in ours:  # else the outage would not be over
         blank = is_blank(pc.utf8_trim_whitespace(texts(theirs["end_s"])))
         unread = pc.and_(pc.is_null(ours["end_s"]), pc.invert(blank))
@@ -492,20 +510,6 @@ def _sniff_json(layout: Layout, head: bytes, path: Path) -> bool:
     return 2 * sum(layout.fits(tuple(each)) for each in objects) > len(objects)
 
 
-def read_json(
-    layout: Layout, path: Path, options: ReadOptions, offset: int, unwrap: Unwrap | None = None
-) -> Iterator[Batch]:
-    """Read JSON lines whose keys are the columns of a layout; `unwrap` as for `read_json_lines`."""
-    rejects = Rejects(str(path))
-    for records in read_json_lines(path, offset, rejects, unwrap):
-        there = tuple(records.columns.column_names)
-        table, reasons = _convert(records.columns, there, layout, options)
-        rejects.add_all(reasons, records.lines, records.texts)
-        yield Batch({layout.table: table, "rejects": rejects.table()}, records.end)
-    if rejects.rows:
-        yield Batch({"rejects": rejects.table()}, offset)
-
-
 _SHIPPED = parse_config(Path(__file__).with_name("formats.toml"), "formats.toml")
 
 
@@ -528,6 +532,7 @@ HEALTH_JSON = Format(
     "health events as JSON lines (time, node, check ...)",
     partial(_sniff_json, shipped("health-csv")),
     partial(read_json, shipped("health-csv")),
+    resumes=True,
 )
 MAPPED = Format(
     "mapped",

@@ -188,4 +188,10 @@ def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
         yield Batch({"health": table, "rejects": rejects.table()}, block.end, facts=lines.facts())
 
 
-XID = Format("xid", "kernel logs with NVIDIA XIDs (dmesg -T, journalctl, syslog)", _sniff, _read)
+XID = Format(
+    "xid",
+    "kernel logs with NVIDIA XIDs (dmesg -T, journalctl, syslog)",
+    _sniff,
+    _read,
+    resumes=True,
+)
