@@ -270,14 +270,15 @@ class Attempts:
         columns = chain.fetchnumpy()
         number[columns["place"]] = columns["number"]
         own_s[columns["place"]] = columns["own_s"]
-        same = self.where(
-            "SELECT place FROM attempt LEFT JOIN chain USING (place) WHERE keep "
-            "AND attempt = coalesce(number, 1) AND runtime_s IS NOT DISTINCT FROM "
-            "coalesce(own_s, runtime_s)"
+        keep = ~self.where("SELECT place FROM attempt WHERE NOT keep")
+        same = keep & ~self.where(
+            "SELECT place FROM attempt LEFT JOIN chain USING (place) "
+            "WHERE attempt IS DISTINCT FROM coalesce(number, 1) "
+            "OR runtime_s IS DISTINCT FROM coalesce(own_s, runtime_s)"
         )
         for part, rows in self.slices():
             same[rows] &= part not in self._renamed
-        return Decision(number, own_s, self.where("SELECT place FROM attempt WHERE keep"), same)
+        return Decision(number, own_s, keep, same)
 
     def counts(self) -> dict[str, int]:
         """Rows that stay, without recovered ones; recovered ones; jobs."""

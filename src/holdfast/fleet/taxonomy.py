@@ -40,6 +40,7 @@ CLASSIFICATION = pa.schema(
 
 _XID_IN_NAME = re.compile(r"\bxid\W*(\d{1,4})\b")
 _SEPARATORS = re.compile(r"[\s_\-]+")
+_CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,9 @@ class Taxonomy:
         for rule in self.checks:
             if rule.symptom == own or rule.pattern.search(name):
                 return rule.symptom, rule.severity, self.symptoms[rule.symptom].domains
+        words = _CAMEL_CASE.sub(" ", check)
+        if words != check:  # such as GpuMemWatch, a condition of Kubernetes
+            return self._judge(words, None)
         symptom = own if own in self.symptoms else UNKNOWN
         return symptom, "LOW", self.symptoms[symptom].domains
 

@@ -1,4 +1,4 @@
-"""Host lists (``node[1-4,7]``) expanded by ClusterShell, once per distinct list."""
+"""Host lists (``node[1-4,7]``) expanded, once per distinct list; unusual ones by ClusterShell."""
 
 from __future__ import annotations
 
@@ -45,30 +45,48 @@ def hosts_of(text: str) -> list[str] | None:
         or _hosts_bound(text) > _MAX_HOSTS
     ):
         return None
-    one = _ONE_BRACKET.match(text)
-    if one is None:
-        hosts = _expand(text)
-        return None if hosts is None else list(hosts)
-    # Lists are many, the ranges that they are made of few: ClusterShell expands each range once.
-    head, ranges, tail = one.groups()
-    parts = [_expand(f"{head}[{part}]{tail}") for part in ranges.split(",")]
-    if len(parts) == 1:
-        return None if parts[0] is None else list(parts[0])
+    found = _in_one_bracket(text)
+    return sorted(found) if found is not None else _by_clustershell(text)
+
+
+def _in_one_bracket(text: str) -> set[str] | None:
+    """The hosts of a list such as ``node[01-16,18]``, which most are; None for any other.
+
+    ClusterShell takes a quarter of the time of an ingest for them.
+    """
+    match = _ONE_BRACKET.match(text)
+    if match is None:
+        return None
+    head, ranges, tail = match.groups()
     found: set[str] = set()
-    for part in parts:
-        if part is None:
+    for part in ranges.split(","):
+        numbers = _numbers(part)
+        if numbers is None:
             return None
-        found.update(part)
-    return sorted(found)
+        found.update(intern(f"{head}{number}{tail}") for number in numbers)
+    return found
 
 
 @lru_cache(maxsize=65536)
-def _expand(text: str) -> tuple[str, ...] | None:
-    """The hosts of a list by ClusterShell, sorted, or None if it is none."""
+def _numbers(part: str) -> tuple[str, ...] | None:
+    """The numbers of ``7`` or ``08-12`` as written; None for what is none, or of unequal padding."""
+    low, dash, high = part.partition("-")
+    if not low.isdecimal() or (dash and not high.isdecimal()):
+        return None
+    if not dash:
+        return (low,)
+    padded = any(len(number) > 1 and number.startswith("0") for number in (low, high))
+    if int(low) > int(high) or (padded and len(low) != len(high)):
+        return None
+    width = len(low) if padded else 0
+    return tuple(f"{number:0{width}}" for number in range(int(low), int(high) + 1))
+
+
+def _by_clustershell(text: str) -> list[str] | None:
     from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
     try:
-        return tuple(intern(host) for host in sorted(NodeSet(text, resolver=RESOLVER_NOGROUP)))
+        return sorted(NodeSet(text, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
         return None
 

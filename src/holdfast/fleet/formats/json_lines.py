@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.fleet.formats.source import Records, Rejects, blocks
 
@@ -33,26 +34,36 @@ def read_json_lines(
         end: decompressed bytes after which to stop; None: at the end.
     """
     for block in blocks(path, offset, end=end):
-        rows: list[dict[str, Any]] = []
-        lines: list[int] = []
-        said: list[str] = []
-        for line, text in enumerate(block.lines().to_pylist(), block.first_line):
-            if not text or text.isspace():
-                continue
-            try:
-                found = list((unwrap or _itself)(parse(text)))
-            except (ValueError, RecursionError):
-                rejects.add(line, "not JSON", text)
-            except (TypeError, AttributeError, KeyError):
-                rejects.add(line, "not a JSON object", text)
-            else:
-                rows += found
-                lines += [line] * len(found)
-                said += [text] if len(found) == 1 else map(json.dumps, found)
-        keys = dict.fromkeys(key for row in rows for key in row)
+        texts = block.lines()
+        filled = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
+        lines = pc.add(pc.indices_nonzero(filled).cast(pa.int64()), block.first_line).to_pylist()
+        said = texts.filter(filled).to_pylist()
+        rows = [_parsed(text) for text in said]
+        if unwrap or not all(isinstance(row, dict) for row in rows):
+            rows, lines, said = _usable(rows, lines, said, unwrap or _itself, rejects)
+        keys = sorted(set().union(*rows))
         columns = {_encodable(key): _column([row.get(key) for row in rows]) for key in keys}
         table = pa.table(columns or {"": pa.nulls(len(rows), pa.string())})
         yield Records(table, pa.array(lines, pa.int64()), pa.array(said, pa.string()), block.end)
+
+
+def _usable(
+    values: list[Any], lines: list[int], said: list[str], unwrap: Unwrap, rejects: Rejects
+) -> tuple[list[dict[str, Any]], list[int], list[str]]:
+    """The objects that values hold, with line and text of each."""
+    found: list[tuple[dict[str, Any], int, str]] = []
+    for value, line, text in zip(values, lines, said, strict=True):
+        if isinstance(value, ValueError | RecursionError):
+            rejects.add(line, "not JSON", text)
+            continue
+        try:
+            rows = list(unwrap(value))
+        except (TypeError, AttributeError, KeyError):
+            rejects.add(line, "not a JSON object", text)
+            continue
+        own = [text] if len(rows) == 1 else [_encodable(json.dumps(row)) for row in rows]
+        found += zip(rows, [line] * len(rows), own, strict=True)
+    return [row for row, _, _ in found], [n for _, n, _ in found], [text for _, _, text in found]
 
 
 def first_objects(head: bytes, limit: int = 20) -> list[dict[str, object]]:
@@ -69,16 +80,15 @@ def first_objects(head: bytes, limit: int = 20) -> list[dict[str, object]]:
     return found if 2 * len(found) >= min(len(lines), limit) else []
 
 
-def parse(text: str) -> Any:
-    """A JSON value.
-
-    Raises:
-        ValueError: if it is none.
-    """
+def _parsed(text: str) -> Any:
+    """A JSON value; the error if it is none."""
     try:
         return _DECODE(text)
     except msgspec.DecodeError:  # it refuses lone surrogates and NaN, which other programs write
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            return error
 
 
 def flatten(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

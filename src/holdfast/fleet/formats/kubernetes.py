@@ -27,8 +27,14 @@ deleted while it ran, no reason given                                        CAN
 phase Running; Pending                                                       RUNNING; PENDING
 ===========================================================================  =============
 
-An attempt takes the state of its pods that stands highest in this table. Events about nodes (NodeNotReady
-and warnings) become health events. Everything is held in memory until the file ends.
+An attempt takes the state of its pods that stands highest in this table. Everything is held in memory
+until the file ends.
+
+Nodes (``kubectl get nodes -o json``) give the inventory, and a health event for each condition that says
+that something is wrong, at the time of its last transition: Ready (or another ``...Ready``, ``...Healthy``)
+that is not True, any other that is True: pressures, the conditions of node-problem-detector
+(KernelDeadlock, ReadonlyFilesystem) and of NVSentinel (GpuMemWatch, SysLogsXIDError). Events about nodes
+(NodeNotReady, warnings, the non-fatal ones of NVSentinel) become health events too.
 """
 
 from __future__ import annotations
@@ -44,14 +50,17 @@ from typing import Any
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table, text_key
+from holdfast.fleet.formats.nvsentinel import xid_of
 from holdfast.fleet.formats.source import Rejects, blocks
-from holdfast.fleet.schema import ATTEMPTS, HEALTH
+from holdfast.fleet.schema import ATTEMPTS, HEALTH, NODES
 from holdfast.opening import open_source
 
 _KIND = re.compile(
-    rb'"kind"\s*:\s*"(Pod|Job|Workload|Event|List|PodList|JobList|EventList|WorkloadList)"'
+    rb'"kind"\s*:\s*"(Pod|Job|Workload|Event|Node|List|PodList|JobList|EventList|WorkloadList|NodeList)"'
 )
 _OF_KUBERNETES = re.compile(rb'"(apiVersion|involvedObject|regarding|containerStatuses|items)"\s*:')
+
+_ERROR_CODE = re.compile(r"ErrorCode:(\w+)")  # as NVSentinel writes it into a condition's message
 
 _DAMAGED = (TypeError, ValueError, AttributeError, KeyError, OverflowError)
 """What a field of another type than Kubernetes writes can raise."""
@@ -244,6 +253,11 @@ def condition(status: Object, kind: str) -> Object | None:
     )
 
 
+def _good_status(kind: str) -> str:
+    """The status of a node's condition when nothing is wrong."""
+    return "True" if kind.endswith(("Ready", "Healthy")) else "False"
+
+
 def own_run(item: Object) -> Run:
     """The one execution that a Job or Workload without pods tells of."""
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
@@ -312,7 +326,9 @@ class _Cluster:
     owners: dict[str, Object] = field(default_factory=dict)
     hints: dict[str, str] = field(default_factory=dict)
     evictions: dict[str, list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
-    health: list[Object] = field(default_factory=list)
+    health: dict[tuple[object, ...], Object] = field(default_factory=dict)
+    """By node, check and time: a watch repeats a node's conditions."""
+    nodes: dict[str, Object] = field(default_factory=dict)
 
     def add(self, item: Object, deleted: bool) -> str | None:
         """Take one object in; the reason if it cannot be used."""
@@ -334,7 +350,42 @@ class _Cluster:
                 self.evictions[owner_of(item)].append((time, state))
         elif kind == "Event":
             return self._event(item)
+        elif kind == "Node":
+            return self._node(item)
         return None
+
+    def _node(self, node: Object) -> str | None:
+        name, status = node["metadata"]["name"], node.get("status") or {}
+        capacity = status.get("capacity") or {}
+        self.nodes[name] = {
+            "node": name,
+            "gpus": sum(int(n) for key, n in capacity.items() if key.endswith("/gpu")),
+            "cpus": int(capacity["cpu"]) if str(capacity.get("cpu")).isdecimal() else None,
+            "inferred": False,
+        }
+        for each in status.get("conditions") or ():
+            kind, said = each["type"], each["status"]
+            if said != _good_status(kind) and (said != "Unknown" or kind == "Ready"):
+                time = time_of(each.get("lastTransitionTime"))
+                if time is None:
+                    return f"a condition {kind} without a time"
+                message = f"{each.get('reason') or ''}: {each.get('message') or ''}"
+                self._health(time, name, "NodeNotReady" if kind == "Ready" else kind, message)
+        return None
+
+    def _health(
+        self, time: float, node: object, check: str, message: str, result: str = "fail"
+    ) -> None:
+        xid = xid_of(check, _ERROR_CODE.findall(message))
+        self.health[node, check, time] = {
+            "time_s": time,
+            "node": node,
+            "check": check,
+            "severity": "",
+            "result": result if xid is None else "fail",
+            "message": message,
+            "xid": xid,
+        }
 
     def _event(self, event: Object) -> str | None:
         about = event.get("involvedObject") or event.get("regarding") or {}
@@ -344,20 +395,16 @@ class _Cluster:
         if about.get("kind") == "Pod" and reason in _POD_REASONS:
             self.hints[f"{about.get('namespace', 'default')}/{about.get('name')}"] = reason
         elif about.get("kind") == "Node":
-            if event.get("type") != "Warning" and reason != "NodeNotReady":
+            kind = str(event.get("type"))
+            if kind == "Normal" and reason != "NodeNotReady":
                 return None
             if time is None:
                 return "an event without a time"
-            self.health.append(
-                {
-                    "time_s": time,
-                    "node": about.get("name"),
-                    "check": reason,
-                    "severity": "",
-                    "result": "fail",
-                    "message": str(event.get("message") or event.get("note") or ""),
-                }
-            )
+            message = str(event.get("message") or event.get("note") or "")
+            if kind in ("Normal", "Warning"):
+                self._health(time, about.get("name"), reason, message)
+            else:  # NVSentinel writes its check there; what is fatal is a condition
+                self._health(time, about.get("name"), kind, message, "warn")
         return None
 
     def jobs(self) -> dict[str, list[list[Run]]]:
@@ -502,12 +549,13 @@ def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     yield Batch(
         {
             "attempts": rows_table(ATTEMPTS, rows),
-            "health": rows_table(HEALTH, cluster.health),
+            "nodes": rows_table(NODES, list(cluster.nodes.values())),
+            "health": rows_table(HEALTH, list(cluster.health.values())),
             "rejects": rejects.table(),
         }
     )
 
 
 KUBERNETES = Format(
-    "kubernetes", "Kubernetes pods, Jobs, Kueue workloads and events (JSON)", _sniff, _read
+    "kubernetes", "Kubernetes pods, Jobs, Kueue workloads, nodes and events (JSON)", _sniff, _read
 )

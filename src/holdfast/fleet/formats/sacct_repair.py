@@ -23,18 +23,14 @@ from holdfast.opening import first_bytes
 
 REQUIRED = ("JobID", "State")
 
-# Columns of the store's tables, and how they are read: few distinct values, or many.
-FEW_VALUES = (
+NEEDED = frozenset((
     "Cluster", "User", "Account", "Partition", "QOS", "WorkDir", "State", "Reason", "ExitCode",
     "DerivedExitCode", "Timelimit", "TimelimitRaw", "NNodes", "AllocNodes", "NodeList",
     "AllocTRES", "AllocGRES", "ReqTRES", "ReqGRES", "AllocCPUS", "NCPUS", "ReqCPUS", "FailedNode",
-    "Restarts",
-)  # fmt: skip
-MANY_VALUES = (
-    "JobID", "JobIDRaw", "DBIndex", "JobName", "Priority", "Submit", "Eligible", "Start", "End",
+    "Restarts", "JobID", "JobIDRaw", "DBIndex", "JobName", "Priority", "Submit", "Eligible", "Start", "End",
     "Elapsed", "ElapsedRaw", "SubmitLine",
-)  # fmt: skip
-NEEDED = frozenset(FEW_VALUES + MANY_VALUES)
+))  # fmt: skip
+"""Columns that say something for the store's tables."""
 
 TIMES = ("Submit", "Eligible", "Start", "End")
 

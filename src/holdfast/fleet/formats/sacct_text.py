@@ -37,7 +37,6 @@ from holdfast.fleet.formats.fields import (
 )
 from holdfast.fleet.formats.hosts import excluded_hosts, parse_hosts
 from holdfast.fleet.formats.sacct_repair import (
-    FEW_VALUES,
     JOB_ID,
     NEEDED,
     SUBMIT_LINE,
@@ -233,7 +232,6 @@ def _parse(
         for place, name in enumerate(layout.columns)
         if name in wanted and layout.columns.index(name) == place
     }
-    coded = pa.dictionary(pa.int32(), pa.string())
     if data.isspace():
         return pa.table({name: pa.array([], pa.string()) for name in chosen.values()}), []
     table = csv.read_csv(
@@ -249,10 +247,7 @@ def _parse(
         ),
         csv.ConvertOptions(
             include_columns=list(chosen),
-            column_types={
-                place: coded if name in FEW_VALUES else pa.string()
-                for place, name in chosen.items()
-            },
+            column_types=dict.fromkeys(chosen, pa.string()),
             check_utf8=False,
             null_values=[],
             strings_can_be_null=False,
@@ -333,8 +328,7 @@ def _merge(
         name: pa.array([record.fields[layout.columns.index(name)] for _, record in mended])
         for name in table.column_names
     }
-    plain = pa.schema([pa.field(name, pa.string()) for name in table.column_names])
-    both = pa.concat_tables([table.cast(plain), pa.table(columns, schema=plain)])
+    both = pa.concat_tables([table, pa.table(columns, schema=table.schema)])
     lines = np.concatenate([lines, [line for line, _ in mended]])
     if not pc.any(pc.match_substring(table["JobID"], "."), min_count=0).as_py():
         return both, lines  # without steps the order says nothing
@@ -395,14 +389,8 @@ def _is_time_or_blank(values: pa.Array, zone: ZoneInfo) -> pa.Array:
 
 
 def _coded(column: Column) -> pa.Array:
-    """One dictionary array (distinct strings and their places) of a column."""
-    array = column
-    if isinstance(array, pa.ChunkedArray):
-        array = array.unify_dictionaries() if pa.types.is_dictionary(array.type) else array
-        array = array.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = array.chunk(0) if array.num_chunks == 1 else flat(array)
-    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    """Distinct strings of a column and their places."""
+    return flat(column).dictionary_encode()
 
 
 def convert(raw: pa.Table, options: ReadOptions) -> Converted:
