@@ -104,7 +104,7 @@ def test_odd_durations(text: str, seconds: int | None) -> None:
         ("CANCELLED by 1001", "CANCELLED"),
         ("CANCELLED+", "CANCELLED"),
         ("OUT_OF_ME+", "OUT_OF_MEMORY"),
-        ("NF", "NODE_FAIL"),
+        ("NF", None),  # of squeue, not of sacct
         ("RES+", None),  # RESIZING or RESV_DEL_HOLD
         ("0:0", None),
         ("fake", None),

@@ -158,14 +158,6 @@ def test_jobs_without_number_or_state_are_rejects(tmp_path: Path) -> None:
     ]
 
 
-def test_a_read_goes_on_where_it_stopped(testbed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sacct_json, "JOBS_PER_BATCH", 100)
-    path = testbed / "sacct_D.json.gz"
-    batches = list(sacct_json.read(path, ReadOptions(), 0))
-    rest = list(sacct_json.read(path, ReadOptions(), batches[2].offset))
-    assert [b.tables["attempts"] for b in rest] == [b.tables["attempts"] for b in batches[3:]]
-
-
 def test_broken_json_names_the_last_good_job(tmp_path: Path) -> None:
     whole = json.dumps({"jobs": [job(), job()]})
     path = write(tmp_path, [], whole[:-40])

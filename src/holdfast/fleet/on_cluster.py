@@ -85,18 +85,8 @@ def drain_commands(result: Lemons) -> str:
             f"q = {probability(row['q_value'])}"
         ).replace("−", "-")
         where = ["-M", cluster] if cluster else []
-        slurm.append(
-            shlex.join(
-                [
-                    "scontrol",
-                    *where,
-                    "update",
-                    f"nodename={node}",
-                    "state=drain",
-                    f"reason={reason}",
-                ]
-            )
-        )
+        change = ["update", f"nodename={node}", "state=drain", f"reason={reason}"]
+        slurm.append(shlex.join(["scontrol", *where, *change]))
         kubernetes.append(shlex.join(["kubectl", "cordon", node]))
     if not slurm:
         return "# no lemon node"

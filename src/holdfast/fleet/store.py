@@ -65,6 +65,8 @@ class Store:
         try:
             facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
             version = int(facts["version"])
+            if version <= STORE_VERSION:
+                dict.items(facts["tables"])  # raises unless it is a table
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise store_error(
                 "damaged",
@@ -79,13 +81,6 @@ class Store:
                 f"  found: store version {version}\n"
                 f"  expected: version {STORE_VERSION} or older\n"
                 "  remedy: upgrade holdfast, or ingest the logs again into a new store",
-            )
-        if not isinstance(facts.get("tables"), dict):
-            raise store_error(
-                "damaged",
-                f"{folder / MANIFEST}: the store's list of tables cannot be read\n"
-                "  found: no tables in it\n"
-                "  remedy: ingest the logs again into a new store",
             )
         return cls(folder, facts)
 
@@ -103,18 +98,14 @@ class Store:
         """
         files = [self.path / part for part in self.facts["tables"].get(name, [])]
         for file in files:
-            if not file.is_file():
-                raise store_error(
-                    "damaged",
-                    f"{file}: a file of the store is missing\n"
-                    "  remedy: ingest the logs again into a new store",
-                )
-            if not _is_whole(file):
-                raise store_error(
-                    "damaged",
-                    f"{file}: a file of the store cannot be read: it is cut off or overwritten\n"
-                    "  remedy: ingest the logs again into a new store",
-                )
+            if file.is_file() and _is_whole(file):
+                continue
+            damage = "cannot be read: it is cut off or overwritten"
+            raise store_error(
+                "damaged",
+                f"{file}: a file of the store {damage if file.is_file() else 'is missing'}\n"
+                "  remedy: ingest the logs again into a new store",
+            )
         return files
 
 

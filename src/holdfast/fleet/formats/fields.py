@@ -31,13 +31,6 @@ STATES = (
 )  # fmt: skip
 """Every state that `sacct` or `squeue` of Slurm 17.11 to 25.05 can print."""
 
-_COMPACT_STATES = {
-    "BF": "BOOT_FAIL", "CA": "CANCELLED", "CD": "COMPLETED", "CF": "CONFIGURING",
-    "CG": "COMPLETING", "DL": "DEADLINE", "F": "FAILED", "NF": "NODE_FAIL",
-    "OOM": "OUT_OF_MEMORY", "PD": "PENDING", "PR": "PREEMPTED", "R": "RUNNING",
-    "RQ": "REQUEUED", "RS": "RESIZING", "RV": "REVOKED", "S": "SUSPENDED", "TO": "TIMEOUT",
-}  # fmt: skip
-
 _FIRST_REAL_TIME_S = 365 * 86400  # before 1971: a zero that some zone shifted into 1969 or 1970
 
 _LOCAL_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?$"
@@ -193,8 +186,6 @@ def state_of(text: str) -> str | None:
         return word if len(words) == 1 or words[1] == "by" else None
     if len(words) > 1:
         return None
-    if word in _COMPACT_STATES:
-        return _COMPACT_STATES[word]
     if word.endswith("+") and len(word) > 3:
         matches = [state for state in STATES if state.startswith(word[:-1])]
         if len(matches) == 1:

@@ -45,15 +45,15 @@ def sniff(head: bytes, _: Path) -> bool:
     )
 
 
-def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    """Batches of 4,000 jobs, in order; `offset` and `Batch.offset` count jobs, not bytes.
+def read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+    """Batches of 4,000 jobs, in order; rejects and rows have the place of their job for a line.
 
     Raises:
         InputError: if the file cannot be read, or is no JSON or cut off.
     """
     with open_source(path) as source:
         jobs = _jobs(source, path)
-        done = sum(1 for _ in islice(jobs, offset))
+        done = 0
         while chunk := list(islice(jobs, JOBS_PER_BATCH)):
             yield _batch(chunk, done, options, str(path))
             done += len(chunk)
@@ -116,7 +116,7 @@ def _batch(jobs: list[Any], done: int, options: ReadOptions, source: str) -> Bat
     }
     facts = {"unreadable_node_lists": sum(row["unreadable"] for row in attempts)}
     places = {"attempts": pa.array(lines, pa.int64()), "steps": pa.array(step_lines, pa.int64())}
-    return Batch(tables, done + len(jobs), step_count, facts, places)
+    return Batch(tables, 0, step_count, facts, places)
 
 
 def _unusable(job: Any) -> str | None:
@@ -287,5 +287,4 @@ FORMAT = Format(
     describes="output of `sacct --json`, Slurm 21.08 to 25.05",
     sniff=sniff,
     read=read,
-    resumes=True,
 )

@@ -40,55 +40,13 @@ JOB_ID = (
 )
 SUBMIT_LINE = r"^\s*$|^(\S*/)?(sbatch|srun|salloc|scrun|sattach|slurmrestd)(\s|$)"
 
-KNOWN = frozenset(
-    """Account AdminComment AllocCPUS AllocGRES AllocNodes AllocTRES AssocID AveCPU AveCPUFreq
-    AveDiskRead AveDiskWrite AvePages AveRSS AveVMSize BlockID Cluster Comment Constraints
-    ConsumedEnergy ConsumedEnergyRaw Container CPUTime CPUTimeRAW DBIndex DerivedExitCode
-    Elapsed ElapsedRaw Eligible End ExitCode Extra FailedNode Flags GID Group JobID
-    JobIDRaw JobName Layout Licenses MaxDiskRead MaxDiskReadNode MaxDiskReadTask
-    MaxDiskWrite MaxDiskWriteNode MaxDiskWriteTask MaxPages MaxPagesNode MaxPagesTask
-    MaxRSS MaxRSSNode MaxRSSTask MaxVMSize MaxVMSizeNode MaxVMSizeTask McsLabel MinCPU
-    MinCPUNode MinCPUTask NCPUS NNodes NodeList NTasks Partition Planned PlannedCPU
-    PlannedCPURAW Priority QOS QOSRAW QOSREQ Reason ReqCPUFreq ReqCPUFreqGov ReqCPUFreqMax
-    ReqCPUFreqMin ReqCPUS ReqGRES ReqMem ReqNodes ReqReservation ReqTRES Reservation
-    ReservationId Reserved ResvCPU ResvCPURAW Restarts SegmentSize SLUID Start State
-    StdErr StdErrExpanded StdIn StdInExpanded StdOut StdOutExpanded Submit SubmitLine
-    Suspended SystemComment SystemCPU Timelimit TimelimitRaw TotalCPU TRESUsageInAve
-    TRESUsageInMax TRESUsageInMaxNode TRESUsageInMaxTask TRESUsageInMin TRESUsageInMinNode
-    TRESUsageInMinTask TRESUsageInTot TRESUsageOutAve TRESUsageOutMax TRESUsageOutMaxNode
-    TRESUsageOutMaxTask TRESUsageOutMin TRESUsageOutMinNode TRESUsageOutMinTask
-    TRESUsageOutTot UID User UserCPU WCKey WCKeyID WorkDir""".split()  # noqa: SIM905
-)
-"""Every column of `sacct --helpformat`, Slurm 19.05 to 25.05."""
-
-CANONICAL = {name.lower(): name for name in KNOWN}
-
-
-@dataclass(frozen=True)
-class FreeText:
-    """A column in which users write what they like."""
-
-    delimiter_cost: float
-    """How unlikely the delimiter is in it."""
-    newline_cost: float
-    """How unlikely a line break is in it."""
-
-
+# Columns in which users write what they like -> how unlikely a line break is in them; the delimiter is
+# a tenth of that.
 FREE_TEXT = {
-    "JobName": FreeText(0.1, 1.0),
-    "Comment": FreeText(0.1, 1.0),
-    "SubmitLine": FreeText(0.1, 1.0),
-    "SystemComment": FreeText(1.0, 5.0),
-    "AdminComment": FreeText(2.0, 20.0),
-    "Extra": FreeText(1.0, 5.0),
-    "WorkDir": FreeText(2.0, 50.0),
-    "Constraints": FreeText(1.0, 50.0),
-    "Container": FreeText(5.0, 50.0),
-    "Reason": FreeText(20.0, 100.0),
-    "WCKey": FreeText(20.0, 100.0),
-    "StdErr": FreeText(2.0, 50.0),
-    "StdIn": FreeText(2.0, 50.0),
-    "StdOut": FreeText(2.0, 50.0),
+    **dict.fromkeys(("JobName", "Comment", "SubmitLine"), 1.0),
+    **dict.fromkeys(("SystemComment", "Extra"), 5.0),
+    **dict.fromkeys(("AdminComment", "WorkDir", "Constraints", "StdErr", "StdIn", "StdOut"), 30.0),
+    **dict.fromkeys(("Container", "Reason", "WCKey"), 100.0),
 }
 
 _JOB_ID = re.compile(JOB_ID)
@@ -113,6 +71,11 @@ _DURATIONS = frozenset(
 )
 _WORDS = ("User", "Group", "Cluster", "Partition", "QOS")
 
+
+KNOWN = NEEDED | _INTEGERS | _DURATIONS | FREE_TEXT.keys() | {"Group", "ReqMem", "WCKey", "AveRSS"}
+"""Columns of which something is known; a log of `sacct` has these for the most part."""
+
+CANONICAL = {name.lower(): name for name in KNOWN}
 
 # Column -> what it holds, and whether it may be blank instead.
 _PATTERNS = {
@@ -150,6 +113,7 @@ def looks_submitted(text: str) -> bool:
 
 # --- Layout and repair ---------------------------------------------------------------------------
 
+_DELIMITER_COST = 0.1  # beside that of a line break
 _REJECT_COST = 100.0  # of a line that fits nowhere
 _SWALLOW_COST = 150.0  # of taking a line for text although it is a record by itself,
 _SWALLOW_STRANGER_COST = 30.0  # less if its job number is far from those of the lines around it
@@ -177,14 +141,14 @@ class Layout:
     delimiter: str
     tests: tuple[Callable[[str], bool] | None, ...] = field(repr=False, compare=False, default=())
     """For each column the test of what it holds; None for free text."""
-    free: tuple[FreeText | None, ...] = field(repr=False, compare=False, default=())
+    free: tuple[float | None, ...] = field(repr=False, compare=False, default=())
 
     @classmethod
     def of(cls, columns: Sequence[str], delimiter: str) -> Layout:
         """The layout with its tests."""
         free = tuple(FREE_TEXT.get(name) for name in columns)
         tests = tuple(
-            None if text else validator(name) for name, text in zip(columns, free, strict=True)
+            None if cost else validator(name) for name, cost in zip(columns, free, strict=True)
         )
         return cls(tuple(columns), delimiter, tests, free)
 
@@ -309,9 +273,7 @@ def _joins(
     """
     if not _starts(pieces[first], layout):
         return
-    a_break = min(
-        (text.newline_cost for text in layout.free if text is not None), default=_INFINITE
-    )
+    a_break = min((cost for cost in layout.free if cost is not None), default=_INFINITE)
     # If the job's number precedes all free text, a run has that of its first line.
     leads = all(text is None for text in layout.free[: layout.columns.index("JobID")])
     joined = list(pieces[first])
@@ -432,8 +394,8 @@ def _align(pieces: list[str], layout: Layout, bound: float) -> tuple[float, list
             ):
                 spent += _ODD_SUBMIT_LINE_COST
             for more in range(surplus - used + 1):
-                spent += text.newline_cost * breaks[column + used + more]
-                total = spent + text.delimiter_cost * more
+                spent += text * breaks[column + used + more]
+                total = spent + _DELIMITER_COST * text * more
                 if total >= bound:
                     break
                 if total < after[used + more]:

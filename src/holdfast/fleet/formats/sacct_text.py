@@ -171,7 +171,9 @@ def _rows(block: _Block, layout: Layout, wanted: frozenset[str]) -> _Rows:
     starts, ends = _line_bounds(data)
     if not odd and not bad.any():
         return _Rows(table, block.line + np.flatnonzero(ends > starts), [], invalid)
-    table, lines, rejects = _mend(data, block.line, layout, table, odd, np.flatnonzero(bad))
+    table, lines, rejects = _mend(
+        data, block.line, layout, table, odd, np.flatnonzero(bad), starts, ends
+    )
     return _Rows(table, lines, rejects, invalid)
 
 
@@ -185,30 +187,14 @@ def _clean(data: bytes) -> tuple[bytes, int]:
     """Valid UTF-8 with plain line ends, and the number of bytes that were replaced."""
     invalid = 0
     if not data.isascii():
-        data, invalid = _valid_utf8(data)
+        text = data.decode(errors="replace")
+        invalid = text.count("\ufffd") - data.count("\ufffd".encode())
+        data = text.encode()
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n").replace(b"\r", b" ")
     if b"\0" in data:
         data = data.replace(b"\0", b" ")
     return data if data.endswith(b"\n") else data + b"\n", invalid
-
-
-def _valid_utf8(data: bytes) -> tuple[bytes, int]:
-    """The text with U+FFFD for bytes that are not UTF-8; only lines that are not ASCII are decoded."""
-    high = np.flatnonzero(np.frombuffer(data, np.uint8) >= 0x80)
-    pieces: list[bytes] = []
-    invalid = done = 0
-    while len(high):
-        at = int(high[0])
-        start = data.rfind(b"\n", done, at) + 1 or done
-        end = data.find(b"\n", at)
-        end = len(data) if end < 0 else end
-        text = data[start:end].decode(errors="replace")
-        invalid += text.count("\ufffd") - data.count("\ufffd".encode(), start, end)
-        pieces += [data[done:start], text.encode()]
-        done = end
-        high = high[np.searchsorted(high, end) :]
-    return b"".join([*pieces, data[done:]]), invalid
 
 
 def _parse(
@@ -263,6 +249,8 @@ def _mend(
     table: pa.Table,
     odd: list[int],
     bad: Indices,
+    starts: Indices,
+    ends: Indices,
 ) -> tuple[pa.Table, Indices, list[tuple[int, str, str]]]:
     """Put records together again where lines are none by themselves.
 
@@ -273,12 +261,13 @@ def _mend(
         table: the lines with the right number of fields.
         odd: places of the others among the lines that are not blank.
         bad: rows of `table` that hold what they cannot hold.
+        starts: of each line.
+        ends: where the line break of each is.
 
     Returns:
         the records, mended ones in their places; the line of each; line, reason and text of each
         reject.
     """
-    starts, ends = _line_bounds(data)
     filled = np.flatnonzero(ends > starts)
     lines = np.delete(filled, odd)  # [row of table] -> line
     strange = np.zeros(len(ends), bool)
@@ -341,21 +330,6 @@ def _merge(
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Converted:
-    """The records of a piece of a log, by kind."""
-
-    attempts: pa.Table
-    """In the schema ATTEMPTS; `key` is null."""
-    steps: pa.Table
-    """In the schema STEPS: only those that began before the job row that they stand under."""
-    step_count: int
-    attempt_rows: npt.NDArray[np.int64]
-    """Row of `raw` of each attempt."""
-    unreadable_node_lists: int
-    """Rows whose NodeList is cut off or no host list; their `nodes` is empty."""
-
-
 def misfits(raw: pa.Table) -> Mask:
     """Rows in which some column holds what it cannot hold: pieces of a broken record, most likely.
 
@@ -379,13 +353,9 @@ def _is_time_or_blank(values: pa.Array, zone: ZoneInfo) -> pa.Array:
     good = pc.is_valid(parse_time(values, zone))
     if pc.all(good, min_count=0).as_py():
         return good
-    odd = np.flatnonzero(~good.to_numpy(zero_copy_only=False))
-    rest = values.take(pa.array(odd))
     # A time before 1971 is read as null: it is one all the same.
-    fine = pc.or_(is_blank(rest), pc.match_substring_regex(rest, r"^(-?\d{1,9}|19(69|70)-.*)$"))
-    answer = good.to_numpy(zero_copy_only=False).copy()
-    answer[odd] = fine.to_numpy(zero_copy_only=False)
-    return pa.array(answer)
+    early = pc.match_substring_regex(values, r"^(-?\d{1,9}|19(69|70)-.*)$")
+    return pc.or_(good, pc.or_(is_blank(values), early))
 
 
 def _coded(column: Column) -> pa.Array:
@@ -393,13 +363,10 @@ def _coded(column: Column) -> pa.Array:
     return flat(column).dictionary_encode()
 
 
-def convert(raw: pa.Table, options: ReadOptions) -> Converted:
-    """Attempts and early steps of records in the order in which `sacct` printed them.
-
-    Args:
-        raw: strings, by canonical column name, steps below their job; every row fits (`misfits`).
-        options: time zone and cluster name for logs without them.
-    """
+def _batch(block: _Block, layout: Layout, options: ReadOptions, source: str) -> Batch:
+    """Attempts, and steps that began before the job row that they stand under."""
+    rows = _rows(block, layout, NEEDED)
+    raw = rows.table
     job_id = flat(raw["JobID"])
     is_step = pc.match_substring(job_id, ".").to_numpy(zero_copy_only=False)
     times = _times(raw, options.timezone)
@@ -422,7 +389,17 @@ def convert(raw: pa.Table, options: ReadOptions) -> Converted:
     attempts = table_of(ATTEMPTS, columns, len(raw))
     if len(steps):
         attempts = attempts.take(pa.array(jobs))
-    return Converted(attempts, early, len(steps), jobs, unreadable)
+    rejects = Rejects(source)
+    for line, reason, text in rows.rejects:
+        rejects.add(line, reason, text)
+    facts: dict[str, Any] = {
+        "columns": [name for name in layout.columns if name],
+        "invalid_utf8": rows.invalid_utf8,
+        "unreadable_node_lists": unreadable,
+    }
+    tables = {"attempts": attempts, "steps": early, "rejects": rejects.table()}
+    lines = {"attempts": pa.array(rows.lines[jobs])}
+    return Batch(tables, block.end, len(steps), facts, lines)
 
 
 def _times(raw: pa.Table, zone: ZoneInfo) -> dict[str, pa.Array]:
@@ -639,26 +616,6 @@ def _early_steps(
 
 
 # --- The format ----------------------------------------------------------------------------------
-
-
-def _batch(block: _Block, layout: Layout, options: ReadOptions, source: str) -> Batch:
-    rows = _rows(block, layout, NEEDED)
-    converted = convert(rows.table, options)
-    rejects = Rejects(source)
-    for line, reason, raw in rows.rejects:
-        rejects.add(line, reason, raw)
-    facts: dict[str, Any] = {
-        "columns": [name for name in layout.columns if name],
-        "invalid_utf8": rows.invalid_utf8,
-        "unreadable_node_lists": converted.unreadable_node_lists,
-    }
-    tables = {
-        "attempts": converted.attempts,
-        "steps": converted.steps,
-        "rejects": rejects.table(),
-    }
-    lines = {"attempts": pa.array(rows.lines[converted.attempt_rows])}
-    return Batch(tables, block.end, converted.step_count, facts, lines)
 
 
 def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
