@@ -41,7 +41,7 @@ def records(path: Path) -> list[dict[str, str]]:
     header = header_of(path, None)
     wanted = frozenset(header.layout.columns) - {""}
     blocks = sacct_text._blocks(path, header, 0)
-    tables = [sacct_text._rows(block, header.layout, wanted).table for block in blocks]
+    tables = [sacct_text._rows(block, header, wanted).table for block in blocks]
     return [row for table in tables for row in table.to_pylist()]
 
 

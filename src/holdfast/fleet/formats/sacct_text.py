@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -49,9 +50,8 @@ from holdfast.fleet.formats.sacct_repair import (
     looks_headerless,
     repair,
 )
-from holdfast.fleet.formats.source import Rejects
+from holdfast.fleet.formats.source import Block, Rejects, blocks
 from holdfast.fleet.schema import ATTEMPTS, STEPS
-from holdfast.opening import open_source, read_exactly
 
 BLOCK_BYTES = 16 << 20
 _WORKERS = 2
@@ -64,45 +64,10 @@ Indices = npt.NDArray[np.int64]
 # --- Blocks --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Block:
-    data: bytes
-    """Whole lines."""
-    line: int
-    """1-based number of the first."""
-    end: int
-    """Bytes of the source up to the end of this block."""
-
-
-def _blocks(path: Path, header: Header, offset: int) -> Iterator[_Block]:
-    """Cut the source where a record surely begins."""
-    with open_source(path) as source:
-        position, line = _skip(source, path, max(offset, header.size))
-        rest = b""
-        while True:
-            piece = read_exactly(source, BLOCK_BYTES, path)
-            last = len(piece) < BLOCK_BYTES
-            data = rest + piece
-            cut = len(data) if last else _boundary(data, header)
-            block, rest = data[:cut], data[cut:]
-            if block:
-                position += len(block)
-                yield _Block(_without_headers(block, header.line), line, position)
-                line += block.count(b"\n")
-            if last:
-                return
-
-
-def _skip(source: BinaryIO, path: Path, size: int) -> tuple[int, int]:
-    """Read past `size` bytes; gives the position and the line number there."""
-    position, line = 0, 1
-    while position < size:
-        piece = read_exactly(source, min(BLOCK_BYTES, size - position), path)
-        if not piece:
-            break
-        position += len(piece)
-        line += piece.count(b"\n")
-    return position, line
+def _blocks(path: Path, header: Header, offset: int) -> Iterator[Block]:
+    """The source cut where a record surely begins."""
+    start = max(offset, header.size)
+    return blocks(path, start, BLOCK_BYTES, cut=partial(_boundary, header=header))
 
 
 def _boundary(data: bytes, header: Header) -> int:
@@ -157,9 +122,10 @@ class _Rows:
     invalid_utf8: int
 
 
-def _rows(block: _Block, layout: Layout, wanted: frozenset[str]) -> _Rows:
+def _rows(block: Block, header: Header, wanted: frozenset[str]) -> _Rows:
     """The records of a block, repaired where need be."""
-    data, invalid = _clean(block.data)
+    layout = header.layout
+    data, invalid = _clean(_without_headers(block.data, header.line))
     single = layout.delimiter.encode()
     if len(single) > 1:
         if _JOIN_BYTE in data:
@@ -170,9 +136,9 @@ def _rows(block: _Block, layout: Layout, wanted: frozenset[str]) -> _Rows:
     bad = misfits(table)
     starts, ends = _line_bounds(data)
     if not odd and not bad.any():
-        return _Rows(table, block.line + np.flatnonzero(ends > starts), [], invalid)
+        return _Rows(table, block.first_line + np.flatnonzero(ends > starts), [], invalid)
     table, lines, rejects = _mend(
-        data, block.line, layout, table, odd, np.flatnonzero(bad), starts, ends
+        data, block.first_line, layout, table, odd, np.flatnonzero(bad), starts, ends
     )
     return _Rows(table, lines, rejects, invalid)
 
@@ -363,9 +329,9 @@ def _coded(column: Column) -> pa.Array:
     return flat(column).dictionary_encode()
 
 
-def _batch(block: _Block, layout: Layout, options: ReadOptions, source: str) -> Batch:
+def _batch(block: Block, header: Header, options: ReadOptions, source: str) -> Batch:
     """Attempts, and steps that began before the job row that they stand under."""
-    rows = _rows(block, layout, NEEDED)
+    rows = _rows(block, header, NEEDED)
     raw = rows.table
     job_id = flat(raw["JobID"])
     is_step = pc.match_substring(job_id, ".").to_numpy(zero_copy_only=False)
@@ -393,7 +359,7 @@ def _batch(block: _Block, layout: Layout, options: ReadOptions, source: str) -> 
     for line, reason, text in rows.rejects:
         rejects.add(line, reason, text)
     facts: dict[str, Any] = {
-        "columns": [name for name in layout.columns if name],
+        "columns": [name for name in header.layout.columns if name],
         "invalid_utf8": rows.invalid_utf8,
         "unreadable_node_lists": unreadable,
     }
@@ -629,7 +595,7 @@ def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
         try:
             for block in _blocks(path, header, offset):
-                waiting.append(workers.submit(_batch, block, header.layout, options, str(path)))
+                waiting.append(workers.submit(_batch, block, header, options, str(path)))
                 if len(waiting) > _WORKERS:
                     yield waiting.popleft().result()
             while waiting:

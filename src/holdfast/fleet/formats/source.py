@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,26 +51,32 @@ class Block:
     """Whole lines of a source."""
 
     data: bytes
-    """Valid UTF-8."""
     first_line: int
     """1-based number of the first line in the source."""
     end: int
     """Bytes of the decompressed source up to the end of this block."""
 
     def lines(self) -> pa.Array:
-        """The lines without their ends, shape ``[n]``, the first being `first_line`."""
-        ends = np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n")) + 1
-        if not self.data.endswith(b"\n"):
-            ends = np.append(ends, len(self.data))
+        """The lines without their ends, shape ``[n]``, the first being `first_line`; valid UTF-8."""
+        data = self.data.removeprefix(b"\xef\xbb\xbf") if self.first_line == 1 else self.data
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            data = data.decode(errors="replace").encode()
+        ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n")) + 1
+        if not data.endswith(b"\n"):
+            ends = np.append(ends, len(data))
         offsets = np.concatenate(([0], ends)).astype(np.int32)
-        lines = pa.StringArray.from_buffers(
-            len(ends), pa.py_buffer(offsets), pa.py_buffer(self.data)
-        )
+        lines = pa.StringArray.from_buffers(len(ends), pa.py_buffer(offsets), pa.py_buffer(data))
         return pc.ascii_rtrim(lines, "\r\n")
 
 
 def blocks(
-    path: Path, offset: int = 0, size: int = BLOCK_BYTES, end: int | None = None
+    path: Path,
+    offset: int = 0,
+    size: int = BLOCK_BYTES,
+    end: int | None = None,
+    cut: Callable[[bytes], int] = lambda data: data.rfind(b"\n") + 1,
 ) -> Iterator[Block]:
     """Cut a source into blocks of about `size` bytes that end at a line's end.
 
@@ -79,6 +85,7 @@ def blocks(
         offset: decompressed bytes to leave out; a line must start there.
         size: bytes read at a time.
         end: decompressed bytes after which to stop; None: at the end.
+        cut: where to cut what was read; 0: read on.
     """
     with open_source(path) as file:
         line, position = 1, 0
@@ -88,28 +95,18 @@ def blocks(
                 return
             line += skipped.count(b"\n")
             position += len(skipped)
-        rest = b""
-        while True:
-            left = size if end is None else end - position - len(rest)
-            piece = read_exactly(file, min(size, left), path)
-            whole, newline, rest = (rest + piece).rpartition(b"\n") if piece else (rest, b"", b"")
-            data = whole + newline
-            if data:
-                position += len(data)
-                yield Block(_valid(data, start=position == len(data)), line, position)
-                line += data.count(b"\n")
-            if not piece:
-                return
-
-
-def _valid(data: bytes, *, start: bool) -> bytes:
-    if start:
-        data = data.removeprefix(b"\xef\xbb\xbf")
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return data.decode(errors="replace").encode()
-    return data
+        data, last = b"", False
+        while not last:
+            left = size if end is None else min(size, end - position - len(data))
+            piece = read_exactly(file, left, path)
+            last = len(piece) < size
+            data += piece
+            at = len(data) if last else cut(data)
+            if at:
+                position += at
+                yield Block(data[:at], line, position)
+                line += data.count(b"\n", 0, at)
+                data = data[at:]
 
 
 @dataclass
