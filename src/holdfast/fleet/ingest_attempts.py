@@ -51,8 +51,7 @@ _CHAINS = """CREATE OR REPLACE TABLE chain AS
         CASE WHEN lag(resizing) OVER w AND lag(start_s) OVER w = start_s
             AND end_s IS NOT NULL AND lag(end_s) OVER w IS NOT NULL
         THEN greatest(end_s - lag(end_s) OVER w, 0) END AS own_s
-    FROM attempt WHERE keep
-        AND job IN (SELECT job FROM attempt WHERE keep GROUP BY job HAVING count(*) > 1)
+    FROM attempt WHERE keep AND job IN (FROM several)
     WINDOW w AS (PARTITION BY job ORDER BY coalesce(submit_s, start_s), start_s, place)"""
 
 # A hidden attempt shows on a job with one row: Slurm's restart counter is above 0; or the row waited for
@@ -68,10 +67,13 @@ _EXECUTIONS = """WITH real AS (FROM attempt WHERE keep AND NOT recovered), late 
             ) AS after_s
             FROM real WHERE NOT array_task AND submit_s IS NOT NULL AND job_id_raw IS NOT NULL
         ) WHERE after_s < submit_s AND begin_time AND start_s IS NOT NULL
+    ), marked AS (
+        SELECT job, resizing, restarted OR place IN (FROM late) AS requeued FROM real
     ), job AS (
         SELECT count(*) AS rows, count(*) FILTER (NOT resizing) AS executions,
-            bool_or(restarted OR place IN (FROM late)) AS requeued
-        FROM real GROUP BY job
+            bool_or(requeued) AS requeued
+        FROM marked WHERE job IN (FROM several) GROUP BY job
+        UNION ALL SELECT 1, 1, true FROM marked WHERE requeued AND job NOT IN (FROM several)
     )
     SELECT count(*) FILTER (executions > 1),
         count(*) FILTER (rows = 1 AND executions = 1 AND requeued) FROM job"""
@@ -153,7 +155,7 @@ class Attempts:
         self._db.close()
 
     def extend(self, parts: Sequence[Part]) -> None:
-        """Take in more parts."""
+        """Take in parts."""
         for part in parts:
             raw = part.read(_DECIDING)
             table = named(raw, self.cluster)
@@ -162,6 +164,11 @@ class Attempts:
             self._add(table, _INDEX.replace("CREATE TABLE attempt AS", "INSERT INTO attempt"))
             self.parts.append(part)
             self.rows += part.rows
+        # Whatever is asked of jobs is asked of these few only; each of the others has one row.
+        self._db.execute(
+            "CREATE OR REPLACE TABLE several AS "
+            "SELECT job FROM attempt GROUP BY job HAVING count(*) > 1"
+        )
 
     def add_rows(self, name: str, rows: pa.Table) -> None:
         """Take in rows that no source has, from a new file."""
@@ -219,8 +226,9 @@ class Attempts:
         dropped and it stays in its file. Otherwise one row made of all goes to a new part.
         """
         twice = self.where(
-            "SELECT place FROM attempt WHERE keep AND key IN "
-            "(SELECT key FROM attempt WHERE keep GROUP BY key HAVING count(*) > 1)"
+            "WITH few AS (SELECT key FROM attempt WHERE keep AND job IN (FROM several)) "
+            "SELECT place FROM attempt WHERE keep AND job IN (FROM several) "
+            "AND key IN (SELECT key FROM few GROUP BY key HAVING count(*) > 1)"
         )
         if not twice.any():
             return
@@ -284,7 +292,8 @@ class Attempts:
         """Rows that stay, without recovered ones; recovered ones; jobs."""
         ((rows, recovered, jobs),) = self._db.sql(
             "SELECT count(*) FILTER (NOT recovered), count(*) FILTER (recovered), "
-            "count(DISTINCT job) FROM attempt WHERE keep"
+            "count(*) FILTER (job NOT IN (FROM several)) "
+            "+ count(DISTINCT job) FILTER (job IN (FROM several)) FROM attempt WHERE keep"
         ).fetchall()
         return {"attempts": rows, "attempts_recovered": recovered, "jobs": jobs}
 

@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 from holdfast.fleet.formats.source import Records, Rejects, blocks
 
 Unwrap = Callable[[Any], Iterator[dict[str, Any]]]
-_DECODE = msgspec.json.Decoder().decode
+_OBJECTS = msgspec.json.Decoder(dict[str, Any])
+_ANYTHING = msgspec.json.Decoder()
 
 
 def read_json_lines(
@@ -36,33 +37,33 @@ def read_json_lines(
     for block in blocks(path, offset, end=end):
         texts = block.lines()
         filled = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
-        lines = pc.add(pc.indices_nonzero(filled).cast(pa.int64()), block.first_line).to_pylist()
-        said = texts.filter(filled).to_pylist()
-        rows = [_parsed(text) for text in said]
-        if unwrap or not all(isinstance(row, dict) for row in rows):
-            rows, lines, said = _usable(rows, lines, said, unwrap or _itself, rejects)
-        keys = sorted(set().union(*rows))
-        columns = {_encodable(key): _column([row.get(key) for row in rows]) for key in keys}
-        table = pa.table(columns or {"": pa.nulls(len(rows), pa.string())})
-        yield Records(table, pa.array(lines, pa.int64()), pa.array(said, pa.string()), block.end)
+        lines = pc.add(pc.indices_nonzero(filled).cast(pa.int64()), block.first_line)
+        texts = texts.filter(filled)
+        try:
+            rows = [] if unwrap else _OBJECTS.decode_lines(block.data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            rows = []
+        if len(rows) != len(texts):
+            rows, numbers, said = _usable(texts, lines, unwrap or _itself, rejects)
+            lines, texts = pa.array(numbers, pa.int64()), pa.array(said, pa.string())
+        yield Records(_columns(rows), lines, texts, block.end)
 
 
 def _usable(
-    values: list[Any], lines: list[int], said: list[str], unwrap: Unwrap, rejects: Rejects
+    texts: pa.Array, lines: pa.Array, unwrap: Unwrap, rejects: Rejects
 ) -> tuple[list[dict[str, Any]], list[int], list[str]]:
-    """The objects that values hold, with line and text of each."""
+    """The objects on lines, one by one, with line and text of each."""
     found: list[tuple[dict[str, Any], int, str]] = []
-    for value, line, text in zip(values, lines, said, strict=True):
-        if isinstance(value, ValueError | RecursionError):
-            rejects.add(line, "not JSON", text)
-            continue
+    for text, line in zip(texts.to_pylist(), lines.to_pylist(), strict=True):
         try:
-            rows = list(unwrap(value))
+            rows = list(unwrap(_parsed(text)))
+        except (ValueError, RecursionError):
+            rejects.add(line, "not JSON", text)
         except (TypeError, AttributeError, KeyError):
             rejects.add(line, "not a JSON object", text)
-            continue
-        own = [text] if len(rows) == 1 else [_encodable(json.dumps(row)) for row in rows]
-        found += zip(rows, [line] * len(rows), own, strict=True)
+        else:
+            own = [text] if len(rows) == 1 else [_encodable(json.dumps(row)) for row in rows]
+            found += zip(rows, [line] * len(rows), own, strict=True)
     return [row for row, _, _ in found], [n for _, n, _ in found], [text for _, _, text in found]
 
 
@@ -81,14 +82,10 @@ def first_objects(head: bytes, limit: int = 20) -> list[dict[str, object]]:
 
 
 def _parsed(text: str) -> Any:
-    """A JSON value; the error if it is none."""
     try:
-        return _DECODE(text)
+        return _ANYTHING.decode(text)
     except msgspec.DecodeError:  # it refuses lone surrogates and NaN, which other programs write
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError) as error:
-            return error
+        return json.loads(text)
 
 
 def flatten(value: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -106,18 +103,21 @@ def _itself(value: Any) -> Iterator[dict[str, Any]]:
     yield value
 
 
-def _column(values: list[Any]) -> pa.Array:
-    """As numbers or strings where all are; else as JSON text."""
+def _columns(rows: list[dict[str, Any]]) -> pa.Table:
+    """A column per key, of numbers or strings; of JSON text where the rows differ."""
+    keys = set().union(*rows)
+    if not keys:
+        return pa.table({"": pa.nulls(len(rows), pa.string())})
     try:
-        array = pa.array(values)
-        if not pa.types.is_nested(array.type):
-            return array
+        return pa.Table.from_batches([pa.RecordBatch.from_struct_array(pa.array(rows))])
     except (pa.ArrowException, OverflowError, UnicodeEncodeError):
-        pass
-    return pa.array([None if value is None else _text(value) for value in values], pa.string())
+        texts = {key: [_text(row.get(key)) for row in rows] for key in sorted(keys)}
+        return pa.table({_encodable(key): pa.array(own, pa.string()) for key, own in texts.items()})
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
     return _encodable(value if isinstance(value, str) else json.dumps(value))
 
 
