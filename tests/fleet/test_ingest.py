@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -245,6 +246,52 @@ def test_two_clusters_may_have_the_same_job_numbers(tmp_path: Path) -> None:
     one = line(1, "COMPLETED", 0, 10, 100)
     other = "d" + one.removeprefix("c")
     assert ingest([log(tmp_path, "a.psv", one, other)], tmp_path / "s").jobs == 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_executions_are_counted_as_by_hand(tmp_path: Path, seed: int) -> None:
+    """Numbers, resized runtimes and the flag, against loops over random jobs in three logs."""
+    rng = random.Random(seed)
+    jobs: dict[int, list[tuple[int, int, int, str, str]]] = {}
+    for job in range(1, 30):
+        rows_of_job = jobs.setdefault(job, [])
+        for execution in range(rng.choice([1, 1, 1, 1, 2, 3])):
+            before = rows_of_job[-1] if execution else None
+            submit = 40 * job + 700 * execution + rng.choice([0, 0, 900])
+            if before and submit <= before[0]:
+                continue
+            resized = before is not None and before[3] == "RESIZING" and rng.random() < 0.7
+            start = before[1] if before and resized else submit + rng.randrange(1, 50)
+            end = max(start, before[2] if before else 0) + rng.randrange(1, 300)
+            state = rng.choice(["COMPLETED", "FAILED", "NODE_FAIL", "RESIZING"])
+            rows_of_job.append((submit, start, end, state, rng.choice(["None", "BeginTime"])))
+    want = set()
+    shown = hidden = 0
+    for job, own in jobs.items():
+        for place, (submit, start, end, state, _) in enumerate(own):
+            again = place > 0 and own[place - 1][3] == "RESIZING" and own[place - 1][1] == start
+            runtime = max(end - own[place - 1][2], 0) if again else end - start
+            want.add((job, place + 1, state, runtime, submit))
+        executions = [row for row in own if row[3] != "RESIZING"]
+        shown += len(executions) > 1
+        late = any(row[0] < own[0][0] for other in jobs if other > job for row in jobs[other])
+        hidden += len(own) == len(executions) == 1 and own[0][4] == "BeginTime" and late
+    lines = [
+        line(job, state, submit, start, end, reason)
+        for job, own in jobs.items()
+        for submit, start, end, state, reason in own
+    ]
+    rng.shuffle(lines)
+    for part in range(3):
+        path = log(tmp_path, f"{part}.psv", *lines[part::3], *rng.sample(lines, 5))
+        flag = ingest([path], tmp_path / "s").duplicates_flag
+    begin = int(datetime.fromisoformat("2026-01-01T00:00:00+00:00").timestamp())
+    names = ("job_id_raw", "attempt", "state", "runtime_s", "submit_s")
+    found = {tuple(row[name] for name in names) for row in rows(tmp_path / "s")}
+    assert found == {(*row[:4], row[4] + begin) for row in want}
+    assert flag == (
+        "unknown" if not shown + hidden else "present" if shown >= hidden else "missing"
+    )
 
 
 def test_since_and_until_are_half_open(tmp_path: Path) -> None:

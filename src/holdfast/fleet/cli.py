@@ -610,7 +610,7 @@ def serve(
         host: Address to bind; any but localhost needs --token.
         port: Port; 0 picks a free one.
         token: Access token; prefer HOLDFAST_TOKEN so it does not show up in `ps`.
-        watch: Log or folder of logs to ingest as it grows; repeatable.
+        watch: Log or folder of logs to ingest whenever it changes; repeatable.
         poll: Polling interval of --watch.
         timezone: Time zone of watched logs that state none (default: the store's, else UTC).
         cluster: Cluster of watched logs that state none.

@@ -40,9 +40,9 @@ _EITHER = ("out_of_memory", "sigterm")
 # One row per row of every part, in their order: `place` counts them.
 _INDEX = """CREATE TABLE attempt AS SELECT place, key, attempt, job_id_raw, submit_s, start_s, end_s,
     runtime_s, hash(cluster, job_id_raw, CASE WHEN job_id_raw IS NULL THEN job_id END) AS job,
-    recovered, state = 'RESIZING' AS resizing, coalesce(restarts > 0, false) AS restarted,
-    coalesce(reason = 'BeginTime', false) AS begin_time, contains(job_id, '_') AS array_task,
-    true AS keep FROM piece"""
+    recovered, coalesce(state = 'RESIZING', false) AS resizing,
+    coalesce(restarts > 0, false) AS restarted, coalesce(reason = 'BeginTime', false) AS begin_time,
+    coalesce(contains(job_id, '_'), false) AS array_task, true AS keep FROM piece"""
 
 # The executions of each job that has several. A job that was resized has a row per size, all with the
 # same start: each counts from the end of the row before.
@@ -73,7 +73,8 @@ _EXECUTIONS = """WITH real AS (FROM attempt WHERE keep AND NOT recovered), late 
         SELECT count(*) AS rows, count(*) FILTER (NOT resizing) AS executions,
             bool_or(requeued) AS requeued
         FROM marked WHERE job IN (FROM several) GROUP BY job
-        UNION ALL SELECT 1, 1, true FROM marked WHERE requeued AND job NOT IN (FROM several)
+        UNION ALL SELECT 1, 1, true FROM marked
+            WHERE requeued AND NOT resizing AND job NOT IN (FROM several)
     )
     SELECT count(*) FILTER (executions > 1),
         count(*) FILTER (rows = 1 AND executions = 1 AND requeued) FROM job"""

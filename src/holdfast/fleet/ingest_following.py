@@ -154,6 +154,7 @@ class Follower:
             except Exception as error:  # one bad file must not keep the others out
                 self._problems[path] = _sentence(error)
                 self._done[path] = self._seen[path]
+                stage.discard()
                 reading = None
             if reading is not None:
                 readings.append(reading)
