@@ -11,6 +11,6 @@ from holdfast.data.croissant.fetching.wanted import Wanted
 if __name__ == "__main__":
     cache, url, sha256, *rest = sys.argv[1:]
     piece = int(rest[0]) if rest else 1 << 20
-    with Fetcher(Access(cache), parallel=1, piece=piece, save_every=1) as fetcher:
+    with Fetcher(Access(cache), parallel=1, piece=piece) as fetcher:
         (file,) = fetcher.fetch_all([Wanted(url=url, sha256=sha256 or None)])
         print(file.received, file.path)

@@ -22,10 +22,11 @@ import pytest
 from range_server import Bucket, RangeServer, Seen
 from refusals import refused
 
-from holdfast.data.records.reading import remote_stores, stores
-from holdfast.data.records.reading.remote_stores import is_loopback
+from holdfast import remote
+from holdfast.data.records.reading import stores
 from holdfast.data.records.reading.stores import CutFile, LocalStore, MissingFile, Store, open_store
 from holdfast.errors import StoreError
+from holdfast.objects import is_loopback
 
 DATA = np.random.default_rng(0).bytes(300_000)
 FILES = {"a.bin": DATA, "folder/b c.bin": DATA[:1000], "folder/empty": b""}
@@ -231,7 +232,7 @@ def test_what_the_network_may_do_is_repeated(fault: Any, server: RangeServer) ->
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between tries, which take no time."""
     taken: list[float] = []
-    monkeypatch.setattr(remote_stores, "sleep", taken.append)
+    monkeypatch.setattr(remote.time, "sleep", taken.append)
     return taken
 
 
@@ -270,7 +271,7 @@ def test_an_answer_of_another_range_is_asked_for_again(
     server.fail(None, fault, times=2)
     with open_store(f"{server.url}/bucket", **QUICK) as store:
         assert bytes(store.read("a.bin", 100, 200_100)) == DATA[100:200_100]
-    assert pauses == [0.1, 0.5]
+    assert len(pauses) == 2
 
 
 @pytest.mark.parametrize(
@@ -289,7 +290,7 @@ def test_a_file_that_changes_between_tries_is_read_anew(
         (folder / "a.bin").write_bytes(changed)
         os.utime(folder / "a.bin", (1e9, 1e9))
 
-    monkeypatch.setattr(remote_stores, "sleep", change)
+    monkeypatch.setattr(remote.time, "sleep", change)
     with open_store(f"{server.url}/bucket", **QUICK) as store:
         server.fail("/bucket/a.bin", "truncate", times=3)  # the new file is cut as well
         assert bytes(store.read("a.bin", 100, 200_100)) == changed[100:200_100]
@@ -301,7 +302,7 @@ def test_a_file_that_never_stays_the_same_is_an_error(
     server.versions = {"Last-Modified"}
     times = iter(range(1, 99))
     monkeypatch.setattr(
-        remote_stores, "sleep", lambda _: os.utime(folder / "a.bin", (next(times) * 1e6,) * 2)
+        remote.time, "sleep", lambda _: os.utime(folder / "a.bin", (next(times) * 1e6,) * 2)
     )
     with open_store(f"{server.url}/bucket", **QUICK) as store:
         server.fail("/bucket/a.bin", "truncate", times=99)
@@ -327,11 +328,11 @@ def test_fsspec_stores_read_again_after_an_error(
     monkeypatch.setattr(type(files), "cat_file", cat)
     with open_store("memory://again") as store:
         assert store.read("a", 5, 10) == DATA[5:10]
-        assert pauses == [0.1, 0.5]
+        assert len(pauses) == 2
         errors += [ConnectionResetError("reset")] * 99
         with pytest.raises(StoreError):
             store.read("a", 5, 10)
-        assert len(pauses) == 6
+        assert len(pauses) == 2 + 6
     files.rm("/again", recursive=True)
 
 
