@@ -544,10 +544,10 @@ def _public_pools() -> dict[str, Any]:
             return _checked(super()._new_conn(), f"https://{self.host}:{self.port}")
 
     class HTTPPool(connectionpool.HTTPConnectionPool):
-        ConnectionCls = HTTP
+        ConnectionCls = HTTP  # type: ignore[assignment]
 
     class HTTPSPool(connectionpool.HTTPSConnectionPool):
-        ConnectionCls = HTTPS
+        ConnectionCls = HTTPS  # type: ignore[assignment]
 
     return {"http": HTTPPool, "https": HTTPSPool}
 
