@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -32,15 +31,7 @@ OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss")
 # A request may take long for its size; one that stalls may not. A host that does not answer is given up
 # after some seconds; with all repeats, below a minute.
 _TIMES = {"connect_timeout": "5s", "read_timeout": "30s", "timeout": "30m"}
-_RETRIES = {
-    "max_retries": 6,
-    "backoff": {
-        "init_backoff": timedelta(milliseconds=100),
-        "max_backoff": timedelta(seconds=5),
-        "base": 2,
-    },
-    "retry_timeout": timedelta(minutes=3),
-}
+_RETRIES = {"max_retries": 6}  # after pauses of 0.1 s x 2^n
 _obstore_pid: int | None = None  # the process in which obstore's threads run
 
 
@@ -152,20 +143,21 @@ class Objects:
         import obstore
         from obstore.exceptions import BaseError
 
-        where = f"{bare(self._url)}/{path}"
         try:
             yield obstore, self._opened()
-        except FileNotFoundError as error:
-            raise InputError("file not found", code="not-found", path=where) from error
         except (BaseError, OSError, TypeError, ValueError) as error:
             found = _first_lines(error).replace(self._url, bare(self._url))
-            raise InputError(
-                "the store does not return this file",
-                code="network",
-                path=where,
-                found=found,
-                remedy=_remedy(found.lower()),
-            ) from error
+            raise _failure(self._url, path, error, found, _remedy(found.lower())) from error
+
+
+def _failure(
+    url: str, path: str, error: Exception, found: str, remedy: str | None = None
+) -> InputError:
+    where = f"{bare(url)}/{path}".rstrip("/")
+    if isinstance(error, FileNotFoundError):
+        return InputError("file not found", code="not-found", path=where)
+    problem = "the store does not return this file"
+    return InputError(problem, code="network", path=where, found=found, remedy=remedy)
 
 
 def _part(
@@ -308,7 +300,6 @@ class OtherFiles:
 
     @contextmanager
     def _explained(self, path: str) -> Iterator[tuple[Any, str]]:
-        where = f"{bare(self._url)}/{path}".rstrip("/")
         try:
             with self._lock:
                 if self._pid != os.getpid():
@@ -317,34 +308,24 @@ class OtherFiles:
             yield self._files, f"{self._root.rstrip('/')}/{path}" if path else self._root
         except (HoldfastError, TransientError):
             raise
-        except FileNotFoundError as error:
-            raise InputError("file not found", code="not-found", path=where) from error
         except Exception as error:  # each file system has errors of its own
-            raise InputError(
-                "the store does not return this file",
-                code="network",
-                path=where,
-                found=f"{type(error).__name__}: {error}",
-            ) from error
+            found = f"{type(error).__name__}: {error}"
+            raise _failure(self._url, path, error, found) from error
 
     def _opened(self) -> Any:
         from fsspec.core import url_to_fs
 
         try:
             return url_to_fs(self._url, **self._options)
-        except ImportError as error:
+        except (ImportError, ValueError) as error:
+            lacking = isinstance(error, ImportError)
             raise InputError(
-                "this scheme needs a library that is not installed",
-                code="missing-extra",
+                "this scheme needs a library that is not installed"
+                if lacking
+                else "unknown scheme",
+                code="missing-extra" if lacking else "unsupported",
                 path=bare(self._url),
                 found=str(error),
-                remedy="pip install the library that the message names",
-            ) from error
-        except ValueError as error:
-            raise InputError(
-                "unknown scheme",
-                code="unsupported",
-                path=bare(self._url),
-                found=str(error),
-                expected=f"a local path, http, https, {', '.join(OBJECT_SCHEMES)}, or a scheme of fsspec",
+                expected=f"http, https, {', '.join(OBJECT_SCHEMES)}, or a scheme of fsspec",
+                remedy="pip install the library that the message names" if lacking else None,
             ) from error

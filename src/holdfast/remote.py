@@ -385,19 +385,13 @@ class Web:
             )
         except requests.Timeout as error:
             raise TransientError(f"no response within {timeout:g} s", stalled=True) from error
-        except requests.TooManyRedirects as error:
-            raise InputError(
-                "the server redirects without end",
-                code="network",
-                path=bare(url),
-                remedy=self._elsewhere,
-            ) from error
-        except requests.exceptions.InvalidSchema as error:
+        except (requests.TooManyRedirects, requests.exceptions.InvalidSchema) as error:
+            endless = isinstance(error, requests.TooManyRedirects)
             raise InputError(
                 "the server redirects to an address that is not fetched",
-                code="unsupported",
+                code="network" if endless else "unsupported",
                 path=bare(url),
-                found=str(error).rpartition(" for ")[2],
+                found="redirects without end" if endless else str(error).rpartition(" for ")[2],
                 expected="one that begins with http:// or https://",
                 remedy=self._elsewhere,
             ) from error

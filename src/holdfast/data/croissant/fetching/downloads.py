@@ -43,8 +43,10 @@ from holdfast.remote import (
 if TYPE_CHECKING:
     from holdfast.data.croissant.fetching.fetcher import Fetcher
 
-PIECE = 8 << 20
+PIECE = 4 << 20
 """Bytes of a request. Those under way are held in memory, and are lost when the process is killed."""
+SAVE_EVERY = 16 << 20
+"""Further bytes that a killed process may lose."""
 MOST_UNSIZED = 64 << 30
 """Bytes of a file whose size neither its description nor its server states."""
 _ROOM_EVERY = 64 << 20
@@ -204,7 +206,7 @@ class _Download:
         self._packed = file_name(wanted.url).lower().endswith(_PACKED)
         self._final_url, self._page, self._received = self._url, "", 0
         self._plain = False  # request the whole: ranges make no sense here
-        self._shown = 0
+        self._shown = self._saved = 0
         self._lock = threading.RLock()  # of the draft, which `pause` closes from another thread
 
     def run(self) -> Fetched | None:
@@ -330,7 +332,6 @@ class _Download:
                 self._append(self._read_piece((draft.have, end)))
             for data in ahead:
                 self._append(data)
-                self._save()
         finally:
             ahead.close()
 
@@ -397,7 +398,6 @@ class _Download:
             )
             if self._draft.have == end:
                 break
-        self._save()
         if end is not None and self._draft.have < end:
             raise TransientError("the response ended early")
 
@@ -412,11 +412,9 @@ class _Download:
                 require_room(draft.path.parent, _ROOM_EVERY, self._wanted.called)
         with self._lock:
             draft.append(data)
-
-    def _save(self) -> None:
-        with self._lock:
-            if self._resumable and not self._draft.file.closed:
-                self._draft.save()
+            if self._resumable and abs(draft.have - self._saved) >= SAVE_EVERY:
+                draft.save()
+                self._saved = draft.have
 
     def _right(self) -> bool:
         """Whether the complete file has the checksum that it must.
