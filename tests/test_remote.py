@@ -201,6 +201,15 @@ def test_another_version_than_the_one_that_is_read_is_an_error() -> None:
         read_span(source, (0, 50), quick(), Version(50, '"0"'))
 
 
+def test_bytes_that_are_gone_are_a_change() -> None:
+    def outside(span: object = None, **_: object) -> Response:
+        return Response("outside", Version())
+
+    with refused("changed"):
+        read_span(outside, (0, 50), quick(), Version(50))
+    assert read_span(outside, (0, 50), quick())[0] == b""
+
+
 def test_a_whole_file_in_place_of_a_part_is_refused() -> None:
     def whole(span: object = None, **_: object) -> Response:
         return Response("whole", Version(50), chunks=lambda: [b"a" * 50])

@@ -239,7 +239,8 @@ def read_span(
         try:
             response = source(asked, same_as=pinned)
             try:
-                if pinned and not pinned.agrees(response.version):
+                gone = response.kind == "outside"
+                if pinned and (gone or not pinned.agrees(response.version)):
                     if version:
                         raise InputError(
                             "the file changed on the server while it was read",
@@ -249,7 +250,7 @@ def read_span(
                         )
                     parts, first, asked, pinned, have = [], None, span, None, 0
                     raise TransientError("the file changes while it is read")
-                if response.kind == "outside":
+                if gone:
                     return b"", response
                 start, end = _bounds(span, response)
                 if response.start != start + have:
