@@ -201,6 +201,25 @@ def test_another_version_than_the_one_that_is_read_is_an_error() -> None:
         read_span(source, (0, 50), quick(), Version(50, '"0"'))
 
 
+def test_many_breaks_are_no_failure_while_bytes_arrive() -> None:
+    source = Flaky([DATA[:100]], [7] * 14, [])
+    assert bytes(read_span(source, (0, 100), quick())[0]) == DATA[:100]
+    with refused("network"):
+        read_span(Flaky([DATA[:100]], [0] * 14, []), (0, 100), quick())
+
+
+def test_a_response_that_begins_elsewhere_is_not_used() -> None:
+    source = Flaky([DATA[:100]], [], [])
+    shifts = [10, 0]
+
+    def shifted(span: tuple[int, int], **how: object) -> Response:
+        shift = shifts.pop(0)
+        return source((span[0] + shift, span[1] + shift), **how)
+
+    assert bytes(read_span(shifted, (5, 50), quick())[0]) == DATA[5:50]
+    assert not shifts
+
+
 def test_bytes_that_are_gone_are_a_change() -> None:
     def outside(span: object = None, **_: object) -> Response:
         return Response("outside", Version())

@@ -30,6 +30,7 @@ from holdfast.data.croissant.fetching.fetcher import Fetcher
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import Checksum
 from holdfast.errors import InputError, LimitError
+from holdfast.remote import Version
 
 DATA = np.random.default_rng(1).bytes(1_000_000)
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -415,16 +416,34 @@ def test_without_checksum_and_validator_nothing_is_gone_on_with(
     assert running.fetch([Wanted(url=f"{server.url}/a")])[0].read_bytes() == DATA
 
 
-def test_a_file_that_changes_while_it_is_fetched(server: DataServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [DATA[::-1], DATA[:1000]], ids=["other", "shorter"])
+def test_a_file_that_changes_while_it_is_fetched(
+    server: DataServer, tmp_path: Path, other: bytes
+) -> None:
     file = server.add("/a", DATA, etag='"1"')
 
     def change(served: Any) -> None:
         if len(served.asked) == 4:
-            served.data, served.etag = DATA[::-1], '"2"'
+            served.data, served.etag = other, '"2"'
 
     file.on_request = change
     (path,) = fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a")])
-    assert path.read_bytes() == DATA[::-1]
+    assert path.read_bytes() == other
+
+
+def test_a_complete_draft_without_a_checksum_is_fetched_again(
+    server: DataServer, tmp_path: Path
+) -> None:
+    """It was complete when its process was killed; the file may have changed since."""
+    server.add("/a", DATA[::-1], etag='"2"')
+    url = f"{server.url}/a"
+    running = fetcher(tmp_path)
+    draft = running.cache.draft(wanted.key_of(url, None), url, "sha256")
+    draft.begin(Version(len(DATA), '"1"'))
+    draft.append(DATA)
+    draft.save()
+    draft.file.close()
+    assert running.fetch([Wanted(url=url)])[0].read_bytes() == DATA[::-1]
 
 
 def test_a_file_that_never_stops_changing(server: DataServer, tmp_path: Path) -> None:

@@ -42,7 +42,6 @@ class Draft:
                 self.version = Version(**state["version"])
                 while self.have < state["have"]:
                     self._add(self.file.read(min(CHUNK, state["have"] - self.have)))
-                self.file.truncate()
 
     def begin(self, version: Version) -> None:
         """Forget what is there, and start on another version."""
