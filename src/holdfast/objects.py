@@ -169,7 +169,8 @@ def _part(
 
 
 def _version(meta: Any) -> Version:
-    return Version(meta["size"], meta["e_tag"], str(meta["last_modified"]))
+    etag = meta["e_tag"]
+    return Version(meta["size"], etag, None if etag else str(meta["last_modified"]))
 
 
 def _first_lines(error: Exception) -> str:
@@ -306,7 +307,7 @@ class OtherFiles:
                     self._files, self._root = self._opened()
                     self._pid = os.getpid()
             yield self._files, f"{self._root.rstrip('/')}/{path}" if path else self._root
-        except (HoldfastError, TransientError):
+        except (HoldfastError, TransientError, ModuleNotFoundError):
             raise
         except Exception as error:  # each file system has errors of its own
             found = f"{type(error).__name__}: {error}"

@@ -356,7 +356,7 @@ class RemoteStore(Store):
         self._files = Objects(self.url, self.options) if web else OtherFiles(self.url, self.options)
 
     def _read(self, path: str, start: int, end: int) -> Buffer:
-        with self._explained(path, span(start, end)):
+        with self._explained(path, start, end):
             return self._files.read(path, (start, end))[0]
 
     def _read_many(
@@ -367,7 +367,7 @@ class RemoteStore(Store):
         # Ranges that touch become one request.
         apart = sum(start > end for (start, _), (_, end) in zip(ranges[1:], ranges, strict=False))
         try:
-            with self._explained(path, span(ranges[0][0], ranges[-1][1])):
+            with self._explained(path, ranges[0][0], ranges[-1][1]):
                 return 1 + apart, self._files.ranges(path, ranges)
         except TransientError:
             return 1 + apart, super()._read_many(path, ranges)[1]
@@ -393,7 +393,7 @@ class RemoteStore(Store):
         self._files.close()
 
     @contextmanager
-    def _explained(self, path: str, place: str = "") -> Iterator[None]:
+    def _explained(self, path: str, start: int = 0, end: int = 0) -> Iterator[None]:
         try:
             yield
         except InputError as error:
@@ -401,7 +401,7 @@ class RemoteStore(Store):
                 raise self._missing(path) from error
             if error.code != "network":
                 raise
-            path = f"{path}, {place}" if place else path
+            path = f"{path}, {span(start, end)}" if end else path
             raise self._failed(path, error.found or error.problem, error.remedy) from error
 
 
