@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,18 +23,14 @@ from data_server import DataServer
 from described_files import refused
 from range_server import RangeServer
 
-from holdfast.data.croissant.fetching import drafts, wanted, web
-from holdfast.data.croissant.fetching.access import Access, is_public
-from holdfast.data.croissant.fetching.answers import Answer
-from holdfast.data.croissant.fetching.cache import Cache
-from holdfast.data.croissant.fetching.crew import Crew
-from holdfast.data.croissant.fetching.drafts import Draft
+from holdfast import remote
+from holdfast.data.croissant.fetching import downloads, wanted
+from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.fetching.fetcher import Fetcher
-from holdfast.data.croissant.fetching.parts import Part, Piece, Stopped, Version
-from holdfast.data.croissant.fetching.transfers import Transfer
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import Checksum
 from holdfast.errors import InputError, LimitError
+from holdfast.remote import Version
 
 DATA = np.random.default_rng(1).bytes(1_000_000)
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -55,7 +51,7 @@ class Waits(list[float]):
 
 
 def fetcher(tmp_path: Path, **how: Any) -> Fetcher:
-    settings = {"piece": PIECE, "save_every": 1, "wait": Waits(), "parallel": 3} | how
+    settings = {"piece": PIECE, "wait": Waits(), "parallel": 3} | how
     reach = {
         name: settings.pop(name)
         for name in ("offline", "timeout", "public_only")
@@ -179,57 +175,7 @@ def test_the_same_content_is_fetched_once(server: DataServer, tmp_path: Path) ->
 # -- pauses between requests -----------------------------------------------------------------------
 
 
-def test_pauses_grow_and_end(server: DataServer, tmp_path: Path) -> None:
-    server.add("/a", DATA).faults.extend(["503"] * 50)
-    waits = Waits()
-    with refused("network") as caught:
-        fetcher(tmp_path, wait=waits, parallel=1).fetch([Wanted(url=f"{server.url}/a")])
-    assert "status 503 Service Unavailable; tried 7 times" in str(caught.value)
-    assert len(waits) == 6
-    for number, wait in enumerate(waits):
-        assert 0.25 * 2**number <= wait <= 0.5 * 2**number
-
-
-def test_retry_after_is_obeyed(server: DataServer, tmp_path: Path) -> None:
-    file = server.add("/a", DATA, headers={"Retry-After": "17"})
-    file.faults.extend(["429", "503"])
-    waits = Waits()
-    fetcher(tmp_path, wait=waits).fetch([Wanted(url=f"{server.url}/a")])
-    assert waits == [17, 17]
-
-
-def test_a_server_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"Connection refused\); tried 7 times"):
-        fetcher(tmp_path).fetch([Wanted(url="http://127.0.0.1:9/a")])
-
-
 # -- what a server refuses -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "remedy"),
-    [
-        ("401", "permission", ".netrc"),
-        ("403", "permission", ".netrc"),
-        ("404", "not-found", "--map"),
-        ("410", "not-found", "--map"),
-        ("418", "network", "--map"),
-    ],
-)
-def test_refusals_are_explained(
-    server: DataServer, tmp_path: Path, status: str, code: str, remedy: str
-) -> None:
-    file = server.add("/a", DATA)
-    file.faults.append(status)
-    url = f"{server.url}/a".replace("//", "//me:secret@")
-    with pytest.raises(InputError) as caught:
-        fetcher(tmp_path).fetch([Wanted(url=url)])
-    assert caught.value.code == code
-    assert remedy in (caught.value.remedy or "")
-    assert f"status {status}" in (caught.value.found or "")
-    assert "secret" not in str(caught.value)
-    assert len(file.asked) == 1
-    assert left(tmp_path) == []
 
 
 def test_a_token_goes_to_the_hub_alone(
@@ -256,35 +202,10 @@ def test_a_token_goes_to_the_hub_alone(
     assert b"hf_secret" not in everything
 
 
-def test_netrc_and_urls_log_in(
-    server: DataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = server.add("/a", DATA)
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login me password secret\n")
-    netrc.chmod(0o600)
-    monkeypatch.setenv("NETRC", str(netrc))
-    fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a")])
-    assert file.authorizations[0] == "Basic bWU6c2VjcmV0"
-
-
 @pytest.mark.parametrize("url", ["http://", "http://[/", "nothing://x/y"])
 def test_urls_that_are_none(tmp_path: Path, url: str) -> None:
     with pytest.raises(InputError):
         fetcher(tmp_path).fetch([Wanted(url=url)])
-
-
-def test_a_redirect_away_from_the_web(server: DataServer, tmp_path: Path) -> None:
-    server.add("/a", redirect="file:///etc/passwd")
-    with refused("unsupported") as caught:
-        fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a")])
-    assert caught.value.found == "'file:///etc/passwd'"
-
-
-def test_redirects_without_end(server: DataServer, tmp_path: Path) -> None:
-    server.add("/a", redirect=f"{server.url}/a")
-    with refused("network"):
-        fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a")])
 
 
 # -- what is not the file --------------------------------------------------------------------------
@@ -495,99 +416,34 @@ def test_without_checksum_and_validator_nothing_is_gone_on_with(
     assert running.fetch([Wanted(url=f"{server.url}/a")])[0].read_bytes() == DATA
 
 
-def test_a_file_that_changes_while_it_is_fetched(server: DataServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [DATA[::-1], DATA[:1000]], ids=["other", "shorter"])
+def test_a_file_that_changes_while_it_is_fetched(
+    server: DataServer, tmp_path: Path, other: bytes
+) -> None:
     file = server.add("/a", DATA, etag='"1"')
 
     def change(served: Any) -> None:
         if len(served.asked) == 4:
-            served.data, served.etag = DATA[::-1], '"2"'
+            served.data, served.etag = other, '"2"'
 
     file.on_request = change
     (path,) = fetcher(tmp_path).fetch([Wanted(url=f"{server.url}/a")])
-    assert path.read_bytes() == DATA[::-1]
+    assert path.read_bytes() == other
 
 
-class Body:
-    """Bytes without a network; `before` is called before they come."""
-
-    def __init__(self, data: bytes, before: Callable[[], object]) -> None:
-        self._data, self._before = data, before
-
-    def chunks(self) -> Iterator[bytes]:
-        self._before()
-        yield self._data
-
-    def close(self) -> None: ...
-
-    def abort(self) -> None: ...
-
-
-class Changing:
-    """A source that can change; its first body calls `meanwhile`."""
-
-    def __init__(self, meanwhile: Callable[[], object]) -> None:
-        self.version, self._meanwhile = Version(len(DATA), '"1"'), meanwhile
-
-    def ask(self, span: Any, same_as: Version | None = None, **_: object) -> Answer:
-        if same_as is None and self.version.etag != '"1"':
-            raise Stopped  # begun anew: enough
-        start, end = span
-        body = Body(DATA[start:end], self._meanwhile if start == 0 else lambda: None)
-        return Answer("part", self.version, start, end, body=body)
-
-
-def test_a_file_that_changes_while_early_bytes_are_read_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_complete_draft_without_a_checksum_is_fetched_again(
+    server: DataServer, tmp_path: Path
 ) -> None:
-    """The second piece comes before the first; as it is read back, the third shows another version.
-
-    All in one thread, in an order that three threads have by chance.
-    """
-
-    def run_next() -> None:
-        piece = transfer.take()
-        assert piece
-        assert transfer.run(piece) is None
-
-    def read(part: Part, offset: int, size: int) -> bytes:
-        source.version = Version(len(DATA), '"2"')
-        with pytest.raises(Stopped):
-            run_next()
-        data = actual(part, offset, size)
-        assert data == b""  # what was here is gone
-        return data
-
-    source, cache = Changing(run_next), Cache(tmp_path / "cache")
-    want = Wanted(url="http://x/a")
-    draft = Draft(want, cache, cache.part("a"), None, locked=False, advance=lambda _: None)
-    transfer = Transfer(
-        draft, source, unless=None, wait=Waits(), announce=lambda: None, piece=PIECE
-    )
-    actual = Part.read
-    monkeypatch.setattr(Part, "read", read)
-    assert transfer.begin() is None
-    transfer.pause()
-
-
-def test_a_thread_that_is_late_for_one_file_fetches_others(
-    server: DataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    actual, late = Transfer.run, [True]
-
-    def run(transfer: Transfer, piece: Piece) -> Any:
-        outcome = actual(transfer, piece)
-        if outcome is None and late and late.pop():
-            raise Stopped  # as when another thread has ended the file in the meantime
-        return outcome
-
-    monkeypatch.setattr(Transfer, "run", run)
-    barrier = threading.Barrier(2)
-    server.add("/a", DATA, etag='"1"')
-    server.add("/b", DATA[:10], barrier=barrier)
-    server.add("/c", DATA[10:20], barrier=barrier)
-    fetcher(tmp_path, parallel=2).fetch([Wanted(url=f"{server.url}/{name}") for name in "abc"])
-    assert not late
-    assert not barrier.broken
+    """It was complete when its process was killed; the file may have changed since."""
+    server.add("/a", DATA[::-1], etag='"2"')
+    url = f"{server.url}/a"
+    running = fetcher(tmp_path)
+    draft = running.cache.draft(wanted.key_of(url, None), url, "sha256")
+    draft.begin(Version(len(DATA), '"1"'))
+    draft.append(DATA)
+    draft.save()
+    draft.file.close()
+    assert running.fetch([Wanted(url=url)])[0].read_bytes() == DATA[::-1]
 
 
 def test_a_file_that_never_stops_changing(server: DataServer, tmp_path: Path) -> None:
@@ -613,8 +469,8 @@ def test_an_error_keeps_what_came_of_others(server: DataServer, tmp_path: Path) 
     slow.hold, sent = None, slow.sent
     slow.release.set()
     fetcher(tmp_path).fetch(wants[1:])
-    assert slow.sent == len(DATA)
-    assert sent > 0
+    assert slow.sent <= len(DATA) + 2 * PIECE  # those that were under way
+    assert sent >= 3 * PIECE
 
 
 def test_ctrl_c_keeps_what_came(server: DataServer, tmp_path: Path) -> None:
@@ -735,7 +591,8 @@ def test_progress_counts_every_byte_once(
         file = server.add(f"/{number}", DATA, **how)
         file.faults.extend(["drop", None, "drop"])
         bar = Bar()
-        Crew(fetcher(tmp_path), [Wanted(url=f"{server.url}/{number}", about=3)], bar).work()
+        want = Wanted(url=f"{server.url}/{number}", about=3)
+        downloads.download(fetcher(tmp_path), [want], bar)
         assert bar.total == len(DATA)
 
 
@@ -811,11 +668,11 @@ def test_neither_a_size_nor_an_end(
     server: DataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     want = endless(server, 5000, ranges=False, unsized=True)
-    monkeypatch.setattr(drafts, "MOST_UNSIZED", 4999)
+    monkeypatch.setattr(downloads, "MOST_UNSIZED", 4999)
     with refused("too-large"):
         fetcher(tmp_path).fetch([want])
-    monkeypatch.setattr(drafts, "MOST_UNSIZED", 5000)
-    monkeypatch.setattr(drafts, "_ROOM_EVERY", 1000)
+    monkeypatch.setattr(downloads, "MOST_UNSIZED", 5000)
+    monkeypatch.setattr(downloads, "_ROOM_EVERY", 1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
     with pytest.raises(LimitError):
         fetcher(tmp_path).fetch([want])
@@ -847,33 +704,6 @@ def test_a_timeout_is_a_positive_number() -> None:
 # -- public addresses ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("address", "public"),
-    [
-        ("8.8.8.8", True),
-        ("2001:4860:4860::8888", True),
-        ("::ffff:8.8.8.8", True),
-        ("127.0.0.1", False),
-        ("0.0.0.0", False),
-        ("10.1.2.3", False),
-        ("172.16.0.1", False),
-        ("192.168.0.1", False),
-        ("169.254.169.254", False),
-        ("100.64.0.1", False),
-        ("224.0.0.1", False),
-        ("::1", False),
-        ("fe80::1%eth0", False),
-        ("fd00::1", False),
-        ("ff0e::1", False),
-        ("::ffff:127.0.0.1", False),
-        ("2002:7f00:1::", False),
-        ("64:ff9b::a9fe:a9fe", False),
-    ],
-)
-def test_which_addresses_are_public(address: str, public: bool) -> None:
-    assert is_public(address) is public
-
-
 def test_only_public_addresses(
     server: DataServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -894,7 +724,7 @@ def test_only_public_addresses(
     assert file.asked == []
     # As if the first server were public, and redirected to one that is not.
     seen = iter([True, False])
-    monkeypatch.setattr(web, "is_public", lambda _: next(seen))
+    monkeypatch.setattr(remote, "is_public", lambda _: next(seen))
     other = server.add("/far", redirect=f"{named}/a")
     with refused("private-address"):
         fetcher(tmp_path, public_only=True).fetch([Wanted(url=f"{server.url}/far")])

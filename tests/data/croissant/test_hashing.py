@@ -5,17 +5,14 @@ from __future__ import annotations
 import base64
 import hashlib
 import string
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.data.croissant.fetching.parts import Spans
 from holdfast.data.croissant.files.hashing import (
     Checksum,
-    RunningHash,
     Size,
     checksum_of,
     file_checksum,
@@ -101,54 +98,6 @@ def test_sizes(text: str | None, size: Size | None) -> None:
 def test_no_size_crashes(text: str) -> None:
     found = parse_size(text)
     assert found is None or found.bytes >= 0
-
-
-@given(st.binary(max_size=300), st.data())
-def test_a_hash_in_any_order_of_arrival(data: bytes, draw: st.DataObject) -> None:
-    cuts = sorted({0, len(data), *draw.draw(st.lists(st.integers(0, len(data)), max_size=8))})
-    pieces = draw.draw(st.permutations(list(pairwise(cuts))))
-    running, have = RunningHash(("sha256", "md5")), Spans()
-
-    def read(offset: int, size: int) -> bytes:
-        return data[offset : min(offset + size, have.front)]
-
-    for start, end in pieces:
-        have.add(start, end)
-        running.add(start, data[start:end])
-        if draw.draw(st.booleans()):
-            running.catch_up(read, have.front)
-    running.catch_up(read, have.front)
-    assert running.offset == have.front == len(data)
-    assert {name: made.hex for name, made in running.checksums().items()} == {
-        name: hashlib.new(name, data).hexdigest() for name in ("sha256", "md5")
-    }
-
-
-def test_a_file_that_became_shorter() -> None:
-    with pytest.raises(EOFError):
-        RunningHash(("sha256",)).catch_up(lambda offset, size: b"", 5)
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=12),
-    st.integers(0, 60),
-    st.integers(1, 20),
-)
-def test_spans_are_sets_of_bytes(pairs: list[tuple[int, int]], size: int, piece: int) -> None:
-    spans, expected = Spans(), set[int]()
-    for start, end in pairs:
-        start, end = min(start, end), max(start, end)
-        spans.add(start, end)
-        expected |= set(range(start, end))
-    assert {byte for start, end in spans.spans for byte in range(start, end)} == expected
-    assert spans.total == len(expected)
-    assert spans.front == next(byte for byte in range(52) if byte not in expected)
-    assert all(first[1] < second[0] for first, second in pairwise(spans.spans))
-    missing = list(spans.missing(size, piece))
-    assert all(0 < end - start <= piece for start, end in missing)
-    assert [byte for start, end in missing for byte in range(start, end)] == sorted(
-        set(range(size)) - expected
-    )
 
 
 def test_the_checksum_of_a_file(tmp_path: Path) -> None:

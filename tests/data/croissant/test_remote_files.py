@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from range_server import RangeServer
 
 from holdfast.data.croissant.fetching.access import Access
-from holdfast.data.croissant.fetching.answers import RangesRefused
 from holdfast.data.croissant.fetching.fetcher import Fetcher
-from holdfast.data.croissant.fetching.remote import RemoteFile, open_remote
+from holdfast.data.croissant.fetching.remote import RemoteFile
 from holdfast.data.croissant.fetching.wanted import Wanted
+from holdfast.remote import RangesRefused
 
 DATA = np.random.default_rng(2).bytes(1_000_000)
 
@@ -36,7 +36,7 @@ def server() -> Iterator[DataServer]:
 
 def opened(server: DataServer, tmp_path: Path, path: str, block: int = 1 << 12) -> RemoteFile:
     fetcher = Fetcher(Access(tmp_path / "cache"), wait=lambda _: None)
-    return open_remote(server.url + path, fetcher=fetcher, block=block)
+    return RemoteFile(server.url + path, fetcher, block)
 
 
 READS = st.lists(
@@ -81,9 +81,7 @@ def test_one_member_of_a_zip_costs_little_more_than_its_bytes(
     served = server.add("/a.zip", packed.getvalue(), etag='"1"')
     with opened(server, tmp_path, "/a.zip") as remote, zipfile.ZipFile(remote) as archive:
         assert archive.read("7.bin") == DATA[700_000:800_000]
-        assert remote.bytes_read == served.sent < 300_000
-        assert remote.requests == len(served.asked)
-        assert remote.etag == '"1"'
+        assert served.sent < 300_000
 
 
 def test_one_column_of_parquet(server: DataServer, tmp_path: Path) -> None:
@@ -139,7 +137,7 @@ def test_faults_are_asked_for_again(tmp_path: Path, kind: Any) -> None:
     with RangeServer(tmp_path / "served") as server:
         server.fail("/a", kind, times=2)
         fetcher = Fetcher(Access(tmp_path / "cache"), wait=lambda _: None)
-        with open_remote(f"{server.url}/a", fetcher=fetcher) as remote:
+        with RemoteFile(f"{server.url}/a", fetcher) as remote:
             server.fail("/a", kind, times=3)
             assert remote.read() == DATA
 
@@ -157,7 +155,7 @@ def test_fsspec_schemes(tmp_path: Path) -> None:
     url = "memory://croissant/a.bin"
     fetcher = Fetcher(Access(tmp_path / "cache"), piece=100_000, wait=lambda _: None)
     assert fetcher.fetch([Wanted(url=url)])[0].read_bytes() == DATA
-    with open_remote(url, fetcher=fetcher) as remote:
+    with RemoteFile(url, fetcher) as remote:
         remote.seek(-10, 2)
         assert remote.read() == DATA[-10:]
         remote.seek(500_000)
@@ -192,7 +190,7 @@ def test_objects_of_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         again = Fetcher(Access(tmp_path / "cache"), wait=lambda _: None).fetch_all(wants)
         assert [file.cached for file in again] == [True, True]
         assert server.bytes == len(DATA)
-        with open_remote(wants[0].url, fetcher=fetcher) as remote:
+        with RemoteFile(wants[0].url, fetcher) as remote:
             remote.seek(-10, 2)
             assert remote.read() == DATA[-10:]
         with refused("not-found"):

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
+from holdfast import objects
 from holdfast.data.cli import app
 from holdfast.data.records.format.manifest import NAME
-from holdfast.data.records.reading import remote_stores
 from holdfast.data.records.reading.records import open_records
 from holdfast.data.records.reading.stores import open_store
 from holdfast.data.records.writing import writer
@@ -131,4 +131,4 @@ def test_quality_of_images_stored_unchanged_measures_nothing(tmp_path: Path) -> 
 
 def test_missing_credentials_have_a_remedy() -> None:
     asked = "Error performing PUT http://169.254.169.254/latest/api/token in 1s - 403"
-    assert "AWS_ACCESS_KEY_ID" in (remote_stores._remedy(asked) or "")
+    assert "AWS_ACCESS_KEY_ID" in (objects._remedy(asked) or "")

@@ -16,10 +16,11 @@ from holdfast.data.croissant.archives.limits import Limits, too_much
 from holdfast.data.croissant.archives.opening import open_archive, says_zip
 from holdfast.data.croissant.archives.unpacking import Scratch
 from holdfast.data.croissant.archives.zips import Zip
-from holdfast.data.croissant.fetching.urls import bare, file_name
+from holdfast.data.croissant.fetching.urls import file_name
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.origins import Origins
 from holdfast.errors import InputError
+from holdfast.remote import RangesRefused, bare
 
 _MOST_OPEN = 32
 
@@ -119,11 +120,10 @@ class ArchivePool:
         formats = part.encoding_formats if part else ()
         if self._origins.access.offline or not says_zip(formats, file_name(url)):
             return None
-        from holdfast.data.croissant.fetching.answers import RangesRefused
-        from holdfast.data.croissant.fetching.remote import open_remote
+        from holdfast.data.croissant.fetching.remote import RemoteFile
 
         try:
-            file = open_remote(url, fetcher=self._origins.fetcher)
+            file = RemoteFile(url, self._origins.fetcher)
         except RangesRefused:
             return None
         if not zipfile.is_zipfile(cast(IO[bytes], file)):

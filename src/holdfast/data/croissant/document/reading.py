@@ -20,9 +20,10 @@ from holdfast.data.croissant.document.resolving import resolve
 from holdfast.data.croissant.document.slips import Lines, Slip
 from holdfast.data.croissant.document.terms import Terms
 from holdfast.data.croissant.fetching.access import TIMEOUT_S, Access
-from holdfast.data.croissant.fetching.urls import bare, is_remote
+from holdfast.data.croissant.fetching.urls import is_remote
 from holdfast.errors import InputError
 from holdfast.files import read_whole
+from holdfast.remote import bare
 
 MAX_SCRIPTS = 20  # of a web page, that are looked into
 NAMES = ("croissant.json", "metadata.json")  # of a description in a folder

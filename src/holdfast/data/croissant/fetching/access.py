@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,6 @@ from holdfast.errors import InputError
 
 TIMEOUT_S = 30.0
 """Longest wait for a connection and between two pieces of a response, where nothing else is asked for."""
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +40,3 @@ class Access:
                 found=f"{self.timeout:g}",
                 expected="a positive number of seconds",
             )
-
-
-def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public internet, also where IPv6 wraps one of IPv4."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        inner = ip.ipv4_mapped or ip.sixtofour
-        if ip in _NAT64:
-            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
-        if inner is not None:
-            ip = inner
-    return ip.is_global and not ip.is_multicast

@@ -21,15 +21,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from holdfast.data.croissant.fetching.parts import Part, Version
-from holdfast.data.croissant.fetching.urls import bare
+from holdfast.data.croissant.fetching.drafts import Draft
 from holdfast.data.croissant.files.hashing import Algorithm, Checksum
 from holdfast.errors import StoreError
 from holdfast.files import Lock, LockHeldError, sync, write_whole
-
-SAVE_EVERY = 16 << 20
-"""Bytes of a download that a killed process may lose."""
-
+from holdfast.remote import Version, bare
 
 _noting = threading.Lock()  # two files may be fetched from one URL at once
 
@@ -71,12 +67,10 @@ class Cache:
 
     Args:
         folder: made when something is written; None for `default_folder`.
-        save_every: bytes of a download that a killed process may lose.
     """
 
-    def __init__(self, folder: str | Path | None = None, save_every: int = SAVE_EVERY) -> None:
+    def __init__(self, folder: str | Path | None = None) -> None:
         self.folder = Path(folder).expanduser().absolute() if folder else default_folder()
-        self._save_every = save_every
 
     def find(self, checksum: Checksum) -> Path | None:
         """The whole file with a checksum, if it is here."""
@@ -103,20 +97,17 @@ class Cache:
             return Lock(self._made("parts") / f"{key}.lock", remove=True)
         return None
 
-    def part(self, key: str) -> Part:
-        """The draft of a file; to be used by who has the claim."""
-        return Part(self._made("parts") / f"{key}.part", self._save_every)
+    def draft(self, key: str, url: str, algorithm: Algorithm) -> Draft:
+        """The draft of a file, with what is left of an earlier one; to be used by who has the claim."""
+        return Draft(self._made("parts") / f"{key}.part", bare(url), {"sha256", algorithm})
 
-    def keep(self, part: Part, sums: dict[Algorithm, Checksum]) -> Path:
-        """Make a finished, proved draft a file of the cache."""
+    def keep(self, draft: Draft) -> Path:
+        """Make a finished, verified draft a file of the cache."""
+        sums = draft.checksums()
         path = self._file(sums["sha256"].hex)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.fchmod(part.handle, 0o444)
-        os.fsync(part.handle)
-        part.close()
-        part.path.replace(path)
+        os.fchmod(draft.file.fileno(), 0o444)
+        draft.move(path)
         sync(path.parent)
-        part.forget()
         if "md5" in sums:
             index = self._index(sums["md5"].hex)
             index.parent.mkdir(parents=True, exist_ok=True)
@@ -129,13 +120,11 @@ class Cache:
         with _noting:
             write_whole(self._record(given.url), json.dumps(asdict(given), indent=2).encode())
 
-    def quarantine(self, part: Part, name: str, why: Mapping[str, str]) -> Path:
+    def quarantine(self, draft: Draft, name: str, why: Mapping[str, str]) -> Path:
         """Put a draft where nothing looks for files."""
         path = self._made("quarantine") / name
-        part.close()
-        part.path.replace(path)
+        draft.move(path)
         write_whole(path.with_name(f"{name}.json"), json.dumps(why, indent=2).encode())
-        part.forget()
         return path
 
     def _file(self, sha256: str) -> Path:

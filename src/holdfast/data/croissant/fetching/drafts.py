@@ -1,224 +1,105 @@
-"""A file on its way into the cache: written piece by piece, hashed as it comes, proved at its end."""
+"""A file on its way into the cache: its first bytes, and of which version they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from holdfast.data.croissant.fetching.answers import looks_like_html
-from holdfast.data.croissant.fetching.cache import Cache
-from holdfast.data.croissant.fetching.parts import Part, Spans, Version
-from holdfast.data.croissant.fetching.refusals import (
-    a_page,
-    another_file,
-    another_size,
-    too_large,
-)
-from holdfast.data.croissant.fetching.room import require_room
-from holdfast.data.croissant.fetching.urls import bare
-from holdfast.data.croissant.fetching.wanted import Wanted
-from holdfast.data.croissant.files.hashing import Algorithm, Checksum, RunningHash
-from holdfast.errors import InputError
-
-MOST_UNSIZED = 64 << 30
-"""Bytes of a file whose size neither its description nor its server states."""
-_ROOM_EVERY = 64 << 20
-"""Bytes of such a file between looks at how much room the disk has."""
+from holdfast.data.croissant.files.hashing import Algorithm, Checksum
+from holdfast.errors import HoldfastError
+from holdfast.files import write_whole
+from holdfast.remote import CHUNK, Buffer, Version
 
 
-@dataclass(frozen=True, slots=True)
-class Proved:
-    """A file that is in the cache now."""
-
-    path: Path
-    sha256: str
-    version: Version
+class Stopped(Exception):
+    """The download was ended; what is here stays, to be resumed."""
 
 
 class Draft:
-    """What came of a file so far, and whether it can be what is wanted.
+    """The first bytes of a file, hashed as they are appended, beside a JSON that states what they are.
 
-    It is not locked: who uses it sees to it that bytes of one version are written, and that nobody writes
-    while it is begun anew or proved.
-
-    Args:
-        wanted: the file.
-        expected: what its bytes must add up to.
-        locked: whether `expected` is a lock file's.
-        advance: told of bytes as they come, and of those that are thrown away.
+    The JSON never claims bytes that are not on the disk: a killed process, or a machine that lost its
+    power, leaves a draft that can be resumed.
     """
 
-    def __init__(
-        self,
-        wanted: Wanted,
-        cache: Cache,
-        part: Part,
-        expected: Checksum | None,
-        *,
-        locked: bool,
-        advance: Callable[[float], None],
-    ) -> None:
-        self.wanted = wanted
-        self.resumed = False
-        """Whether some of it was left by an earlier download."""
-        self._cache, self._part, self._advance = cache, part, advance
-        self._expected, self._locked = expected, locked
-        self._url = bare(wanted.url)
-        self._page = ""
-        self._hash = self._fresh_hash()
+    def __init__(self, path: Path, url: str, algorithms: set[Algorithm]) -> None:
+        self.path, self._url, self._algorithms = path, url, algorithms
+        self._state = path.with_suffix(".json")
+        self.file = path.open("r+b" if path.exists() else "w+b", buffering=0)
+        self.version, self.have = Version(), 0
+        self._hashes = self._new_hashes()
 
-    @property
-    def have(self) -> Spans:
-        """The bytes that are here."""
-        return self._part.have
+    def resume(self) -> None:
+        """Take up what an earlier download of this URL left."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            state: dict[str, Any] = json.loads(self._state.read_bytes())
+            if state["url"] == self._url and self.path.stat().st_size >= state["have"]:
+                self.version = Version(**state["version"])
+                while self.have < state["have"]:
+                    self._add(self.file.read(min(CHUNK, state["have"] - self.have)))
 
-    @property
-    def version(self) -> Version:
-        """Of the file that they are of."""
-        return self._part.version
+    def begin(self, version: Version) -> None:
+        """Forget what is there, and start on another version."""
+        if self.file.closed:
+            raise Stopped
+        self.version, self.have, self._hashes = version, 0, self._new_hashes()
+        self._state.unlink(missing_ok=True)
+        self.file.seek(0)
+        self.file.truncate()
 
-    @version.setter
-    def version(self, version: Version) -> None:
-        self._part.version = version
-
-    @property
-    def complete(self) -> bool:
-        """Whether all is here."""
-        return self.have.total == self.version.size
-
-    @property
-    def provable(self) -> bool:
-        """Whether a checksum will tell at the end if the bytes belong together."""
-        return self._expected is not None
-
-    @property
-    def resumable(self) -> bool:
-        """Whether bytes that come later can be told from those of another version."""
-        return self.provable or self.version.validator is not None
-
-    def take_up(self) -> None:
-        """Go on with what an earlier download left."""
-        self._part.resume(self._url)
-        if not self.provable and self.complete and self.version.size:
-            self._part.have = Spans([(0, self.version.size - 1)])  # to ask whether it is current
-        self.resumed = self.have.total > 0
-        self._advance(self.have.total)
-        self.catch_up()
-
-    def begin(self, version: Version | None = None) -> None:
-        """Forget what is here, and start on another version.
+    def append(self, data: Buffer) -> None:
+        """Write the next bytes.
 
         Raises:
-            InputError: if it has another size than it must.
-            HoldfastError: if there is no room for it.
+            Stopped: if the draft was closed.
+            HoldfastError: if the disk does not take them.
         """
-        version = version or Version()
-        self._advance(-self.have.total)
-        self._part.begin(version)
-        self._hash = self._fresh_hash()
-        self.resumed = False
-        if version.size is not None:
-            self._check_size(version.size)
-            self._check_limit(version.size, "Content-Length or Content-Range")
-            require_room(self._part.path.parent, version.size, self.wanted.called)
+        if self.file.closed:
+            raise Stopped
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[self.file.write(view) :]
+        except OSError as error:
+            raise HoldfastError(
+                f"{self.path}: cannot write to the cache\n  found: {error.strerror}\n"
+                "  remedy: make room, or name another folder as the cache (HOLDFAST_CACHE)"
+            ) from error
+        self._add(data)
 
-    def write(self, offset: int, data: bytes, content_type: str) -> Callable[[], None]:
-        """Write bytes; gives what is left to do, for which nobody needs to be kept from writing."""
-        if offset == 0:
-            self._check_page(data, content_type)
-        end = offset + len(data)
-        if self.version.size is None:  # else it was checked before anything came
-            self._check_limit(end, "received")
-            if end // _ROOM_EVERY > offset // _ROOM_EVERY:
-                require_room(self._part.path.parent, _ROOM_EVERY, self.wanted.called)
-        self._part.write(offset, data)
-        running = self._hash
+    def save(self) -> None:
+        """Bring the JSON up to date."""
+        os.fdatasync(self.file.fileno())  # first the bytes, then the claim that they are there
+        state = {"url": self._url, "version": asdict(self.version), "have": self.have}
+        write_whole(self._state, json.dumps(state).encode())
 
-        def follow() -> None:
-            running.add(offset, data)
-            self._advance(len(data))
-            if self.resumable:
-                self._part.save(self._url)
-
-        return follow
-
-    def catch_up(self) -> None:
-        """Hash what came before what stands in front of it."""
-        self._hash.catch_up(self._part.read, self.have.front)
-
-    def leave(self) -> None:
-        """Close it, to be gone on with later if it can be."""
-        if self.resumable and self.have.total:
-            self._part.save(self._url, now=True)
-            self._part.close()
-        else:
-            self._part.discard()
+    def checksums(self) -> dict[Algorithm, Checksum]:
+        """Of the bytes that are here."""
+        return {name: Checksum(name, made.hexdigest()) for name, made in self._hashes.items()}
 
     def discard(self) -> None:
-        """Remove it."""
-        self._part.discard()
+        """Remove the draft and its JSON."""
+        self.file.close()
+        self.path.unlink(missing_ok=True)
+        self._state.unlink(missing_ok=True)
 
-    def right(self) -> bool:
-        """Whether the complete file adds up to what it must.
+    def move(self, path: Path) -> None:
+        """Give the draft its name, once it is on the disk."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.fsync(self.file.fileno())
+        self.file.close()
+        self.path.replace(path)
+        self._state.unlink(missing_ok=True)
 
-        Raises:
-            InputError: without a checksum: if it is a web page, or of another size.
-        """
-        self.catch_up()
-        self._check_size(self.have.total)
-        self._check_page(self._part.read(0, 2048), "")
-        return self._expected is None or self._sums[self._expected.algorithm] == self._expected
+    def _add(self, data: Buffer) -> None:
+        for made in self._hashes.values():
+            made.update(data)
+        self.have += len(data)
 
-    def keep(self) -> Proved:
-        """Put the complete file, which is right, into the cache."""
-        path = self._cache.keep(self._part, self._sums)
-        version = Version(self.have.total, self.version.etag, self.version.modified)
-        return Proved(path, self._sums["sha256"].hex, version)
-
-    def quarantine(self) -> InputError:
-        """Put the complete file, which is wrong, aside; gives the error that says so."""
-        assert self._expected is not None
-        found = self._sums[self._expected.algorithm]
-        why = {"url": self._url, "found": str(found), "expected": str(self._expected)}
-        name = f"{self._sums['sha256'].hex[:16]}-{self.wanted.called.replace('/', '_')[-80:]}"
-        kept = self._cache.quarantine(self._part, name, why)
-        if self._page:
-            return a_page(self.wanted, self._page)
-        return another_file(
-            self.wanted, found, self.have.total, self._expected, kept, locked=self._locked
-        )
-
-    @property
-    def _sums(self) -> dict[Algorithm, Checksum]:
-        return self._hash.checksums()
-
-    def _fresh_hash(self) -> RunningHash:
-        md5 = self._expected is not None and self._expected.algorithm == "md5"
-        return RunningHash(("sha256", "md5") if md5 else ("sha256",))
-
-    def _check_size(self, size: int) -> None:
-        if self._expected is None and self.wanted.size not in (None, size):
-            self._part.begin(Version())
-            raise another_size(self.wanted, size)
-
-    def _check_limit(self, size: int, where: str) -> None:
-        """Refuse a file that is far larger than what is described.
-
-        Raises:
-            InputError: and what came is forgotten: it is not the file.
-        """
-        limit = self.wanted.limit
-        most = MOST_UNSIZED if limit is None else limit
-        if size > most and (limit is not None or self.version.size is None):
-            self._part.begin(Version())
-            raise too_large(self.wanted, size, most, where)
-
-    def _check_page(self, first: bytes, content_type: str) -> None:
-        """Refuse HTML where data is meant; where there is a checksum, that decides in the end."""
-        if self.wanted.may_be_page or not looks_like_html(first, content_type):
-            return
-        self._page = content_type or self._page or "HTML"
-        if self._expected is None:
-            self._part.begin(Version())
-            raise a_page(self.wanted, self._page)
+    def _new_hashes(self) -> dict[Algorithm, Any]:
+        return {name: hashlib.new(name, usedforsecurity=False) for name in self._algorithms}

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from urllib.parse import unquote
 
 from holdfast import progress
 from holdfast.data.croissant.fetching.access import Access
-from holdfast.data.croissant.fetching.answers import Source
 from holdfast.data.croissant.fetching.cache import Cache
-from holdfast.data.croissant.fetching.crew import Crew
-from holdfast.data.croissant.fetching.patience import Wait
-from holdfast.data.croissant.fetching.transfers import PIECE
-from holdfast.data.croissant.fetching.urls import bare, is_remote, is_web
+from holdfast.data.croissant.fetching.downloads import PIECE, download
+from holdfast.data.croissant.fetching.urls import is_remote, is_web
 from holdfast.data.croissant.fetching.wanted import Fetched, Wanted, key_of
-from holdfast.data.croissant.fetching.web import Web, WebSource, not_public
 from holdfast.data.croissant.files.hashing import Checksum
 from holdfast.errors import InputError
 from holdfast.numbers import counted
+from holdfast.objects import OBJECT_SCHEMES, Objects, OtherFiles
+from holdfast.remote import Source, Web, bare, private_address
+
+_OTHER_SCHEMES = ("ftp", "ftps", "sftp", "ssh", "hf", "hdfs", "webhdfs", "smb", "oss", "memory")
+"""Further schemes that may be fetched; some of fsspec's (``local``, ``git``) read files of this machine."""
 
 
 class Fetcher:
@@ -31,7 +34,6 @@ class Fetcher:
         locked: URL -> the SHA-256 (hex) that it must have, as a lock file says; it goes before what a
             description says.
         piece: bytes of a request.
-        save_every: bytes of a file that a killed process may lose.
         wait: waits some seconds between requests; None for a wait that ends with the download.
     """
 
@@ -42,17 +44,20 @@ class Fetcher:
         parallel: int = 8,
         locked: Mapping[str, str] | None = None,
         piece: int = PIECE,
-        save_every: int = PIECE,
-        wait: Wait | None = None,
+        wait: Callable[[float], object] | None = None,
     ) -> None:
         self.access = access or Access()
-        self.cache = Cache(self.access.cache, save_every)
+        self.cache = Cache(self.access.cache)
         self.offline = self.access.offline
         self.parallel = parallel
         self.locked = dict(locked or {})
         self.piece = piece
         self.wait = wait
-        self.web = Web(self.access)
+        self.web = Web(
+            self.access.timeout,
+            public_only=self.access.public_only,
+            elsewhere="open the URL in a browser; give a copy that you have by --map ID=PATH",
+        )
         self.history: list[Fetched] = []
         """Every file that was given, in the order in which each was first asked for."""
         self.commits: dict[str, str] = {}
@@ -100,7 +105,7 @@ class Fetcher:
         if rest:
             total = sum(want.size or want.about or 0 for want in rest.values())
             with progress.track(f"fetching {counted(len(rest), 'file')}", total) as bar:
-                Crew(self, list(rest.values()), bar).work()
+                download(self, list(rest.values()), bar)
         for want, key in zip(asked, keys, strict=True):
             if key not in self._seen and (held := self.at_hand(want)):
                 self.remember(held)  # another URL of a file that was fetched
@@ -144,15 +149,21 @@ class Fetcher:
         if not is_remote(url):
             raise InputError("not a URL", code="invalid-value", found=url)
         if is_web(url):
-            return WebSource(self.web, url)
-        from holdfast.data.croissant.fetching import object_sources
-
+            return partial(self.web.open, url)
         scheme = url.partition("://")[0].lower()
         if self.access.public_only:  # these libraries connect by themselves: nobody sees where to
-            raise not_public(url, f"{scheme}://")
-        if scheme in object_sources.OBJECT_SCHEMES:
-            return object_sources.ObjectSource(url)
-        return object_sources.FsspecSource(url)
+            raise private_address(url, f"{scheme}://")
+        if scheme in OBJECT_SCHEMES:
+            folder, _, name = url.rpartition("/")
+            return partial(Objects(folder).open, unquote(name))
+        if scheme not in _OTHER_SCHEMES:
+            raise InputError(
+                f"unsupported URL scheme {scheme}://",
+                code="unsupported",
+                path=bare(url),
+                expected=f"http, https, {', '.join((*OBJECT_SCHEMES, *_OTHER_SCHEMES))}",
+            )
+        return partial(OtherFiles(url).open, "")
 
     def remember(self, file: Fetched) -> None:
         """Note a file that was got."""
@@ -177,13 +188,8 @@ class Fetcher:
             path = given[1] if given and (fresh or self.offline) else None
         if path is None:
             return None
-        file = Fetched(
-            wanted=wanted, path=path, size=path.stat().st_size, sha256=path.name, cached=True
-        )
-        if given and given[1] == path:
-            told = given[0]
-            file = replace(file, final_url=told.final_url, etag=told.etag, time=told.time)
-        return file
+        told = given[0] if given and given[1] == path else None
+        return Fetched.of(wanted, path, told, cached=True)
 
 
 def _not_here(wanted: Wanted, cache: Cache) -> InputError:

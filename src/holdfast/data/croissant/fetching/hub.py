@@ -5,22 +5,35 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
-from holdfast.data.croissant.fetching.answers import PassingFault
 from holdfast.data.croissant.fetching.fetcher import Fetcher
-from holdfast.data.croissant.fetching.patience import Patience
-from holdfast.data.croissant.fetching.repository_files import RepositoryFile
-from holdfast.data.croissant.fetching.urls import bare
-from holdfast.data.croissant.fetching.web import answered, hub_endpoint, next_page
 from holdfast.errors import InputError
 from holdfast.files import write_whole
+from holdfast.remote import Retry, TransientError, bare, hub_endpoint, web_chunks
 
 _HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
 _PATH = re.compile(r"/datasets/([^/]+(?:/(?!tree/)[^/]+)?)(?:/tree/([^/]+)(?:/(.+))?)?/?")
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryFile:
+    """A file of a repository, at one revision.
+
+    Attributes:
+        path: from the repository's root, with ``/``.
+        size: its bytes; None where not known.
+        location: its URL, or the file in a clone.
+        sha256: as the repository states it (Git LFS does); hex.
+    """
+
+    path: str
+    size: int | None
+    location: str | Path
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +128,23 @@ def _entries(url: str, fetcher: Fetcher) -> list[dict[str, Any]]:
 
 
 def _page(url: str, fetcher: Fetcher) -> tuple[list[dict[str, Any]], str | None]:
-    patience = Patience(url, fetcher.wait if fetcher.wait is not None else time.sleep)
+    """The entries of a page of a listing, and the URL of the next (RFC 8288)."""
+    retry = Retry(url, sleep=fetcher.wait)
     while True:
         try:
             with fetcher.web.get(url, {"Accept": "application/json"}) as response:
-                body = answered(response, decode=True).body
-                entries = _parsed(b"".join(body.chunks() if body else ()))
-                return entries, next_page(response)
-        except PassingFault as fault:
-            patience.after(fault)
+                entries = _parsed(b"".join(web_chunks(response, decode=True)))
+                link = response.links.get("next", {}).get("url")
+                return entries, urljoin(response.url, link) if link else None
+        except TransientError as error:
+            retry.after(error)
 
 
 def _parsed(content: bytes) -> list[dict[str, Any]]:
     try:
         told = json.loads(content)
     except ValueError as error:
-        raise PassingFault("the listing is not valid JSON") from error
+        raise TransientError("the listing is not valid JSON") from error
     if not isinstance(told, list) or not all(isinstance(entry, dict) for entry in told):
-        raise PassingFault("the listing is not a list of files")
+        raise TransientError("the listing is not a list of files")
     return told

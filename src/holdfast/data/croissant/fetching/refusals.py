@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.data.croissant.fetching.urls import bare
 from holdfast.data.croissant.fetching.wanted import Wanted
 from holdfast.data.croissant.files.hashing import Checksum, WrongChecksum
 from holdfast.errors import InputError
+from holdfast.remote import bare
 
 _LOGIN = (
     "open the URL in a browser: log in or accept the terms there, then write the login into ~/.netrc, or "

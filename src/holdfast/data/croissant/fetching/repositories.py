@@ -15,12 +15,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 from holdfast.data.croissant.document.model import FileObject
 from holdfast.data.croissant.fetching.fetcher import Fetcher
-from holdfast.data.croissant.fetching.hub import hub_dataset, list_dataset
-from holdfast.data.croissant.fetching.repository_files import RepositoryFile
-from holdfast.data.croissant.fetching.urls import bare
-from holdfast.data.croissant.fetching.web import not_public
+from holdfast.data.croissant.fetching.hub import RepositoryFile, hub_dataset, list_dataset
 from holdfast.errors import InputError
 from holdfast.files import write_whole
+from holdfast.remote import bare, private_address
 
 _SCHEMES = ("https", "http", "ssh", "git", "file")
 _TREE = re.compile(r"(?P<url>.+?)(?:/-)?/tree/(?P<revision>[^/]+)/?")
@@ -70,7 +68,7 @@ def list_repository(file: FileObject, fetcher: Fetcher) -> list[RepositoryFile]:
         )
     found = _TREE.fullmatch(url)
     if fetcher.access.public_only:  # git connects by itself: nobody sees where to
-        raise not_public(url, "a git repository that must be cloned")
+        raise private_address(url, "a git repository that must be cloned")
     url, revision = (found["url"], unquote(found["revision"])) if found else (url, "HEAD")
     folder = _cloned(url, revision, fetcher)
     fetcher.commits[bare(url)] = folder.name

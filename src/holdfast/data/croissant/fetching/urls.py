@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from urllib.parse import unquote, urlsplit, urlunsplit
-
-from holdfast.errors import InputError
+from urllib.parse import unquote, urlsplit
 
 
 def is_remote(url: str) -> bool:
@@ -17,26 +15,6 @@ def is_remote(url: str) -> bool:
 def is_web(url: str) -> bool:
     """Whether it is http or https."""
     return urlsplit(url).scheme.lower() in ("http", "https")
-
-
-def bare(url: str) -> str:
-    """The URL without a user's name and password.
-
-    Raises:
-        InputError: if it is none.
-    """
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise InputError(
-            "not a URL", code="invalid-value", found=url, expected="scheme://host/path"
-        ) from error
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def without_query(url: str) -> str:
-    """The URL without user and query: what a redirect adds there is often a signature."""
-    return urlunsplit(urlsplit(bare(url))._replace(query="", fragment=""))
 
 
 def file_name(url: str) -> str:

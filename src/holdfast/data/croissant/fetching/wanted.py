@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.data.croissant.fetching.urls import bare, file_name
+from holdfast.data.croissant.fetching.urls import file_name
 from holdfast.data.croissant.files.hashing import Checksum, checksum_of, parse_size
+from holdfast.remote import bare
 
 if TYPE_CHECKING:
     from holdfast.data.croissant.document.model import FileObject
+    from holdfast.data.croissant.fetching.cache import Given
 
 _MORE = 4
 _ALWAYS = 64 << 20
@@ -106,6 +108,13 @@ class Fetched:
     time: str | None = None
     received: int = 0
     cached: bool = False
+
+    @classmethod
+    def of(cls, wanted: Wanted, path: Path, given: Given | None, **more: Any) -> Fetched:
+        """A file of the cache; `given` is what its URL gave last, if that was this file."""
+        if given:
+            more |= {"final_url": given.final_url, "etag": given.etag, "time": given.time}
+        return cls(wanted=wanted, path=path, size=path.stat().st_size, sha256=path.name, **more)
 
     @property
     def url(self) -> str:

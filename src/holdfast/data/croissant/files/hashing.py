@@ -1,4 +1,4 @@
-"""Checksums and sizes as descriptions write them, and the checksum of a file while it arrives."""
+"""Checksums and sizes as descriptions write them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import base64
 import binascii
 import hashlib
 import re
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +17,6 @@ Algorithm = Literal["sha256", "md5"]
 _BYTES: dict[Algorithm, int] = {"sha256": 32, "md5": 16}
 _SIZE = re.compile(r"\s*(\d[\d,]*(?:\.\d+)?)\s*(bytes?|[kmgtpe]?i?b?)\s*", re.IGNORECASE)
 _PREFIXES = "kmgtpe"
-_CHUNK = 1 << 20
 
 
 class WrongChecksum(InputError):
@@ -96,43 +93,3 @@ def file_checksum(path: str | Path, algorithm: Algorithm = "sha256") -> Checksum
     """The checksum of a file of this machine."""
     with Path(path).open("rb") as file:
         return Checksum(algorithm, hashlib.file_digest(file, algorithm).hexdigest())
-
-
-class RunningHash:
-    """The checksums of a file whose pieces arrive in any order.
-
-    What comes right behind what was hashed is hashed out of memory; pieces that came too early are read
-    back from the file once those before them are there.
-    """
-
-    def __init__(self, algorithms: tuple[Algorithm, ...]) -> None:
-        self.offset = 0
-        """Bytes that are hashed, from the file's start."""
-        self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in algorithms}
-        self._lock = threading.Lock()
-
-    def add(self, start: int, data: bytes) -> None:
-        """Hash bytes that stand at `start`, if they are the next."""
-        if start == self.offset:  # else `catch_up` reads them
-            with self._lock:
-                if start == self.offset:
-                    self._update(data)
-
-    def catch_up(self, read: Callable[[int, int], bytes], front: int) -> None:
-        """Hash up to `front`, before which there is no gap; `read` gives the bytes from an offset on."""
-        with self._lock:
-            while self.offset < front:
-                data = read(self.offset, min(_CHUNK, front - self.offset))
-                if not data:
-                    raise EOFError(f"the file ends at {self.offset}, not {front}")
-                self._update(data)
-
-    def checksums(self) -> dict[Algorithm, Checksum]:
-        """Of all bytes up to `offset`."""
-        with self._lock:
-            return {name: Checksum(name, made.hexdigest()) for name, made in self._hashes.items()}
-
-    def _update(self, data: bytes) -> None:
-        for made in self._hashes.values():
-            made.update(data)
-        self.offset += len(data)

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.data.croissant.fetching.urls import bare
 from holdfast.data.croissant.fetching.wanted import Fetched
 from holdfast.errors import InputError
 from holdfast.files import read_whole, write_whole
+from holdfast.remote import bare
 
 _FORMAT = 1
 _REMEDY = "if the change is intended, accept it with --update-lock"

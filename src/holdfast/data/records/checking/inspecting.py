@@ -22,8 +22,9 @@ from holdfast.data.records.format.layout import (
     encode_footer,
 )
 from holdfast.data.records.jpeg import parsing, scripts
-from holdfast.data.records.reading.stores import Buffer, MissingFile, Store
+from holdfast.data.records.reading.stores import MissingFile, Store
 from holdfast.errors import HoldfastError
+from holdfast.remote import Buffer
 
 CHUNK = 1 << 23
 """Bytes that are read and summed at a time, unless one piece alone has more."""

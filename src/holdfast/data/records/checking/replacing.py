@@ -17,12 +17,13 @@ from holdfast.data.records.checking.verifying import read_manifest
 from holdfast.data.records.format import layout
 from holdfast.data.records.format.layout import Contents, Index
 from holdfast.data.records.format.manifest import Manifest
-from holdfast.data.records.reading.stores import Buffer, CutFile, MissingFile, Store
+from holdfast.data.records.reading.stores import CutFile, MissingFile, Store
 from holdfast.data.records.writing import transcoding
 from holdfast.data.records.writing.generations import same
 from holdfast.data.records.writing.planning import Plan, Rejected, SourceChanged
 from holdfast.data.records.writing.settings import Settings
 from holdfast.errors import InputError, LimitError
+from holdfast.remote import Buffer
 
 Range = tuple[int, int]
 _NUMBER = re.compile(r"(\d{6,})\.pcr")

@@ -146,7 +146,7 @@ def quality(
         StoreError: if the store does not give it.
     """
     from holdfast.data.records.reading.records import open_records
-    from holdfast.data.records.reading.stores import redacted
+    from holdfast.remote import bare
 
     _check_arguments(images, threshold, strips)
     with open_records(url, store=store) as records:
@@ -154,14 +154,14 @@ def quality(
             raise InputError(
                 "the dataset has no images to measure",
                 code="no-data",
-                path=redacted(os.fspath(url)),
+                path=bare(os.fspath(url)),
             )
         drawn = _draw(records, images, seed)
         results = list(_examine_all(records, drawn, threads))
         measured = [one for one in results if isinstance(one, _Measured)]
         groups = tuple(_groups(records, measured))
         return Quality(
-            url=redacted(os.fspath(url)),
+            url=bare(os.fspath(url)),
             images=records.manifest.images,
             sampled=len(drawn),
             measured=len(measured),

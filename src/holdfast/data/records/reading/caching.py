@@ -17,9 +17,10 @@ import xxhash
 
 from holdfast.data.records.format.layout import Index
 from holdfast.data.records.reading.prefixes import holds
-from holdfast.data.records.reading.stores import Buffer, pread
+from holdfast.data.records.reading.stores import pread
 from holdfast.errors import StoreError
 from holdfast.files import Lock
+from holdfast.remote import Buffer
 
 _LOCK = ".usage"
 _DRAFT = ".part"

@@ -14,8 +14,8 @@ import xxhash
 
 from holdfast.data.records.format.layout import Contents, Index
 from holdfast.data.records.jpeg.parsing import EOI
-from holdfast.data.records.reading.stores import Buffer
 from holdfast.errors import HoldfastError
+from holdfast.remote import Buffer
 
 MISMATCH = "its crc32c does not match"
 

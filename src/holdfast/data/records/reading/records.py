@@ -31,8 +31,9 @@ from holdfast.data.records.reading.prefixes import (
     holds,
     trace,
 )
-from holdfast.data.records.reading.stores import Buffer, CutFile, MissingFile, Store, open_store
+from holdfast.data.records.reading.stores import CutFile, MissingFile, Store, open_store
 from holdfast.errors import HoldfastError, InputError, StoreError
+from holdfast.remote import Buffer
 
 if TYPE_CHECKING:
     from holdfast.data.records.reading.caching import Cache

@@ -15,14 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import InputError, StoreError
-
-Buffer = bytes | memoryview
-
-OBJECT_SCHEMES = ("s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss", "http", "https")
-"""Read by obstore; any other scheme by fsspec."""
+from holdfast.objects import OBJECT_SCHEMES, Objects, OtherFiles
+from holdfast.remote import Buffer, TransientError, bare
 
 RECORDS = "records-*/*.pcr"
 """Where records lie, below the folder of their dataset."""
@@ -116,11 +113,11 @@ class Store(ABC):
         self.close()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({redacted(self.url)!r})"
+        return f"{type(self).__name__}({bare(self.url)!r})"
 
     def where(self, path: str) -> str:
         """How a message names a file."""
-        return f"{redacted(self.url)}/{path}" if path else redacted(self.url)
+        return f"{bare(self.url)}/{path}" if path else bare(self.url)
 
     def read(self, path: str, start: int, end: int) -> Buffer:
         """The bytes [start, end) of a file.
@@ -349,6 +346,65 @@ def pread(handle: int, start: int, end: int) -> Buffer:
     return b"".join(parts)
 
 
+class RemoteStore(Store):
+    """Object stores, web servers and the other file systems of fsspec."""
+
+    def _start(self) -> None:
+        super()._start()
+        web = self.url.partition("://")[0] in (*OBJECT_SCHEMES, "http", "https")
+        self.fork_safe = not web
+        self._files = Objects(self.url, self.options) if web else OtherFiles(self.url, self.options)
+
+    def _read(self, path: str, start: int, end: int) -> Buffer:
+        with self._explained(path, start, end):
+            return self._files.read(path, (start, end))[0]
+
+    def _read_many(
+        self, path: str, ranges: Sequence[tuple[int, int]]
+    ) -> tuple[int, Sequence[Buffer]]:
+        if isinstance(self._files, OtherFiles):
+            return super()._read_many(path, ranges)
+        # Ranges that touch become one request.
+        apart = sum(start > end for (start, _), (_, end) in zip(ranges[1:], ranges, strict=False))
+        try:
+            with self._explained(path, ranges[0][0], ranges[-1][1]):
+                return 1 + apart, self._files.ranges(path, ranges)
+        except TransientError:
+            return 1 + apart, super()._read_many(path, ranges)[1]
+
+    def _tail(self, path: str, length: int) -> tuple[Buffer, int]:
+        with self._explained(path):
+            return self._files.read(path, (-length, 0))
+
+    def _read_all(self, path: str) -> Buffer:
+        with self._explained(path):
+            return self._files.read(path)[0]
+
+    def _size(self, path: str) -> int:
+        with self._explained(path):
+            return self._files.size(path)
+
+    def _list(self, prefix: str) -> Iterable[str]:
+        with self._explained(prefix):
+            return self._files.list(prefix)
+
+    def close(self) -> None:
+        """Close the connections; it may still be used."""
+        self._files.close()
+
+    @contextmanager
+    def _explained(self, path: str, start: int = 0, end: int = 0) -> Iterator[None]:
+        try:
+            yield
+        except InputError as error:
+            if error.code == "not-found":
+                raise self._missing(path) from error
+            if error.code != "network":
+                raise
+            path = f"{path}, {span(start, end)}" if end else path
+            raise self._failed(path, error.found or error.problem, error.remedy) from error
+
+
 def open_store(url: str | os.PathLike[str], **options: Any) -> Store:
     """The store that a URL names; nothing is read yet.
 
@@ -373,22 +429,19 @@ def open_store(url: str | os.PathLike[str], **options: Any) -> Store:
         return LocalStore(str(Path(text).expanduser().absolute()), options)
     if scheme == "file":
         return LocalStore(str(Path(unquote(urlsplit(text).path))), options)
-    # They stand on this module, and their libraries take a while to import.
-    from holdfast.data.records.reading.remote_stores import FsspecStore, ObjectStore
-
     text = text.rstrip("/") if not text.endswith("://") else text
-    if scheme not in OBJECT_SCHEMES:
-        return FsspecStore(text, options)
+    if scheme not in (*OBJECT_SCHEMES, "http", "https"):
+        return RemoteStore(text, options)
     parts = urlsplit(text)
     if parts.query or parts.fragment or not parts.netloc:
         raise InputError(
             "invalid URL of a folder",
             code="invalid-value",
-            path=redacted(text),
+            path=bare(text),
             expected="scheme://host/folder without ? and #",
             remedy="pass credentials as options or in the environment, not in the URL",
         )
-    return ObjectStore(text, options)
+    return RemoteStore(text, options)
 
 
 def local_folder(out: str | os.PathLike[str]) -> Path:
@@ -402,20 +455,11 @@ def local_folder(out: str | os.PathLike[str]) -> Path:
         raise InputError(
             "output must be a local directory",
             code="unsupported",
-            found=redacted(text),
+            found=bare(text),
             expected="a folder",
             remedy="write it to a folder, then copy that; of a dataset, the manifest last",
         )
     return Path(text)
-
-
-def redacted(url: str) -> str:
-    """A URL without the password that it may carry."""
-    parts = urlsplit(url)
-    if "@" not in parts.netloc or parts.password is None:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username}:***@{host}"))
 
 
 def span(start: int, end: int | None) -> str:

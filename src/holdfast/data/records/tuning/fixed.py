@@ -13,8 +13,8 @@ from holdfast.data.records.loading.faults import OnFault
 from holdfast.data.records.loading.items import Recipe, Undecodable, check_columns, undecodable
 from holdfast.data.records.reading.prefixes import Damaged, Fault, assemble
 from holdfast.data.records.reading.records import Records, open_records
-from holdfast.data.records.reading.stores import Buffer
 from holdfast.errors import InputError, MissingExtraError
+from holdfast.remote import Buffer
 
 try:
     from torch.utils.data import default_collate
