@@ -13,7 +13,7 @@ from scipy import stats
 from holdfast.errors import InputError
 from holdfast.fleet.failure_model import FailureModel, dispersion_test
 from holdfast.fleet.failure_trend import trend
-from holdfast.fleet.wording import drift
+from holdfast.fleet.timeline import drift
 from holdfast.stats import poisson_interval
 
 
@@ -85,7 +85,7 @@ def test_contract_of_the_command():
     assert set(answer["projections"][0]) == {"gpus", "mttf_hours", "ci95"}
     assert answer["dispersion"]["p_value"] < 0.01
     assert "does not hold" in answer["independence"]
-    assert "16-31 GPUs fail 20.00" in answer["independence"]
+    assert "16-31 GPUs fail 20.0 times" in answer["independence"]
     calm = json.loads(json.dumps(buckets([0], [10.0]).to_dict([8]), allow_nan=False))
     assert calm["dispersion"]["p_value"] is None
     assert calm["projections"][0]["mttf_hours"] is None

@@ -8,6 +8,7 @@ follows from the assumptions, see `productive_time`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
+from holdfast.answer import Answer, Value
+from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.productive_time import with_productive_time
 from holdfast.fleet.store import Store
+from holdfast.fleet.wording import PAPER
 from holdfast.tables import literal
 
 BOOTSTRAP_REPLICAS = 1_000
@@ -38,7 +41,7 @@ BY_SIZE = pa.schema(
 
 
 @dataclass(frozen=True)
-class MeasuredEttr:
+class MeasuredEttr(Answer):
     """The ETTR of the long job runs."""
 
     runs: int
@@ -54,6 +57,19 @@ class MeasuredEttr:
     def to_dict(self) -> dict[str, object]:
         """Plain values."""
         return {**vars(self), "by_size": self.by_size.to_pylist()}
+
+    def values(self) -> Sequence[Value]:
+        """The mean by job size."""
+        return [
+            Value(
+                f"ettr_{bucket_label(int(row['gpus_max']))}_gpus",
+                row["ettr"],
+                ci95=(row["lo"], row["hi"]),
+                better="higher",
+                source=PAPER,
+            )
+            for row in self.by_size.to_pylist()
+        ]
 
     def mean(self, gpus_from: int, gpus_to: float = float("inf")) -> float | None:
         """Mean ETTR of the runs in the buckets whose largest size lies in a range; None: no run."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from holdfast.answer import Answer, Section
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
 from holdfast.fleet.ettr_forms import (
@@ -15,6 +16,7 @@ from holdfast.fleet.ettr_forms import (
     exact_finite_ettr,
     first_order_ettr,
 )
+from holdfast.numbers import number
 
 SolveFor = Literal["checkpoint", "rate", "write", "init", "queue", "nodes"]
 FIELDS: dict[str, tuple[str, str]] = {
@@ -30,7 +32,7 @@ SMALLEST, LARGEST = 1e-12, 1e15  # of any parameter; beyond them nothing changes
 
 
 @dataclass(frozen=True)
-class SolveResult:
+class SolveResult(Answer):
     """The values of one parameter that reach an ETTR."""
 
     solved_for: str
@@ -47,9 +49,17 @@ class SolveResult:
     best_ettr: float
     form: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; the unit of low, high and best is under "unit"."""
-        return dict(self.__dict__)
+    def sections(self) -> Sequence[Section]:
+        """Which values reach the target?"""
+        high = "without limit" if self.high is None else f"{number(self.high)} {self.unit}"
+        best = "no best interval without failures or a write time (--write); in the limit"
+        if self.best is not None:
+            best = f"best at {number(self.best)} {self.unit}"
+        text = (
+            f"ETTR ≥ {self.target:g} ({self.form}) for {self.solved_for} from {number(self.low)} to "
+            f"{high}; {best}: {self.best_ettr:.4f}."
+        )
+        return [Section("solve", "Which values reach the target?", text)]
 
 
 def solve(
@@ -170,20 +180,17 @@ def _best_interval(base: EttrParameters, form: str, value_at: Callable[[float], 
     exact = optimal_checkpoint_interval(base.nodes, base.rate_per_node_day, write_s=base.write_s)
     if form == "exact" and exact is not None:
         return exact
-    # The first-order forms have one maximum too: golden-section search on log dt, within the range
-    # in which a = 1 - L(u0 + dt/2) is positive.
+    # The first-order forms have one maximum too, where a = 1 - L(u0 + dt/2) is positive.
     room = 2 * (1 / base.failures_per_s - base.init_s)
     if room <= 0:
         return exact or 0.0
-    low, high = math.log(room * 1e-9), math.log(room)
-    golden = (math.sqrt(5) - 1) / 2
-    for _ in range(90):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        if value_at(math.exp(left)) > value_at(math.exp(right)):
-            high = right
-        else:
-            low = left
-    return math.exp((low + high) / 2)
+    from scipy.optimize import minimize_scalar
+
+    span = (math.log(room * 1e-9), math.log(room))
+    found = minimize_scalar(
+        lambda x: -value_at(math.exp(x)), bounds=span, method="bounded", options={"xatol": 1e-9}
+    )
+    return math.exp(found.x)
 
 
 def _edge(
@@ -192,14 +199,17 @@ def _edge(
     """Where the ETTR crosses the target between two points; None if it holds at `outside` too."""
     if value_at(outside) >= target:
         return None
-    a, b = math.log(inside), math.log(outside)
-    for _ in range(200):
-        middle = (a + b) / 2
-        if value_at(math.exp(middle)) >= target:
-            a = middle
-        else:
-            b = middle
-    return math.exp(a)
+    from scipy.optimize import brentq
+
+    return math.exp(
+        brentq(
+            lambda x: value_at(math.exp(x)) - target,
+            math.log(inside),
+            math.log(outside),
+            xtol=1e-14,
+            rtol=8.9e-16,
+        )
+    )
 
 
 def _why(for_: str, base: EttrParameters) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
+from holdfast.numbers import brief
 from holdfast.stats import poisson_interval
 
 FloatArray = npt.NDArray[np.float64]
@@ -202,8 +203,8 @@ class FailureModel:
         least = min(ran, key=lambda bucket: bucket.rate_per_1000_node_days or 0.0)
         return (
             f'"Independent nodes in series" does not hold ({numbers}): jobs of {_size(most)} fail '
-            f"{most.rate_per_1000_node_days:.2f} times per 1,000 node-days, those of {_size(least)} "
-            f"{least.rate_per_1000_node_days:.2f} times. Use the rate of the size in question; the "
+            f"{brief(most.rate_per_1000_node_days)} times per 1,000 node-days, those of {_size(least)} "
+            f"{brief(least.rate_per_1000_node_days)} times. Use the rate of the size in question; the "
             "1/N line from another size misleads."
         )
 

@@ -144,11 +144,13 @@ class _Months:
 
 def _root(function: Callable[[float], float]) -> float:
     """Where an increasing function of the slope crosses zero, within +-STEEPEST."""
-    low, high = -STEEPEST, STEEPEST
-    for _ in range(45):
-        middle = (low + high) / 2
-        low, high = (middle, high) if function(middle) < 0 else (low, middle)
-    return (low + high) / 2
+    from scipy.optimize import brentq
+
+    if function(-STEEPEST) >= 0:
+        return -STEEPEST
+    if function(STEEPEST) <= 0:
+        return STEEPEST
+    return float(brentq(function, -STEEPEST, STEEPEST, xtol=1e-13))
 
 
 def _scatter(counts: FloatArray, expected: FloatArray) -> float | None:

@@ -1,4 +1,4 @@
-"""The failure rate over time, and when each health check was first seen.
+"""The failure rate over time: its drift, and when each health check was first seen.
 
 A check that is introduced makes failures visible that happened before, too: the rate jumps though the
 machines did not get worse. So every plot over time marks the first event of each new check.
@@ -7,15 +7,30 @@ machines did not get worse. So every plot over time marks the first event of eac
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
 
-from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
+from holdfast.answer import ColumnFormat, Figure, How, Section, Table
+from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
+from holdfast.fleet.failure_trend import Trend, trend
+from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
+from holdfast.fleet.moments import moment, with_times
+from holdfast.fleet.wording import RATE_UNIT, decimals, probability
+from holdfast.numbers import percent
+from holdfast.report.figures import TIME_FORMAT, plain_rows
+from holdfast.report.theme import colour
+from holdfast.stats import poisson_interval
 from holdfast.tables import literal
+
+# Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
+# mislead here.
+CAUSE_COLOURS = ("purple", "sky", "good", "yellow", "ramp5", "ramp1")  # "first" is a loss
+ALL_OTHER = "all other causes"
+MINUTE, REAL = "%Y-%m-%d %H:%M", ",.3~r"
 
 INTRODUCED_P = 0.05
 """A check is new if, had it run all along, so long a silence before its first event had at most this
@@ -126,3 +141,227 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
         return bool(silent > 0 and (1.0 - silent) ** (row["events"] - 1) <= INTRODUCED_P)
 
     return [row for row in seen if is_new(row)]
+
+
+def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
+    """The change of the rate from bin to bin of `rate_over_time`."""
+    failures: dict[float, int] = {}
+    node_days: dict[float, float] = {}
+    for row in over_time:
+        begin_s = row["begin_s"]
+        failures[begin_s] = failures.get(begin_s, 0) + row["failures"]
+        node_days[begin_s] = max(row["node_days"], failures[begin_s] * SHORTEST_S / DAY_S)
+    return trend(range(len(failures)), [*failures.values()], [*node_days.values()], unit)
+
+
+def drift(trend: Trend) -> str:
+    """Whether the rate changes from bin to bin, in a sentence."""
+    if trend.rate_ratio is None or trend.ci95 is None or trend.p_value is None:
+        return "No trend can be told: it takes failures and two bins of time."
+    change, low, high = (_signed(ratio - 1) for ratio in (trend.rate_ratio, *trend.ci95))
+    word = "No trend"
+    if trend.p_value < 0.05:
+        word = "The rate rises" if trend.rate_ratio > 1 else "The rate falls"
+    each = f"in {trend.unit}" if trend.unit[0].isdigit() else f"a {trend.unit}"
+    text = f"{word}: {change} {each} [{low}, {high}], {probability('p', trend.p_value, 2)}."
+    if trend.dispersion_p_value is not None and trend.dispersion_p_value < 0.01:
+        text += (
+            " The bins scatter more than independent failures would: the interval is too narrow."
+        )
+    return text
+
+
+def _signed(change: float) -> str:
+    if change > 10:  # few failures: a change without a useful bound
+        return "more than +1,000 %"
+    if abs(change) < 0.0005:
+        return "±0.0 %"
+    return f"{'+' if change > 0 else ''}{percent(change, 1)}"
+
+
+def section(
+    sentence: str,
+    over_time: Sequence[Mapping[str, Any]],
+    unit: str,
+    introduced: Sequence[Mapping[str, Any]],
+    how: How,
+) -> Section:
+    """Does the failure rate drift?
+
+    Args:
+        sentence: the answer.
+        over_time: of `rate_over_time`.
+        unit: what one bin of time is.
+        introduced: checks that began during the log, to be marked.
+        how: the rate was computed.
+    """
+    columns = {
+        "begin_s": ColumnFormat(f"From ({unit})"),
+        "cause": ColumnFormat("Cause"),
+        "failures": ColumnFormat("Failures"),
+        "node_days": ColumnFormat(
+            "Exposure", "node-days", digits=decimals(row["node_days"] for row in over_time)
+        ),
+    }
+    rows = {name: [row[name] for row in over_time] for name in columns}
+    table = Table(
+        with_times(pa.table({**rows, "cause": pa.array(rows["cause"], pa.string())}), "begin_s"),
+        columns,
+        caption=f"One row per {unit} and cause. The exposure is that of the whole {unit}.",
+        empty="Nothing ran.",
+    )
+    figure = rate_figure(over_time, unit, introduced)
+    drawn = [] if figure is None else [figure]
+    return Section("rate", "Does the failure rate drift?", sentence, drawn, [table], how)
+
+
+def rate_figure(
+    over_time: Sequence[Mapping[str, Any]], unit: str, introduced: Sequence[Mapping[str, Any]]
+) -> Figure | None:
+    """Failures per exposure in each bin of time, stacked by cause, with the total's interval.
+
+    None without a failure.
+    """
+    legend = _cause_legend(over_time)
+    bars, totals = _stacked([row for row in over_time if row["node_days"] > 0], legend)
+    if not bars:
+        return None
+    title = f"Time, one bar per {unit} (UTC)" if not unit[0].isdigit() else "Time (UTC)"
+    axis = _time("begin", axis={"format": TIME_FORMAT, "labelOverlap": True}, title=title)
+    y = {
+        "field": "low",
+        "type": "quantitative",
+        "scale": {"domain": [0, 1.5 * max(row["rate"] for row in totals)]},
+        "title": f"Failures {RATE_UNIT}",
+    }
+    colours = {"domain": list(legend), "range": [colour(name) for name in legend.values()]}
+    cause = {"field": "cause", "type": "nominal", "scale": colours, "legend": None}
+    begin = {"begin": ("from", MINUTE)}
+    part = {**begin, "cause": ("cause", ""), "failures": ("failures", ",d")}
+    whole = {**begin, "failures": ("failures", ",d"), "rate": (f"all, {RATE_UNIT}", REAL)}
+    stack = {"x": axis, "x2": {"field": "end"}, "y": y, "y2": {"field": "high"}, "color": cause}
+    error = {"x": _time("middle"), "y": y, "y2": {"field": "high"}}
+    # The whole log is in view, also where nothing failed at its ends.
+    span = [{"begin": moment(over_time[0]["begin_s"])}, {"begin": moment(over_time[-1]["end_s"])}]
+    layers = [
+        _layer(span, "rule", {"x": axis}, opacity=0),
+        _layer(bars, "bar", {**stack, "tooltip": _tooltip({**part, "rate": (RATE_UNIT, REAL)})}),
+        _layer(
+            totals,
+            "rule",
+            {**error, "tooltip": _tooltip({**whole, "low": ("from", REAL), "high": ("to", REAL)})},
+            clip=True,
+            color=colour("measured"),
+            strokeWidth=1.2,
+        ),
+    ]
+    notes = []
+    if introduced:
+        times = [moment(row["first_s"]) for row in introduced]
+        layers += _numbered_marks(times)
+        notes = [
+            f"check “{row['check']}” first seen ({time:%Y-%m-%d %H:%M})"
+            for row, time in zip(introduced, times, strict=True)
+        ]
+    caption = "Failure rate by cause, with the 95 % interval of the total"
+    return Figure({"layer": layers}, caption, legend=legend, notes=notes)
+
+
+def _cause_legend(over_time: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A colour for each of the most frequent causes; the rest share one."""
+    totals: dict[str, int] = {}
+    for row in over_time:
+        if row["cause"] is not None:
+            totals[row["cause"]] = totals.get(row["cause"], 0) + row["failures"]
+    named = sorted(totals.keys() - {UNATTRIBUTED}, key=lambda cause: (-totals[cause], cause))
+    if len(named) > len(CAUSE_COLOURS):
+        named = [*named[: len(CAUSE_COLOURS) - 1], ALL_OTHER]
+    legend = dict(zip(named, CAUSE_COLOURS, strict=False))
+    if UNATTRIBUTED in totals:
+        legend[UNATTRIBUTED] = "unattributed"
+    return legend
+
+
+def _stacked(
+    over_time: Sequence[Mapping[str, Any]], legend: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(the part of each cause in each bar, from `low` to `high`; the total of each bar)."""
+    bins: dict[float, list[Mapping[str, Any]]] = {}
+    for row in over_time:
+        bins.setdefault(row["begin_s"], []).append(row)
+    parts, totals = [], []
+    for begin_s, rows in bins.items():
+        end_s = rows[0]["end_s"]
+        ends = {"begin": moment(begin_s), "end": moment(end_s)}
+        per_failure = 1000 / rows[0]["node_days"]
+        counts = dict.fromkeys(legend, 0)
+        for row in rows:
+            if row["failures"]:
+                counts[row["cause"] if row["cause"] in legend else ALL_OTHER] += row["failures"]
+        below = 0
+        for cause, failures in counts.items():
+            if failures:
+                parts.append(
+                    {
+                        **ends,
+                        "cause": cause,
+                        "failures": failures,
+                        "rate": failures * per_failure,
+                        "low": below * per_failure,
+                        "high": (below + failures) * per_failure,
+                    }
+                )
+            below += failures
+        if not below:
+            continue  # an upper bound alone would hide the bars beside it
+        low, high = poisson_interval(below, 1.0)
+        totals.append(
+            {
+                **ends,
+                "middle": moment((begin_s + end_s) / 2),
+                "failures": below,
+                "rate": below * per_failure,
+                "low": low * per_failure,
+                "high": high * per_failure,
+            }
+        )
+    return parts, totals
+
+
+def _layer(
+    rows: Sequence[Mapping[str, Any]], mark: str, encoding: Mapping[str, Any], **style: Any
+) -> dict[str, Any]:
+    return {
+        "data": {"values": plain_rows(rows)},
+        "mark": {"type": mark, **style},
+        "encoding": dict(encoding),
+    }
+
+
+def _time(field: str, **more: Any) -> dict[str, Any]:
+    return {"field": field, "type": "temporal", "scale": {"type": "utc"}, **more}
+
+
+def _tooltip(fields: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:
+    """Column -> (title, d3 format); "" is a name."""
+    kinds = {"": "nominal", MINUTE: "temporal"}
+    return [
+        {"field": name, "title": title, "type": kinds.get(form, "quantitative")}
+        | ({"format": form} if form else {})
+        for name, (title, form) in fields.items()
+    ]
+
+
+def _numbered_marks(times: Sequence[Any]) -> list[dict[str, Any]]:
+    """Rules at times, numbered from 1; the numbers take three levels in turn."""
+    rows = [{"time": time, "number": str(place)} for place, time in enumerate(times, 1)]
+    muted = colour("muted")
+    layers = [_layer(rows, "rule", {"x": _time("time")}, color=muted, strokeDash=[4, 3])]
+    for level in range(min(3, len(rows))):
+        at = {"x": _time("time"), "y": {"value": 9 + 19 * level}}
+        disc = {"shape": "circle", "size": 230, "fill": colour("background"), "stroke": muted}
+        layers += [
+            _layer(rows[level::3], "point", at, opacity=1, **disc),
+            _layer(rows[level::3], "text", {**at, "text": {"field": "number"}}, fontWeight=600),
+        ]
+    return layers

@@ -63,18 +63,17 @@ def lay_out(section: Section) -> dict[str, Any]:
             grid.lay_out(table, f"{section.id}-table-{index}")
             for index, table in enumerate(section.tables, start=1)
         ],
-        "how": _how(section.how),
+        "how": None if section.how is None else lay_out_how(section.how),
     }
 
 
-def _how(how: How | None) -> dict[str, Any] | None:
-    if how is None:
-        return None
+def lay_out_how(how: How) -> dict[str, Any]:
+    """The fold-out under a section: formula (a line per equation), parameters, source, notes."""
     return {
         "formula": how.formula if isinstance(how.formula, str) else "\n".join(how.formula),
         "parameters": [(name, _parameter(value)) for name, value in how.parameters.items()],
         "source": how.source,
-        "notes": [how.notes] if isinstance(how.notes, str) else list(how.notes),
+        "notes": [how.notes] * bool(how.notes) if isinstance(how.notes, str) else list(how.notes),
     }
 
 

@@ -101,7 +101,7 @@ def measure(analysis: Analysis) -> Measures:
             low / 1000,
             high / 1000,
         )
-    lost = analysis.goodput if ran else None
+    lost = analysis.goodput if ran and not analysis.without_gpus else None
     return Measures(
         commits=int(facts.get("commits", 0)),
         failures={key: len(moments) for key, moments in known.items()},
