@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -58,22 +57,21 @@ def over_time() -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def test_bars_stack_without_gaps_up_to_the_total_with_its_interval() -> None:
+def test_causes_add_up_to_the_total_with_its_interval() -> None:
     figure = timeline.rate_figure(over_time(), "day", [])
-    _, parts, totals = layers(figure)
+    rows = layers(figure)[0]
+    totals = [row for row in rows if row["cause"] == timeline.EVERY]
+    assert [row["failures"] for row in totals] == [6, 0, 5]
     for total in totals:
-        stack = [part for part in parts if part["begin"] == total["begin"]]
-        assert stack[0]["low"] == 0
-        assert all(below["high"] == pytest.approx(above["low"]) for below, above in pairwise(stack))
-        assert stack[-1]["high"] == pytest.approx(total["rate"])
+        parts = [r for r in rows if r["time"] == total["time"] and r["cause"] != timeline.EVERY]
+        assert sum(part["failures"] for part in parts) == total["failures"]
+        assert sum(part["rate"] for part in parts) == pytest.approx(total["rate"])
     first = totals[0]
     assert first["rate"] == pytest.approx(1000 * 6 / 50)
     assert first["low"] == pytest.approx(1000 * chi2.ppf(0.025, 12) / 2 / 50)
     assert first["high"] == pytest.approx(1000 * chi2.ppf(0.975, 14) / 2 / 50)
     assert figure is not None
-    assert list(figure.legend) == ["b", "a", UNATTRIBUTED]
-    # The colour of one cause is that of its legend; the order in a bar is that of the legend.
-    assert [part["cause"] for part in parts[:3]] == ["b", "a", UNATTRIBUTED]
+    assert list(figure.legend) == [timeline.EVERY, "b", "a", UNATTRIBUTED]
 
 
 def test_many_causes_share_the_last_colour() -> None:
@@ -83,11 +81,10 @@ def test_many_causes_share_the_last_colour() -> None:
         for n, cause in enumerate(causes, 1)
     ]
     figure = timeline.rate_figure(rows, "day", [])
-    _, parts, _ = layers(figure)
     assert figure is not None
     assert len(set(figure.legend.values())) == len(figure.legend)
-    assert len(figure.legend) == len(timeline.CAUSE_COLOURS)
-    shared = next(part for part in parts if part["cause"] == timeline.ALL_OTHER)
+    assert len(figure.legend) == len(timeline.CAUSE_COLOURS) + 1
+    shared = next(r for r in layers(figure)[0] if r["cause"] == timeline.ALL_OTHER)
     assert shared["failures"] == sum(range(1, 8))
     assert shared["rate"] == pytest.approx(1000 * 28)
 

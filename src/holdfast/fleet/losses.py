@@ -279,7 +279,7 @@ class Goodput(Answer):
 
     def _owner_section(self) -> Section | None:
         """Whose jobs lose most? None where nothing was lost or the log names no user."""
-        tables = []
+        tables: list[Table] = []
         for name, table in (("user", self.by_user), ("account", self.by_account)):
             if table[name].null_count < len(table) and self.lost_hours:
                 columns = {

@@ -7,7 +7,9 @@ machines did not get worse. So every plot over time marks the first event of eac
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -21,16 +23,14 @@ from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
 from holdfast.fleet.moments import moment, with_times
 from holdfast.fleet.wording import RATE_UNIT, decimals, probability
 from holdfast.numbers import percent
-from holdfast.report.figures import TIME_FORMAT, plain_rows
-from holdfast.report.theme import colour
+from holdfast.report.figures import lines
 from holdfast.stats import poisson_interval
 from holdfast.tables import literal
 
 # Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
 # mislead here.
 CAUSE_COLOURS = ("purple", "sky", "good", "yellow", "ramp5", "ramp1")  # "first" is a loss
-ALL_OTHER = "all other causes"
-MINUTE, REAL = "%Y-%m-%d %H:%M", ",.3~r"
+ALL_OTHER, EVERY = "all other causes", "all causes"
 
 INTRODUCED_P = 0.05
 """A check is new if, had it run all along, so long a silence before its first event had at most this
@@ -218,150 +218,71 @@ def section(
 def rate_figure(
     over_time: Sequence[Mapping[str, Any]], unit: str, introduced: Sequence[Mapping[str, Any]]
 ) -> Figure | None:
-    """Failures per exposure in each bin of time, stacked by cause, with the total's interval.
+    """Failures per exposure in each bin of time: of every cause, and of all with the interval.
 
     None without a failure.
     """
     legend = _cause_legend(over_time)
-    bars, totals = _stacked([row for row in over_time if row["node_days"] > 0], legend)
-    if not bars:
+    bins: dict[float, list[Mapping[str, Any]]] = {}
+    for row in over_time:
+        if row["node_days"] > 0:
+            bins.setdefault(row["begin_s"], []).append(row)
+    rows = []
+    for begin_s, parts in bins.items():
+        counts = dict.fromkeys(legend, 0)
+        for row in parts:
+            if row["failures"]:
+                cause = row["cause"] if row["cause"] in legend else ALL_OTHER
+                counts[cause] += row["failures"]
+                counts[EVERY] += row["failures"]
+        low, high = poisson_interval(counts[EVERY], parts[0]["node_days"])
+        for cause, failures in counts.items():
+            ends = {"low": 1000 * low, "high": 1000 * high} if cause == EVERY and failures else {}
+            rows.append(
+                {
+                    "time": moment((begin_s + parts[0]["end_s"]) / 2),
+                    "cause": cause,
+                    "failures": failures,
+                    "rate": 1000 * failures / parts[0]["node_days"],
+                    **ends,
+                }
+            )
+    if not any(row["failures"] for row in rows):
         return None
-    title = f"Time, one bar per {unit} (UTC)" if not unit[0].isdigit() else "Time (UTC)"
-    axis = _time("begin", axis={"format": TIME_FORMAT, "labelOverlap": True}, title=title)
-    y = {
-        "field": "low",
-        "type": "quantitative",
-        "scale": {"domain": [0, 1.5 * max(row["rate"] for row in totals)]},
-        "title": f"Failures {RATE_UNIT}",
-    }
-    colours = {"domain": list(legend), "range": [colour(name) for name in legend.values()]}
-    cause = {"field": "cause", "type": "nominal", "scale": colours, "legend": None}
-    begin = {"begin": ("from", MINUTE)}
-    part = {**begin, "cause": ("cause", ""), "failures": ("failures", ",d")}
-    whole = {**begin, "failures": ("failures", ",d"), "rate": (f"all, {RATE_UNIT}", REAL)}
-    stack = {"x": axis, "x2": {"field": "end"}, "y": y, "y2": {"field": "high"}, "color": cause}
-    error = {"x": _time("middle"), "y": y, "y2": {"field": "high"}}
-    # The whole log is in view, also where nothing failed at its ends.
-    span = [{"begin": moment(over_time[0]["begin_s"])}, {"begin": moment(over_time[-1]["end_s"])}]
-    layers = [
-        _layer(span, "rule", {"x": axis}, opacity=0),
-        _layer(bars, "bar", {**stack, "tooltip": _tooltip({**part, "rate": (RATE_UNIT, REAL)})}),
-        _layer(
-            totals,
-            "rule",
-            {**error, "tooltip": _tooltip({**whole, "low": ("from", REAL), "high": ("to", REAL)})},
-            clip=True,
-            color=colour("measured"),
-            strokeWidth=1.2,
-        ),
+    marks = [
+        {
+            "at": moment(row["first_s"]),
+            "text": f"check “{row['check']}” first seen ({moment(row['first_s']):%Y-%m-%d %H:%M})",
+        }
+        for row in introduced
     ]
-    notes = []
-    if introduced:
-        times = [moment(row["first_s"]) for row in introduced]
-        layers += _numbered_marks(times)
-        notes = [
-            f"check “{row['check']}” first seen ({time:%Y-%m-%d %H:%M})"
-            for row, time in zip(introduced, times, strict=True)
-        ]
-    caption = "Failure rate by cause, with the 95 % interval of the total"
-    return Figure({"layer": layers}, caption, legend=legend, notes=notes)
+    figure = lines(
+        rows,
+        "time",
+        "rate",
+        f"Time, one point per {unit}",
+        f"Failures {RATE_UNIT}",
+        series="cause",
+        meanings=legend,
+        low="low",
+        high="high",
+        points=True,
+        zone="UTC",
+        marks=marks,
+    )
+    return replace(figure, caption="Failure rate by cause, with the 95 % interval of the total")
 
 
 def _cause_legend(over_time: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """A colour for each of the most frequent causes; the rest share one."""
-    totals: dict[str, int] = {}
+    """A colour for all and for each of the most frequent causes; the rest share one."""
+    totals: Counter[str] = Counter()
     for row in over_time:
         if row["cause"] is not None:
-            totals[row["cause"]] = totals.get(row["cause"], 0) + row["failures"]
+            totals[row["cause"]] += row["failures"]
     named = sorted(totals.keys() - {UNATTRIBUTED}, key=lambda cause: (-totals[cause], cause))
     if len(named) > len(CAUSE_COLOURS):
         named = [*named[: len(CAUSE_COLOURS) - 1], ALL_OTHER]
-    legend = dict(zip(named, CAUSE_COLOURS, strict=False))
+    legend = {EVERY: "measured", **dict(zip(named, CAUSE_COLOURS, strict=False))}
     if UNATTRIBUTED in totals:
         legend[UNATTRIBUTED] = "unattributed"
     return legend
-
-
-def _stacked(
-    over_time: Sequence[Mapping[str, Any]], legend: Mapping[str, str]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(the part of each cause in each bar, from `low` to `high`; the total of each bar)."""
-    bins: dict[float, list[Mapping[str, Any]]] = {}
-    for row in over_time:
-        bins.setdefault(row["begin_s"], []).append(row)
-    parts, totals = [], []
-    for begin_s, rows in bins.items():
-        end_s = rows[0]["end_s"]
-        ends = {"begin": moment(begin_s), "end": moment(end_s)}
-        per_failure = 1000 / rows[0]["node_days"]
-        counts = dict.fromkeys(legend, 0)
-        for row in rows:
-            if row["failures"]:
-                counts[row["cause"] if row["cause"] in legend else ALL_OTHER] += row["failures"]
-        below = 0
-        for cause, failures in counts.items():
-            if failures:
-                parts.append(
-                    {
-                        **ends,
-                        "cause": cause,
-                        "failures": failures,
-                        "rate": failures * per_failure,
-                        "low": below * per_failure,
-                        "high": (below + failures) * per_failure,
-                    }
-                )
-            below += failures
-        if not below:
-            continue  # an upper bound alone would hide the bars beside it
-        low, high = poisson_interval(below, 1.0)
-        totals.append(
-            {
-                **ends,
-                "middle": moment((begin_s + end_s) / 2),
-                "failures": below,
-                "rate": below * per_failure,
-                "low": low * per_failure,
-                "high": high * per_failure,
-            }
-        )
-    return parts, totals
-
-
-def _layer(
-    rows: Sequence[Mapping[str, Any]], mark: str, encoding: Mapping[str, Any], **style: Any
-) -> dict[str, Any]:
-    return {
-        "data": {"values": plain_rows(rows)},
-        "mark": {"type": mark, **style},
-        "encoding": dict(encoding),
-    }
-
-
-def _time(field: str, **more: Any) -> dict[str, Any]:
-    return {"field": field, "type": "temporal", "scale": {"type": "utc"}, **more}
-
-
-def _tooltip(fields: Mapping[str, tuple[str, str]]) -> list[dict[str, str]]:
-    """Column -> (title, d3 format); "" is a name."""
-    kinds = {"": "nominal", MINUTE: "temporal"}
-    return [
-        {"field": name, "title": title, "type": kinds.get(form, "quantitative")}
-        | ({"format": form} if form else {})
-        for name, (title, form) in fields.items()
-    ]
-
-
-def _numbered_marks(times: Sequence[Any]) -> list[dict[str, Any]]:
-    """Rules at times, numbered from 1; the numbers take three levels in turn."""
-    rows = [{"time": time, "number": str(place)} for place, time in enumerate(times, 1)]
-    muted = colour("muted")
-    layers = [_layer(rows, "rule", {"x": _time("time")}, color=muted, strokeDash=[4, 3])]
-    for level in range(min(3, len(rows))):
-        at = {"x": _time("time"), "y": {"value": 9 + 19 * level}}
-        disc = {"shape": "circle", "size": 230, "fill": colour("background"), "stroke": muted}
-        layers += [
-            _layer(rows[level::3], "point", at, opacity=1, **disc),
-            _layer(rows[level::3], "text", {**at, "text": {"field": "number"}}, fontWeight=600),
-        ]
-    return layers
