@@ -97,11 +97,9 @@ def solve(
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
     """
     if for_ not in FIELDS:
+        expected = ", ".join(FIELDS)
         raise InputError(
-            "this cannot be solved for",
-            code="unknown-key",
-            found=repr(for_),
-            expected=", ".join(FIELDS),
+            "this cannot be solved for", code="unknown-key", found=repr(for_), expected=expected
         )
     if not 0 < target < 1:
         raise InputError(
@@ -119,26 +117,19 @@ def solve(
             found=repr(form),
             expected="exact, full or v2 (exact_finite with a productive time, not for checkpoint)",
         )
+    name, unit = FIELDS[for_]
     given = {
         "nodes": nodes,
         "rate_per_node_day": rate_per_node_day,
         "checkpoint_interval_s": checkpoint_interval_s,
+        "init_s": init_s,
+        "write_s": write_s,
+        "queue_s": queue_s,
     }
-    name, unit = FIELDS[for_]
-    given[name] = 1.0 if name in given else None
-    missing = [key for key, value in given.items() if value is None and key != name]
-    if missing:
+    given[name] = 1.0 if given[name] is None or name in ("nodes", "checkpoint_interval_s") else 0.0
+    if missing := [key for key, value in given.items() if value is None]:
         raise InputError(f"solving for {for_} needs {', '.join(missing)}", code="missing-key")
-    filled = {key: value for key, value in given.items() if value is not None}
-    base = EttrParameters(
-        **filled,
-        **{
-            key: value
-            for key, value in (("init_s", init_s), ("write_s", write_s), ("queue_s", queue_s))
-            if key != name
-        },
-        productive_s=productive_s,
-    )
+    base = EttrParameters(**given, productive_s=productive_s)  # type: ignore[arg-type]
 
     def value_at(x: float) -> float:
         return _evaluate(replace(base, **{name: x}), form)
@@ -153,7 +144,7 @@ def solve(
             code="unsupported",
             found=f"at best {best_ettr:.6f}, with {name} = {best:.6g} ({unit})",
             expected=f"a target below {best_ettr:.4f}",
-            remedy=_why(for_, base),
+            remedy="lower the target, or shorten writes, initialisation or queue",
         )
     high = _edge(value_at, target, max(best, SMALLEST), LARGEST)
     low = best if for_ == "nodes" else 0.0
@@ -210,31 +201,3 @@ def _edge(
             rtol=8.9e-16,
         )
     )
-
-
-def _why(for_: str, base: EttrParameters) -> str:
-    """Which losses remain at the best value, and so what has to change instead."""
-    rate = base.failures_per_s
-    losses = {
-        "the writes (write_s against the interval)": base.write_s / base.checkpoint_interval_s
-        if for_ not in ("write", "checkpoint")
-        else 0.0,
-        "the replay after failures (a shorter interval)": rate * base.checkpoint_interval_s / 2
-        if for_ not in ("rate", "nodes", "checkpoint")
-        else 0.0,
-        "the initialisation after failures": rate * base.init_s
-        if for_ not in ("rate", "nodes", "init")
-        else 0.0,
-        "the queue before restarts": rate * base.queue_s
-        if for_ not in ("rate", "nodes", "queue")
-        else 0.0,
-        "the writes that failures force (a faster write, fewer failures)": math.sqrt(
-            2 * rate * base.write_s
-        )
-        if for_ == "checkpoint"
-        else 0.0,
-    }
-    largest = max(losses, key=lambda cause: losses[cause])
-    if losses[largest] == 0:
-        return "lower the target"
-    return f"what is left is mostly lost to {largest}: lower that first"

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from holdfast.errors import InputError
 from holdfast.numbers import brief
+from holdfast.plain import plain
 from holdfast.stats import poisson_interval
 
 FloatArray = npt.NDArray[np.float64]
@@ -40,17 +41,6 @@ class RateBucket:
     ci95: tuple[float, float] | None
     """Of the rate, per 1,000 node-days."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The bucket of ``holdfast fleet mttf --json``."""
-        return {
-            "gpus_min": self.gpus_min,
-            "gpus_max": self.gpus_max,
-            "failures": self.failures,
-            "node_days": self.node_days,
-            "rate_per_1000_node_days": self.rate_per_1000_node_days,
-            "ci95": None if self.ci95 is None else list(self.ci95),
-        }
-
 
 @dataclass(frozen=True)
 class Dispersion:
@@ -62,15 +52,6 @@ class Dispersion:
     degrees_of_freedom: int
     method: str
     """"chi-square", or "Monte Carlo multinomial" where an expected count is below 5."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "statistic": self.statistic,
-            "p_value": self.p_value,
-            "degrees_of_freedom": self.degrees_of_freedom,
-            "method": self.method,
-        }
 
 
 class FailureModel:
@@ -222,8 +203,8 @@ class FailureModel:
             "ci95": list(self.ci95_),
             "mttf_node_days": self.mttf_node_days_,
             "mttf_node_days_ci95": list(self.mttf_node_days_ci95_),
-            "buckets": [bucket.to_dict() for bucket in self.buckets_],
-            "dispersion": test.to_dict(),
+            "buckets": [plain(bucket) for bucket in self.buckets_],
+            "dispersion": plain(test),
             "independence": self.independence_,
             "projections": projections,
         }

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from holdfast.errors import InputError
 from holdfast.fleet.failure_model import SMALL_EXPECTED_COUNT, FloatArray, checked_counts
+from holdfast.plain import plain
 
 EXACT_UP_TO = 30_000  # values of S; with more the normal approximation has the same digits
 STEEPEST = 30.0  # |b|: a rate ratio of e^30 a month stands for zero or infinity
@@ -46,16 +47,10 @@ class Trend:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; an infinite bound is null."""
-        return {
-            "rate_ratio": _finite(self.rate_ratio),
-            "per": self.unit,
-            "ci95": None if self.ci95 is None else [_finite(bound) for bound in self.ci95],
-            "p_value": self.p_value,
-            "dispersion_p_value": self.dispersion_p_value,
-            "failures": self.failures,
-            "bins": self.bins,
-            "method": self.method,
-        }
+        values: dict[str, Any] = plain(
+            {field.name: getattr(self, field.name) for field in fields(self)}
+        )
+        return {**values, "per": values.pop("unit")}
 
 
 def trend(
@@ -167,7 +162,3 @@ def _ratio(slope: float) -> float:
     if abs(slope) > STEEPEST - 1e-6:
         return math.inf if slope > 0 else 0.0
     return math.exp(slope)
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
