@@ -461,10 +461,11 @@ def _by_owner(log: FleetLog, failures: str, preempted: str) -> dict[str, pa.Tabl
     )
     return {
         name: log.arrow(
-            f"""SELECT "{name}", sum(hours) AS hours, sum(failures) AS failures,
-                sum(first_order) AS first_order, sum(second_order) AS second_order
-            FROM {counts} GROUP BY "{name}"
-            ORDER BY sum(first_order + second_order) DESC, hours DESC, "{name}\""""
+            f"""SELECT * FROM (
+                SELECT "{name}", sum(hours) AS hours, sum(failures) AS failures,
+                    sum(first_order) AS first_order, sum(second_order) AS second_order
+                FROM {counts} GROUP BY "{name}"
+            ) AS owners ORDER BY first_order + second_order DESC, hours DESC, "{name}\""""
         )
         for name in ("user", "account")
     }
