@@ -84,7 +84,7 @@ def largest_measured(measured: MeasuredEttr) -> dict[str, Any] | None:
 def measured_text(row: Mapping[str, Any]) -> str:
     """The measured ETTR of a job size, ``"97.6 % [96.9 %, 98.4 %]"``."""
     between = f" [{percent(row['lo'], 1)}, {percent(row['hi'], 1)}]"
-    return f"{percent(row['ettr'], 1)}" + between * (row["runs"] >= FEWEST_RUNS)
+    return percent(row["ettr"], 1) + (between if row["runs"] >= FEWEST_RUNS else "")
 
 
 def _how(analysis: Analysis) -> How:

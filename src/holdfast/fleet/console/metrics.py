@@ -177,7 +177,7 @@ def _rates(analysis: Analysis) -> dict[str, Values]:
     if every is not None:
         tops = {bucket.gpus_max or 0 for bucket in every.model.buckets_}
         sizes = sorted(top for top in tops if top >= per_node)
-        hours = {}
+        hours: dict[Labels, tuple[float | None, ...]] = {}
         for gpus in sizes or [max(analysis.largest_job_nodes, 1) * per_node]:
             value, low, high = model.mttf_hours(gpus, per_node)
             hours[str(gpus),] = (value, low, math.inf if high is None else high)
