@@ -202,20 +202,6 @@ class EttrResult(Answer):
             "form": ColumnFormat("Form"),
             "ettr": ColumnFormat("Expected ETTR", digits=4, interval=("low", "high")),
         }
-        intervals = {
-            "best (highest exact ETTR)": self.optimal_interval_s,
-            "Young": self.young_interval_s,
-            "Daly": self.daly_interval_s,
-        }
-        every = pa.table({"method": [*intervals], "every": [*map(duration, intervals.values())]})
-        labels = {
-            "method": ColumnFormat("Checkpoint interval"),
-            "every": ColumnFormat("Every", right=True),
-        }
-        tables = [
-            Table(table, columns, caption="One row per form, Monte Carlo with its 95 % interval."),
-            *([] if self.optimal_interval_s is None else [Table(every, labels)]),
-        ]
         how = How(
             "ETTR = Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)], L = N · r_f",
             {
@@ -225,10 +211,13 @@ class EttrResult(Answer):
                 "checkpoint write w": duration(p.write_s),
                 "initialisation u0": duration(p.init_s),
                 "queue before each start q": duration(p.queue_s),
+                "best checkpoint interval": duration(self.optimal_interval_s),
+                "Young's, Daly's": f"{duration(self.young_interval_s)}, {duration(self.daly_interval_s)}",
             },
             PAPER,
             self.notes,
         )
+        tables = [Table(table, columns, "One row per form, Monte Carlo with its 95 % interval.")]
         return [Section("ettr", "What ETTR is expected?", f"{text}.", [], tables, how)]
 
     def to_dict(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from holdfast.report import grid, theme
 from holdfast.report.page import Figure, How, Section
 
 if TYPE_CHECKING:
-    from jinja2 import BaseLoader, Environment
+    from jinja2 import Environment
 
 MAX_ROWS = 20_000
 _MAX_DRAWING = 400_000  # characters of SVG; a larger figure is drawn by the reader's browser only
@@ -29,12 +29,19 @@ _PRINTED_ROWS = 25
 _ARROWS = {"rising": "▲", "falling": "▼", "steady": "▬"}
 
 
-def environment(loader: BaseLoader) -> Environment:
-    """Jinja as pages use it: everything is escaped, and an undefined name is an error."""
-    from jinja2 import Environment, StrictUndefined
+def environment(source: Callable[[str], str | None]) -> Environment:
+    """Jinja as pages use it: everything is escaped, and an undefined name is an error.
+
+    Args:
+        source: name of a template -> its text; None if there is none.
+    """
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     made = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_unbroken_percentages, loader=loader
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_unbroken_percentages,
+        loader=FunctionLoader(source),
     )
     made.globals.update(arrows=_ARROWS, printed_rows=_PRINTED_ROWS)
     return made
