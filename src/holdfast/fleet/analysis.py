@@ -10,14 +10,13 @@ from holdfast.errors import InputError
 from holdfast.fleet.attribution import ClockLag, clock_lag, infrastructure_failures
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
-from holdfast.fleet.failure_trend import Trend
 from holdfast.fleet.failures import Mttf, mttf
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.losses import GPU_HOURS, Goodput, goodput
 from holdfast.fleet.node_ranking import Lemons, lemons, no_nodes
 from holdfast.fleet.outage_log import Outages, outage_failures, outage_rate_over_time
 from holdfast.fleet.state_mix import Status, status
-from holdfast.fleet.timeline import checks_introduced, failure_trend, rate_over_time
+from holdfast.fleet.timeline import Trend, checks_introduced, failure_trend, rate_over_time
 
 
 @dataclass(frozen=True)

@@ -138,17 +138,15 @@ class Attribution(Answer):
         columns = {
             "attempt": ColumnFormat("Attempt"),
             "state": ColumnFormat("State"),
-            "start": ColumnFormat("Start", detail=True),
             "end": ColumnFormat("End"),
             "ran": ColumnFormat("Ran", right=True),
-            "gpus": ColumnFormat("GPUs", detail=True),
             "count": ColumnFormat("Nodes"),
             "failed": ColumnFormat("Failed node"),
             "cause": ColumnFormat("Likeliest cause"),
         }
         caption = (
             "One row per attempt, in order. A failed node is one that Slurm names. The CSV file has "
-            "all nodes."
+            "the names of all nodes."
         )
         return Table(pa.Table.from_pylist(rows, schema=ATTEMPTS), columns, caption=caption)
 
