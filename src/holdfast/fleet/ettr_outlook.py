@@ -5,24 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.answer import ColumnFormat, Figure, How, Section, Table
 from holdfast.fleet.ettr_forms import expected_ettr, long_run_ettr
-from holdfast.fleet.ettr_measured import MeasuredEttr
-from holdfast.fleet.job_sizes import bucket_label
-from holdfast.fleet.wording import PAPER, decimals, ettr_settings, size
-from holdfast.numbers import counted, duration, percent
+from holdfast.fleet.ettr_measured import FEWEST_RUNS, MeasuredEttr
+from holdfast.fleet.wording import PAPER, ettr_settings, size
+from holdfast.numbers import duration, percent
 from holdfast.report.figures import lines
 
 if TYPE_CHECKING:
     from holdfast.fleet.analysis import Analysis
 
-FEWEST_RUNS = 3
-"""Runs from which a mean ETTR has an interval."""
 SMALLEST_GAIN = 0.001
 """A change that raises the ETTR by less is not worth a sentence."""
 CURVE_POINTS = 20
@@ -42,7 +38,13 @@ def section(analysis: Analysis) -> Section:
         analysis.log.gpus_per_node,
         analysis.without_gpus,
     )
-    tables = [_lever_table(analysis, job), _measured_table(analysis)]
+    expected = [
+        expected_ettr(
+            **analysis.ettr_setting | {"nodes": max(gpus / analysis.log.gpus_per_node, 1.0)}
+        )
+        for gpus in analysis.measured.by_size["gpus"].to_pylist()
+    ]
+    tables = [_lever_table(analysis, job), analysis.measured.table(expected)]
     return Section("ettr", QUESTION, _sentence(analysis, job), [figure], tables, how)
 
 
@@ -53,11 +55,8 @@ def _sentence(analysis: Analysis, job: str) -> str:
     if expected < SMALLEST_GAIN:
         text += ": it hardly reaches a checkpoint, assumed every "
         text += duration(assumed.checkpoint_interval_s)
-    row = largest_measured(analysis.measured)
-    if row is not None:
-        where = f" on {bucket_label(int(row['gpus_max']))} GPUs" * bool(row["gpus_max"])
-        runs = counted(int(row["runs"]), "long run")
-        text += f"; measured: {measured_text(row)} over {runs}{where}"
+    if analysis.measured.runs:
+        text += f"; measured: {analysis.measured.largest_text()}"
     levers = analysis.levers if analysis.goodput.failures else []
     if levers and levers[0].ettr - expected >= SMALLEST_GAIN:
         best = levers[0]
@@ -72,19 +71,6 @@ def expected_text(analysis: Analysis) -> str:
     if not analysis.mttf.model.failures_:
         return f"at least {low}"
     return value if low == high else f"{value} [{low}, {high}]"
-
-
-def largest_measured(measured: MeasuredEttr) -> dict[str, Any] | None:
-    """The largest job size with enough long runs for an interval, else the largest one."""
-    rows: list[dict[str, Any]] = measured.by_size.to_pylist()
-    enough = [row for row in rows if row["runs"] >= FEWEST_RUNS]
-    return (enough or rows)[-1] if rows else None
-
-
-def measured_text(row: Mapping[str, Any]) -> str:
-    """The measured ETTR of a job size, ``"97.6 % [96.9 %, 98.4 %]"``."""
-    between = f" [{percent(row['lo'], 1)}, {percent(row['hi'], 1)}]"
-    return percent(row["ettr"], 1) + (between if row["runs"] >= FEWEST_RUNS else "")
 
 
 def _how(analysis: Analysis) -> How:
@@ -124,40 +110,6 @@ def _lever_table(analysis: Analysis, job: str) -> Table:
     }
     caption = f"What would raise the ETTR of a job on {job}, strongest first."
     return Table(pa.table(data), columns, caption, "No failure, so no change to recommend.")
-
-
-def _measured_table(analysis: Analysis) -> Table:
-    """Measured beside expected, at each size's own mean."""
-    table = analysis.measured.by_size
-    rows = table.to_pylist()
-    few = np.array([row["runs"] < FEWEST_RUNS for row in rows], np.bool_)
-    expected = [
-        expected_ettr(
-            **analysis.ettr_setting | {"nodes": max(row["gpus"] / analysis.log.gpus_per_node, 1.0)}
-        )
-        for row in rows
-    ]
-    waits = [row["queue_s"] / 60 for row in rows]
-    data = {
-        "size": pa.array([bucket_label(row["gpus_max"]) for row in rows], pa.string()),
-        "runs": table["runs"],
-        "ettr": table["ettr"],
-        "expected": pa.array(expected, pa.float64()),
-        "queue": pa.array(waits, pa.float64()),
-        "interruptions": table["interruptions"],
-        **{end: pa.array(table[end].to_numpy(), pa.float64(), mask=few) for end in ("lo", "hi")},
-    }
-    columns = {
-        "size": ColumnFormat("Job size", "GPUs", right=True),
-        "runs": ColumnFormat("Runs"),
-        "ettr": ColumnFormat("Measured, 95 %", "%", digits=1, interval=("lo", "hi")),
-        "expected": ColumnFormat("Expected", "%", digits=1),
-        "queue": ColumnFormat("Wait a start", "min", digits=decimals(waits)),
-        "interruptions": ColumnFormat("Interruptions", "a run", digits=1),
-    }
-    caption = "One row per job size: runs of the class that waits least."
-    empty = f"No run spent {duration(analysis.log.assumptions.long_run_s)} on its nodes."
-    return Table(pa.table(data), columns, caption, empty)
 
 
 def expected_and_measured(

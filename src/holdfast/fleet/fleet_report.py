@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from holdfast.answer import Answer, Finding, How, Section, Tile, Unknown, Value
+from holdfast.answer import Answer, Finding, How, Page, Section, Tile, Unknown, Value
 from holdfast.fleet import ettr_outlook, timeline
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.ettr_forms import expected_ettr
-from holdfast.fleet.ettr_outlook import largest_measured, measured_text
 from holdfast.fleet.failures import BEYOND, Mttf
-from holdfast.fleet.job_sizes import bucket_label
 from holdfast.fleet.log import KNOWABLE, FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.outage_log import NODES_UNKNOWN, all_nodes_known
@@ -53,9 +51,14 @@ class FleetReport(Answer):
 
     @property
     def title(self) -> str:
-        """The heading of the page."""
+        """What `holdfast diff` compares: reports of any two fleets."""
+        return "Fleet report"
+
+    def page(self) -> Page:
+        """The page, with the fleet's name."""
         name = self.analysis.log.store.facts.get("cluster")
-        return f"Fleet report: {name}" if name else "Fleet report"
+        page = super().page()
+        return replace(page, title=f"{page.title}: {name}") if name else page
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet report``."""
@@ -251,13 +254,11 @@ class FleetReport(Answer):
             section_id="causes",
         )
         if analysis.expected_ettr is not None and analysis.mttf is not None:
-            row = largest_measured(analysis.measured)
             value = percent(expected_ettr(**ettr_settings(analysis)[0]), 1)
             yield Tile(
                 f"Expected ETTR at {size(analysis, analysis.largest_job_nodes)}",
                 value if analysis.mttf.model.failures_ else f"≥ {value}",
-                interval="" if row is None else f"measured {measured_text(row)}",
-                note="" if row is None else f"at {bucket_label(int(row['gpus_max']))} GPUs",
+                note=f"measured {analysis.measured.largest_text()}",
                 section_id="ettr",
             )
 

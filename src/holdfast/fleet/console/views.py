@@ -43,7 +43,8 @@ def html(template: str, context: Mapping[str, Any]) -> str:
         "watching": "",
         "extent": "",
     }
-    return environment().get_template(template).render({**empty, **context})
+    text: str = environment().get_template(template).render({**empty, **context})
+    return text
 
 
 def _own(name: str) -> str:
