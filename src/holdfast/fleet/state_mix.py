@@ -81,7 +81,9 @@ class Status(Answer):
             "attempts": ColumnFormat("Attempts"),
             "share_by_count": ColumnFormat("Share of attempts", "%", digits=2),
             hours: ColumnFormat(
-                f"{kind} time", f"{kind}-h", digits=decimals(self.table[hours].to_pylist())
+                f"{kind[0].upper()}{kind[1:]} time",
+                f"{kind}-h",
+                digits=decimals(self.table[hours].to_pylist()),
             ),
             share: ColumnFormat(f"Share of {kind} time", "%", digits=2),
         }
