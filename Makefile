@@ -35,8 +35,12 @@ test-full: $(VENV)/.full .java .chromium .jpeg lint ## the same and the slow pro
 	$(PYTEST) -m "full or not full" < /dev/null
 
 .PHONY: .quick-tests .site
-.quick-tests:
+.quick-tests: .compiled
 	$(PYTEST) < /dev/null
+
+.PHONY: .compiled
+.compiled:  # the simulator's kernel, once: else each worker of the tests compiles it
+	$(BIN)/python -c "from holdfast.fleet.simulation.engine import warm_up; warm_up()"
 
 .site:
 	$(BIN)/zensical build --clean --strict

@@ -7,8 +7,10 @@ import importlib
 import os
 import re
 import shlex
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -100,11 +102,7 @@ def test_the_readme_names_commands_that_exist_and_those_without_json() -> None:
         if not hasattr(command, "list_commands")
     }
     for room in FUNCTIONS:
-        app = import_module(ROOMS[room][0]).app
-        for name in app:
-            if not name.startswith("-"):
-                answers = app[name].default_command.__annotations__["return"] != "None"
-                flags[f"{room} {name}"] = {"--json"} if answers else set()
+        flags |= dict(_made_of_functions(room, import_module(ROOMS[room][0]).app))
     sections = re.split(r"^\*\*`holdfast ([a-z ]+)`\*\*", text, flags=re.MULTILINE)[1:]
     for room, section in zip(sections[::2], sections[1::2], strict=True):
         for cell in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE):
@@ -116,6 +114,19 @@ def test_the_readme_names_commands_that_exist_and_those_without_json() -> None:
     assert exceptions
     named = set(re.findall(r"`([a-z ]+)`", exceptions[1]))
     assert named == {name for name, options in flags.items() if "--json" not in options}
+
+
+def _made_of_functions(words: str, app: Any) -> Iterator[tuple[str, set[str]]]:
+    """Command -> its options, as far as they matter here."""
+    for name in app:
+        if name.startswith("-"):
+            continue
+        command = app[name].default_command
+        if command is None:
+            yield from _made_of_functions(f"{words} {name}", app[name])
+        else:
+            answers = command.__annotations__["return"] != "None"
+            yield f"{words} {name}", {"--json"} if answers else set()
 
 
 def test_every_format_has_an_example_that_it_recognises(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import shlex
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from holdfast import cli
@@ -55,6 +56,29 @@ def test_a_transducer_and_names_with_spaces(tmp_path: Path) -> None:
     (row,) = why(tmp_path).to_dict()["found"]
     assert (row["what"], row["headline"]) == ("a transducer", "2 states and 1 arc.")
     assert shlex.split(row["next"]) == ["holdfast", "fst", "info", str(path)]
+
+
+def test_plain_data_leads_to_a_description_or_records(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "csv" / "moons.csv").write_text("moon;radius\nPhobos;11\nTriton;1353\n")
+    (tmp_path / "csv" / "moons.jsonl").write_text('{"moon": "Phobos"}\n{"moon": "Triton"}\n')
+    pyarrow.write_table(pa.table({"n": [1]}), tmp_path / "csv" / "n.parquet")
+    (tmp_path / "pictures" / "a").mkdir(parents=True)
+    for name in ("a/1.png", "a/2.png"):
+        image.new("RGB", (8, 8)).save(tmp_path / "pictures" / name)
+    for folder, what, files, headline in (
+        ("csv", "tables", 3, "3 record sets with 4 fields."),
+        ("csv/moons.csv", "tables", 1, "1 record set with 2 fields."),
+        ("pictures", "images", 2, "2 images."),
+    ):
+        (row,) = why(tmp_path / folder).to_dict()["found"]
+        assert (row["what"], row["files"], row["headline"]) == (what, files, headline)
+        out = ["-o", str(tmp_path / "records")] if what == "images" else []
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*shlex.split(row["next"].partition(" -o ")[0])[1:], *out])
+        assert ended.value.code == 0
 
 
 def test_what_a_room_cannot_answer_is_said(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"diff", "fleet", "why"}
+FUNCTIONS = {"diff", "fleet", "runs", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 EXTRAS = {"data": "croissant", "fleet": "sim", "fst": "automata", "lm": "lm", "runs": "runs"}

@@ -19,6 +19,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +34,7 @@ from cyclopts import (
 )
 
 from holdfast import progress
-from holdfast.answer import Answer, Finding, Page, Section, Value
+from holdfast.answer import Answer, Finding, Page, Section, Unknown, Value
 from holdfast.durations import duration_text, parse_duration
 from holdfast.errors import InputError
 from holdfast.plain import plain
@@ -57,12 +58,18 @@ def _days(_: Any, tokens: Sequence[Any]) -> float:
         return parse_duration(text) / 86_400.0
 
 
-def option(*names: str, at_least: float | None = None, **settings: str | None) -> Parameter:
+def option(
+    *names: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    **settings: str | None,
+) -> Parameter:
     """What an option is called, and what stands for its value: the second part of ``Annotated``.
 
     Args:
         names: such as ``"--output", "-o"``; by default that of the parameter.
         at_least: the smallest number allowed.
+        at_most: the largest number allowed.
         settings: ``metavar``, what stands for the value in help; ``env_var``, which gives the default.
     """
     parameters: dict[str, Any] = {
@@ -70,8 +77,8 @@ def option(*names: str, at_least: float | None = None, **settings: str | None) -
     }
     if names:
         parameters["name"] = names
-    if at_least is not None:
-        parameters["validator"] = validators.Number(gte=at_least)
+    if at_least is not None or at_most is not None:
+        parameters["validator"] = validators.Number(gte=at_least, lte=at_most)
     return Parameter(**parameters)
 
 
@@ -101,26 +108,35 @@ Options = Parameter(name="*")
 
 
 class Printed(Answer):
-    """A result that still has its own terminal form, and its own page or none.
+    """A result that is no `Answer` itself, with its page, its own terminal form, or both.
 
     Args:
         result: with `to_dict`.
-        render: the result (and ``verbose=``, where it takes that) as text or a Rich renderable.
+        render: the result (and ``verbose=``, where it takes that) as text or a Rich renderable; None: the
+            terminal shows the page.
         page: makes the page.
         written: what the command wrote -> where.
         values: makes the figures of the result that `holdfast diff` compares.
+        exit_code: 1: the answer is a failure.
     """
 
     def __init__(
         self,
         result: Any,
-        render: Callable[..., Any],
+        render: Callable[..., Any] | None = None,
         page: Callable[[], Page] | None = None,
         written: Mapping[str, Path] | None = None,
         values: Callable[[Any], Sequence[Value]] | None = None,
+        exit_code: int = 0,
     ) -> None:
-        self.result, self.render, self._page, self._values = result, render, page, values
-        self._written = dict(written or {})
+        self.result, self.render, self._values = result, render, values
+        self._page = None if page is None else cache(page)
+        self._written, self._exit_code = dict(written or {}), exit_code
+
+    @property
+    def exit_code(self) -> int:
+        """What the command says."""
+        return self._exit_code
 
     @property
     def title(self) -> str:
@@ -162,8 +178,14 @@ class Printed(Answer):
         """Those of the page."""
         return () if self._page is None else self._page().findings
 
+    def unknowns(self) -> Sequence[Unknown]:
+        """Those of the page."""
+        return () if self._page is None else self._page().unknowns
+
     def rendered(self, verbose: bool) -> Any:
-        """What the terminal prints."""
+        """What the terminal prints; None: the page's findings and tables."""
+        if self.render is None:
+            return None
         if "verbose" in inspect.signature(self.render).parameters:
             return self.render(self.result, verbose=verbose)
         return self.render(self.result)
@@ -208,7 +230,12 @@ def _default(value: Any) -> Any:
     return None if value is None or value is False or value in ("", ()) else str(value)
 
 
-_COMMON_DEFAULTS = Common()
+_COMMON_DEFAULTS = _given = Common()
+
+
+def common() -> Common:
+    """The options of every command, as the one that runs was given them: for one that prints by itself."""
+    return _given
 
 
 def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) -> int:
@@ -220,7 +247,8 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
         prefix: the words before the room's name, as help shows them.
 
     Returns:
-        The exit code: 0 done, 1 the answer is a failure, 2 bad usage.
+        The exit code: 0 done, 1 the answer is a failure, 2 bad usage. A command that prints by itself
+        returns it, or None.
 
     Raises:
         HoldfastError: bad input.
@@ -236,14 +264,14 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
     # Help lists commands in the order of the file, not of the alphabet.
     for place, name in enumerate(app):
         app[name].sort_key = place
-    common_options: list[Common] = []
 
     @root.meta.default
     def launch(
         *rest: Annotated[str, Parameter(show=False, allow_leading_hyphen=True)],
         common: Common = _COMMON_DEFAULTS,
     ) -> Any:
-        common_options.append(common)
+        global _given
+        _given = common
         progress.set_quiet(common.quiet)
         if common.html is not None:
             from holdfast.report import warm_up
@@ -251,7 +279,8 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
             warm_up()  # the drawing engine starts beside the computation
         return root(rest, exit_on_error=False, print_error=False, result_action="return_value")
 
-    line = [*app.name, *tokens]
+    # The parser takes a lone dash for an option.
+    line = [*app.name, *("/dev/stdin" if word == "-" else word for word in tokens)]
     try:
         answer = root.meta(
             line, exit_on_error=False, print_error=False, result_action="return_value"
@@ -259,7 +288,9 @@ def run(app: App, tokens: Sequence[str], prefix: Sequence[str] = ("holdfast",)) 
     except CycloptsError as error:
         _complain(_explained(error), "--json" in tokens)
         return USAGE
-    return 0 if answer is None else emit(answer, common_options[0])
+    if isinstance(answer, Answer):
+        return emit(answer, _given)
+    return answer or 0
 
 
 def emit(answer: Answer, common: Common) -> int:
@@ -319,6 +350,7 @@ __all__ = [
     "Positive",
     "Printed",
     "Share",
+    "common",
     "emit",
     "option",
     "room",

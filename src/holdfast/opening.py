@@ -47,7 +47,7 @@ def _compression(head: bytes) -> str | None:
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def open_source(path: Path) -> BinaryIO:
+def open_source(path: Path) -> io.BufferedReader | io.BytesIO:
     """The decompressed bytes of a file: gzip, Zstandard, xz, bzip2 (told by its start) or plain.
 
     Raises:
@@ -80,7 +80,7 @@ class _Decompressed(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         try:
-            piece = self._source.read(len(buffer))
+            piece = self._source.read1(len(buffer))  # what precedes damage is given
         except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
             raise unreadable(self._path, error) from error
         buffer[: len(piece)] = piece

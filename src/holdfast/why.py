@@ -6,6 +6,7 @@ a name alone; its headline is what the room itself answers.
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shlex
@@ -112,7 +113,8 @@ def why(path: Path, /) -> Why:
 
     Args:
         path: A file or folder: a scheduler log, health events, a store, events or dumps of a training
-            run, traces, checkpoints, a Croissant description, records, a transducer, a model.
+            run, traces, checkpoints, a Croissant description, records, a transducer, a model, images,
+            tables (CSV, Parquet, JSON Lines).
     """
     if not (path.is_file() or path.is_dir()):
         raise InputError("no such file or folder", code="not-found", path=path)
@@ -168,7 +170,9 @@ def _look(path: Path) -> list[Match]:
         seen = kinds.get((kind.what, place))
         files = 1 if seen is None else seen.files + 1
         kinds[kind.what, place] = Match(kind, place, files)
-    return list(kinds.values())
+    found = list(kinds.values())
+    # Beside a log, a plain table is a part of it.
+    return [match for match in found if match.kind not in PLAIN] or found
 
 
 def _below(folder: Path) -> Iterator[Path]:
@@ -343,10 +347,50 @@ def _of_training_log(path: Path) -> str:
     return str(diagnose(path).to_dict()["sentence"])
 
 
+def _is_image(_: Path, head: bytes) -> bool:
+    from holdfast.data.records.sources.example import MAGIC_BYTES, image_kind
+
+    return image_kind(head[:MAGIC_BYTES]) is not None
+
+
+def _is_table(path: Path, head: bytes) -> bool:
+    from holdfast.data.croissant.describing.places import Kind as FileKind
+    from holdfast.data.croissant.describing.places import kind_of
+
+    kind, media_type = kind_of(path.name)
+    if kind is not FileKind.TABLE or path.is_dir():
+        return False
+    if media_type in ("text/csv", "text/tab-separated-values"):
+        lines = head.decode("utf-8", "replace").splitlines()[:20]
+        widths = [{len(row) for row in csv.reader(lines, delimiter=sep) if row} for sep in ",;\t|"]
+        return len(lines) > 1 and any(len(each) == 1 and each != {1} for each in widths)
+    begins = {"application/jsonlines": b"{", "application/json": b"["}.get(media_type)
+    return head.lstrip()[:1] == begins or head.startswith((b"PAR1", b"ARROW1"))
+
+
+def _of_images(path: Path) -> str:
+    from holdfast.data.records import open_source
+
+    return f"{counted(len(open_source(path)), 'image')}."
+
+
+def _of_tables(path: Path) -> str:
+    from holdfast.data.croissant import describe
+
+    described = describe(path, checksums=False, sample_rows=1000).metadata
+    records = described.get("recordSet", [])
+    fields = sum(len(each["field"]) for each in records)
+    return f"{counted(len(records), 'record set')} with {counted(fields, 'field')}."
+
+
 def _of_answer(path: Path) -> str:
     return str(json.loads(path.read_text())["headline"])
 
 
+PLAIN = (
+    Kind("images", "data", _is_image, _of_images, "data records write {} -o records", "all"),
+    Kind("tables", "data", _is_table, _of_tables, "data croissant describe {}", "all"),
+)
 KINDS = (
     Kind(
         "a saved answer", "diff", _is_json_with(f'"{SCHEMA}"'.encode()), _of_answer, "diff {} OTHER"
@@ -395,4 +439,5 @@ KINDS = (
         "runs diagnose {}",
         "all",
     ),
+    *PLAIN,
 )

@@ -19,9 +19,9 @@ from holdfast.report import Finding, Page, Section, Table, Unknown
 
 def whatif(
     source: Path,
-    changes: Sequence[str],
-    *,
     assumptions: Assumptions,
+    *,
+    changes: Sequence[str],
     replicas: int,
     days: float | None,
     seed: int,

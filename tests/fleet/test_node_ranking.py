@@ -64,6 +64,31 @@ def test_an_equal_fleet_with_unequal_work_has_no_lemons(tmp_path: Path, told: bo
     assert sum(map(len, named)) <= 1
 
 
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("alone", [0, 200])
+def test_nodes_that_always_run_together_are_not_blamed_for_one_of_them(
+    tmp_path: Path, told: bool, alone: int
+) -> None:
+    """Only n1 of the four is bad. Its `alone` jobs without the others show it, as events do."""
+    log = simulated(31, {}, told=told)
+    rng, group = np.random.default_rng(32), ("n1", "n2", "n3", "n4")
+    for job in range(200 + alone):
+        used = group if job < 200 else (f"m{job}", "n1")
+        start, fails = int(rng.integers(0, 60 * DAY)), rng.random() < 0.5
+        state = "NODE_FAIL" if fails else "COMPLETED"
+        log.attempts.append(Attempt(10_000 + job, used, start, start + DAY, state))
+        if fails and told:
+            log.outages.append(Outage("n1", start + DAY, start + DAY + 3600))
+    answer = fleet.lemons(log.open(tmp_path))
+    assert answer.lemons == (["n1"] if told or alone else [])
+    if told:
+        assert answer.not_separable == []
+    elif alone:
+        assert sorted({name for group in answer.not_separable for name in group}) == list(group)
+    else:
+        assert answer.not_separable == [list(group)]
+
+
 @pytest.mark.parametrize(("told", "recall"), [(True, 0.8), (False, 0.5)])
 def test_planted_lemons_are_found(tmp_path: Path, told: bool, recall: float) -> None:
     planted = {5: 15.0, 60: 20.0, 123: 15.0, 200: 25.0, 290: 20.0}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,6 @@ from holdfast.command import (
     Options,
     Output,
     Positive,
-    Printed,
     Share,
     option,
     room,
@@ -410,11 +409,9 @@ def simulate(
         return None
     if output is None:
         raise InputError("the simulated log needs a place", code="missing-key", expected="-o STORE")
-    from holdfast.fleet.simulation import terminal
     from holdfast.fleet.simulation.simulated_log import simulate as run
 
-    written = {"store": output}
-    return Printed(run(made, output, days=days, seed=seed), terminal.simulated, written=written)
+    return run(made, output, days=days, seed=seed)
 
 
 @app.command
@@ -439,13 +436,12 @@ def calibrate(
 
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
-        output: Write the scenario here (TOML); else it is printed.
+        output: Write the scenario here (TOML).
         replicas: Simulations to hold against the log: does the scenario fit it? (8 are enough)
         seed: Random seed (same seed, same result).
         jobs: Number of worker processes (default: all cores).
     """
     from holdfast.fleet.simulation.calibration import calibrate as run
-    from holdfast.fleet.simulation.calibration_terminal import Calibrated, calibrated
 
     if output is not None and not output.parent.is_dir():
         raise InputError("output folder not found", code="not-found", path=output.parent)
@@ -457,11 +453,10 @@ def calibrate(
     if replicas:
         from holdfast.fleet.simulation.goodness_of_fit import goodness_of_fit
 
-        fit = goodness_of_fit(log, made, replicas=replicas, seed=seed, processes=jobs)
-    result = Calibrated(made, fit, output)
-    if output is None and fit is None:
-        return Printed(result, lambda _: made.to_toml().removesuffix("\n"))
-    return Printed(result, calibrated, written={} if output is None else {"scenario": output})
+        fit = goodness_of_fit(
+            log, made.scenario, made.days, replicas=replicas, seed=seed, processes=jobs
+        )
+    return replace(made, fit=fit, output=output)
 
 
 @app.command
@@ -493,9 +488,7 @@ def whatif(
         jobs: Number of worker processes (default: all cores).
         ray: Simulate on a Ray cluster: ray://HOST:10001.
     """
-    from holdfast.fleet.simulation import terminal
     from holdfast.fleet.simulation.comparison import whatif as run
-    from holdfast.fleet.simulation.whatif_page import page
 
     tried = list(arguments)
     source: Path | str | Scenario
@@ -518,7 +511,7 @@ def whatif(
         # A file is passed as what it contains: by its path it could be taken for a log.
         chosen = _chosen(preset, scenario, ())
         source = preset or chosen
-    found = run(
+    return run(
         source,
         tried,
         replicas=replicas,
@@ -528,7 +521,6 @@ def whatif(
         ray=ray,
         given=list(changes),
     )
-    return Printed(found, terminal.what_if, lambda: page(found))
 
 
 def _chosen(preset: str | None, file: Path | None, changes: tuple[str, ...]) -> Scenario:

@@ -8,7 +8,7 @@ see `lemon_statistics`, which has the equations.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -97,7 +97,10 @@ class LemonDetector:
             raw_rate, all rates per 1,000 node-days, failures_avoided_per_month (by running its work
             on average nodes), fleet_rate_change (relative, negative is better), rule_signals
             (signals above threshold), and the signals given.
-        lemons_: names of nodes with q < alpha, in the order of `nodes_`.
+        lemons_: names of nodes with q < alpha, in the order of `nodes_`, without the confounded.
+        not_separable_: groups of nodes with q < alpha that failed in the same attempts. At least one
+            node of each is not in `lemons_`: its failures without one of the others are no more than
+            chance explains (p >= alpha).
         rule_lemons_: names of nodes that meet the rule, in the order of `nodes_`.
         fleet_rate_per_1000_node_days_: blame over node-days of all nodes.
         prior_: (a, b) of the Gamma prior of blame and node-days over `BlameExposure.blame_scale`;
@@ -108,6 +111,7 @@ class LemonDetector:
 
     nodes_: pa.Table
     lemons_: list[str]
+    not_separable_: list[list[str]]
     rule_lemons_: list[str]
     fleet_rate_per_1000_node_days_: float
     prior_: tuple[float, float] | None
@@ -132,6 +136,7 @@ class LemonDetector:
         exposure: BlameExposure | None = None,
         touched: npt.ArrayLike | None = None,
         signals: Mapping[str, npt.ArrayLike] | None = None,
+        p_values_without: Callable[[str], FloatArray] | None = None,
         window_days: float = 28.0,
     ) -> Self:
         """Test, shrink and rank the nodes. All arrays are parallel to `nodes`, shape (n,).
@@ -149,6 +154,8 @@ class LemonDetector:
             exposure: node-days and failures by size of attempt.
             touched: failures of any attempt that ran on the node.
             signals: any of the seven `SIGNALS`.
+            p_values_without: the p-values of all nodes, shape (n,), on the failures that do not blame
+                the named node. Without it, nodes that always run together are blamed together.
             window_days: days that the data span.
 
         Raises:
@@ -226,7 +233,11 @@ class LemonDetector:
         self.nodes_ = pa.table(table).take(pa.array(order))
         lemon = (q_value < self.alpha)[order]
         by_rule = (above >= self.rule.signals_needed)[order]
-        self.lemons_ = names[order][lemon].tolist()
+        suspects = names[order][lemon].tolist()
+        others = self._confounded(names, suspects, p_values_without)
+        self.lemons_ = [name for name in suspects if name not in others]
+        groups = {tuple(sorted((name, *shared))) for name, shared in others.items()}
+        self.not_separable_ = [list(group) for group in sorted(groups)]
         self.rule_lemons_ = names[order][by_rule].tolist()
         return self
 
@@ -251,6 +262,7 @@ class LemonDetector:
         )
         return {
             "lemons": self.lemons_,
+            "not_separable": self.not_separable_,
             "rule_lemons": self.rule_lemons_,
             "alpha": self.alpha,
             "fleet_rate_per_1000_node_days": self.fleet_rate_per_1000_node_days_,
@@ -263,6 +275,25 @@ class LemonDetector:
                 for row in rows
             ],
         }
+
+    def _confounded(
+        self,
+        names: npt.NDArray[np.object_],
+        suspects: list[str],
+        p_values_without: Callable[[str], FloatArray] | None,
+    ) -> dict[str, list[str]]:
+        """The suspects that only failures shared with other suspects make suspect, with those others."""
+        if p_values_without is None:
+            return {}
+        place = {name: i for i, name in enumerate(names)}
+        rows = [place[name] for name in suspects]
+        # [k, k]: row j holds the suspects' p-values on the failures that do not blame suspect j
+        left = np.array([p_values_without(name)[rows] for name in suspects])
+        shared = {
+            name: [other for j, other in enumerate(suspects) if j != i and left[j, i] >= self.alpha]
+            for i, name in enumerate(suspects)
+        }
+        return {name: found for name, found in shared.items() if found}
 
     def _signals_above(
         self, signals: Mapping[str, npt.ArrayLike] | None, count: int

@@ -67,6 +67,11 @@ class Lemons(Answer):
         """Nodes that fail more than chance and exposure explain, at the false discovery rate."""
         return self.detector.lemons_
 
+    @property
+    def not_separable(self) -> list[list[str]]:
+        """Groups of suspects that failed in the same attempts: which of them is bad is unknown."""
+        return self.detector.not_separable_
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
         return {**self.detector.to_dict(), "nodes_known": self.nodes_known}
@@ -118,14 +123,21 @@ class Lemons(Answer):
             )
         rows = self.nodes.to_pylist()
         bad = [row for row in rows if row["node"] in set(self.lemons)]
+        shared = " ".join(
+            f"At least one of {listed(group, MOST_NAMED)} fails more than chance explains; they failed in "
+            "the same jobs: run them apart, or ingest health events."
+            for group in self.not_separable[:MOST_NAMED]
+        )
         if bad:
             named = "; ".join(self._evidence(row) for row in bad[:MOST_NAMED])
             more = f"; and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
             change = percent(-sum(row["fleet_rate_change"] for row in bad))
             return (
                 f"Pull {named}{more}. Without {'it' if len(bad) == 1 else 'them'} the fleet would have "
-                f"{change} fewer node failures."
+                f"{change} fewer node failures. {shared}".rstrip()
             )
+        if shared:
+            return shared
         suspects = [row for row in rows if row["failures"] > 1][:2]
         if suspects:
             named = " and ".join(
@@ -259,6 +271,7 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
         exposure=found.exposure,
         touched=columns["touched"],
         signals={name: columns[name] for name in SIGNALS},
+        p_values_without=found.p_values_without,
         window_days=window_days,
     )
     return Lemons(detector, log)

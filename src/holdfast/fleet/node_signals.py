@@ -5,13 +5,16 @@ Signals and window: Kokolis et al., arXiv 2410.21680v2, section on lemon nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from holdfast.fleet.attribution import blamed_nodes
 from holdfast.fleet.lemon_model import SIGNALS
-from holdfast.fleet.lemon_statistics import BlameExposure
+from holdfast.fleet.lemon_statistics import BlameExposure, FloatArray, split_p_values
 from holdfast.fleet.log import DAY_S, NODE_FAIL, SHORTEST_S, FleetLog
 from holdfast.tables import literal
 
@@ -30,8 +33,42 @@ class NodeSignals:
     (distinct XIDs), tickets, out_count (times out of service), multi_node_node_fails and
     single_node_node_fails (NODE_FAIL attempts to blame on it) and single_node_node_failure_rate (the
     latter per single-node attempt)."""
-    exposure: BlameExposure
-    """Node-days and failures by size of attempt."""
+    days: pa.Table
+    """Exposure: node, node_count (of the attempts), node_days."""
+    incidents: pa.Table
+    """One row per incident of a node: node, key (of the attempt), node_count, blame, known."""
+    retests: dict[frozenset[str], FloatArray] = field(default_factory=dict, repr=False)
+    """Answers of `p_values_without`, by the attempts left out."""
+
+    @cached_property
+    def exposure(self) -> BlameExposure:
+        """Node-days and failures by size of attempt."""
+        return self._exposure(self.incidents)
+
+    def p_values_without(self, node: str) -> FloatArray:
+        """The p-values of all nodes on the failures that do not blame `node`, shape (n,)."""
+        keys, nodes = self.incidents["key"], self.incidents["node"]
+        mine = keys.filter(pc.equal(nodes, node)).combine_chunks()
+        failures = frozenset(mine.to_pylist())
+        if failures not in self.retests:  # one test for nodes that always run together
+            left = self.incidents.filter(pc.invert(pc.is_in(keys, value_set=mine)))
+            at = pc.index_in(left["node"], value_set=self.table["node"].combine_chunks()).to_numpy()
+            blame, known = np.zeros(self.table.num_rows), np.zeros(self.table.num_rows)
+            np.add.at(blame, at, left["blame"].to_numpy())
+            np.add.at(known, at, left["known"].to_numpy())
+            self.retests[failures] = split_p_values(blame, known, self._exposure(left))
+        return self.retests[failures]
+
+    def _exposure(self, incidents: pa.Table) -> BlameExposure:
+        return BlameExposure.from_rows(
+            self.table["node"].to_pylist(),
+            node=self.days["node"].to_pylist(),
+            size=self.days["node_count"].to_numpy(),
+            node_days=self.days["node_days"].to_numpy(),
+            failure_size=incidents["node_count"].to_numpy(),
+            failure_blame=incidents["blame"].to_numpy(),
+            failure_known=incidents["known"].to_numpy(),
+        )
 
 
 def node_signals(log: FleetLog) -> NodeSignals:
@@ -77,16 +114,7 @@ def node_signals(log: FleetLog) -> NodeSignals:
         "GROUP BY node, node_count ORDER BY node, node_count"
     )
     incidents = log.arrow(f"SELECT * FROM {_incidents(log)} ORDER BY node, incident")
-    exposure = BlameExposure.from_rows(
-        table["node"].to_pylist(),
-        node=days["node"].to_pylist(),
-        size=days["node_count"].to_numpy(),
-        node_days=days["node_days"].to_numpy(),
-        failure_size=incidents["node_count"].to_numpy(),
-        failure_blame=incidents["blame"].to_numpy(),
-        failure_known=incidents["known"].to_numpy(),
-    )
-    return NodeSignals(table, exposure)
+    return NodeSignals(table, days, incidents)
 
 
 def _exposure(log: FleetLog) -> str:
@@ -110,7 +138,7 @@ def _incidents(log: FleetLog) -> str:
     """Failures by events of a node at (nearly) one time are one incident of the node.
 
     Returns:
-        node, incident, node_count (of the attempt that says most), blame, known.
+        node, incident, key and node_count (of the attempt that says most), blame, known.
     """
     gap = literal(log.assumptions.incident_gap_s)
     return log.keep(
@@ -126,7 +154,7 @@ def _incidents(log: FleetLog) -> str:
             ) AS incident
             FROM apart
         )
-        SELECT node, incident, node_count, blame, blame = 1 AS known FROM (
+        SELECT node, incident, key, node_count, blame, blame = 1 AS known FROM (
             SELECT *, row_number() OVER (
                 PARTITION BY node, incident ORDER BY blame DESC, event_s DESC, key DESC
             ) AS place

@@ -11,8 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     import altair
     import pyarrow as pa
+
+    Chart: TypeAlias = altair.TopLevelMixin | Mapping[str, Any]
 
 Trend = Literal["rising", "falling", "steady"]
 
@@ -89,8 +93,8 @@ class Table:
 class Figure:
     """A chart."""
 
-    chart: altair.TopLevelMixin | Mapping[str, Any] | Callable[[], Mapping[str, Any]]
-    """A Vega-Lite specification, what makes one, or an Altair chart; at most 20,000 rows of data."""
+    chart: Chart | Callable[[], Chart]
+    """A Vega-Lite specification or an Altair chart, or what makes one; at most 20,000 rows of data."""
     caption: str = ""
     """One line above the chart where a section has several."""
     legend: Mapping[str, str] = field(default_factory=dict)

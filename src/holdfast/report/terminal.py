@@ -56,10 +56,11 @@ def show(answer: Shown, verbose: bool = False) -> None:
 
 def _print(answer: Shown, console: Console, verbose: bool) -> None:
     own = getattr(answer, "rendered", None)
-    if own is not None:
-        made = own(verbose)
-        # Lines of text stay whole: programs and editors look for the places that they name.
-        console.print(made, markup=False, highlight=False, soft_wrap=isinstance(made, str))
+    made = None if own is None else own(verbose)
+    if made is not None:
+        for part in made if isinstance(made, list) else [made]:
+            # Lines of text stay whole: programs and editors look for the places that they name.
+            console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
         return
     for part in _parts(answer, verbose):
         console.print(part, markup=False, highlight=False)

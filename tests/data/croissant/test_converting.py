@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from described_files import refused
 from made_datasets import column, described, field, file_object, record_set
+from typer.testing import CliRunner
 
+from holdfast.cli import app
 from holdfast.data.croissant.converting.exporting import convert
 from holdfast.data.croissant.loading.dataset import Dataset
 from holdfast.data.croissant.rules.checking import validate
@@ -99,6 +102,20 @@ def test_dates_lists_references_and_inline_data_stay(numbers: Dataset, tmp_path:
     assert reference.target == "kinds/name"
     alone = convert(numbers, tmp_path / "alone", record_sets=["numbers"])
     assert not Dataset(alone.folder).metadata.record_set("numbers").field("kind").references
+
+
+def test_columns_that_a_format_cannot_hold_are_left_out_as_the_remedy_says(
+    numbers: Dataset, tmp_path: Path
+) -> None:
+    with refused("unsupported") as caught:
+        convert(numbers, tmp_path / "new", form="csv")
+    assert caught.value.place == "column numbers/tags"
+    command, columns, out = re.findall(r"\bload\b|--\w+", caught.value.remedy or "")
+    source = next(path for path in tmp_path.iterdir() if path.suffix == ".json")
+    options = ["--record-set", "numbers", columns, "n,kind", out, str(tmp_path / "n2.csv")]
+    done = CliRunner().invoke(app, ["data", "croissant", command, str(source), *options])
+    assert done.exit_code == 0, done.output
+    assert len((tmp_path / "n2.csv").read_text().splitlines()) == 4
 
 
 def test_a_field_of_sub_fields_needs_no_type(tmp_path: Path) -> None:

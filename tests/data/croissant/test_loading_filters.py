@@ -248,10 +248,10 @@ def test_lists_are_asked_for_a_value_that_they_hold(tmp_path: Path) -> None:
         ({"record_set": "numbers", "filters": {"n": "many"}}, "a value of sc:Integer"),
         ({"record_set": "numbers", "filters": {"n": object()}}, "a number"),
         ({"record_set": "numbers", "filters": "splitt = 'x'"}, "'split', perhaps"),
-        ({"record_set": "numbers", "filters": "n = 1; DROP TABLE x"}, "no SQL expression"),
+        ({"record_set": "numbers", "filters": "n = 1; DROP TABLE x"}, "not a SQL expression"),
         ({"record_set": "numbers", "filters": "n = (SELECT 1)"}, "Dataset.sql"),
-        ({"record_set": "numbers", "filters": "n ="}, "no SQL expression"),
-        ({"record_set": "numbers", "filters": " "}, "no SQL expression"),
+        ({"record_set": "numbers", "filters": "n ="}, "not a SQL expression"),
+        ({"record_set": "numbers", "filters": " "}, "not a SQL expression"),
         ({"record_set": "numbers", "filters": 'split = "test"'}, "single quotes: 'test'"),
         ({}, "name one"),
     ],
@@ -286,9 +286,9 @@ def test_queries_see_every_record_set_under_short_names(parts: Dataset) -> None:
     assert list(own) == [{"top": 119}]
     for query, said in [
         ("SELECT * FROM nubmers", "'numbers', perhaps"),
-        ("DELETE FROM numbers", "no SQL"),
+        ("DELETE FROM numbers", "not valid SQL"),
         ("SELECT nope FROM numbers", "nope"),
-        ("SELECT * FROM read_csv('/etc/passwd'); SELECT 1", "no SQL"),
+        ("SELECT * FROM read_csv('/etc/passwd'); SELECT 1", "not valid SQL"),
     ]:
         with pytest.raises(InputError, match=said):
             parts.sql(query).to_arrow()

@@ -186,6 +186,17 @@ def replace_file(name: str, data: bytes) -> Edit:
     return lambda description, folder: (folder / name).write_bytes(data) and None
 
 
+def in_latin_1(codec: str) -> Edit:
+    """Let a moon's name have a letter beyond ASCII, and declare the moons to be Latin-1."""
+
+    def edit(description: dict[str, Any], folder: Path) -> None:
+        (folder / "moons.csv").write_bytes(MOONS.replace("Titania", "Títania").encode(codec))
+        fresh = described(folder)["distribution"][1]
+        description["distribution"][1] = fresh | {"encodingFormat": "text/csv; charset=latin-1"}
+
+    return edit
+
+
 def lists_of_planets(written: str, *steps: dict[str, str]) -> Edit:
     """Let the moons have lists of planets, Triton those that are written."""
 
@@ -220,6 +231,11 @@ CASES: dict[str, tuple[str, Edit, Edit]] = {
         "/distribution/2/includes",
         put("/distribution/2/includes", "pictures/*.jpg"),
         put("/distribution/2/includes", "*/*.png"),
+    ),
+    "CR906": (
+        "/distribution/1/encodingFormat",
+        in_latin_1("utf-8"),
+        in_latin_1("latin-1"),
     ),
     "CR911": (
         "/recordSet/0/field/1/source/extract/column",

@@ -267,9 +267,9 @@ STREAMS: dict[str, Callable[[], bytes]] = {
     "one batch": lambda: stream(table(), batches=2),
     "grows": deltas,
     "one schema": lambda: stream(table(), batches=0),
-    "goes on": lambda: stream(table()) + bytes(8),
-    "no Arrow": lambda: bytes(64),
-    "no Arrow IPC": lambda: b"\xff\xff\xff\xff\xff\xff\xff\x7f" + bytes(64),
+    "continues": lambda: stream(table()) + bytes(8),
+    "not an Arrow": lambda: bytes(64),
+    "not an Arrow IPC": lambda: b"\xff\xff\xff\xff\xff\xff\xff\x7f" + bytes(64),
     "cannot be read": lambda: b"",
 }
 

@@ -173,7 +173,7 @@ CASES: dict[str, tuple[Make, str]] = {
     "a number too large": (samples({"n": 2**63}), "does not fit into 64 bits"),
     "fraction after large": (samples({"n": 2**60}, {"n": 0.5}), "such as 1152921504606846976"),
     "large after fraction": (samples({"n": 0.5}, {"n": 2**60}), "not of one type"),
-    "half a character": (samples({"n": "\ud800"}), "no valid Unicode"),
+    "half a character": (samples({"n": "\ud800"}), "not valid Unicode"),
     "a reserved name": (samples({"pcr.width": 1}), "must not be called 'pcr.width'"),
     "an id twice": (samples({"id": "x"}, {"id": "x"}), "two images have the same id"),
     "an id of parts": (samples({"id": ["x"]}), "neither a text nor an integer"),

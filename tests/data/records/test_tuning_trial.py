@@ -13,10 +13,12 @@ torch = pytest.importorskip("torch")
 
 from PIL import Image  # noqa: E402
 
+from holdfast.data.records.reading.prefixes import Damaged  # noqa: E402
 from holdfast.data.records.reading.records import open_records  # noqa: E402
 from holdfast.data.records.sources.example import Example  # noqa: E402
 from holdfast.data.records.tuning import models, tuned  # noqa: E402
 from holdfast.data.records.tuning.feeding import RecordsFeed, split  # noqa: E402
+from holdfast.data.records.tuning.fixed import FixedBatches  # noqa: E402
 from holdfast.data.records.tuning.policies import Fixed  # noqa: E402
 from holdfast.data.records.tuning.training import one_cycle, shifted_and_mirrored  # noqa: E402
 from holdfast.data.records.tuning.tuned import tune  # noqa: E402
@@ -113,6 +115,26 @@ def test_classes_in_the_mean_colour_need_the_first_scan_alone(datasets, colours)
     assert colours.bytes_full == 6 * manifest.bytes_at(5)
     assert colours.bytes_read == 2 * manifest.bytes_at(5) + 4 * manifest.bytes_at(1)
     assert colours.saving == colours.bytes_full / (colours.bytes_read + colours.probe_bytes)
+
+
+def test_truncated_images_are_left_out_and_named(tmp_path):
+    pictures = Pictures("colour", pa.int32())
+    test, train = split(COUNT, 0.2, seed=0)
+    cut = [pictures.examples[number].id for number in (train[0], train[9], test[3])]
+    pictures.examples = [
+        Example(one.id, one.data[: len(one.data) // 2] if one.id in cut else one.data, one.columns)
+        for one in pictures.examples
+    ]
+    written = write(pictures, tmp_path / "out", record_size=16, quality_images=0, threads=1)
+    assert written.reasons == {"damaged JPEG": 3}
+    quick = QUICK | {"probe_batches": COUNT}  # the probes meet all training images
+    found = tune(str(tmp_path / "out"), model=tiny_cnn, epochs=3, **quick)
+    assert sorted(found.skipped) == sorted(cut)
+    assert (found.images, found.tested) == (len(train) - 2, len(test) - 1)
+    fixed = FixedBatches.drawn(str(tmp_path / "out"), batch_size=COUNT)
+    with pytest.raises(Damaged) as caught:
+        list(fixed(1))
+    assert {fault.image for fault in caught.value.faults} <= set(cut)
 
 
 def test_classes_in_fine_stripes_need_more_than_the_first_scan(datasets):

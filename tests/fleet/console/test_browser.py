@@ -23,7 +23,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from holdfast.console import duration
 from holdfast.fleet import Assumptions, expected_ettr
 from holdfast.fleet.console.app import create_app
-from holdfast.fleet.simulation.metric_wording import wording
+from holdfast.fleet.simulation.outcomes import metric
 
 CHROMIUM = Path("/usr/bin/chromium")
 ARGUMENTS = [
@@ -263,9 +263,9 @@ def test_a_what_if_with_the_simulator(browser: Browser, simulating: str) -> None
         timeout=3 * PATIENCE_MS
     )
     expect(page.get_by_role("heading", name="Which change gains most?")).to_be_visible()
-    lost = wording("lost_first_order_gpu_hours_per_day").label
+    lost = metric("lost_first_order_gpu_hours_per_day").label
     row = page.locator("#effects-table-1 tbody tr", has_text=lost)
-    before, after, difference = row.locator("td").all_inner_texts()[2:5]
+    before, after, difference = row.locator("td").all_inner_texts()[1:4]
     assert 0 < float(after.replace(",", "")) < float(before.replace(",", ""))
     assert difference.startswith("−")
     page.close()

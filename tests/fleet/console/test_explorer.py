@@ -22,7 +22,7 @@ from holdfast.fleet.console.explorer import (
     at,
     curve,
     default_setting,
-    marks,
+    drawn,
     outcome,
     read_setting,
 )
@@ -73,23 +73,22 @@ def test_the_curve_is_the_exact_form() -> None:
 
 def test_the_best_interval_is_marked_at_the_top_of_the_curve() -> None:
     setting = Setting(1500, 6.5, 3600, 5 * MINUTE, 5 * MINUTE, 0)
-    now, best = marks(setting, at(setting))
+    now, best = (
+        next(row for row in drawn(setting, PAPER) if row["line"] == name)
+        for name in ("this interval", "the best interval")
+    )
     failures = 1500 * 6.5e-3 / 86_400
     root = (1 + lambertw(-math.exp(-1 - failures * 300)).real) / failures
     assert best["minutes"] == pytest.approx(root / 60)
     assert best["minutes"] == pytest.approx(35.172, abs=1e-3)
-    assert best["ettr"] == pytest.approx(0.73649, abs=1e-5)
-    assert best["ettr"] >= max(row["ettr"] for row in curve(setting))
-    assert now["ettr"] == pytest.approx(formula(setting, 60))
-    assert best["label"] == "best: 35 min 10 s, 73.6 %"
+    assert best["ettr"] == pytest.approx(73.649, abs=1e-3)
+    assert best["ettr"] >= 100 * max(row["ettr"] for row in curve(setting))
+    assert now["ettr"] == pytest.approx(100 * formula(setting, 60))
 
 
 @given(settings)
 def test_no_ettr_leaves_its_range(setting: Setting) -> None:
-    result = at(setting)
-    shown = [row["ettr"] for row in curve(setting)]
-    shown += [mark["ettr"] for mark in marks(setting, result)]
-    assert all(0 <= each <= 1 for each in shown)
+    assert all(0 <= row["ettr"] <= 100 for row in drawn(setting, PAPER))
     words = outcome(setting, PAPER, 8)
     assert all("nan" not in text and "inf" not in text for text in words.values())
 
@@ -152,11 +151,13 @@ def test_it_begins_where_the_log_is(testbed_analysis: Analysis) -> None:
     assert setting.queue == pytest.approx(known["queue_s"], rel=1e-3)
 
 
-def test_the_endpoint_answers_as_the_functions_do(console: TestClient) -> None:
+def test_the_endpoint_answers_as_the_functions_do(
+    console: TestClient, testbed_analysis: Analysis
+) -> None:
     query = "nodes=1500&failures_per_1000_node_days=6.5&checkpoint=1h&write=5m&init=300&queue=0"
     answer = console.get(f"/ettr/curve?{query}").json()
     setting = Setting(1500, 6.5, 3600, 300, 300, 0)
-    assert answer["curve"] == curve(setting, 1.0)
+    assert answer["curve"] == drawn(setting, default_setting(testbed_analysis))
     assert answer["query"] == setting.query()
     assert answer["fields"]["write"] == {"value": 300.0, "text": "5m"}
     exact = expected_ettr(1500, 6.5e-3, 3600, init_s=300, write_s=300)

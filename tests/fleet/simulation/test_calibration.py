@@ -18,12 +18,11 @@ from holdfast import progress
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions, FleetLog
 from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.simulation.calibrated_detection import common_interval
+from holdfast.fleet.simulation.calibrated_failures import common_interval, two_kinds, uniform_range
 from holdfast.fleet.simulation.calibrated_machines import fold
 from holdfast.fleet.simulation.calibrated_workload import merged_sizes
 from holdfast.fleet.simulation.calibration import Calibration, calibrate
-from holdfast.fleet.simulation.estimates import Estimate, binomial_interval, commented, rounded
-from holdfast.fleet.simulation.outage_times import two_kinds, uniform_range
+from holdfast.fleet.simulation.estimates import Estimate, commented, rounded
 from holdfast.fleet.simulation.scenario import (
     Cluster,
     Component,
@@ -425,7 +424,3 @@ def test_names_fold_only_where_they_read_back() -> None:
 def test_small_numbers() -> None:
     assert rounded(0.00654321) == 0.006543
     assert rounded(0.0) == 0.0
-    low, high = binomial_interval(3, 20)
-    exact = stats.binomtest(3, 20).proportion_ci(0.95, "exact")
-    assert (low, high) == pytest.approx((exact.low, exact.high))
-    assert binomial_interval(0, 0) == (0.0, 1.0)

@@ -429,7 +429,7 @@ def test_truth_adds_up(truth: dict[str, Any]) -> None:
 def test_truth_holds_the_scenario(truth: dict[str, Any]) -> None:
     from holdfast.fleet.simulation.scenario import parse
 
-    assert parse(truth["scenario"], path=None) == runs.SCENARIO
+    assert parse(truth["scenario"]) == runs.SCENARIO
 
 
 def test_the_injected_rate_is_weighted_by_exposure(tmp_path: Path) -> None:

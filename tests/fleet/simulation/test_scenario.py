@@ -106,15 +106,25 @@ def test_an_empty_size_mix_is_refused() -> None:
         dataclasses.replace(small, workload=dataclasses.replace(small.workload, sizes=()))
 
 
-def test_files_that_are_no_scenario_say_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="rsc1, rsc2, small"):
-        scenario(tmp_path / "missing.toml")
-    (tmp_path / "broken.toml").write_text("nodes = = 3")
-    with pytest.raises(InputError, match="invalid TOML"):
-        scenario(tmp_path / "broken.toml")
-    (tmp_path / "empty.toml").write_text("")
-    with pytest.raises(InputError, match="name"):
-        scenario(tmp_path / "empty.toml")
+@pytest.mark.parametrize(
+    ("text", "code", "fact"),
+    [
+        (None, "not-found", "rsc1, rsc2, small"),
+        ("nodes = = 3", "invalid-syntax", ""),
+        ("", "missing-key", "name"),
+    ],
+)
+def test_files_that_are_no_scenario_say_so(
+    text: str | None, code: str, fact: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.toml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InputError) as caught:
+        scenario(file)
+    error = caught.value
+    assert (error.code, error.path) == (code, str(file))
+    assert fact in f"{error.place} {error.remedy}"
 
 
 def test_names_of_nodes() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
+from collections.abc import Callable
 from itertools import groupby, pairwise, product
 from pathlib import Path
 
@@ -65,6 +66,38 @@ def test_mass_is_the_sum_of_the_texts_and_samples_estimate_it() -> None:
     drawn = q.sample(toy.ToyModel(3), q.Query(REGEX, eos=True), n=2000, seed=1)
     assert abs(drawn.mass - exact) < 4 * drawn.mass_error
     assert sum(share for _, share in drawn.texts) == pytest.approx(1)
+
+
+def test_a_repetition_without_a_lower_bound_is_literal_as_in_re2_and_noted() -> None:
+    assert q.count(q.Query("a{,5}")).strings == 1
+    for pattern, notes in (("a{,5}|b", 1), ("a{0,5}|b", 0), (r"a\{,5}|b", 0)):
+        compiled = compile_query(q.Query(pattern), toy.TOKENIZER)
+        assert len(compiled.notes) == notes
+
+
+@pytest.mark.parametrize(
+    "ask", [q.search, q.mass, q.sample, q.audit_bias, q.audit_cloze, q.audit_toxicity]
+)
+def test_a_model_without_its_wrapper_is_named(ask: Callable[..., object]) -> None:
+    class TransformersModel:
+        config = None
+
+    with pytest.raises(InputError) as caught:
+        ask(TransformersModel(), q.Query("a"))
+    error = caught.value
+    assert (error.code, error.place, error.found) == ("unsupported", "model", "TransformersModel")
+
+
+def test_the_kind_of_a_model_is_proposed_for_a_path(tmp_path: Path) -> None:
+    (tmp_path / "a.arpa").touch()
+    for path, kind in ((tmp_path, "hf"), (tmp_path / "a.arpa", "ngram")):
+        with pytest.raises(InputError) as caught:
+            q.load(str(path))
+        assert (caught.value.code, caught.value.found) == ("unknown-name", repr(str(path)))
+        assert f"{kind}:{path}" in (caught.value.remedy or "")
+    with pytest.raises(InputError) as caught:
+        q.load(str(tmp_path / "none"))
+    assert (caught.value.code, caught.value.remedy) == ("unknown-name", None)
 
 
 def test_a_stopped_mass_keeps_valid_bounds() -> None:

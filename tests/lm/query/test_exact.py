@@ -12,10 +12,11 @@ from ngram_world import ToyTrigram, by_text, ngram, truncated_mass
 from random_arpa import random_regex
 
 from holdfast.errors import InputError, LimitError
-from holdfast.lm.query import exact
+from holdfast.lm.query import asking
 from holdfast.lm.query.compiling import compile_query
 from holdfast.lm.query.exact import exact_distances, exact_mass
 from holdfast.lm.query.queries import Query
+from holdfast.lm.query.searching import evaluating
 
 FINITE = ["ab", "a?b{1,2}c?", "(a|ab)(c|bc)", "1{1,3}2?", "é?a", " ?(a|b)a?", "x{2,4}", "(cab|-) ?"]
 RULES = [{}, {"top_k": 7}, {"top_p": 0.8}, {"temperature": 0.7}, {"top_k": 12, "top_p": 0.9}]
@@ -139,16 +140,30 @@ def test_what_never_ends_has_no_mass() -> None:
     assert exact_mass(Endless(), compile_query(Query("aa+", eos=False), toy.TOKENIZER)) == 1
 
 
-def test_what_has_no_exact_sums_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_exact_sums_is_named() -> None:
     compiled = compile_query(Query("a+b", eos=True), toy.TOKENIZER)
-    with pytest.raises(InputError, match="no exact sums"):
-        exact_mass(toy.ToyModel(), compiled)
     prompt = replace(compiled.prompts[0], accepts=lambda tokens: True)
-    with pytest.raises(InputError, match="encodings that an automaton tells"):
-        exact_mass(ToyTrigram(), replace(compiled, prompts=(prompt,)))
-    monkeypatch.setattr(exact, "MOST_ARCS", 3)
-    with pytest.raises(LimitError, match="too large"):
-        exact_mass(ToyTrigram(), compiled)
+    tries = [(toy.ToyModel(), compiled), (ToyTrigram(), replace(compiled, prompts=(prompt,)))]
+    for model, asked in tries:
+        with pytest.raises(InputError) as caught:
+            exact_mass(model, asked)
+        assert caught.value.code == "unsupported"
+    with pytest.raises(LimitError, match="3 arcs"):
+        exact_mass(ToyTrigram(), compiled, most_arcs=3)
+
+
+@pytest.mark.parametrize("small", [200_000, 3])
+def test_a_mass_is_summed_after_a_short_search(monkeypatch: pytest.MonkeyPatch, small: int) -> None:
+    """Where the sum is too large for that, the long search comes first, with the same answer."""
+    monkeypatch.setattr(asking, "SMALL_SUM", small)
+    monkeypatch.setattr(evaluating, "BUDGET", 3000)
+    model, query = ToyTrigram(3), Query("[abc]*x?[12]*", eos=True)
+    found = asking.mass(model, query, tol=0.0)
+    mass = exact_mass(ToyTrigram(3), compile_query(query, toy.TOKENIZER))
+    assert found.stopped == "exact"
+    assert found.lower == pytest.approx(mass, rel=2e-9)
+    assert found.upper == pytest.approx(mass, rel=2e-9)
+    assert model.cost.evaluations <= (1100 if small > 3 else 4100)
 
 
 def test_a_prefix_of_probability_0_is_named() -> None:

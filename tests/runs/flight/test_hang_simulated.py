@@ -35,6 +35,23 @@ def made(seed: int, ranks: int, calls: int) -> tuple[random.Random, Job]:
     return draw, random_job(draw, ranks, calls)
 
 
+@pytest.mark.parametrize("stopped", [6, 30])
+@pytest.mark.parametrize("minutes", [12, 70])
+def test_a_dump_of_the_attempt_before_hides_no_hang(stopped: int, minutes: int) -> None:
+    """Nobody overwrote rank 2's dump: its new process left none. It had come less far, or further."""
+    before, after = made(5, 4, 40)[1], made(5, 4, 40)[1]
+    before.stops_at, after.stops_at = {2: stopped}, {1: 20}
+    run(before)
+    run(after)
+    for entry in before.entries[2]:
+        entry["time_created_ns"] -= minutes * 60 * 10**9
+    after.entries[2] = before.entries[2]
+    found = verdict(after)
+    assert (found.verdict, found.missing_ranks) == ("missing_ranks", (1,))
+    if stopped == 30 or minutes == 70:  # else it is known to be older
+        assert [aside.file for aside in found.evidence.set_aside] == ["rank_2"]
+
+
 def waits_for_nobody(job: Job) -> set[int]:
     """Ranks that are in no operation and have not finished."""
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -41,8 +42,8 @@ def made(ledger: Ledger) -> Breakdown:
 def layers(figure: Figure | None) -> list[list[dict[str, Any]]]:
     """The rows of each layer that has its own, else those of the whole."""
     assert figure is not None
-    chart: Any = figure.chart
-    spec = chart.to_dict(context={"pre_transform": False})
+    chart: Any = figure.chart() if callable(figure.chart) else figure.chart
+    spec = chart if isinstance(chart, dict) else chart.to_dict(context={"pre_transform": False})
     parts = [part for part in spec.get("layer", [spec]) if "data" in part] or [spec]
     named = spec.get("datasets", {})
     return [
@@ -57,16 +58,11 @@ def test_bins_add_up_to_the_parts_of_every_attempt(ledger: Ledger) -> None:
 
 def test_waterfall_goes_down_from_the_wall_time_to_the_productive(made: Breakdown) -> None:
     (rows,) = layers(figures.waterfall(made))
-    assert rows[0]["name"] == "wall time"
-    assert rows[0]["high"] == pytest.approx(sum(made.gpu_hours.values()) * 60)
-    at = rows[0]["high"]
-    for row in rows[1:-1]:
-        assert row["high"] == pytest.approx(at)
-        at = row["low"]
-    assert rows[-1]["name"] == "productive steps"
-    assert (rows[-1]["low"], rows[-1]["high"]) == (0, pytest.approx(at))
-    assert at == pytest.approx(made.gpu_hours["productive"] * 60)
-    assert sum(row["share"] for row in rows[1:]) == pytest.approx(1)
+    assert [rows[0]["step"], rows[-1]["step"]] == ["wall time", "productive steps"]
+    assert rows[0]["amount"] == pytest.approx(sum(made.gpu_hours.values()) * 60)
+    for before, row in pairwise(rows[:-1]):
+        assert row["from"] == pytest.approx(before["to"])
+    assert rows[-1]["amount"] == pytest.approx(made.gpu_hours["productive"] * 60)
 
 
 def test_areas_of_the_time_line_are_the_parts(ledger: Ledger, made: Breakdown) -> None:
@@ -110,11 +106,11 @@ def test_rolling_windows_are_shares_of_the_window(ledger: Ledger, made: Breakdow
     assert whole.ettr == (pytest.approx(made.ettr),)
 
 
-def test_histogram_holds_every_step(ledger: Ledger) -> None:
+def test_the_distribution_has_the_quantiles_of_the_steps(ledger: Ledger) -> None:
     times = step_figures.step_times(ledger)
     assert times is not None
-    bars = layers(step_figures.histogram(times))[0]
-    assert sum(bar["steps"] for bar in bars) == 120
+    (points,) = layers(step_figures.distribution(times))
+    assert (points[-1]["share"], points[-1]["value"]) == (1, pytest.approx(500))
     assert [row["longest_s"] for row in times.by_attempt.to_pylist()] == pytest.approx([0.5, 0.5])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from pathlib import Path
@@ -10,11 +9,11 @@ from typing import Any
 
 import pytest
 from goodput.building import ORIGIN_S, Script, recorded, written
-from rich.console import Console
 
 from holdfast.cli import main
+from holdfast.command import Printed
 from holdfast.errors import InputError
-from holdfast.runs.goodput import terminal
+from holdfast.report import terminal
 from holdfast.runs.goodput.accounting import breakdown
 from holdfast.runs.goodput.page import RunReport, report
 
@@ -29,9 +28,9 @@ SECTIONS = {
 FIGURES = {
     "where-figure-1": ("GPU-minutes", "wall time", "replayed steps", "productive steps"),
     "attempts-figure-1": ("Attempt, and how it ended", "1 killed", "2 hung", "3 ended well"),
-    "steps-figure-1": ("Steps, over all ranks", "median", "99 %"),
+    "steps-figure-1": ("Time of a step (ms), log scale", "Share at or below"),
     "steps-figure-2": ("Time of a step (ms)",),
-    "rolling-figure-1": ("whole run",),
+    "rolling-figure-1": ("ETTR of the last 12 s (%)",),
 }
 
 
@@ -148,7 +147,7 @@ def test_page_of_a_poor_run_says_what_it_can(tmp_path: Path) -> None:
         assert result.findings
         text = body(result.html.read_text(encoding="utf-8"))
         assert "nan" not in text.lower().split()
-        Console(width=100, file=io.StringIO()).print(terminal.reported(result, verbose=True))
+        assert terminal.text(Printed(result, page=result.page), verbose=True)
 
 
 def test_a_run_that_goes_on_says_so(tmp_path: Path) -> None:
@@ -166,15 +165,14 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     assert "<script>alert" not in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_terminal_is_one_screen(made: tuple[RunReport, str]) -> None:
-    shown = io.StringIO()
-    Console(width=100, file=shown).print(terminal.reported(made[0]))
-    lines = shown.getvalue().splitlines()
-    assert len(lines) <= 50
-    text = "\n".join(lines)
-    for part in ("productive steps", "replayed steps", "idle or hung", "wall time"):
-        assert part in text
-    assert "ended well" in text
+def test_the_terminal_has_the_findings_and_in_detail_the_parts(
+    made: tuple[RunReport, str],
+) -> None:
+    shown = Printed(made[0], page=made[0].page)
+    assert len(terminal.text(shown, width=100).splitlines()) <= 30
+    text = terminal.text(shown, verbose=True)
+    for part in ("productive steps", "replayed steps", "idle or hung", "wall time", "ended well"):
+        assert part in text.lower()
 
 
 def run(*arguments: str | Path | float) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from goodput.building import ORIGIN_S, Script, recorded
 
+from holdfast.lines import Reject
 from holdfast.runs.goodput.accounting import Breakdown, breakdown
 from holdfast.runs.goodput.findings import findings
-from holdfast.runs.recording.events import Reject
 
 
 def told(*scripts: Script, **options: object) -> Breakdown:

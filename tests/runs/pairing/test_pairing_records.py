@@ -135,7 +135,7 @@ def test_results_of_other_tools_need_two_keys(tmp_path: Path) -> None:
 def test_a_file_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"\x00\xff binary\nmore\n" * 5)
-    with pytest.raises(InputError, match="10 of 10 lines are not results") as caught:
+    with pytest.raises(InputError, match="10 of 10 records") as caught:
         read_results(path)
     assert caught.value.place == "line 1"
 

@@ -344,7 +344,7 @@ def test_a_full_disk_on_the_way(
                 with recorder.step(number):
                     pass
     told = capsys.readouterr().err
-    assert told.count("an event is lost (no room for all of it); the training goes on") == 1
+    assert told.count("an event is lost (no room for all of it); the training continues") == 1
     assert "3 events could not be written" in told
     run = read_run(tmp_path)
     assert [step for step in run.events["step"].to_pylist() if step] == [4]

@@ -17,11 +17,10 @@ from holdfast.errors import HoldfastError, InputError, MissingExtraError, StoreE
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console import explorer, metrics, pages, views
 from holdfast.fleet.console.access import Access, check_token, read_form
-from holdfast.fleet.console.experiments import Experiments
+from holdfast.fleet.console.experiments import Experiments, WhatIf, simulate_changes
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
 from holdfast.fleet.console.watching import Watcher
-from holdfast.fleet.console.whatif_process import WhatIf, simulate_changes
 from holdfast.fleet.console.whatif_request import Request as Changes
 from holdfast.report import warm_up
 
@@ -52,7 +51,7 @@ def create_app(
         assumptions: what to assume where the log is silent; None: the paper's values.
         token: what a reader must show; None: whoever asks under a name of the loopback.
         watcher: feeds the store while the console runs.
-        whatif: tries changes, as `whatif_process.simulate_changes`; importable by name.
+        whatif: tries changes, as `experiments.simulate_changes`; importable by name.
         patience_s: how long a page waits for the analysis of a new commit.
 
     Raises:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import urlencode
 
-import altair as alt
 import numpy as np
 
 from holdfast.durations import duration_text, parse_duration
@@ -22,8 +21,7 @@ from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY
 from holdfast.fleet.ettr_forms import EttrResult, ettr, expected_ettr, long_run_ettr
 from holdfast.fleet.wording import ettr_settings
 from holdfast.numbers import brief, counted, duration, number, percent
-from holdfast.report import Figure, charts
-from holdfast.report.theme import colour
+from holdfast.report import Figure, figures
 
 LONGEST_S = 86_400.0
 """End of the axis of checkpoint intervals."""
@@ -195,68 +193,48 @@ def curve(setting: Setting, begin_s: float = 10.0) -> list[dict[str, float]]:
     ]
 
 
-def marks(setting: Setting, result: EttrResult, begin_s: float = 10.0) -> list[dict[str, Any]]:
-    """The points on the curve: this interval and the best one, where they lie on the axis."""
-    points = [
-        ("now", "now", setting.checkpoint, result.exact),
-        ("best", "best", result.optimal_interval_s, result.optimal_ettr),
+def drawn(setting: Setting, default: Setting) -> list[dict[str, Any]]:
+    """Both curves in per cent, and a stroke down from this interval and from the best one."""
+    begin_s, result = shortest_s(default), at(setting)
+    rows = [
+        {"line": name, "minutes": row["minutes"], "ettr": 100 * row["ettr"]}
+        for name, each in (("the log as it is", default), ("these settings", setting))
+        for row in curve(each, begin_s)
     ]
-    return [
-        {
-            "kind": kind,
-            "minutes": interval_s / 60,
-            "ettr": value,
-            "label": f"{label}: {duration(interval_s)}, {percent(value, 1)}",
-        }
-        for kind, label, interval_s, value in points
+    marks = {
+        "this interval": (setting.checkpoint, result.exact),
+        "the best interval": (result.optimal_interval_s, result.optimal_ettr),
+    }
+    return rows + [
+        {"line": name, "minutes": interval_s / 60, "ettr": top}
+        for name, (interval_s, value) in marks.items()
         if interval_s is not None and begin_s <= interval_s <= LONGEST_S
+        for top in (100 * value, 0.0)
     ]
 
 
 def figure(setting: Setting, default: Setting) -> Figure:
-    """The curve of a setting with its marks, over that of the log as it is.
-
-    The data sets are named ``curve`` and ``marks``, so that a script can replace them.
-    """
-    begin_s = shortest_s(default)
-    x = charts.log_axis(
-        alt.X,
+    """What `drawn` gives, as a chart whose data set is named ``curve``: a script replaces it."""
+    rows = drawn(setting, default)
+    made = figures.lines(
+        rows,
         "minutes",
+        "ettr",
         "Checkpoint interval (minutes)",
-        domain=[begin_s / 60, LONGEST_S / 60],
-        nice=False,
-    )
-    y = charts.percent_axis(alt.Y, "ettr", "ETTR (share of time that is productive)", top=1.04)
-    shown = charts.tooltip({"minutes": ("checkpoint every, min", ",.3~r"), "ettr": ("ETTR", ".1%")})
-    kinds = {"now": "measured", "best": "good"}
-    base = alt.Chart(charts.data(curve(default, begin_s))).mark_line(
-        color=colour("reference"), strokeDash=[5, 4], strokeWidth=1.6, clip=True
-    )
-    line = alt.Chart(_named("curve", curve(setting, begin_s))).mark_line(clip=True)
-    points = alt.Chart(_named("marks", marks(setting, at(setting), begin_s)))
-    label = points.transform_filter("datum.kind === 'best'").mark_text(dy=-14, fontWeight=600)
-    layers: list[Any] = [
-        base.encode(x=x, y=y),
-        line.encode(x=x, y=y, tooltip=shown),
-        points.mark_point(size=90, opacity=1, clip=True).encode(
-            x=x, y=y, color=charts.meaning_colour("kind", kinds), tooltip=shown
-        ),
-        label.encode(x=x, y=y, text="label:N"),
-    ]
-    return Figure(
-        alt.layer(*layers).properties(height=300),
-        legend={
-            "these settings": "model",
+        "ETTR (%)",
+        series="line",
+        meanings={
             "the log as it is": "reference",
+            "these settings": "model",
             "this interval": "measured",
             "the best interval": "good",
         },
-        description="Expected ETTR over the checkpoint interval; the answer below has the values.",
+        log_x=True,
     )
-
-
-def _named(name: str, rows: list[dict[str, Any]]) -> alt.InlineData:
-    return alt.InlineData(values=charts.data(rows).values, name=name)
+    assert callable(made.chart)
+    chart = {**made.chart(), "data": {"name": "curve", "values": rows}, "height": 300}
+    said = "Expected ETTR over the checkpoint interval; the answer below has the values."
+    return replace(made, chart=chart, description=said)
 
 
 def outcome(setting: Setting, default: Setting, gpus_per_node: int) -> dict[str, str]:

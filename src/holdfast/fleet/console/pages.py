@@ -229,8 +229,7 @@ def curve(snapshot: Snapshot, setting: explorer.Setting) -> dict[str, Any]:
             }
             for name in explorer.FIELDS
         },
-        "curve": explorer.curve(setting, explorer.shortest_s(default)),
-        "marks": explorer.marks(setting, explorer.at(setting), explorer.shortest_s(default)),
+        "curve": explorer.drawn(setting, default),
         "out": explorer.outcome(setting, default, _gpus_per_node(snapshot)),
     }
 

@@ -89,18 +89,18 @@ def rate_jump(analysis: Analysis) -> RateJump | None:
     watched_from = log.end_s - min(WATCHED_S, span / 2)
     baseline_from = max(log.begin_s, watched_from - BASELINE_S)
     new = _new_checks(analysis, baseline_from, watched_from)
-    exposure = _exposure(analysis, baseline_from)
     moments, only_new = _failures(analysis, baseline_from, new)
-    baseline, total = exposure.until(np.array([watched_from, log.end_s])).tolist()
-    if baseline <= 0 or total <= baseline:
-        return None
     late = moments >= watched_from
     before = int((~late & ~only_new).sum())
     counted = np.sort(moments[late & ~only_new])
+    marks = np.concatenate([[watched_from, log.end_s], counted])
+    baseline, total, *until = _node_days(analysis, baseline_from, marks).tolist()
+    if baseline <= 0 or total <= baseline:
+        return None
     in_control = poisson_interval(before, baseline)[1]
-    expected_at = in_control * (exposure.until(counted) - baseline)
+    expected_at = [in_control * (days - baseline) for days in until]
     return RateJump(
-        cusum(expected_at.tolist(), in_control * (total - baseline), DRIFT),
+        cusum(expected_at, in_control * (total - baseline), DRIFT),
         in_control,
         baseline_from,
         watched_from,
@@ -113,43 +113,11 @@ def rate_jump(analysis: Analysis) -> RateJump | None:
     )
 
 
-class _Exposure:
-    """Node-days from an origin up to any moment, of stretches of time with a number of nodes each."""
-
-    def __init__(
-        self, begin_s: FloatArray, end_s: FloatArray, nodes: FloatArray, origin_s: float
-    ) -> None:
-        self._origin_s = origin_s
-        self._ramps = [_ramp(np.maximum(s - origin_s, 0.0), nodes) for s in (begin_s, end_s)]
-
-    def until(self, moments_s: FloatArray) -> FloatArray:
-        """Node-days before each moment, shape ``[n]``."""
-        moments = moments_s - self._origin_s
-        begun, ended = (
-            moments * count[place] - weighted[place]
-            for times, count, weighted in self._ramps
-            for place in [np.searchsorted(times, moments)]
-        )
-        return np.asarray((begun - ended) / DAY_S)
-
-
-def _ramp(times: FloatArray, nodes: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Sorted times, and before each of them (and after all) the sums of nodes and of nodes x time."""
-    order = np.argsort(times, kind="stable")
-    times, nodes = times[order], nodes[order]
-    zero = np.zeros(1)
-    return (
-        times,
-        np.concatenate([zero, np.cumsum(nodes)]),
-        np.concatenate([zero, np.cumsum(nodes * times)]),
-    )
-
-
-def _exposure(analysis: Analysis, begin_s: float) -> _Exposure:
+def _node_days(analysis: Analysis, begin_s: float, at_s: FloatArray) -> FloatArray:
+    """Node-days of exposure from a moment up to others, shape ``[n]``."""
     log = analysis.log
     if analysis.outages is not None:  # every node counts as up: outages are short
-        nodes = np.array([float(analysis.outages.nodes)])
-        return _Exposure(np.array([begin_s]), np.array([log.end_s]), nodes, begin_s)
+        return analysis.outages.nodes * (at_s - begin_s) / DAY_S
     rows = log.arrow(
         f"""SELECT stop_s - exposed_s AS begin_s, stop_s AS end_s, coalesce(node_count, 0) AS nodes
         FROM {log.executions}
@@ -158,7 +126,13 @@ def _exposure(analysis: Analysis, begin_s: float) -> _Exposure:
     begin, end, nodes = (
         rows[name].to_numpy().astype(np.float64) for name in ("begin_s", "end_s", "nodes")
     )
-    return _Exposure(begin, end, nodes, begin_s)
+    # Between two changes of the number of busy nodes the exposure grows evenly.
+    times = np.concatenate([[begin_s], np.maximum(begin, begin_s), np.maximum(end, begin_s)])
+    change = np.concatenate([[0.0], nodes, -nodes])
+    order = np.argsort(times, kind="stable")
+    busy = np.cumsum(change[order])[:-1]
+    grown = np.concatenate([[0.0], np.cumsum(busy * np.diff(times[order]))])
+    return np.asarray(np.interp(at_s, times[order], grown) / DAY_S)
 
 
 def _failures(

@@ -36,12 +36,7 @@ class Request:
         """
         changes = _lines(form, "changes")
         if not changes:
-            raise InputError(
-                "there is no change to try",
-                code="no-data",
-                place="changes",
-                expected="one a line, such as lemons=off",
-            )
+            raise _refused("no-data", "changes", "", "one change a line, such as lemons=off")
         return cls(
             changes,
             _lines(form, "given"),
@@ -51,44 +46,29 @@ class Request:
         )
 
 
+def _refused(code: str, place: str, found: str, expected: str) -> InputError:
+    return InputError(
+        f"invalid {place}", code=code, place=place, found=found[:LONGEST_CHANGE], expected=expected
+    )
+
+
 def _lines(form: Mapping[str, str], name: str) -> tuple[str, ...]:
     """The changes in a field of several lines, each once."""
+    from holdfast.fleet.simulation.changes import known, parse
+
     lines = [line.strip() for line in form.get(name, "").splitlines()]
     changes = tuple(dict.fromkeys(line for line in lines if line))
     if len(changes) > MOST_CHANGES:
-        raise InputError(
-            "too many changes",
-            code="too-many-changes",
-            place=name,
-            found=str(len(changes)),
-            expected=f"at most {MOST_CHANGES}",
-        )
+        raise _refused("too-many-changes", name, str(len(changes)), f"at most {MOST_CHANGES}")
     for change in changes:
-        _check(change, name)
+        if len(change) > LONGEST_CHANGE or not change.isprintable():
+            limit = f"one short line, at most {LONGEST_CHANGE} characters"
+            raise _refused("invalid-syntax", name, ascii(change), limit)
+        leaves = [leaf.steps for edit in parse(change).edits for leaf in known(edit.key)]
+        if any(steps[0] == "workload" and steps[1] in OWN for steps in leaves):
+            # The console reads its own store only; the command line may replay any.
+            raise _refused("conflict", name, change, "the console's own log")
     return changes
-
-
-def _check(change: str, place: str) -> None:
-    if len(change) > LONGEST_CHANGE or not change.isprintable():
-        raise InputError(
-            "a change must be one short line",
-            code="invalid-syntax",
-            place=place,
-            found=ascii(change[:LONGEST_CHANGE]),
-            expected=f"at most {LONGEST_CHANGE} characters",
-        )
-    from holdfast.fleet.simulation.changes import known, parse
-
-    for edit in parse(change).edits:
-        # The console reads its own store only; the command line may replay any.
-        if any(leaf.steps[0] == "workload" and leaf.steps[1] in OWN for leaf in known(edit.key)):
-            raise InputError(
-                "the console does not read another log",
-                code="conflict",
-                place=place,
-                found=change,
-                remedy="use `holdfast fleet whatif` on the command line",
-            )
 
 
 def _number(form: Mapping[str, str], name: str, least: float, most: float) -> float:
@@ -99,11 +79,5 @@ def _number(form: Mapping[str, str], name: str, least: float, most: float) -> fl
         value = float("nan")
     if not least <= value <= most or (name != "days" and not value.is_integer()):
         kind = "a number" if name == "days" else "a whole number"
-        raise InputError(
-            f"invalid {name}",
-            code="invalid-value",
-            place=name,
-            found=text[:40],
-            expected=f"{kind} from {least:g} to {most:,.0f}",
-        )
+        raise _refused("invalid-value", name, text, f"{kind} from {least:g} to {most:,.0f}")
     return value

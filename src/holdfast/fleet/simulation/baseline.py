@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.log import FleetLog, open_log
-from holdfast.fleet.simulation.changes import apply, changed, known, parse, switch
+from holdfast.fleet.simulation.changes import apply, known, parse, value_of
 from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
 
 ASSUMED = {
@@ -32,6 +32,8 @@ class Baseline:
     """Length of the log; None: there is none."""
     notes: list[str]
     """What the log did not tell, and what is doubtful."""
+    assumed: frozenset[str] = frozenset()
+    """Paths of the scenario that the log does not tell and nobody said."""
     measured: MeasuredEttr | None = None
     """Of the log, under the assumptions that the scenario was fitted with; None: there is no log."""
 
@@ -80,17 +82,13 @@ def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
         log = again
     fitted = calibrate(log)
     silent = [e.key for e in fitted.estimates if not e.estimated and e.key not in said]
-    notes = list(fitted.remarks)
-    if silent:
-        # What jobs do on their nodes decides over the ETTR, and no log tells it: it stands first.
-        silent.sort(key=lambda key: not key.startswith("checkpoint."))
-        notes.insert(
-            0,
-            f"The log does not tell, so assumed: {', '.join(silent)}. Say what is so with "
-            "--set KEY=VALUE.",
-        )
     return Baseline(
-        fitted.scenario, f"store {fitted.source}", fitted.days, notes, measured_ettr(log)
+        fitted.scenario,
+        f"store {fitted.source}",
+        fitted.days,
+        list(fitted.remarks),
+        frozenset(silent),
+        measured_ettr(log),
     )
 
 
@@ -104,6 +102,5 @@ def _said(given: Sequence[str]) -> tuple[set[str], dict[str, Any]]:
                 said.add(leaf.path)
                 name = ASSUMED.get(str(leaf.steps[-1])) if leaf.steps[0] == "checkpoint" else None
                 if name and edit.operator == "=":
-                    flag = name == "save_on_signal"
-                    assumed[name] = switch(edit) if flag else changed(0.0, edit, duration=True)
+                    assumed[name] = value_of(leaf, edit)
     return said, assumed

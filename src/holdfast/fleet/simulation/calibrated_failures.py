@@ -1,12 +1,13 @@
-"""What breaks in a log, as `Failures`: the rate, the components, the lemon nodes."""
+"""What breaks in a log: the rate, the components, the lemon nodes, how soon checks see it, repairs."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from holdfast.fleet.attribution import (
     UNATTRIBUTED,
@@ -18,12 +19,11 @@ from holdfast.fleet.attribution import (
 from holdfast.fleet.failures import counts_by_size
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.node_ranking import lemons
-from holdfast.fleet.simulation.estimates import Findings, Interval, binomial_interval, rounded
-from holdfast.fleet.simulation.outage_times import OutageTimes
-from holdfast.fleet.simulation.scenario import Component, Failures, Lemons
-from holdfast.fleet.wording import brief_interval
-from holdfast.numbers import brief, counted, duration, percent
-from holdfast.stats import poisson_interval
+from holdfast.fleet.simulation.estimates import Findings, Interval, rounded, rounded_time
+from holdfast.fleet.simulation.records import Array
+from holdfast.fleet.simulation.scenario import Component, Detection, Failures, Lemons, Repair
+from holdfast.numbers import brief, counted, duration
+from holdfast.stats import clopper_pearson_interval, poisson_interval
 
 FIRM_FAILURES = 20
 """A rate of large attempts is used alone from so many failures on, and only if it differs."""
@@ -32,17 +32,35 @@ FIRM_SHARE = 10
 BLAST_NODES = 3
 """So many nodes that fail within one attribution window of another are told to the user."""
 SILENT_CHECK = "node_down"
+FEWEST_OUTAGES = 5
+CLEAR_SPLIT, APART = 0.8, 4.0
+"""Repairs are of two kinds if a split of log durations explains this share of their variance and the
+typical long one takes this many times the typical short one."""
+TAIL = 0.05
+FEWEST_GAPS = 10
+USUAL_INTERVALS_S = (60.0, 120.0, 300.0, 600.0, 900.0, 1_800.0, 3_600.0)
+ALIGNED_S = 2.0
+SURE_P = 1e-4
+CLEAR_SHARE = 0.9
+"""A check interval is one of the usual ones; gaps within `ALIGNED_S` of a multiple count for it, it is
+believed if so many have a probability below `SURE_P`, and a longer one is preferred if it has this
+share of the gaps of the best one."""
 
 
 @dataclass(frozen=True)
-class Rate:
-    """Failures per node-day of attempts above a size."""
+class OutageTimes:
+    """Durations of outages, split in two kinds."""
 
-    failures: int
-    node_days: float
-    rate: float
-    interval: Interval
-    """At 95 %, wider where one event of a node ends many attempts."""
+    repair: Repair
+    by_label: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Label of the check that explains it -> long repairs, outages whose kind is known."""
+
+    @property
+    def every(self) -> tuple[int, int]:
+        """Long repairs and outages, all labels together."""
+        return sum(slow for slow, _ in self.by_label.values()), sum(
+            count for _, count in self.by_label.values()
+        )
 
 
 def failures(log: FleetLog, nodes: set[str], outages: OutageTimes, findings: Findings) -> Failures:
@@ -55,7 +73,6 @@ def failures(log: FleetLog, nodes: set[str], outages: OutageTimes, findings: Fin
         findings: where estimates and assumptions are recorded.
     """
     rate = _rate(log, findings)
-    findings.assumed("failures.shape", "a log of this length does not tell whether nodes age")
     if not rate:
         findings.note("No infrastructure failure in the log: none is simulated.")
         return Failures()
@@ -68,48 +85,47 @@ def failures(log: FleetLog, nodes: set[str], outages: OutageTimes, findings: Fin
 
 
 def _rate(log: FleetLog, findings: Findings) -> float:
-    """The rate of attempts above the size that the fleet's assumptions name, or of all."""
+    """The rate of attempts above the size that the fleet's assumptions name, or of all.
+
+    In small attempts a failure is easily the user's own, so the rate of large ones counts where it
+    differs and is firm; else all attempts tell more.
+    """
     size = log.assumptions.min_gpus
     effect = _attempts_per_event(log)
-    everything = rate_above(log, 0, effect) or Rate(0, 0.0, 0.0, (0.0, math.inf))
-    large = rate_above(log, size, effect) if size else None
-    key = "failures.rate_per_node_day"
-    apart = large is not None and (
-        large.interval[0] > everything.interval[1] or large.interval[1] < everything.interval[0]
-    )
-    used, what = everything, "all attempts"
-    other: Rate | None = large
-    if large is not None and large.failures >= FIRM_FAILURES and apart:
-        used, other, what = large, everything, f"attempts above {size} GPUs"
-        why = "they differ, and in small attempts a failure is easily the user's own"
-    elif large is None:
-        why = f"no attempt has more than {size} GPUs"
-    elif apart:
-        why = f"attempts above {size} GPUs saw only {counted(large.failures, 'failure')}"
-    else:
-        why = "both agree, and all attempts tell more"
-    value = rounded(used.rate)
-    said = f"{counted(used.failures, 'failure')} in {brief(used.node_days)} node-days of {what}"
-    if other is not None:
-        which = f"above {size} GPUs" if other is large else "of all attempts"
-        said += (
-            f"; the rate {which} is {brief(other.rate)} {brief_interval(*other.interval)}: {why}"
-        )
-    else:
-        said += f": {why}"
-    findings.found(key, value, said, interval=used.interval, n=used.failures)
+    used = everything = _rate_above(log, 0, effect) or (0, 0.0, (0.0, math.inf))
+    large = _rate_above(log, size, effect) if size else None
+    if large is not None:
+        apart = large[2][0] > everything[2][1] or large[2][1] < everything[2][0]
+        used = large if apart and large[0] >= FIRM_FAILURES else everything
+        if apart:
+            findings.note(
+                f"Attempts above {size} GPUs fail {brief(large[1])} times per node-day, all attempts "
+                f"{brief(everything[1])}: the rate of {'these' if used is large else 'all'} is used."
+            )
+    value = rounded(used[1])
+    findings.found("failures.rate_per_node_day", value, used[0], used[2])
     return value
 
 
-def rate_above(log: FleetLog, min_gpus: int, attempts_per_event: float) -> Rate | None:
-    """The rate of attempts with more than `min_gpus` GPUs (0: all); None if none ran above it."""
+def _rate_above(
+    log: FleetLog, min_gpus: int, attempts_per_event: float
+) -> tuple[int, float, Interval] | None:
+    """(failures, rate, interval) of attempts with more than `min_gpus` GPUs; None if none ran."""
     sizes = counts_by_size(log, min_gpus)
     count, days = (sum(row[name] for row in sizes) for name in ("failures", "node_days"))
     if not days:
         return None
     # Attempts of one node fail together: so many independent events stand behind the count.
-    low, high = poisson_interval(count / attempts_per_event, days / attempts_per_event)
-    return Rate(count, days, count / days, (low, high))
+    interval = poisson_interval(count / attempts_per_event, days / attempts_per_event)
+    return count, count / days, interval
+
+
+def _incidents(log: FleetLog, rows: str, within: str) -> str:
+    """SQL of `rows` (with `event_s`) and their `event`: those close together in time are one."""
+    order = f"OVER ({within} ORDER BY event_s, node, key"
+    gap = f"event_s - lag(event_s) {order}) <= {log.assumptions.incident_gap_s}"
+    marked = f"SELECT *, CASE WHEN {gap} THEN 0 ELSE 1 END AS begins FROM {rows} AS blamed"
+    return f"SELECT *, sum(begins) {order} ROWS UNBOUNDED PRECEDING) AS event FROM ({marked}) AS m"
 
 
 def _attempts_per_event(log: FleetLog) -> float:
@@ -118,29 +134,26 @@ def _attempts_per_event(log: FleetLog) -> float:
     A compound Poisson count of events with m attempts each has the variance E[m^2] / E[m] times its
     mean.
     """
-    frame = _blamed(log)
-    if frame.empty:
-        return 1.0
-    sizes = frame.drop_duplicates("key").groupby("event").size().to_numpy(np.float64)
-    return float((sizes**2).sum() / sizes.sum())
-
-
-def _blamed(log: FleetLog) -> pd.DataFrame:
-    """Blame with the event of the node that it belongs to: node, key, event_s, event."""
-    frame = log.frame(f"SELECT node, key, event_s, blame FROM {blamed_nodes(log)}")
-    frame = frame.sort_values(["node", "event_s", "key"], ignore_index=True)
-    gap = frame["event_s"].diff() > log.assumptions.incident_gap_s
-    new = gap | (frame["node"] != frame["node"].shift())
-    return frame.assign(event=new.cumsum())
+    events = _incidents(log, blamed_nodes(log), "PARTITION BY node")
+    rows = log.rows(
+        f"""SELECT node, event, count(*) AS m FROM (
+            SELECT *, row_number() OVER (PARTITION BY key ORDER BY node, event) AS place
+            FROM ({events}) AS events
+        ) AS first_blamed WHERE place = 1 GROUP BY node, event"""
+    )
+    sizes = np.array([row["m"] for row in rows], np.float64)
+    return float((sizes**2).sum() / sizes.sum()) if rows else 1.0
 
 
 def _tell_blasts(log: FleetLog, findings: Findings) -> None:
     """Say how often several nodes failed at once: common causes are not fitted."""
-    frame = _blamed(log)
-    sure = frame[frame["blame"] == 1].sort_values("event_s")
-    new = sure["event_s"].diff() > log.assumptions.incident_gap_s
-    nodes = sure.groupby(new.cumsum())["node"].nunique()
-    blasts = int((nodes >= BLAST_NODES).sum())
+    sure = f"(SELECT node, key, event_s FROM {blamed_nodes(log)} AS b WHERE blame = 1)"
+    blasts = log.value(
+        f"""SELECT count(*) FROM (
+            SELECT event FROM ({_incidents(log, sure, "")}) AS events
+            GROUP BY event HAVING count(DISTINCT node) >= {BLAST_NODES}
+        ) AS blasts"""
+    )
     if blasts:
         findings.note(
             f"On {counted(blasts, 'occasion')} {BLAST_NODES} or more nodes failed within "
@@ -156,18 +169,21 @@ def _tell_blasts(log: FleetLog, findings: Findings) -> None:
 
 def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tuple[Component, ...]:
     """Kinds of failures with their shares, how they are seen, and how long they are repaired."""
-    ended = _ended_by_label(log)
-    seen = _seen_by_label(log)
-    silent = int(ended.loc[ended["label"] == UNATTRIBUTED, "failures"].sum())
-    checked = ended[(ended["label"] != UNATTRIBUTED) & (ended["failures"] > 0)]
-    crashes, total = int(checked["failed"].sum()), int(checked["failures"].sum())
-    labels = sorted({*checked["label"], *(seen["label"] if total else [])})
-    high_all = float(seen["high"].sum())
+    # By likeliest cause: failures, and those of them recorded as FAILED.
+    ended = log.rows(
+        "SELECT label, count(*) AS failures, count(*) FILTER (WHERE state = 'FAILED') AS failed "
+        f"FROM {infrastructure_failures(log)} GROUP BY label"
+    )
+    counts = {row["label"]: (int(row["failures"]), int(row["failed"])) for row in ended}
+    silent = counts.pop(UNATTRIBUTED, (0, 0))[0]
+    total, crashes = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
+    seen = _seen(log)
+    high_all = float(sum(row["high"] for row in seen))
     rows = []
-    for label in labels:
-        mine, events = checked[checked["label"] == label], seen[seen["label"] == label]
-        count = int(mine["failures"].sum())
-        high, low = float(events["high"].sum()), float(events["low"].sum())
+    for label in sorted({*counts, *(row["label"] for row in seen if total)}):
+        count, failed = counts.get(label, (0, 0))
+        events = [row for row in seen if row["label"] == label]
+        high, low = (float(sum(row[name] for row in events)) for name in ("high", "low"))
         # Drains are counted beside the HIGH events of all nodes, and failures end attempts of busy
         # ones: what they have in common is the ratio of HIGH to LOW.
         if count:
@@ -176,60 +192,30 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
         else:
             drained, share = 1.0, low * (total / high_all if high_all else 1.0)
         if share > 0:
-            rows.append((label, share, drained, count, int(mine["failed"].sum()), events))
+            rows.append((label, share, drained, count, failed, events))
     whole = sum(row[1] for row in rows) + silent
     made: list[Component] = []
     for label, share, drained, count, failed, events in rows:
         key = f"failures.components[{len(made)}]"
         part = rounded(share / whole, 3)
-        findings.found(
-            f"{key}.share",
-            part,
-            f"{counted(count, 'failure')} explained by it"
-            + (f", {percent(drained)} of its events drained the node" if drained else ""),
-            interval=binomial_interval(share, whole),
-            n=count,
-        )
-        crash = failed / count if count >= FIRM_SHARE else crashes / max(total, 1)
+        findings.found(f"{key}.share", part, count, clopper_pearson_interval(share, whole))
+        hits, base = (failed, count) if count >= FIRM_SHARE else (crashes, max(total, 1))
+        crash = rounded(hits / base, 3)
         if count:
-            findings.found(
-                f"{key}.crash",
-                rounded(crash, 3),
-                "FAILED among its failures"
-                if count >= FIRM_SHARE
-                else "FAILED among the failures of all components: it has too few",
-                interval=binomial_interval(failed, count)
-                if count >= FIRM_SHARE
-                else binomial_interval(crashes, total),
-                n=count if count >= FIRM_SHARE else total,
-            )
+            findings.found(f"{key}.crash", crash, base, clopper_pearson_interval(hits, base))
         drained = round(drained, 3)
         check, xid = _check_of(events, label)
+        permanent = _permanent(f"{key}.permanent", label, outages, findings)
         made.append(
-            Component(
-                label,
-                part,
-                check,
-                xid,
-                high=round(1 - drained, 3),
-                low=drained,
-                crash=rounded(crash, 3),
-                permanent=_permanent(f"{key}.permanent", label, outages, findings),
-            )
+            Component(label, part, check, xid, round(1 - drained, 3), drained, crash, permanent)
         )
     if silent:
         key = f"failures.components[{len(made)}]"
         part = rounded(silent / whole, 3)
-        findings.found(
-            f"{key}.share",
-            part,
-            "failures that no check explains: simulated as nodes that fall silent",
-            interval=binomial_interval(silent, whole),
-            n=silent,
-        )
+        findings.found(f"{key}.share", part, silent, clopper_pearson_interval(silent, whole))
         permanent = _permanent(f"{key}.permanent", UNATTRIBUTED, outages, findings)
         made.append(Component(UNATTRIBUTED, part, SILENT_CHECK, high=0.0, permanent=permanent))
-    if not seen.size:
+    if not seen:
         findings.note(
             "The log has no health events: every failure counts as a node that falls silent, and "
             "failures that ended attempts as FAILED cannot be told from the users' own."
@@ -237,90 +223,69 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     return tuple(made)
 
 
-def _ended_by_label(log: FleetLog) -> pd.DataFrame:
-    """Failures by likeliest cause: label, failures, failed (those recorded as FAILED)."""
-    return log.frame(
-        "SELECT label, count(*) AS failures, count(*) FILTER (WHERE state = 'FAILED') AS failed "
-        f"FROM {infrastructure_failures(log)} GROUP BY label"
-    )
-
-
-def _seen_by_label(log: FleetLog) -> pd.DataFrame:
-    """Events of nodes by what they mean: label, check, xid, high, low.
+def _seen(log: FleetLog) -> list[dict[str, Any]]:
+    """Events of nodes by what they mean: label, check, xid, high, low (numbers of them).
 
     Firings of one kind on one node within an attribution window of each other are one event. A LOW
-    event counts if it drained the node; what may be the users' doing (a domain of its symptom) does not.
+    event counts if it came with a drain (where the log tells outages) and explains no failure; what
+    may be the users' doing (a domain of its symptom) does not.
     """
     window = log.assumptions.check_before_s + log.assumptions.check_after_s
-    frame = log.frame(
-        f'SELECT time_s, node, label, severity, "check", xid FROM {classified_health(log)} '
-        "WHERE result = 'fail' AND (severity = 'HIGH' "
-        "OR (severity = 'LOW' AND NOT contains(domains, 'user')))"
+    drain = (
+        f"""EXISTS (SELECT 1 FROM {log.table("node_outages")} AS outage
+            WHERE outage.node = health.node AND upper(outage.state) LIKE '%DRAIN%'
+            AND outage.start_s BETWEEN health.time_s - {window} AND health.time_s + {window})"""
+        if log.count("node_outages")
+        else "TRUE"
     )
-    kind = ["node", "label", "severity"]
-    frame = frame.sort_values([*kind, "time_s"], ignore_index=True)
-    same = (frame[kind] == frame[kind].shift()).all(axis=1)
-    event = (~same | (frame["time_s"].diff() > window)).cumsum()
-    drained = (frame["severity"] == "LOW") & _drained(log, frame, window)
-    events = frame.assign(high=frame["severity"] == "HIGH", low=drained).groupby(event)
-    found = events[["label", "check", "xid"]].first().join(events[["high", "low"]].max())
-    grouped = found.groupby(["label", "check", "xid"], dropna=False, as_index=False)
-    return grouped[["high", "low"]].sum()
-
-
-def _drained(log: FleetLog, events: pd.DataFrame, window: float) -> pd.Series[bool]:
-    """Which events came with a drain: not where they explain a failure, nor without an outage.
-
-    A log without outages does not tell; there every one counts.
-    """
-    causes = log.frame(
-        f'SELECT DISTINCT node, "check", time_s FROM {ranked_causes(log)} '
-        f"WHERE key IN (SELECT key FROM {infrastructure_failures(log)})"
+    kind = "OVER (PARTITION BY node, label, severity ORDER BY time_s"
+    return log.rows(
+        f"""WITH causes AS (
+            SELECT DISTINCT node, "check", time_s FROM {ranked_causes(log)} AS ranked
+            WHERE key IN (SELECT key FROM {infrastructure_failures(log)} AS failed)
+        ), fired AS (
+            SELECT health.node, health.time_s, health.label, health.severity, health."check",
+                health.xid, health.severity = 'LOW' AND causes.node IS NULL AND {drain} AS drained
+            FROM {classified_health(log)} AS health
+            LEFT JOIN causes ON causes.node = health.node AND causes."check" = health."check"
+                AND causes.time_s = health.time_s
+            WHERE health.result = 'fail' AND (health.severity = 'HIGH'
+                OR (health.severity = 'LOW' AND NOT contains(health.domains, 'user')))
+        ), marked AS (
+            SELECT *, CASE WHEN time_s - lag(time_s) {kind}) <= {window} THEN 0 ELSE 1 END AS begins
+            FROM fired
+        ), numbered AS (
+            SELECT *, sum(begins) {kind} ROWS UNBOUNDED PRECEDING) AS event FROM marked
+        ), events AS (
+            SELECT label, severity, max(CASE WHEN begins = 1 THEN "check" END) AS "check",
+                max(CASE WHEN begins = 1 THEN xid END) AS xid,
+                max(CASE WHEN drained THEN 1 ELSE 0 END) AS drained
+            FROM numbered GROUP BY node, label, severity, event
+        )
+        SELECT label, "check", xid, count(*) FILTER (WHERE severity = 'HIGH') AS high,
+            sum(drained) AS low
+        FROM events GROUP BY label, "check", xid ORDER BY label, "check", xid"""
     )
-    explains = events.merge(causes.assign(explains=True), "left", ["node", "check", "time_s"])
-    free = explains["explains"].isna()
-    outages = log.frame(
-        f"SELECT node, start_s AS at FROM {log.table('node_outages')} "
-        "WHERE upper(state) LIKE '%DRAIN%'"
-    )
-    if not log.count("node_outages"):
-        return free
-    left = events[["node", "time_s"]].assign(place=events.index).sort_values("time_s")
-    right = outages.astype({"at": "float64"}).sort_values("at")
-    near = pd.merge_asof(
-        left,
-        right,
-        left_on="time_s",
-        right_on="at",
-        by="node",
-        tolerance=window,  # type: ignore[arg-type]  # the stubs know no float
-        direction="nearest",
-    )
-    return free & near.sort_values("place")["at"].notna().set_axis(free.index)
 
 
-def _check_of(events: pd.DataFrame, label: str) -> tuple[str, int]:
+def _check_of(events: Sequence[dict[str, Any]], label: str) -> tuple[str, int]:
     """The check that most often sees a component, and its XID."""
-    if events.empty:
+    if not events:
         return label, 0
-    ranked = events.assign(n=events["high"] * 1e6 + events["low"])
-    top = ranked.sort_values(["n", "check"], ascending=[False, True]).iloc[0]
-    return str(top["check"]), 0 if pd.isna(top["xid"]) else int(top["xid"])
+    top = min(events, key=lambda row: (-row["high"], -row["low"], row["check"]))
+    return str(top["check"]), int(top["xid"] or 0)
 
 
 def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -> float:
     """The share of long repairs: the component's own from enough outages on, else of all."""
-    if not outages.count:
-        default = Component("", 1.0, "").permanent
+    if not outages.by_label:
         findings.assumed(key, "the log has no outages of nodes")
-        return default
-    slow, count = outages.of(label)
-    how = "long repairs among its outages"
+        return Component("", 1.0, "").permanent
+    slow, count = outages.by_label.get(label, (0, 0))
     if count < FIRM_SHARE:
-        slow, count = outages.slow, outages.count
-        how = "long repairs among all outages: it has too few"
+        slow, count = outages.every
     share = rounded(slow / count, 3)
-    findings.found(key, share, how, interval=binomial_interval(slow, count), n=count)
+    findings.found(key, share, count, clopper_pearson_interval(slow, count))
     return share
 
 
@@ -329,33 +294,174 @@ def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -
 
 def _lemons(log: FleetLog, nodes: set[str], findings: Findings) -> Lemons:
     """Nodes that are not bad by chance, and how much more often they fail than the others."""
-    if not log.nodes_known:
-        findings.found("failures.lemons.count", 0, "the log does not say which nodes fail", n=0)
-        return Lemons()
-    found = lemons(log)
-    table = found.nodes.to_pandas()
-    named = [name for name in found.lemons if name in nodes]
-    fdr = percent(log.assumptions.lemon_fdr)
+    found = lemons(log) if log.nodes_known else None
+    table = [] if found is None else found.nodes.to_pylist()
+    worse = set() if found is None else set(found.lemons)
+    named = [row for row in table if row["node"] in worse & nodes]
     if not named:
-        findings.found(
-            "failures.lemons.count",
-            0,
-            f"no node fails more than chance explains (FDR {fdr})",
-            n=len(table),
-        )
+        findings.found("failures.lemons.count", 0, len(table))
         return Lemons()
-    others = table[~table["node"].isin(found.lemons)]
-    days = float(others["node_days"].sum())
-    healthy = float((others["shrunk_rate"] * others["node_days"]).sum()) / days if days else 0.0
+    others = [row for row in table if row["node"] not in worse]
+    days = sum(row["node_days"] for row in others)
+    healthy = sum(row["shrunk_rate"] * row["node_days"] for row in others) / days if days else 0.0
     factors = {}
-    for row in table[table["node"].isin(named)].itertuples():
-        factor = row.shrunk_rate / healthy if healthy > 0 else math.inf
-        factors[row.node] = rounded(min(max(factor, 1.0), 1e4), 3)
-    findings.found(
-        "failures.lemons.nodes",
-        None,
-        f"nodes that fail more than chance explains (FDR {fdr}), with their shrunk rates over the "
-        "mean of the others'",
-        n=len(named),
-    )
+    for row in named:
+        factor = row["shrunk_rate"] / healthy if healthy > 0 else math.inf
+        factors[row["node"]] = rounded(min(max(factor, 1.0), 1e4), 3)
+    findings.found("failures.lemons.nodes", None, len(named))
     return Lemons(nodes=dict(sorted(factors.items())))
+
+
+# --- Detection -----------------------------------------------------------------------------------
+
+
+def detection(log: FleetLog, typical_s: float, findings: Findings) -> Detection:
+    """How soon checks see a failure.
+
+    Checks of a node come at one interval, so the times between what they find are multiples of it; a
+    check that follows a crash at once is not one of these.
+    """
+    default = Detection()
+    heartbeat = rounded(min(default.heartbeat_s, typical_s), 3)
+    gaps = log.arrow(
+        f"""WITH at_once AS (
+            SELECT causes.node, time_s FROM {ranked_causes(log)} AS causes
+            JOIN {infrastructure_failures(log)} AS failures ON causes.key = failures.key
+            WHERE state = 'FAILED' AND offset_s > 0
+        )
+        SELECT time_s - lag(time_s) OVER (PARTITION BY node ORDER BY time_s) AS gap_s FROM (
+            SELECT DISTINCT node, time_s FROM {classified_health(log)} WHERE result = 'fail'
+        ) AS events
+        ANTI JOIN at_once USING (node, time_s)"""
+    )["gap_s"]
+    gap_s = gaps.drop_null().to_numpy()
+    gap_s = gap_s[gap_s > ALIGNED_S]
+    key = "detection.check_interval"
+    interval = common_interval(gap_s)
+    if interval is None:
+        why = "the times between failed checks of a node have no interval in common"
+        findings.assumed(key, f"{why} (n = {gap_s.size:,})")
+        return Detection(rounded(min(default.check_interval_s, typical_s), 3), heartbeat)
+    findings.found(key, interval, gap_s.size)
+    return Detection(interval, heartbeat)
+
+
+def common_interval(gaps: Array) -> float | None:
+    """The longest usual interval of which far more gaps are multiples than chance explains.
+
+    Args:
+        gaps: seconds between events of one node, shape [n].
+
+    Returns:
+        Seconds; None if there is none, or there are too few gaps.
+    """
+    if gaps.size < FEWEST_GAPS:
+        return None
+    from scipy.special import bdtrc
+
+    shares = {}
+    for interval in USUAL_INTERVALS_S:
+        off = np.abs((gaps + interval / 2) % interval - interval / 2)
+        hits = int((off <= ALIGNED_S).sum())
+        by_chance = (2 * ALIGNED_S + 1) / interval
+        if hits and float(bdtrc(hits - 1, gaps.size, by_chance)) < SURE_P:
+            shares[interval] = (hits / gaps.size - by_chance) / (1 - by_chance)
+    best = max(shares.values(), default=0.0)
+    return max(
+        (each for each, share in shares.items() if share >= CLEAR_SHARE * best), default=None
+    )
+
+
+# --- Repairs -------------------------------------------------------------------------------------
+
+
+def outage_times(log: FleetLog, findings: Findings) -> OutageTimes:
+    """Fit the two ranges of repair times.
+
+    A range is that of the uniform distribution with the same 5 % and 95 % quantiles as the durations.
+    An outage that is not over counts as long once it has lasted longer than short ones do; before
+    that nothing is known of it. Drains count only where nothing else is known: a node that is drained
+    works on for a while.
+    """
+    rows = _outages(log)
+    broken = [row for row in rows if not row["drained"]]
+    rows = broken if len(broken) >= FEWEST_OUTAGES else rows
+    ended = np.array([row["lasted_s"] for row in rows if row["over"]], np.float64)
+    if ended.size < FEWEST_OUTAGES:
+        why = f"{counted(ended.size, 'outage')} of nodes with an end, fewer than {FEWEST_OUTAGES}"
+        findings.assumed("repair", why)
+        return OutageTimes(Repair())
+    ended = np.maximum(ended, 1.0)
+    split = two_kinds(ended)
+    short, long = ended[ended <= split], ended[ended > split]
+    fast = uniform_range(short)
+    slow = uniform_range(long) if long.size else fast
+    findings.found("repair.fast_min", fast[0], short.size)
+    if long.size:
+        findings.found("repair.slow_min", slow[0], long.size)
+    else:
+        findings.assumed("repair.slow_min", "no outage is of another kind: as the short ones")
+    known = [row for row in rows if row["over"] or row["lasted_s"] > split]
+    if len(known) < len(rows):
+        left = counted(len(rows) - len(known), "outage")
+        findings.note(f"{left} not over at the end of the log: left out.")
+    by_label: dict[str, tuple[int, int]] = {}
+    for row in known:
+        slow_ones, count = by_label.get(row["label"], (0, 0))
+        by_label[row["label"]] = (slow_ones + (row["lasted_s"] > split), count + 1)
+    return OutageTimes(Repair(*fast, *slow), by_label)
+
+
+def _outages(log: FleetLog) -> list[dict[str, Any]]:
+    """Outages: drained, over, lasted_s, and the failed check on the node nearest before, as label."""
+    before = log.assumptions.check_before_s
+    return log.rows(
+        f"""WITH outages AS (
+            SELECT node, start_s, end_s, coalesce(upper(state) LIKE '%DRAIN%', FALSE) AS drained,
+                row_number() OVER (ORDER BY start_s, node, state) AS place
+            FROM {log.table("node_outages")}
+            WHERE upper(state) NOT LIKE '%MAINT%' AND start_s >= {int(log.begin_s)}
+        ), explained AS (
+            SELECT outages.*, health.label, row_number() OVER (
+                    PARTITION BY place ORDER BY health.time_s DESC NULLS LAST
+                ) AS nearest
+            FROM outages LEFT JOIN (
+                SELECT node, time_s, label FROM {classified_health(log)} AS classified
+                WHERE result = 'fail' AND severity = 'HIGH'
+            ) AS health ON health.node = outages.node
+                AND health.time_s BETWEEN start_s - {before} AND start_s + 1
+        )
+        SELECT drained, end_s IS NOT NULL AS over,
+            coalesce(end_s, {log.end_s}) - start_s AS lasted_s,
+            coalesce(label, '{UNATTRIBUTED}') AS label
+        FROM explained WHERE nearest = 1 ORDER BY place"""
+    )
+
+
+def two_kinds(seconds: Array) -> float:
+    """The duration that parts short repairs from long ones; infinity if they are of one kind.
+
+    The split of the sorted log durations that explains most of their variance (Otsu 1979), if the
+    two sides are clearly apart.
+    """
+    logs = np.sort(np.log(seconds))
+    n = logs.size
+    total = float(((logs - logs.mean()) ** 2).sum())
+    if n < FEWEST_OUTAGES or total == 0:
+        return float("inf")
+    left = np.arange(1, n)
+    sums = np.cumsum(logs)[:-1]
+    gap = sums / left - (logs.sum() - sums) / (n - left)
+    between = left * (n - left) / n * gap**2
+    best = int(np.argmax(between))
+    clear = between[best] / total >= CLEAR_SPLIT
+    apart = np.median(logs[best + 1 :]) - np.median(logs[: best + 1]) >= np.log(APART)
+    return float(np.exp((logs[best] + logs[best + 1]) / 2)) if clear and apart else float("inf")
+
+
+def uniform_range(seconds: Array) -> tuple[float, float]:
+    """Ends of the uniform distribution with these 5 % and 95 % quantiles; whole seconds."""
+    low, high = np.quantile(seconds, [TAIL, 1 - TAIL])
+    beyond = (high - low) * TAIL / (1 - 2 * TAIL)
+    first = rounded_time(max(float(low - beyond), min(1.0, float(low))))
+    return first, max(rounded_time(float(high + beyond)), first)

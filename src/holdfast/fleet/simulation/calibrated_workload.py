@@ -1,26 +1,35 @@
-"""What a log's users submitted, as a `Workload`: sizes, durations, ends, time limits.
+"""What a log's users submitted, as a `Workload`: arrivals, sizes, durations, ends, time limits.
 
-What had not completed by the end of the log, or was cut off by a failure, a limit or its user, is
-censored.
+Only jobs that arrived inside the window count. A log begins with what was running then, and that is a
+choice of long jobs; a job that arrived later is seen from its beginning. What had not completed by the
+end of the log, or was cut off by a failure, a limit or its user, is censored.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from holdfast.fleet.log import HOUR_S, USUAL_INIT_S, FleetLog
-from holdfast.fleet.simulation.calibrated_arrivals import FEWEST_JOBS, Cohort, arrivals
+from holdfast.errors import InputError
+from holdfast.fleet.log import DAY_S, HOUR_S, USUAL_INIT_S, FleetLog
 from holdfast.fleet.simulation.durations import Fit, Prior, fit
-from holdfast.fleet.simulation.estimates import Findings, binomial_interval, rounded
-from holdfast.fleet.simulation.job_runs import executions
+from holdfast.fleet.simulation.estimates import Findings, rounded
+from holdfast.fleet.simulation.job_runs import JobRuns, executions, job_runs
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replay import on_nodes
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
 from holdfast.numbers import brief, counted, duration, percent
+from holdfast.stats import clopper_pearson_interval, gamma_prior, poisson_interval, shrink
 
+FEWEST_JOBS = 20
+FEWEST_COMPLETED = 5
+DAYS_FOR_HOURS, DAYS_FOR_WEEK = 2.0, 14.0
+"""Shorter logs tell no hours of the day, no days of the week."""
+BURSTS = 3.0
+"""Hourly arrivals that vary so many times more than a Poisson process are called bursts."""
 FIRM_EVENTS = 20
 """A size with as many completed jobs stands alone; one with fewer leans on the other sizes."""
 FEWEST_FOR_SHAPE = 5
@@ -30,6 +39,71 @@ KEPT_SHARE, KEPT_JOBS, KEPT_TIME = 0.01, 5, 0.02
 the GPU time; others are merged to the nearest power of two."""
 LEAST_LIMIT_FACTOR, LOWEST_LIMIT = 1.2, 1.1
 """A simulated limit is between `LOWEST_LIMIT` and `limit_factor` times the time needed."""
+
+
+# --- Who counts ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The jobs that arrived inside the window, seen from their beginning."""
+
+    runs: JobRuns
+    every: JobRuns
+    """All jobs of the log."""
+    begin_s: float
+    """The first end in the log: from here on it tells of every job."""
+    end_s: float
+    processors: bool
+    """Whether processors stand in for GPUs."""
+
+    @property
+    def days(self) -> float:
+        """Length of the window."""
+        return (self.end_s - self.begin_s) / DAY_S
+
+    @property
+    def earlier(self) -> int:
+        """Jobs that arrived before, left out."""
+        return int(self.every.gpus.size - self.runs.gpus.size)
+
+
+def cohort(log: FleetLog, *, processors: bool) -> Cohort:
+    """The jobs that a calibration is made of.
+
+    Raises:
+        InputError: if they are too few, saying what is missing and how much is needed.
+    """
+    [row] = log.rows(f"SELECT min(end_s) AS first, count(*) AS ran FROM {log.executions}")
+    if row["first"] is None:
+        raise InputError(
+            "no attempt ended: there is nothing to calibrate from",
+            code="no-data",
+            path=log.store.path,
+            found=f"{counted(row['ran'], 'attempt')} that started, none that ended"
+            if log.count("attempts")
+            else "no attempts" + (": a log of nodes only" if log.count("node_outages") else ""),
+            expected=f"the scheduler's accounting of {FEWEST_JOBS} jobs or more",
+            remedy="ingest sacct output beside it; for the failure rate alone use "
+            "`holdfast fleet mttf`",
+        )
+    begin_s = max(float(row["first"]), log.begin_s)
+    runs = job_runs(log, processors=processors)
+    inside = (runs.arrival_s >= begin_s) & (runs.arrival_s <= log.end_s)
+    mine = JobRuns(*(column[inside] for column in runs))
+    made = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1), processors)
+    jobs, done = mine.gpus.size, int((mine.end == "COMPLETED").sum())
+    if jobs < FEWEST_JOBS or done < FEWEST_COMPLETED:
+        raise InputError(
+            "the log is too short to calibrate from",
+            code="no-data",
+            path=log.store.path,
+            found=f"{counted(jobs, 'job')} that arrived in {duration(made.end_s - begin_s)} and "
+            f"asked for {'processors' if processors else 'GPUs'}, {done:,} of them completed",
+            expected=f"{FEWEST_JOBS} jobs, {FEWEST_COMPLETED} of them completed",
+            remedy="export a longer time, or write a scenario by hand beginning with a preset",
+        )
+    return made
 
 
 def workload(
@@ -44,13 +118,11 @@ def workload(
         classes: of the scenario.
         findings: where estimates and assumptions are recorded.
     """
-    jobs_per_day, hours, days = arrivals(those, findings)
+    jobs_per_day, hours, days = _arrivals(those, findings)
     users = max(len(set(those.runs.user.tolist())), 1)
-    findings.found("workload.users", users, "users who submitted", n=those.runs.gpus.size)
+    findings.found("workload.users", users, those.runs.gpus.size)
     sizes = _sizes(those, cluster, classes, findings)
     ends = _ends(log, those, findings)
-    short = _short_limits(those, ends, findings)
-    factor = _limit_factor(log, those, findings)
     return Workload(
         jobs_per_day=jobs_per_day,
         users=users,
@@ -58,9 +130,79 @@ def workload(
         day_weights=days,
         sizes=sizes,
         ends=ends,
-        short_limits=short,
-        limit_factor=factor,
+        short_limits=_short_limits(those, ends, findings),
+        limit_factor=_limit_factor(log, those, findings),
     )
+
+
+# --- Arrivals ------------------------------------------------------------------------------------
+
+
+def _arrivals(
+    those: Cohort, findings: Findings
+) -> tuple[float, tuple[float, ...], tuple[float, ...]]:
+    """Jobs per day, and the weights of the hours and of the days."""
+    arrival_s, days = those.runs.arrival_s, those.days
+    hour = np.arange(math.floor(those.begin_s / HOUR_S), math.floor(those.end_s / HOUR_S) + 1)
+    begins = hour * HOUR_S
+    open_h = np.minimum(begins + HOUR_S, those.end_s) - np.maximum(begins, those.begin_s)
+    open_h = np.maximum(open_h / HOUR_S, 0.0)
+    counts = np.bincount((arrival_s // HOUR_S).astype(np.int64) - hour[0], minlength=hour.size)
+    weights: list[tuple[float, ...]] = []
+    for what, size, least in (("hour", 24, DAYS_FOR_HOURS), ("day", 7, DAYS_FOR_WEEK)):
+        key, place = f"workload.{what}_weights", _place(hour, size)
+        if days < least:
+            weights.append((1.0,) * size)
+            findings.assumed(key, f"the log covers {duration(days * DAY_S)}, less than {least:g} d")
+        else:
+            weights.append(_weights(place, counts, open_h, size))
+            findings.found(key, None, counts.sum())
+    by_hour, by_day = weights
+    shape = np.array(by_hour)[_place(hour, 24)] * np.array(by_day)[_place(hour, 7)]
+    weight = float((shape * open_h).sum()) / (days * 24)  # the window may cover busy hours only
+    bursts = _bursts(those, by_hour, by_day)
+    jobs_per_day = rounded(arrival_s.size / days / weight)
+    interval = poisson_interval(arrival_s.size / bursts, days * weight / bursts)
+    findings.found("workload.jobs_per_day", jobs_per_day, arrival_s.size, interval)
+    if bursts > BURSTS:
+        findings.note(
+            f"Arrivals come in bursts: their counts vary {brief(bursts)} times as much as those of "
+            "a Poisson process, which is what is simulated. Simulated waits are too short; a replay "
+            '(workload.kind = "replay") keeps the bursts.'
+        )
+    return jobs_per_day, by_hour, by_day
+
+
+def _place(hour: Array, size: int) -> Array:
+    """The hour of the day (24) or the day of the week (7) of hours since 1970, a Thursday."""
+    return hour % 24 if size == 24 else (hour // 24 + 3) % 7
+
+
+def _bursts(those: Cohort, by_hour: tuple[float, ...], by_day: tuple[float, ...]) -> float:
+    """How many times the counts in bins of an hour vary as much as a Poisson process would.
+
+    A log of less than a day is cut into 24 bins.
+    """
+    width = min(HOUR_S, (those.end_s - those.begin_s) / 24)
+    bins = int((those.end_s - those.begin_s) / width)  # the last one may be cut short: left out
+    place = ((those.runs.arrival_s - those.begin_s) / width).astype(np.int64)
+    counts = np.bincount(place[place < bins], minlength=bins)
+    hour = ((those.begin_s + (np.arange(bins) + 0.5) * width) // HOUR_S).astype(np.int64)
+    shape = np.array(by_hour)[_place(hour, 24)] * np.array(by_day)[_place(hour, 7)]
+    expected = counts.sum() * shape / shape.sum()
+    firm = expected > 0.5
+    if firm.sum() < 2:
+        return 1.0
+    excess = ((counts - expected) ** 2 / np.maximum(expected, 1e-9))[firm].sum()
+    return max(float(excess) / (int(firm.sum()) - 1), 1.0)
+
+
+def _weights(place: Array, counts: Array, open_h: Array, size: int) -> tuple[float, ...]:
+    """Rates of the places over their mean, shrunk together by how much they truly differ."""
+    seen = np.bincount(place, counts, minlength=size).astype(np.float64)
+    exposure = np.bincount(place, open_h, minlength=size).astype(np.float64)
+    rates = shrink(seen, exposure, gamma_prior(seen, exposure))[0]
+    return tuple(rounded(float(rate) / float(rates.mean()), 3) for rate in rates)
 
 
 # --- Sizes and durations -------------------------------------------------------------------------
@@ -74,8 +216,7 @@ def _sizes(
     gpus = merged_sizes(runs.gpus, runs.held_s, cluster)
     done = runs.end == "COMPLETED"
     total = gpus.size
-    moved = int((gpus != on_nodes(runs.gpus, cluster.gpus_per_node)).sum())
-    if moved:
+    if moved := int((gpus != on_nodes(runs.gpus, cluster.gpus_per_node)).sum()):
         findings.note(
             f"{counted(moved, 'job')} ({percent(moved / total)}) of rare sizes are merged to the "
             "nearest power of two."
@@ -87,36 +228,13 @@ def _sizes(
         mine = gpus == size
         count, completed = int(mine.sum()), int((mine & done).sum())
         found = firm.get(size) or fit("lognormal", runs.made_s[mine], done[mine], prior=prior)
-        hours = rounded(max(found.mean / HOUR_S, 1e-4))
-        spread = rounded(found.sigma, 3)
+        hours, spread = rounded(max(found.mean / HOUR_S, 1e-4)), rounded(found.sigma, 3)
         share = rounded(count / total)
         key = f"workload.sizes[{place}]"
-        how = f"{completed:,} completed, {count - completed:,} cut off"
-        if size not in firm:
-            how += f"; with fewer than {FIRM_EVENTS} completed it leans on the other sizes"
-        findings.found(
-            f"{key}.share",
-            share,
-            f"of {total:,} jobs",
-            interval=binomial_interval(count, total),
-            n=count,
-        )
-        low, high = found.mean_ci95
-        findings.found(
-            f"{key}.hours",
-            hours,
-            f"mean work by censored maximum likelihood, {how}",
-            interval=(low / HOUR_S, high / HOUR_S),
-            n=count,
-            unit="h",
-        )
-        findings.found(
-            f"{key}.spread",
-            spread,
-            "sigma of the lognormal distribution of that work",
-            interval=found.sigma_ci95,
-            n=completed,
-        )
+        low, high = (each / HOUR_S for each in found.mean_ci95)
+        findings.found(f"{key}.share", share, count, clopper_pearson_interval(count, total))
+        findings.found(f"{key}.hours", hours, count, (low, high))
+        findings.found(f"{key}.spread", spread, completed, found.sigma_ci95)
         made.append(Size(size, share, hours, spread, _shares(runs.job_class[mine], names)))
     return tuple(made)
 
@@ -176,55 +294,32 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
     made: list[End] = []
     absent = []
     for state in ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"):
-        if state == "REQUEUED":
-            seconds, ended = _requeues(log, those.processors)
-        else:
-            seconds, ended = runs.made_s[ran], runs.end[ran] == state
+        seconds, ended = runs.made_s[ran], runs.end[ran] == state
+        if state == "REQUEUED":  # of every attempt, its productive time
+            query = (
+                f"SELECT made_s, cut = 'requeue' AS again FROM {executions(log, those.processors)}"
+            )
+            seconds, ended = (log.arrow(query)[name].to_numpy() for name in ("made_s", "again"))
         events = int(ended.sum())
         if not events:
             absent.append(state)
             continue
         key = f"workload.ends[{len(made)}]"
-        what = "attempts that were requeued" if state == "REQUEUED" else f"jobs that ended {state}"
         firm = events >= FEWEST_FOR_SHAPE
-        constant = None if firm else Prior(0.0, 1e6, 0.0, 1e-6)
-        found = fit("weibull", seconds, ended, prior=constant)
+        found = fit("weibull", seconds, ended, sigma=None if firm else 1.0)
         scale, shape = rounded(found.scale / HOUR_S), rounded(found.shape, 3) if firm else 1.0
-        low, high = found.scale_ci95
-        findings.found(
-            f"{key}.scale_hours",
-            scale,
-            f"Weibull hazard by censored maximum likelihood, {what}",
-            interval=(low / HOUR_S, high / HOUR_S),
-            n=events,
-            unit="h",
-        )
+        low, high = (each / HOUR_S for each in found.scale_ci95)
+        findings.found(f"{key}.scale_hours", scale, events, (low, high))
         if firm:
-            findings.found(
-                f"{key}.shape",
-                shape,
-                "below 1: most end early",
-                interval=found.shape_ci95,
-                n=events,
-            )
+            findings.found(f"{key}.shape", shape, events, found.shape_ci95)
         else:
-            findings.assumed(
-                f"{key}.shape",
-                f"{counted(events, state + ' end')}: too few to tell whether the hazard changes "
-                f"({FEWEST_FOR_SHAPE})",
-            )
+            why = f"{counted(events, state + ' end')}, too few to tell whether the hazard changes"
+            findings.assumed(f"{key}.shape", why)
         made.append(End(state, scale, shape))
     if absent:
         findings.note(f"No job ended {', '.join(absent)}: not simulated.")
     _early_ends(log, those, findings)
     return tuple(made)
-
-
-def _requeues(log: FleetLog, processors: bool) -> tuple[Array, Array]:
-    """Productive time of every attempt, and whether it ended in a requeue."""
-    table = log.arrow(f"SELECT made_s, cut = 'requeue' AS again FROM {executions(log, processors)}")
-    again = table["again"].to_numpy()
-    return (table["made_s"].to_numpy(), again) if again.any() else (np.zeros(0), np.zeros(0, bool))
 
 
 def _early_ends(log: FleetLog, those: Cohort, findings: Findings) -> None:
@@ -264,14 +359,9 @@ def _short_limits(those: Cohort, ends: Sequence[End], findings: Findings) -> flo
     count, total = int(late.sum()), int(late.sum() + done.sum())
     short = float(weight[late].sum() / weight[late | done].sum())
     bias = short / (count / total) if count else 1.0
-    low, high = binomial_interval(count, total)
-    findings.found(
-        "workload.short_limits",
-        rounded(short, 3),
-        "TIMEOUT among jobs that ended so or COMPLETED, weighted by their chance to get so far",
-        interval=(low * bias, min(high * bias, 1.0)),
-        n=total,
-    )
+    low, high = clopper_pearson_interval(count, total)
+    interval = (low * bias, min(high * bias, 1.0))
+    findings.found("workload.short_limits", rounded(short, 3), total, interval)
     return rounded(short, 3)
 
 
@@ -284,27 +374,17 @@ def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
         own = known & (runs.limit_s < float(np.nanmax(runs.limit_s)))
         known = own if own.sum() >= FEWEST_JOBS else known
     needed = log.init_s + runs.made_s * (1 + assumed.write_s / assumed.checkpoint_interval_s)
-    ratio = np.sort((runs.limit_s[known] - 30) / np.maximum(needed[known], 1.0))
+    ratio = (runs.limit_s[known] - 30) / np.maximum(needed[known], 1.0)
     ratio = ratio[ratio >= 1.0]
     key = "workload.limit_factor"
     if ratio.size < FEWEST_JOBS:
-        findings.assumed(
-            key,
-            f"{counted(ratio.size, 'completed job')} with a time limit of its own, too few "
-            f"({FEWEST_JOBS})",
-        )
+        count = counted(ratio.size, "completed job")
+        findings.assumed(key, f"{count} with a time limit of its own, fewer than {FEWEST_JOBS}")
         return Workload().limit_factor
     half = 0.98 / math.sqrt(ratio.size)
     low, middle, high = (
         max(2 * float(each) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR)
         for each in np.quantile(ratio, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)])
     )
-    findings.found(
-        key,
-        rounded(middle, 3),
-        f"half of the completed jobs have limits above {brief(float(np.median(ratio)))} times the "
-        "time that they need",
-        interval=(low, high),
-        n=ratio.size,
-    )
+    findings.found(key, rounded(middle, 3), ratio.size, (low, high))
     return rounded(middle, 3)

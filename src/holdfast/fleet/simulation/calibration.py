@@ -3,9 +3,8 @@
     made = calibrate("store")
     Path("mine.toml").write_text(made.to_toml())   # every estimate with its interval beside it
 
-Each part has a module of its own: users (`calibrated_arrivals`, `calibrated_workload`), machines and
-scheduler (`calibrated_machines`), failures (`calibrated_failures`, `calibrated_detection`), repairs
-(`outage_times`).
+What users do is in `calibrated_workload`, machines and scheduler in `calibrated_machines`, failures and
+repairs in `calibrated_failures`.
 """
 
 from __future__ import annotations
@@ -13,29 +12,31 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table, Value
 from holdfast.errors import InputError
 from holdfast.files import atomic_file
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
-from holdfast.fleet.simulation.calibrated_arrivals import Cohort, cohort
-from holdfast.fleet.simulation.calibrated_detection import detection
-from holdfast.fleet.simulation.calibrated_failures import failures
+from holdfast.fleet.simulation.calibrated_failures import detection, failures, outage_times
 from holdfast.fleet.simulation.calibrated_machines import classes, cluster, scheduler
-from holdfast.fleet.simulation.calibrated_workload import workload
-from holdfast.fleet.simulation.estimates import Estimate, Findings, commented, rounded, table
+from holdfast.fleet.simulation.calibrated_workload import cohort, workload
+from holdfast.fleet.simulation.changes import leaves
+from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, commented, rounded
 from holdfast.fleet.simulation.job_runs import without_gpus
-from holdfast.fleet.simulation.outage_times import outage_times
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store
 from holdfast.numbers import counted, duration, percent
 
+if TYPE_CHECKING:
+    from holdfast.fleet.simulation.goodness_of_fit import GoodnessOfFit
+
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Answer):
     """A scenario fitted to a log."""
 
     scenario: Scenario
@@ -47,17 +48,27 @@ class Calibration:
     """Length of the window that was fitted; a simulation to compare with is as long."""
     source: str
     """The store."""
+    fit: GoodnessOfFit | None = None
+    """How well simulations of the scenario fit the log, if that was asked for."""
+    output: Path | None = None
+    """Where the scenario was written."""
+
+    @property
+    def title(self) -> str:
+        """With the store."""
+        return f"Calibrated from {self.source}"
 
     @property
     def notes(self) -> list[str]:
         """The remarks, and every key that had to be assumed, with the reason."""
-        assumed = [each for each in self.estimates if not each.estimated]
-        return [*self.remarks, *(f"{each.key} is assumed: {each.how}" for each in assumed)]
+        return [*self.remarks, *(f"{e.key} is assumed: {e.how}" for e in self._assumed)]
 
     @property
-    def table(self) -> pa.Table:
-        """The estimates as a table, see `estimates.SCHEMA`."""
-        return table(self.estimates)
+    def _assumed(self) -> list[Estimate]:
+        """In the order of the scenario."""
+        order = {path: place for place, path in enumerate(leaves())}
+        assumed = [each for each in self.estimates if not each.estimated]
+        return sorted(assumed, key=lambda each: order.get(each.key, order["checkpoint.interval"]))
 
     def to_toml(self) -> str:
         """The scenario as TOML with each estimate, its interval and its base as a comment."""
@@ -89,16 +100,59 @@ class Calibration:
         return {
             "scenario": self.scenario.to_toml(),
             "days": self.days,
-            "estimates": [
-                {name: row[name] for name in row if name != "estimated"}
-                for row in self.table.to_pylist()
-                if row["estimated"]
-            ],
-            "assumed": [
-                {"key": each.key, "why": each.how} for each in self.estimates if not each.estimated
-            ],
+            "estimates": [each.to_dict() for each in self.estimates if each.estimated],
+            "assumed": [{"key": each.key, "why": each.how} for each in self._assumed],
             "notes": self.remarks,
+            "fit": None if self.fit is None else self.fit.to_dict(),
+            "output": self.output,
+            "html": None,
         }
+
+    def written(self) -> dict[str, Path]:
+        """The scenario, where it was written."""
+        return {} if self.output is None else {"scenario": self.output}
+
+    def findings(self) -> list[Finding]:
+        """What was fitted, whether it fits, and what is doubtful."""
+        sizes = counted(len(self.scenario.workload.sizes), "job size")
+        parts = counted(len(self.scenario.failures.components), "component")
+        told = sum(each.estimated for each in self.estimates)
+        first = (
+            f"{sizes} and {parts} fitted to {duration(self.days * 86_400)}: {told} keys estimated, "
+            f"{len(self.estimates) - told} assumed."
+            + ("" if self.output else " Write the scenario with -o FILE to edit and simulate it.")
+        )
+        fits = [] if self.fit is None else [Finding(self.fit.sentence, "fit")]
+        return [Finding(first, "estimates"), *fits, *map(Finding, self.remarks)]
+
+    def values(self) -> list[Value]:
+        """The estimates that are numbers."""
+        return [
+            Value(each.key, float(each.value), each.unit, each.interval)
+            for each in self.estimates
+            if each.value is not None
+        ]
+
+    def sections(self) -> list[Section]:
+        """The estimates, and the log beside its simulations if they were asked for."""
+        rows = [
+            {
+                "key": each.key,
+                "estimate": each.estimate() if each.estimated else "assumed",
+                "n": each.n,
+                "how": each.how,
+            }
+            for each in self.estimates
+        ]
+        columns = {
+            "key": ColumnFormat("Key"),
+            "estimate": ColumnFormat("Estimate, 95 %", right=True),
+            "n": ColumnFormat("Observations"),
+            "how": ColumnFormat("How", detail=True),
+        }
+        table = Table(pa.Table.from_pylist(rows), columns, "One row per key.")
+        told = Section("estimates", "What does the log tell?", self.findings()[0].text, (), [table])
+        return [told] if self.fit is None else [told, self.fit.section()]
 
 
 def calibrate(
@@ -142,18 +196,21 @@ def calibrate(
             f"({minute(those.begin_s)}) are left out of the arrivals, sizes and durations: of that "
             "time only long jobs are seen."
         )
-    typical_s = _typical_s(log)
+    # No assumed time of the scheduler is longer than the mean attempt.
+    mean_s = log.value(f"SELECT avg(runtime_s) FROM {log.executions} WHERE end_s IS NOT NULL")
+    typical_s = max(float(mean_s or 0.0), 1.0)
     machines = cluster(log, those.every, processors, findings)
     ranks = classes(log, those.every, findings)
     users = workload(log, those, machines, ranks, findings)
     schedules = scheduler(log, those, typical_s, findings)
     outages = outage_times(log, findings)
-    names = _node_names(machines.names)
-    broken = failures(log, names, outages, findings)
+    broken = failures(log, _names(machines.names), outages, findings)
     checks = detection(log, typical_s, findings)
-    saves = _checkpoint(log, findings)
+    for key, why in ASSUMED.items():
+        findings.assumed(key, why)
     begin = iso(math.floor(those.begin_s))
     assert begin is not None
+    assumed = log.assumptions
     made = Scenario(
         name=name,
         begin=begin,
@@ -164,49 +221,28 @@ def calibrate(
         failures=broken,
         detection=checks,
         repair=outages.repair,
-        checkpoint=saves,
+        checkpoint=Checkpoint(
+            interval_s=assumed.checkpoint_interval_s,
+            write_s=assumed.write_s,
+            init_s=rounded(log.init_s),
+            save_on_signal=assumed.save_on_signal,
+        ),
     )
-    _tell_cancelled(log, those, findings)
-    return Calibration(made, findings.notes, findings.estimates, those.days, str(log.store.path))
-
-
-def _node_names(names: str) -> set[str]:
-    from holdfast.fleet.formats.hosts import hosts_of
-
-    return set(hosts_of(names) or []) if names else set()
-
-
-def _typical_s(log: FleetLog) -> float:
-    """Mean runtime of the attempts: no assumed time of the scheduler is longer."""
-    found = log.value(f"SELECT avg(runtime_s) FROM {log.executions} WHERE end_s IS NOT NULL")
-    return max(float(found or 0.0), 1.0)
-
-
-def _checkpoint(log: FleetLog, findings: Findings) -> Checkpoint:
-    """How jobs save their work: what the fleet's assumptions say."""
-    assumed = log.assumptions
-    for key in ("interval", "write", "init", "mode", "save_on_signal"):
-        findings.assumed(
-            f"checkpoint.{key}",
-            "a log does not tell what jobs do on their nodes",
-        )
-    return Checkpoint(
-        interval_s=assumed.checkpoint_interval_s,
-        write_s=assumed.write_s,
-        init_s=rounded(log.init_s),
-        save_on_signal=assumed.save_on_signal,
-    )
-
-
-def _tell_cancelled(log: FleetLog, those: Cohort, findings: Findings) -> None:
-    """Jobs that were cancelled while they waited are not simulated: say how many."""
-    count = log.value(
+    # Jobs that were cancelled while they waited are not simulated.
+    cancelled = log.value(
         f"SELECT count(DISTINCT run) FROM {log.attempts} WHERE NOT ran AND state = 'CANCELLED' "
         f"AND run NOT IN (SELECT run FROM {log.executions})"
     )
-    if count:
-        share = count / (count + those.runs.gpus.size)
+    if cancelled:
+        share = percent(cancelled / (cancelled + those.runs.gpus.size))
         findings.note(
-            f"{counted(count, 'job')} ({percent(share)}) were cancelled before they started: they are "
+            f"{counted(cancelled, 'job')} ({share}) were cancelled before they started: they are "
             "not simulated."
         )
+    return Calibration(made, findings.notes, findings.estimates, those.days, str(log.store.path))
+
+
+def _names(names: str) -> set[str]:
+    from holdfast.fleet.formats.hosts import hosts_of
+
+    return set(hosts_of(names) or []) if names else set()

@@ -19,7 +19,7 @@ import dataclasses
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -29,6 +29,7 @@ from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.simulation.scenario_file import hints, item_of, plain, read, toml_key
+from holdfast.numbers import counted, duration, number
 
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),
@@ -183,26 +184,20 @@ def known(key: str) -> list[Leaf]:
     same = [each for each in paths if path and each.endswith(f".{path}")]
     if len(same) == 1:
         return [known(f"{same[0].removesuffix(path)}{key}")[0]]
+    near = same or [each for each in paths if path and each.startswith(f"{path}.")]
+    if not near:
+        last = {each.rsplit(".", 1)[-1]: each for each in keys()}
+        near = get_close_matches(path, keys(), 3, 0.6)
+        near += [last[each] for each in get_close_matches(names[-1] if names else "", last, 3, 0.7)]
+        near = list(dict.fromkeys(near))[:3]
     raise InputError(
         "unknown key",
         code="unknown-key",
         found=key,
-        expected=_choices(path, same),
-        remedy="keys: " + ", ".join(keys()),
+        expected=" or ".join(near) or "a key of the scenario",
+        remedy=f"holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
+        f"{', '.join([*WORDS, *SHORT])}",
     )
-
-
-def _choices(path: str, same: Sequence[str]) -> str:
-    if same:
-        return " or ".join(same)
-    inside = [each for each in leaves() if path and each.startswith(f"{path}.")]
-    if inside:
-        return "one key of the table: " + ", ".join(inside)
-    last = {each.rsplit(".", 1)[-1]: each for each in keys()}
-    close = get_close_matches(path, keys(), 3, 0.6)
-    close += [last[each] for each in get_close_matches(path.rsplit(".", 1)[-1], last, 3, 0.7)]
-    near = list(dict.fromkeys(close))[:3]
-    return (" or ".join(near) + "?") if near else "a key of the scenario"
 
 
 # --- Making an edit ------------------------------------------------------------------------------
@@ -217,7 +212,7 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
         return with_rates_kept(scenario, word(scenario, edit))
     data, found = plain(scenario), known(edit.key)
     for leaf in found:
-        data = _edited(data, leaf.steps, _new_value(leaf, edit), edit.key)
+        data = _set(data, leaf.steps, leaf, edit)
     # Made once, so that keys which are checked together change together.
     after: Scenario = read(Scenario, data)
     touched = {leaf.steps[0] for leaf in found} & {"failures", "repair"}
@@ -225,62 +220,61 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
     return with_rates_kept(scenario, after) if touched and not rate_given else after
 
 
-def _edited(value: Any, steps: Sequence[str | int], new: Callable[[Any], Any], key: str) -> Any:
-    """Plain data with what lies at the end of `steps` replaced; a list without a place: in each item."""
-    if not steps:
-        return new(value)
-    step, rest = steps[0], steps[1:]
-    if isinstance(value, dict) and not isinstance(step, int):
-        return {**value, step: _edited(value.get(step, 1.0), rest, new, key)}
-    if not isinstance(value, list):
-        raise InputError("not a list", code="invalid-syntax", place=key)
-    if not isinstance(step, int):
-        return [_edited(each, steps, new, key) for each in value]
-    if step >= len(value):
-        raise InputError(
-            "the list is shorter",
-            code="conflict",
-            place=key,
-            expected=f"[0] to [{len(value) - 1}]",
-        )
-    return [*value[:step], _edited(value[step], rest, new, key), *value[step + 1 :]]
+def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
+    """Plain data with what lies at the end of `steps` changed; a list without a place: in each item."""
+    if steps:
+        step, rest = steps[0], steps[1:]
+        if isinstance(value, dict) and not isinstance(step, int):
+            return {**value, step: _set(value.get(step, 1.0), rest, leaf, edit)}
+        if not isinstance(value, list):
+            raise InputError("not a list", code="invalid-syntax", place=edit.key)
+        if not isinstance(step, int):
+            return [_set(each, steps, leaf, edit) for each in value]
+        if step >= len(value):
+            found = f"[0] to [{len(value) - 1}]"
+            raise InputError("the list is shorter", code="conflict", place=edit.key, expected=found)
+        return [*value[:step], _set(value[step], rest, leaf, edit), *value[step + 1 :]]
+    setting = edit.operator == "="
+    if leaf.kind in (str, bool) and not setting:
+        raise impossible(edit, f"{edit.key}=VALUE")
+    if isinstance(value, dict) and not setting:
+        return {name: _set(each, (), leaf, edit) for name, each in value.items()}
+    if isinstance(value, list) and leaf.kind is str:
+        return [part.strip() for part in edit.value.split(",") if part.strip()]
+    if isinstance(value, list) and not edit.value.startswith("["):
+        return [_set(each, (), leaf, edit) for each in value]
+    if setting:
+        return value_of(leaf, edit)
+    number_ = changed(value, edit, duration=leaf.duration)
+    return round(number_) if leaf.kind is int else number_
 
 
-def _new_value(leaf: Leaf, edit: Edit) -> Callable[[Any], Any]:
-    """Old value -> new value."""
-
-    def new(old: Any) -> Any:
-        if leaf.kind is str:
-            if edit.operator != "=":
-                raise impossible(edit, f"{edit.key}=TEXT" + ",TEXT" * isinstance(old, list))
-            parts = [part.strip() for part in edit.value.split(",") if part.strip()]
-            return parts if isinstance(old, list) else edit.value
-        if isinstance(old, list):
-            given = edit.operator == "=" and edit.value.startswith("[")
-            return _numbers(edit) if given else [new(each) for each in old]
-        if isinstance(old, dict):
-            if edit.operator == "=":
-                raise impossible(edit, f"one entry: {edit.key}.NAME={edit.value}")
-            return {name: changed(each, edit) for name, each in old.items()}
-        if leaf.kind is bool:
-            return switch(edit)
-        value = changed(old, edit, duration=leaf.duration)
+def value_of(leaf: Leaf, edit: Edit) -> Any:
+    """What ``=`` sets; what is of another type than its field is refused when the scenario is read."""
+    text = edit.value
+    if leaf.kind is str:
+        return text
+    if leaf.kind is bool:
+        return switch(edit)
+    if leaf.kind in (int, float) and not text.startswith("["):
+        value = changed(0.0, edit, duration=leaf.duration)
         return round(value) if leaf.kind is int else value
-
-    return new
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError as error:
+        raise impossible(edit, "a value as TOML writes it, such as [1, 2.5]") from error
 
 
 def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
     """A number after an edit: a duration may be written as one."""
     text, operator = edit.value, edit.operator
-    share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
-    if share is not None:
+    if share := re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text):
         part = float(share[1]) / 100
-        if operator == "=" and not duration:
-            return part
         if operator in "+-":
             return old * (1 + part if operator == "+" else 1 - part)
-        raise impossible(edit, f"{edit.key}+{text} or {edit.key}-{text}")
+        if operator == "*" or duration:
+            raise impossible(edit, f"{edit.key}+{text} or {edit.key}-{text}")
+        return part
     timed = duration and operator != "*"
     try:
         value = parse_duration(text) if timed else float(text.replace("_", ""))
@@ -290,14 +284,6 @@ def changed(old: float, edit: Edit, *, duration: bool = False) -> float:
     if not math.isfinite(value):
         raise impossible(edit, "a finite number")
     return {"=": value, "*": old * value, "+": old + value, "-": old - value}[operator]
-
-
-def _numbers(edit: Edit) -> list[float]:
-    """A list of numbers as TOML writes it."""
-    try:
-        return [float(each) for each in tomllib.loads(f"list = {edit.value}")["list"]]
-    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
-        raise impossible(edit, "a list of numbers such as [1, 2.5]") from error
 
 
 def switch(edit: Edit) -> bool:
@@ -316,3 +302,81 @@ def impossible(edit: Edit, expected: str) -> InputError:
         found=f"{edit.key}{edit.operator}{edit.value}",
         expected=expected,
     )
+
+
+# --- In words ------------------------------------------------------------------------------------
+
+PHRASES = {
+    "checkpoint.write": "writing checkpoints in {new} instead of {old}",
+    "checkpoint.interval": "writing a checkpoint every {new} instead of every {old}",
+    "checkpoint.init": "initialising in {new} instead of {old}",
+    "scheduler.preempt_after": "preempting after {new} instead of {old}",
+    "scheduler.requeue_delay": "requeueing after {new} instead of {old}",
+    "scheduler.policy": "scheduling by {new} instead of {old}",
+    RATE: "{new} instead of {old} failures per node-day",
+    "workload.jobs_per_day": "{new} instead of {old} jobs a day",
+    "cluster.nodes": "{new} instead of {old} nodes",
+}
+"""Path -> how a change of it reads in a sentence; others are named by their key."""
+
+
+def phrase(scenario: Scenario, text: str, assumed: Collection[str] = ()) -> str:
+    """A change in words: "replacing node05 and writing checkpoints in 30 s instead of 5 min".
+
+    Args:
+        scenario: before the change.
+        text: the change.
+        assumed: paths whose values before are guesses, and are called so.
+    """
+    from holdfast.fleet.simulation.node_changes import named
+
+    parts = []
+    for edit in parse(text).edits:
+        before, scenario = scenario, applied(scenario, edit)
+        paths = paths_of(edit)
+        shown = [spoken(value_at(each, paths[0]), paths[0]) for each in (before, scenario) if paths]
+        if edit.key in ("replace", "pull"):
+            names, verb = named(before, edit), {"replace": "replacing", "pull": "pulling"}[edit.key]
+            parts.append(f"{verb} {', '.join(names) if len(names) < 4 else f'{len(names)} nodes'}")
+        elif edit.key == "lemons":
+            lemons = before.failures.lemons
+            count = counted(lemons.count + len(lemons.nodes), "lemon node")
+            if scenario.failures.lemons.count:
+                parts.append(f"{edit.value} instead of {count}")
+            else:
+                parts.append(f"replacing {', '.join(lemons.nodes) if not lemons.count else count}")
+        elif len(paths) == 1 and None not in shown:
+            old = f"{shown[0]} (assumed)" if paths[0] in assumed else shown[0]
+            template = PHRASES.get(paths[0], "setting {key} to {new} instead of {old}")
+            parts.append(template.format(key=paths[0], new=shown[1], old=old))
+        else:
+            parts.append(f"{edit.key} {edit.operator} {edit.value}")
+    return " and ".join(parts)
+
+
+def paths_of(edit: Edit) -> list[str]:
+    """The paths that an edit sets; none of most words."""
+    path = {
+        "nodes": "cluster.nodes",
+        "cluster.nodes": "cluster.nodes",
+        "backfill": "scheduler.policy",
+    }
+    return [path[edit.key]] if edit.key in path else [leaf.path for leaf in known(edit.key)]
+
+
+def value_at(scenario: Scenario, path: str) -> Any:
+    """What stands at a path; None: in a list, several values do."""
+    value = plain(scenario)
+    for step in path.split("."):
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def spoken(value: Any, path: str) -> str | None:
+    """A value as a sentence has it; None where there is not one."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, int | float):
+        timed = path in leaves() and leaves()[path].duration
+        return duration(value) if timed else number(value) if abs(value) >= 1e4 else f"{value:.4g}"
+    return value or None if isinstance(value, str) else None

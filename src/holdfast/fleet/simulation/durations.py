@@ -15,6 +15,7 @@ Time Data, 2002, chapter 3). Intervals are normal in mu and log sigma, from the 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
+from holdfast.stats import NORMAL_95
 
 FloatArray = npt.NDArray[np.float64]
 Interval = tuple[float, float]
@@ -31,9 +33,8 @@ LEAST = 5.0
 """Ends within this many seconds are only known to be so early: logs keep whole seconds."""
 MOST_POINTS = 2_000
 """Larger samples are gathered into bins of log t, each a ratio of at most 1.01 wide for 9 decades."""
-FLATTEST, STEEPEST = math.log(1e-3), math.log(1e2)
-"""Bounds of log sigma: the likelihood has no maximum where all ends fall on one time."""
-Z95 = 1.959963984540054
+LOG_SIGMA = (math.log(1e-3), math.log(1e2))
+"""Bounds: the likelihood has no maximum where all ends fall on one time."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,10 @@ class Prior:
 class Fit:
     """A fitted distribution of log t."""
 
-    family: Family
     mu: float
     sigma: float
     covariance: FloatArray
     """Of (mu, log sigma), shape [2, 2]."""
-    events: float
-    """Ends that were seen."""
-    censored: float
-    """Durations that were cut off."""
 
     @property
     def sigma_ci95(self) -> Interval:
@@ -103,6 +99,7 @@ def fit(
     ended: npt.ArrayLike,
     *,
     prior: Prior | None = None,
+    sigma: float | None = None,
     least: float = LEAST,
 ) -> Fit:
     """Fit a distribution to durations.
@@ -112,11 +109,14 @@ def fit(
         seconds: durations, shape [n]; any unit if `least` has it too.
         ended: whether the end was seen, shape [n]; else the duration was cut off there.
         prior: what is believed beforehand; None: maximum likelihood.
+        sigma: if it is known beforehand; 1 is a constant Weibull hazard.
         least: ends at or below it are censored on the left.
 
     Raises:
         InputError: if no end was seen (and there is no prior), or a duration is negative or missing.
     """
+    from scipy.optimize import minimize
+
     time, event = np.asarray(seconds, np.float64), np.asarray(ended, bool)
     if time.shape != event.shape or time.ndim != 1:
         raise InputError("durations and their ends differ in length", code="conflict")
@@ -132,33 +132,64 @@ def fit(
             expected="one or more that ended",
         )
     early = event & (time <= least)
-    late = ~event & (time > 0)
-    parts = _Sample(
-        *_points(np.log(time[event & ~early])),
-        *_points(np.log(time[late])),
-        math.log(least) if least > 0 else -math.inf,
-        float(early.sum()),
-    )
-    place = _newton(family, parts, prior, _start(family, time, event, least))
-    information = -_hessian(family, parts, prior, place)
-    covariance = np.asarray(np.linalg.pinv(information), np.float64)
-    events = float(event.sum())
-    return Fit(
-        family, float(place[0]), math.exp(place[1]), covariance, events, float(time.size) - events
-    )
+    seen, seen_weight = _points(np.log(time[event & ~early]))
+    cut, cut_weight = _points(np.log(time[~event & (time > 0)]))
+    log_f, log_survival, log_distribution = _normal() if family == "lognormal" else _EXTREME
+
+    def loss(place: FloatArray) -> float:
+        mu, log_sigma = float(place[0]), float(place[1])
+        wide = math.exp(log_sigma)
+        value = seen_weight @ (log_f((seen - mu) / wide) - log_sigma)
+        value += cut_weight @ log_survival((cut - mu) / wide)
+        if early.any():
+            value += early.sum() * log_distribution(np.array((math.log(least) - mu) / wide))
+        if prior is not None:
+            value -= ((mu - prior.mu) / prior.mu_sd) ** 2 / 2
+            value -= ((log_sigma - prior.log_sigma) / prior.log_sigma_sd) ** 2 / 2
+        return -float(value)
+
+    # The search begins with ends per time, as if the hazard were constant.
+    each = np.maximum(time, max(least, 1e-9))
+    spread = float(np.log(each[event]).std()) if event.sum() > 1 else 1.0
+    spread = min(max(spread, 0.05), 5.0)
+    shift = spread**2 / 2 if family == "lognormal" else 0.0
+    start = [math.log(each.sum() / max(event.sum(), 1)) - shift, math.log(spread)]
+    known = [] if sigma is None else [math.log(sigma)]
+    free = 2 - len(known)
+    best = minimize(
+        lambda place: loss(np.array([*place, *known])),
+        start[:free],
+        method="Nelder-Mead",
+        bounds=[(-50.0, 50.0), LOG_SIGMA][:free],
+        options={"xatol": 1e-9, "fatol": 1e-9, "maxiter": 600},
+    ).x
+    best = np.array([*best, *known])
+    information = _hessian(loss, best)
+    information[free:], information[:, free:] = 0.0, 0.0  # what is known has no variance
+    covariance = np.linalg.pinv(information)
+    return Fit(float(best[0]), math.exp(best[1]), np.asarray(covariance, np.float64))
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """Log durations and how many there are of each."""
+_Logs = tuple[Callable[[FloatArray], FloatArray], ...]
+"""Logarithms of the density, the survival and the distribution function of z."""
 
-    seen: FloatArray
-    seen_weight: FloatArray
-    cut: FloatArray
-    cut_weight: FloatArray
-    least: float
-    early: float
-    """Ends at or below `least`."""
+
+def _normal() -> _Logs:
+    from scipy.special import log_ndtr
+
+    half = math.log(2 * math.pi) / 2
+    return lambda z: -(z**2) / 2 - half, lambda z: log_ndtr(-z), log_ndtr
+
+
+def _power(z: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(np.clip(z, -700.0, 600.0)))
+
+
+_EXTREME: _Logs = (
+    lambda z: z - _power(z),
+    lambda z: -_power(z),
+    lambda z: np.log(-np.expm1(-_power(z))),
+)
 
 
 def _points(logs: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -173,124 +204,19 @@ def _points(logs: FloatArray) -> tuple[FloatArray, FloatArray]:
     return total[filled] / weight[filled], weight[filled]
 
 
-def _start(
-    family: Family, time: FloatArray, event: npt.NDArray[np.bool_], least: float
-) -> FloatArray:
-    """Where the search begins: ends per time, as if the hazard were constant."""
-    floor = max(least, 1e-9)
-    each = np.maximum(time, floor)
-    mean = float(each.sum()) / max(float(event.sum()), 1.0)
-    spread = float(np.log(each[event]).std()) if event.sum() > 1 else 1.0
-    spread = min(max(spread, 0.05), 5.0)
-    shift = spread**2 / 2 if family == "lognormal" else 0.0
-    return np.array([math.log(mean) - shift, math.log(spread)])
-
-
-def _terms(
-    family: Family, sample: _Sample, prior: Prior | None, place: FloatArray
-) -> tuple[float, FloatArray]:
-    """Log-likelihood (with the prior) and its gradient by (mu, log sigma)."""
-    mu, sigma = float(place[0]), math.exp(float(place[1]))
-    value, by_mu, by_log_sigma = 0.0, 0.0, 0.0
-    z = (sample.seen - mu) / sigma
-    log_f, slope = _density(family, z)
-    weight = sample.seen_weight
-    value += float(weight @ (log_f - math.log(sigma)))
-    by_mu -= float(weight @ slope) / sigma
-    by_log_sigma -= float(weight @ (z * slope + 1))
-    z = (sample.cut - mu) / sigma
-    log_s, hazard = _survival(family, z)
-    value += float(sample.cut_weight @ log_s)
-    by_mu += float(sample.cut_weight @ hazard) / sigma
-    by_log_sigma += float(sample.cut_weight @ (z * hazard))
-    if sample.early:
-        z = np.array([(sample.least - mu) / sigma])
-        log_f, reverse = _distribution(family, z)
-        value += sample.early * float(log_f[0])
-        by_mu -= sample.early * float(reverse[0]) / sigma
-        by_log_sigma -= sample.early * float(z[0] * reverse[0])
-    if prior is not None:
-        off = (mu - prior.mu) / prior.mu_sd
-        wide = (float(place[1]) - prior.log_sigma) / prior.log_sigma_sd
-        value -= (off**2 + wide**2) / 2
-        by_mu -= off / prior.mu_sd
-        by_log_sigma -= wide / prior.log_sigma_sd
-    return value, np.array([by_mu, by_log_sigma])
-
-
-def _density(family: Family, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Logarithm of f(z) and its derivative."""
-    if family == "lognormal":
-        return -(z**2) / 2 - math.log(2 * math.pi) / 2, -z
-    power = np.exp(np.minimum(z, 600.0))
-    return z - power, 1 - power
-
-
-def _survival(family: Family, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Logarithm of S(z) and the hazard f / S."""
-    if family == "lognormal":
-        from scipy.special import log_ndtr
-
-        log_s = np.asarray(log_ndtr(-z))
-        return log_s, np.exp(_density(family, z)[0] - log_s)
-    power = np.exp(np.minimum(z, 600.0))
-    return -power, power
-
-
-def _distribution(family: Family, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Logarithm of F(z) and the reverse hazard f / F."""
-    if family == "lognormal":
-        from scipy.special import log_ndtr
-
-        log_f = np.asarray(log_ndtr(z))
-    else:
-        log_f = np.log(-np.expm1(-np.exp(np.clip(z, -700.0, 600.0))))
-    return log_f, np.exp(_density(family, z)[0] - log_f)
-
-
-def _hessian(family: Family, sample: _Sample, prior: Prior | None, place: FloatArray) -> FloatArray:
-    """Second derivatives, by central differences of the gradient."""
-    step = 1e-4
-    rows = []
-    for axis in (0, 1):
-        move = np.zeros(2)
-        move[axis] = step
-        above = _terms(family, sample, prior, place + move)[1]
-        below = _terms(family, sample, prior, place - move)[1]
-        rows.append((above - below) / (2 * step))
-    made = np.array(rows)
-    return (made + made.T) / 2
-
-
-def _newton(family: Family, sample: _Sample, prior: Prior | None, place: FloatArray) -> FloatArray:
-    """The maximum: Newton's method, made safe by ascent directions and halved steps."""
-    value, gradient = _terms(family, sample, prior, place)
-    for _ in range(200):
-        curvature, axes = np.linalg.eigh(-_hessian(family, sample, prior, place))
-        # Where the likelihood is not concave, go uphill all the same.
-        firm = np.maximum(np.abs(curvature), 1e-6 * max(1.0, float(np.abs(curvature).max())))
-        step = axes @ ((axes.T @ gradient) / firm)
-        step /= max(1.0, float(np.abs(step).max()) / 2)
-        share = 1.0
-        while share > 1e-10:
-            following = place + share * step
-            following[1] = min(max(following[1], FLATTEST), STEEPEST)
-            reached, slope = _terms(family, sample, prior, following)
-            if reached > value:
-                break
-            share /= 2
-        else:
-            break
-        gained = reached - value
-        place, value, gradient = following, reached, slope
-        if gained <= 1e-12 * abs(value):
-            break
-    return place
+def _hessian(loss: Callable[[FloatArray], float], at: FloatArray, step: float = 1e-3) -> FloatArray:
+    """Second derivatives, by central differences."""
+    x, y = np.eye(2) * step
+    middle = loss(at)
+    xx, yy = ((loss(at + d) - 2 * middle + loss(at - d)) / step**2 for d in (x, y))
+    xy = loss(at + x + y) - loss(at + x - y) - loss(at - x + y) + loss(at - x - y)
+    xy /= 4 * step**2
+    return np.array([[xx, xy], [xy, yy]])
 
 
 def _around(center: float, variance: float) -> Interval:
     """The exponential of a normal interval; an unknown variance gives no bound."""
     if not variance >= 0:
         return 0.0, math.inf
-    half = Z95 * math.sqrt(variance)
+    half = NORMAL_95 * math.sqrt(variance)
     return math.exp(center - half), math.exp(min(center + half, 700.0))

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-import pyarrow as pa
-
-from holdfast.fleet.wording import brief_interval
 from holdfast.numbers import brief, duration
 
 Interval = tuple[float, float]
@@ -20,19 +19,57 @@ _TABLE = re.compile(r"^\[{1,2}([a-z_.]+)\]{1,2}$")
 _KEY = re.compile(r"^([a-z_]+) = ")
 _MOST_WIDTH = 100
 
-SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.string()),  # as in the scenario's TOML: "workload.sizes[0].hours"
-        pa.field("value", pa.float64()),  # null for values that are no number
-        pa.field("low", pa.float64()),  # interval; null without one
-        pa.field("high", pa.float64()),
-        pa.field("level", pa.string()),  # of the interval; null without one
-        pa.field("n", pa.int64()),  # observations behind it; null without
-        pa.field("unit", pa.string()),
-        pa.field("how", pa.string()),
-        pa.field("estimated", pa.bool_()),  # false: assumed
-    ]
-)
+METHODS = {
+    "cluster.gpus_per_node": "the usual number in the inventory, else the most of an attempt on a node",
+    "cluster.nodes": "nodes in the inventory or in use; without names, what ran at one time",
+    "cluster.names": "their names",
+    "qos.priority": "rank by the qos table, else by the mean priority of attempts",
+    "workload.jobs_per_day": "jobs that arrived",
+    "workload.hour_weights": "arrivals by hour of the day (UTC) over their mean, shrunk to it",
+    "workload.day_weights": "arrivals by day of the week over their mean, shrunk to it",
+    "workload.users": "users who submitted",
+    "workload.sizes.share": "of the jobs",
+    "workload.sizes.hours": "mean work by censored maximum likelihood; rare sizes lean on the others",
+    "workload.sizes.spread": "sigma of the lognormal distribution of that work",
+    "workload.ends.scale_hours": "Weibull hazard by censored maximum likelihood",
+    "workload.ends.shape": "below 1: most end early",
+    "workload.short_limits": "TIMEOUT among jobs that ended so or COMPLETED, weighted by their chance to "
+    "get so far",
+    "workload.limit_factor": "twice the median of limit over need of completed jobs",
+    "scheduler.preemption": "attempts that were preempted",
+    "scheduler.grace": "grace of the victims' classes in the qos table",
+    "scheduler.preempt_after": "age of the youngest victim at the signal",
+    "scheduler.requeue_delay": "median time from an end to the next attempt's eligibility",
+    "scheduler.time_limit": "the longest limit of a job",
+    "repair.fast_min": "range of the short repairs, from the 5 % and 95 % quantiles of their outages",
+    "repair.slow_min": "range of the long repairs",
+    "failures.rate_per_node_day": "failures over node-days; attempts above the least size if they differ",
+    "failures.components.share": "failures that it explains, LOW events that drained nodes included",
+    "failures.components.crash": "FAILED among its failures, among all where it has few",
+    "failures.components.permanent": "long repairs among its outages, among all where it has few",
+    "failures.lemons.count": "nodes that fail more than chance explains",
+    "failures.lemons.nodes": "nodes that fail more than chance explains, with their shrunk rates over the "
+    "others' mean",
+    "detection.check_interval": "times between failed checks of a node are multiples of it",
+}
+"""Key -> how a log tells it."""
+ASSUMED = {
+    "cluster.nodes_per_rack": "a log does not tell racks",
+    "cluster.nodes_per_pod": "a log does not tell which nodes share a switch",
+    "scheduler.policy": "a log does not tell; Slurm's usual one",
+    "scheduler.interval": "a log does not tell how often the scheduler looks",
+    "scheduler.depth": "a log does not tell",
+    "scheduler.age_weight": "priorities of a log mix many terms",
+    "failures.shape": "a log of this length does not tell whether nodes age",
+    "detection.heartbeat": "a log does not tell; SlurmdTimeout of scontrol show config",
+    **{
+        f"checkpoint.{key}": "a log does not tell what jobs do on their nodes"
+        for key in ("interval", "write", "init", "mode", "save_on_signal")
+    },
+}
+"""Key that no log tells -> why."""
+_HOURS = ("hours", "scale_hours")
+_TIMES = ("grace", "preempt_after", "requeue_delay", "time_limit", "check_interval")
 
 
 @dataclass(frozen=True)
@@ -44,47 +81,57 @@ class Estimate:
     how: str
     """How it was estimated, or why it is assumed."""
     value: float | None = None
+    """None: it is no number."""
+    n: int | None = None
+    """Observations behind it."""
     interval: Interval | None = None
     level: str = "at 95 %"
     """Of the interval."""
-    n: int | None = None
-    """Observations behind it."""
-    unit: str = ""
-    """``"s"`` reads as a duration."""
     estimated: bool = True
     """Whether the log told it."""
 
+    @property
+    def unit(self) -> str:
+        """``"s"`` reads as a duration."""
+        last = self.key.rpartition(".")[2]
+        if last in _TIMES or self.key in ("repair.fast_min", "repair.slow_min"):
+            return "s"
+        return "h" if last in _HOURS else "a day" if last == "jobs_per_day" else ""
+
     def estimate(self) -> str:
         """The value with its interval: ``0.0065 [0.0061, 0.0069]``; "" if it is no number."""
+        shown = duration if self.unit == "s" else brief
         if self.value is None:
             return ""
-        told = _spoken(self.value, self.unit)
-        return told if self.interval is None else f"{told} {_interval(*self.interval, self.unit)}"
+        unit = f" {self.unit}" if self.unit not in ("s", "") else ""
+        value = f"{self.value:,}" if isinstance(self.value, int) else shown(self.value)
+        if self.interval is None:
+            return f"{value}{unit}"
+        low, high = self.interval
+        return f"{value}{unit} [{shown(low)}, {'∞)' if math.isinf(high) else shown(high) + ']'}"
 
     def comment(self) -> str:
         """The estimate in one line: ``0.0065 [0.0061, 0.0069] at 95 %, n = 812: ...``."""
         if not self.estimated:
             return f"assumed: {self.how}"
-        parts = [self.estimate()] if self.value is not None else []
-        if self.interval is not None:
-            parts[-1] += f" {self.level}"
-        if self.n is not None:
-            parts.append(f"n = {self.n:,}")
-        told = ", ".join(parts)
+        level = f" {self.level}" if self.interval is not None else ""
+        count = "" if self.n is None else f"n = {self.n:,}"
+        told = ", ".join(part for part in (self.estimate() + level, count) if part)
         return f"{told}: {self.how}" if told else self.how
 
-
-def _spoken(value: float, unit: str) -> str:
-    if unit == "s":
-        return duration(value)
-    return f"{value:,}" if isinstance(value, int) else f"{brief(value)} {unit}".strip()
-
-
-def _interval(low: float, high: float, unit: str) -> str:
-    if unit == "s":
-        end = "∞)" if math.isinf(high) else f"{duration(high)}]"
-        return f"[{duration(low)}, {end}"
-    return brief_interval(low, high)
+    def to_dict(self) -> dict[str, Any]:
+        """A row of the JSON."""
+        low, high = self.interval or (None, None)
+        return {
+            "key": self.key,
+            "value": None if self.value is None else float(self.value),
+            "low": low,
+            "high": high,
+            "level": None if self.interval is None else self.level,
+            "n": self.n,
+            "unit": self.unit,
+            "how": self.how,
+        }
 
 
 @dataclass
@@ -98,15 +145,14 @@ class Findings:
         self,
         key: str,
         value: float | None,
-        how: str,
-        *,
+        n: int | None = None,
         interval: Interval | None = None,
         level: str = "at 95 %",
-        n: int | None = None,
-        unit: str = "",
     ) -> None:
-        """Record what the log told."""
-        self.estimates.append(Estimate(key, how, value, interval, level, n, unit))
+        """Record what the log told, by the method of its key."""
+        how = METHODS[re.sub(r"\[\d+\]", "", key)]
+        count = None if n is None else int(n)
+        self.estimates.append(Estimate(key, how, value, count, interval, level))
 
     def assumed(self, key: str, why: str) -> None:
         """Record what it did not tell."""
@@ -115,25 +161,6 @@ class Findings:
     def note(self, text: str) -> None:
         """Record something that the user should know."""
         self.notes.append(text)
-
-
-def table(estimates: Sequence[Estimate]) -> pa.Table:
-    """The estimates in `SCHEMA`, in the order in which they were made."""
-    rows = [
-        {
-            "key": each.key,
-            "value": each.value,
-            "low": None if each.interval is None else each.interval[0],
-            "high": None if each.interval is None else each.interval[1],
-            "level": None if each.interval is None else each.level,
-            "n": each.n,
-            "unit": each.unit,
-            "how": each.how,
-            "estimated": each.estimated,
-        }
-        for each in estimates
-    ]
-    return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def commented(toml: str, estimates: Sequence[Estimate], head: Sequence[str] = ()) -> str:
@@ -152,19 +179,16 @@ def commented(toml: str, estimates: Sequence[Estimate], head: Sequence[str] = ()
     place = ""
     count: dict[str, int] = {}
     for line in toml.splitlines():
+        key = ""
         if header := _TABLE.match(line):
             place = header[1]
             if line.startswith("[["):
-                number = count.get(place, -1) + 1
-                count[place] = number
-                place = f"{place}[{number}]"
+                count[place] = count.get(place, -1) + 1
+                place = f"{place}[{count[place]}]"
             key = place
         elif assigned := _KEY.match(line):
             key = f"{place}.{assigned[1]}" if place else assigned[1]
-        else:
-            key = ""
-        for text in said.get(key, []):
-            lines += _wrapped(text)
+        lines += [comment for text in said.get(key, []) for comment in _wrapped(text)]
         lines.append(line)
     return "\n".join(lines) + "\n"
 
@@ -172,12 +196,8 @@ def commented(toml: str, estimates: Sequence[Estimate], head: Sequence[str] = ()
 def _wrapped(text: str) -> list[str]:
     """A text as lines of comment; control characters of a log's names do not break out of them."""
     clean = "".join(c if c.isprintable() else " " for c in text)
-    made = [""]
-    for word in clean.split():
-        if made[-1] and len(made[-1]) + len(word) > _MOST_WIDTH - 3:
-            made.append("")
-        made[-1] += f" {word}" if made[-1] else word
-    return [f"# {line}" for line in made]
+    wrapped = textwrap.wrap(clean, _MOST_WIDTH - 2, break_long_words=False, break_on_hyphens=False)
+    return [f"# {line}" for line in wrapped or [""]]
 
 
 def rounded(value: float, digits: int = 4) -> float:
@@ -193,12 +213,3 @@ def rounded_time(seconds: float) -> float:
         if seconds >= above:
             return float(round(seconds / unit) * unit)
     return rounded(seconds, 3)
-
-
-def binomial_interval(count: float, total: float) -> Interval:
-    """Exact 95 % interval of a share (Clopper and Pearson 1934); (0, 1) of nothing."""
-    from scipy.special import betaincinv
-
-    low = float(betaincinv(count, total - count + 1, 0.025)) if count > 0 else 0.0
-    high = float(betaincinv(count + 1, total - count, 0.975)) if count < total else 1.0
-    return low, high

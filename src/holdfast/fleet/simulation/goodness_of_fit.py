@@ -9,33 +9,32 @@ Student's distribution with n - 1 degrees of freedom. One in ten figures of a pe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 
+from holdfast.answer import ColumnFormat, How, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.job_sizes import bucket_label, bucket_top
-from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog, open_log
+from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.moments import iso
 from holdfast.fleet.preemption import preemptions
-from holdfast.fleet.simulation.calibration import Calibration
 from holdfast.fleet.simulation.estimates import Interval
 from holdfast.fleet.simulation.job_runs import sized, without_gpus
 from holdfast.fleet.simulation.records import Array
-from holdfast.fleet.simulation.replicas import OnProgress, Task, play
+from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import Scenario
-from holdfast.fleet.store import Store
-from holdfast.progress import track
+from holdfast.numbers import counted, duration, number, percent
 from holdfast.tables import literal
 
-Verdict = Literal["fits", "close", "off", "unknown"]
 Key = tuple[str, str]
 """Group and name of a figure."""
 
@@ -50,8 +49,6 @@ FAILURES = "infrastructure failures"
 PREEMPTIONS = "preemptions"
 JOBS = "jobs that ran"
 
-CLOSE = {"%": (0.01, 0.0), "s": (60.0, 0.1), "": (1.0, 0.1)}
-"""Unit -> how far outside of its range a figure is still close: so much, or this share of its end."""
 FEWEST_REPLICAS = 3
 FEWEST_WAITS = 5
 WARM_UP_S = 7 * DAY_S
@@ -70,69 +67,99 @@ class Row:
     """Mean of the replicas (of waits the geometric mean)."""
     low: float
     high: float
-    """Range for one more replica, 5 to 95 %."""
-    verdict: Verdict
-    """Inside the range; outside but close; outside; too few replicas had it."""
+    """Range for one more replica, 5 to 95 %; NaN: too few replicas had it."""
 
     @property
-    def unit(self) -> str:
-        """``"%"`` of shares, ``"s"`` of waits, empty of counts."""
+    def verdict(self) -> str:
+        """Whether the log lies in the range: "fits", "off", or "unknown"."""
+        if math.isnan(self.low) or math.isnan(self.real):
+            return "unknown"
+        slack = 1.0 if self.group in WAITS else 1e-9  # a log keeps whole seconds
+        return "fits" if self.low - slack <= self.real <= self.high + slack else "off"
+
+    def text(self, value: float) -> str:
+        """A value in the unit of its group."""
         if self.group in SHARES or self.name == UTILISATION:
-            return "%"
-        return "s" if self.group in WAITS else ""
+            return percent(value, 1)
+        return duration(value) if self.group in WAITS else number(value, 0)
 
 
 @dataclass(frozen=True)
 class GoodnessOfFit:
     """A log and simulations of a scenario, side by side."""
 
-    calibration: Calibration
     rows: list[Row]
     replicas: int
     seed: int
+    days: float
     warm_up_days: float
     """Simulated before the counting begins, because the log begins on a busy cluster."""
 
-    def count(self, verdict: Verdict) -> int:
+    def count(self, verdict: str) -> int:
         """Figures with this verdict."""
         return sum(row.verdict == verdict for row in self.rows)
 
-    def of(self, group: str) -> list[Row]:
-        """The figures of one group."""
-        return [row for row in self.rows if row.group == group]
+    @property
+    def sentence(self) -> str:
+        """How many figures fit."""
+        told = counted(len(self.rows) - self.count("unknown"), "figure")
+        return (
+            f"{self.count('fits')} of {told} of the log lie in the range of {self.replicas} "
+            "simulations; one in ten lies outside by chance."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return {
             "replicas": self.replicas,
             "seed": self.seed,
-            "days": self.calibration.days,
+            "days": self.days,
             "warm_up_days": self.warm_up_days,
             "fits": self.count("fits"),
-            "close": self.count("close"),
             "off": self.count("off"),
-            "figures": [asdict(row) for row in self.rows],
+            "figures": [{**asdict(row), "verdict": row.verdict} for row in self.rows],
         }
+
+    def section(self) -> Section:
+        """One row per figure: the range of the simulations, the log, inside or not."""
+        rows = [
+            {
+                "metric": f"{row.group}: {row.name}",
+                "range": f"{row.text(row.low)} to {row.text(row.high)}",
+                "log": row.text(row.real),
+                "verdict": row.verdict,
+            }
+            for row in self.rows
+        ]
+        columns = {
+            "metric": ColumnFormat("Metric"),
+            "range": ColumnFormat("Simulated, 5 to 95 %", right=True),
+            "log": ColumnFormat("Log", right=True),
+            "verdict": ColumnFormat("Inside?"),
+        }
+        how = How("m ± t(0.95; n − 1) · s · √(1 + 1/n)", {"replicas n": self.replicas})
+        table = Table(pa.Table.from_pylist(rows), columns, "One row per figure.")
+        return Section("fit", "Does the scenario fit the log?", self.sentence, (), [table], how)
 
 
 def goodness_of_fit(
-    log: str | Path | Store | FleetLog,
-    made: Calibration,
+    log: FleetLog,
+    scenario: Scenario,
+    days: float,
     *,
     replicas: int = 8,
     seed: int = 1,
     processes: int | None = None,
-    on_progress: OnProgress | None = None,
 ) -> GoodnessOfFit:
     """Simulate a scenario and hold it against the log that it was fitted to.
 
     Args:
         log: the log.
-        made: of `calibrate`; its scenario may have been edited since.
+        scenario: of `calibrate`; it may have been edited since.
+        days: the length of the window that was fitted.
         replicas: simulations, with the seeds `seed`, `seed` + 1, ...
         seed: the first one.
         processes: that simulate side by side; None: one for each processor.
-        on_progress: called with the replicas done and their number.
 
     Raises:
         InputError: with fewer than three replicas.
@@ -144,8 +171,6 @@ def goodness_of_fit(
             found=str(replicas),
             expected=f"{FEWEST_REPLICAS} or more",
         )
-    log = open_log(log)
-    scenario, days = made.scenario, made.days
     processors = without_gpus(log)
     since = FleetLog(log.store, log.assumptions)
     since.since_s = max(float(scenario.begin_s), log.begin_s)
@@ -157,21 +182,8 @@ def goodness_of_fit(
     earlier = replace(scenario, begin=begin)
     tasks = [Task(earlier, days + warm_up_s / DAY_S, seed + i) for i in range(replicas)]
     work = partial(_replica, days=days, warm_up_s=warm_up_s, assumptions=log.assumptions)
-    with track("simulating replicas", replicas, "replicas") as bar:
-        shown = 0
-
-        def advance(done: int, total: int) -> None:
-            nonlocal shown
-            bar.advance(done - shown)
-            shown = done
-            if on_progress is not None:
-                on_progress(done, total)
-
-        found = cast(
-            "list[dict[Key, float]]",
-            play(tasks, processes=processes, on_progress=advance, work=cast("Any", work)),
-        )
-    return GoodnessOfFit(made, list(compared(real, found)), replicas, seed, warm_up_s / DAY_S)
+    found = cast("list[dict[Key, float]]", play(tasks, processes=processes, work=cast("Any", work)))
+    return GoodnessOfFit(list(compared(real, found)), replicas, seed, days, warm_up_s / DAY_S)
 
 
 def _replica(
@@ -208,71 +220,52 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
         FROM ({sized(log.executions, processors)}) AS sized
         LEFT JOIN (SELECT DISTINCT key FROM {preemptions(log)}) AS taken ON sized.key = taken.key""",
     )
-    found: dict[Key, float] = {}
     states = log.rows(
-        f"SELECT ended AS state, count(*) AS n, sum(gpu_h) AS h FROM {t} GROUP BY ended"
+        f"SELECT ended AS name, count(*) AS n, coalesce(sum(gpu_h), 0) AS h FROM {t} GROUP BY ended"
     )
-    found |= _shares(STATES, STATES_TIME, [(row["state"], row["n"], row["h"]) for row in states])
-    sizes = log.rows(f"SELECT top, count(DISTINCT run) AS n, sum(gpu_h) AS h FROM {t} GROUP BY top")
-    labels = [(_label(row["top"]), row["n"], row["h"]) for row in sorted(sizes, key=_top)]
-    found |= _shares(SIZES, SIZES_TIME, labels)
-    found |= _waits(log, t)
-    gpu_hours = sum(row["h"] or 0.0 for row in states)
+    sizes = log.rows(
+        f"SELECT top AS name, count(DISTINCT run) AS n, coalesce(sum(gpu_h), 0) AS h FROM {t} "
+        "GROUP BY top ORDER BY top"
+    )
+    found: dict[Key, float] = {}
+    for rows, by_count, by_time in ((states, STATES, STATES_TIME), (sizes, SIZES, SIZES_TIME)):
+        for group, column in ((by_count, "n"), (by_time, "h")):
+            whole = sum(row[column] for row in rows) or 1.0
+            found |= {(group, _label(row["name"])): row[column] / whole for row in rows}
+    waits = log.rows(
+        f"""SELECT top, count(*) AS n, quantile_cont(waited_s, 0.5) AS half,
+            quantile_cont(waited_s, 0.9) AS most FROM (
+            SELECT top, ready_s, CAST(greatest(start_s - ready_s, 0) AS DOUBLE) AS waited_s FROM (
+                SELECT top, start_s, coalesce(eligible_s, submit_s) AS ready_s FROM {t}
+            ) AS started
+        ) AS waits
+        WHERE ready_s >= {int(log.begin_s)} GROUP BY top ORDER BY top"""
+    )
+    for row in waits:
+        if row["n"] >= FEWEST_WAITS:
+            found[WAIT_MEDIAN, _label(row["top"])] = float(row["half"])
+            found[WAIT_P90, _label(row["top"])] = float(row["most"])
     cluster = scenario.cluster
     capacity = cluster.nodes * cluster.gpus_per_node * days * 24
     [ended] = log.rows(
         f"SELECT count(*) AS n, count(*) FILTER (WHERE state = 'NODE_FAIL') AS down "
         f"FROM {infrastructure_failures(log)} WHERE key IN (SELECT key FROM {t})"
     )
-    found |= {
-        (COUNTS, UTILISATION): gpu_hours / capacity,
-        (COUNTS, JOBS): float(sum(row["n"] for row in sizes)),
-        (COUNTS, "attempts"): float(sum(row["n"] for row in states)),
-        (COUNTS, FAILURES): float(ended["n"]),
-        (COUNTS, "failures as NODE_FAIL"): float(ended["down"] or 0),
-        (COUNTS, PREEMPTIONS): float(
-            sum(row["n"] for row in states if row["state"] == "PREEMPTED")
-        ),
+    by_state = {row["name"]: row["n"] for row in states}
+    counts = {
+        UTILISATION: sum(row["h"] for row in states) / capacity,
+        JOBS: sum(row["n"] for row in sizes),
+        "attempts": sum(by_state.values()),
+        FAILURES: ended["n"],
+        "failures as NODE_FAIL": ended["down"] or 0,
+        PREEMPTIONS: by_state.get("PREEMPTED", 0),
     }
-    return found
+    return found | {(COUNTS, name): float(value) for name, value in counts.items()}
 
 
-def _top(row: Mapping[str, Any]) -> int:
-    return int(row["top"])
-
-
-def _label(top: int) -> str:
-    return f"{bucket_label(top)} GPU{'s' if top > 1 else ''}"
-
-
-def _shares(
-    by_count: str, by_time: str, rows: Sequence[tuple[str, float, float]]
-) -> dict[Key, float]:
-    count = sum(row[1] for row in rows) or 1.0
-    hours = sum(row[2] or 0.0 for row in rows) or 1.0
-    return {
-        **{(by_count, name): n / count for name, n, _ in rows},
-        **{(by_time, name): (h or 0.0) / hours for name, _, h in rows},
-    }
-
-
-def _waits(log: FleetLog, attempts: str) -> dict[Key, float]:
-    """Quantiles of the wait before a start, by size, of attempts that became ready in the window."""
-    half, most = (f"quantile_cont(waited_s, {share})" for share in (0.5, 0.9))
-    rows = log.rows(
-        f"""SELECT top, count(*) AS n, {half} AS half, {most} AS most FROM (
-            SELECT top, ready_s, CAST(greatest(start_s - ready_s, 0) AS DOUBLE) AS waited_s FROM (
-                SELECT top, start_s, coalesce(eligible_s, submit_s) AS ready_s FROM {attempts}
-            ) AS started
-        ) AS waits
-        WHERE ready_s >= {int(log.begin_s)} GROUP BY top"""
-    )
-    found = {}
-    for row in sorted(rows, key=_top):
-        if row["n"] >= FEWEST_WAITS:
-            found[WAIT_MEDIAN, _label(row["top"])] = float(row["half"])
-            found[WAIT_P90, _label(row["top"])] = float(row["most"])
-    return found
+def _label(name: str | int) -> str:
+    """A state as it is; a bucket of sizes by its range."""
+    return name if isinstance(name, str) else f"{bucket_label(name)} GPU{'s' if name > 1 else ''}"
 
 
 def _begins_busy(log: FleetLog, processors: bool) -> bool:
@@ -282,9 +275,8 @@ def _begins_busy(log: FleetLog, processors: bool) -> bool:
         f"SELECT sum(CASE WHEN start_s <= {begin} AND stop_s > {begin} THEN size END) AS running, "
         f"sum(exposed_s * size) AS total FROM ({sized(log.executions, processors)}) AS sized"
     )
-    at_once, total = row["running"] or 0, row["total"] or 0
-    mean = total / max(end - log.begin_s, 1.0)
-    return bool(at_once > BUSY_AT_ONCE * mean)
+    mean = (row["total"] or 0) / max(end - log.begin_s, 1.0)
+    return bool((row["running"] or 0) > BUSY_AT_ONCE * mean)
 
 
 # --- The comparison ------------------------------------------------------------------------------
@@ -295,20 +287,14 @@ def compared(real: Mapping[Key, float], simulated: Sequence[Mapping[Key, float]]
     keys = dict.fromkeys(real) | dict.fromkeys(key for each in simulated for key in each)
     order = [*SHARES, *WAITS, COUNTS]
     for group, name in sorted(keys, key=lambda key: order.index(key[0])):
-        key = (group, name)
         missing = math.nan if group in WAITS else 0.0
-        values = np.array([each.get(key, missing) for each in simulated])
+        values = np.array([each.get((group, name), missing) for each in simulated])
         values = values[~np.isnan(values)]
-        value = real.get(key, missing)
-        if values.size < FEWEST_REPLICAS or math.isnan(value):
-            middle = float(values.mean()) if values.size else math.nan
-            yield Row(group, name, value, middle, math.nan, math.nan, "unknown")
-            continue
-        middle, (low, high) = prediction(values, group in WAITS)
-        row = Row(group, name, value, middle, low, high, "fits")
-        if row.unit == "%":
-            row = replace(row, high=min(high, 1.0))
-        yield replace(row, verdict=_verdict(row))
+        middle = float(values.mean()) if values.size else math.nan
+        low = high = math.nan
+        if values.size >= FEWEST_REPLICAS:
+            middle, (low, high) = prediction(values, group in WAITS)
+        yield Row(group, name, real.get((group, name), missing), middle, low, high)
 
 
 def prediction(values: Array, skewed: bool) -> tuple[float, Interval]:
@@ -320,18 +306,8 @@ def prediction(values: Array, skewed: bool) -> tuple[float, Interval]:
     """
     from scipy.special import stdtrit
 
-    forward: Callable[[Array], Array] = np.log1p if skewed else lambda x: x
-    back: Callable[[float], float] = math.expm1 if skewed else lambda x: x
-    seen = forward(values)
+    seen = np.log1p(values) if skewed else values
+    back = math.expm1 if skewed else float
     n, mean, spread = seen.size, float(seen.mean()), float(seen.std(ddof=1))
     half = float(stdtrit(n - 1, 0.95)) * spread * math.sqrt(1 + 1 / n)
     return back(mean), (max(back(mean - half), 0.0), back(mean + half))
-
-
-def _verdict(row: Row) -> Verdict:
-    """From how far the log's figure lies outside of the range."""
-    least, share = CLOSE[row.unit]
-    outside, end = max((row.low - row.real, row.low), (row.real - row.high, row.high))
-    if outside <= (1.0 if row.unit == "s" else 1e-9):  # a log keeps whole seconds
-        return "fits"
-    return "close" if outside <= max(least, share * end) else "off"

@@ -174,7 +174,8 @@ def second_order(run: Run) -> Array:
     np.minimum.at(first_failure_ms, a.job[failed], a.end_ms[failed])
     victims = (a.state == State.PREEMPTED) & (a.preemptor >= 0)
     second = np.zeros(len(a.job), bool)
-    second[victims] = first_failure_ms[a.preemptor[victims]] <= a.signal_ms[victims]
+    told_ms = np.where(a.signal_ms >= 0, a.signal_ms, a.end_ms)
+    second[victims] = first_failure_ms[a.preemptor[victims]] <= told_ms[victims]
     return second
 
 

@@ -14,14 +14,18 @@ fast ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
-from holdfast.fleet.job_sizes import BUCKET_TOPS
+from holdfast.fleet.job_sizes import BUCKET_TOPS, bucket_label
 from holdfast.fleet.simulation.engine import Run
+from holdfast.fleet.simulation.injected_truth import second_order
 from holdfast.fleet.simulation.records import Array, State
+from holdfast.numbers import brief, duration, percent
 
 HOUR_MS = 3_600_000.0
 DAY_MS = 24 * HOUR_MS
@@ -43,6 +47,76 @@ LARGE_GPUS = 512
 TOPS = np.array([*BUCKET_TOPS, 2 * BUCKET_TOPS[-1]])
 
 LOSSES = ("first_order", "second_order", "other_preemption")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """How a metric reads, wherever it is shown."""
+
+    label: str
+    unit: str
+    """``"%"``: a share of one; ``"s"``: a duration."""
+    better: Literal["higher", "lower", ""]
+
+    @property
+    def shown_unit(self) -> str:
+        """The unit of `scaled`."""
+        return "min" if self.unit == "s" else self.unit
+
+    def scaled(self, value: float) -> float:
+        """In the unit in which tables and figures show it: per cent, minutes."""
+        return value * {"%": 100.0, "s": 1 / 60}.get(self.unit, 1.0)
+
+    def text(self, value: float) -> str:
+        """With its unit: ``"63.2 %"``, ``"1 h 30 min"``."""
+        if self.unit in ("%", "s"):
+            return percent(value, 1) if self.unit == "%" else duration(value)
+        return f"{brief(value)} {self.unit}"
+
+    def difference(self, value: float, ends: tuple[float, float]) -> str:
+        """With sign and 95 % interval: ``"+9.93 points [8.01, 11.8]"``."""
+        unit = "points" if self.unit == "%" else self.shown_unit
+        shown, low, high = (brief(self.scaled(each)) for each in (value, *ends))
+        return f"{'+' if value > 0 else ''}{shown} {unit} [{low}, {high}]"
+
+
+_A_DAY = "GPU-hours a day"
+METRICS = {
+    "ettr_large_runs": Metric("simulated ETTR of large runs", "%", "higher"),
+    "ettr_gpus_N": Metric("simulated ETTR of runs of {size}", "%", "higher"),
+    "productive_share_of_large_runs": Metric("productive share of large runs", "%", "higher"),
+    "interruptions_per_large_run": Metric("interruptions", "a large run", "lower"),
+    "goodput_share_of_capacity": Metric("share of all GPU time that is productive", "%", "higher"),
+    "goodput_share_of_busy_time": Metric(
+        "share of busy GPU time that is productive", "%", "higher"
+    ),
+    "goodput_gpu_hours_per_day": Metric("productive GPU-hours", "a day", "higher"),
+    "utilisation": Metric("utilisation", "%", ""),
+    "lost_first_order_gpu_hours_per_day": Metric("loss to failures", _A_DAY, "lower"),
+    "lost_second_order_gpu_hours_per_day": Metric(
+        "loss to preemption by jobs that had failed", _A_DAY, "lower"
+    ),
+    "lost_other_preemption_gpu_hours_per_day": Metric("loss to other preemption", _A_DAY, "lower"),
+    "failed_share_of_attempts_gpus_N_up": Metric(
+        "failures among attempts of {top:,} or more GPUs", "%", "lower"
+    ),
+    "completed_jobs_per_day": Metric("completed jobs", "a day", "higher"),
+    "queue_wait_mean_s": Metric("mean wait before a start", "s", "lower"),
+    "queue_wait_p90_s": Metric("90 % quantile of waits before a start", "s", "lower"),
+    "queue_wait_mean_s_gpus_N": Metric("mean wait of jobs of {size}", "s", "lower"),
+    "queue_wait_p90_s_gpus_N": Metric("90 % quantile of waits of {size}", "s", "lower"),
+}
+"""What `metrics` measures; N is the largest number of GPUs of a bucket of job sizes."""
+
+
+def metric(name: str) -> Metric:
+    """How a metric of `metrics` reads."""
+    found = METRICS[re.sub(r"(?<=_gpus_)\d+", "N", name)]
+    if top := re.search(r"(?<=_gpus_)\d+", name):
+        size = int(top[0])
+        gpus = f"{bucket_label(size)} GPU{'s' if size > 1 else ''}"
+        return replace(found, label=found.label.format(size=gpus, top=size))
+    return found
 
 
 @dataclass(frozen=True)
@@ -169,24 +243,11 @@ def scope(outcomes: Sequence[Outcome]) -> Scope:
 
 
 def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
-    """One run's outcome by name.
+    """One run's outcome by the names of `METRICS`; NaN: nothing to measure in this run.
 
-    NaN: nothing to measure in this run. Names carry the unit; without one it is a share of one.
-
-        ettr_large_runs                    mean of the long runs of at least `Scope.large_gpus`
-        ettr_gpus_1024                     mean of the long runs of one bucket (513 to 1,024 GPUs)
-        productive_share_of_large_runs     of the time that those runs spend on their nodes
-        interruptions_per_large_run        ends by a failure or by preemption
-        goodput_share_of_capacity          kept productive GPU time / GPU time of the cluster
-        goodput_share_of_busy_time         kept productive GPU time / GPU time of attempts
-        goodput_gpu_hours_per_day          kept productive
-        utilisation                        GPU time of attempts / GPU time of the cluster
-        lost_first_order_gpu_hours_per_day       in attempts that the infrastructure ended
-        lost_second_order_gpu_hours_per_day      in attempts preempted by a job that had failed so
-        lost_other_preemption_gpu_hours_per_day  in the other preempted attempts
-        failed_share_of_attempts_gpus_512_up     ended by the infrastructure, large jobs
-        completed_jobs_per_day
-        queue_wait_mean_s, queue_wait_p90_s      before each start, all sizes and by bucket
+    ETTRs and waits come for each bucket of sizes in the scope, too. Losses of the first order are in
+    attempts that the infrastructure ended, those of the second in attempts preempted by a job that had
+    failed so.
     """
     hours = LONG_RUN_HOURS.index(chosen.long_run_hours)
 
@@ -273,13 +334,7 @@ def _losses(run: Run, over: Array) -> dict[str, float]:
     lost = (a.lost_ms + a.init_ms) * a.gpus.astype(np.float64)
     failed = a.failure >= 0
     preempted = over & ~failed & (a.state == State.PREEMPTED)
-    first_failure = np.full(len(run.jobs.gpus), np.iinfo(np.int64).max)
-    np.minimum.at(
-        first_failure, a.job[failed & (a.end_ms >= 0)], a.end_ms[failed & (a.end_ms >= 0)]
-    )
-    told = np.where(a.signal_ms >= 0, a.signal_ms, a.end_ms)
-    second = preempted & (a.preemptor >= 0)
-    second[second] = first_failure[a.preemptor[second]] <= told[second]
+    second = preempted & second_order(run)
     return {
         "first_order": float(lost[over & failed].sum()),
         "second_order": float(lost[second].sum()),

@@ -6,10 +6,6 @@ from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
 from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, LARGE_GPUS
 from holdfast.fleet.simulation.scenario import Scenario, Size
 
-FASTER_WRITE = 0.1
-"""An asynchronous or a parallel write stops a job for this share of the time: 30 s for 5 min."""
-LEAST_INTERVAL_S = 60.0
-
 
 def proposals(scenario: Scenario) -> list[str]:
     """Changes that are worth a simulation, as `changes.parse` reads them.

@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Annotated
 
+from holdfast.config import parse_config
 from holdfast.errors import InputError
 from holdfast.fleet.simulation.scenario_file import (
     DAY_S,
@@ -296,37 +297,22 @@ def scenario(source: str | Path | Scenario) -> Scenario:
     """
     if isinstance(source, Scenario):
         return source
-    if str(source) in PRESETS:
-        file = resources.files("holdfast.fleet.simulation").joinpath(f"presets/{source}.toml")
-        return parse(file.read_text(encoding="utf-8"), path=None)
-    path = Path(source)
+    preset = str(source) in PRESETS
+    shipped = resources.files("holdfast.fleet.simulation").joinpath(f"presets/{source}.toml")
+    path = Path(str(shipped)) if preset else Path(source)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "the scenario cannot be read",
-            code="unreadable",
-            path=path,
-            found=str(error),
-            expected=f"a TOML file, or one of the presets {', '.join(PRESETS)}",
-        ) from error
-    return parse(text, path=path)
+        made: Scenario = read(Scenario, parse_config(path, "the scenario"))
+    except InputError as error:
+        missing = {"remedy": f"presets: {', '.join(PRESETS)}"} if error.code == "not-found" else {}
+        raise InputError(**vars(error) | {"path": path} | missing) from None
+    return made
 
 
-def parse(text: str, *, path: Path | None = None) -> Scenario:
-    """A scenario from TOML text; `path` is named in complaints.
+def parse(text: str) -> Scenario:
+    """A scenario from TOML text.
 
     Raises:
         InputError: if the text is no scenario.
     """
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(
-            "invalid TOML", code="invalid-syntax", path=path, found=str(error)
-        ) from error
-    try:
-        made: Scenario = read(Scenario, data)
-    except InputError as error:
-        raise InputError(**vars(error) | {"path": path}) from None
+    made: Scenario = read(Scenario, tomllib.loads(text))
     return made

@@ -79,7 +79,7 @@ def item_of(hint: Any) -> Any:
 
 def is_table(item: Any) -> bool:
     """Whether it is one of the dataclasses of a scenario, or of that type."""
-    return dataclasses.is_dataclass(item)
+    return bool(dataclasses.is_dataclass(item))
 
 
 # --- From TOML, and back -------------------------------------------------------------------------

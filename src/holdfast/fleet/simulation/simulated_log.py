@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.answer import Answer, Finding
 from holdfast.fleet.simulation.log_writing import check_output, write_log
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.simulation.scenario import scenario as read_scenario
+from holdfast.numbers import counted, duration, percent
 from holdfast.progress import track
 
 
 @dataclass(frozen=True)
-class Simulated:
+class Simulated(Answer):
     """What a simulation did, and where its store is."""
 
     jobs: int
@@ -36,8 +38,22 @@ class Simulated:
         return self.events / self.seconds if self.seconds else math.inf
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON of ``holdfast fleet simulate``."""
-        return {**asdict(self), "events_per_second": self.events_per_second}
+        """The fields and the speed."""
+        return {**super().to_dict(), "events_per_second": self.events_per_second}
+
+    def findings(self) -> list[Finding]:
+        """One sentence."""
+        return [
+            Finding(
+                f"{counted(self.jobs, 'job')} with {counted(self.attempts, 'attempt')} used "
+                f"{percent(self.utilisation)} of the GPU time; {counted(self.events, 'event')} in "
+                f"{duration(self.seconds)}."
+            )
+        ]
+
+    def written(self) -> dict[str, Path]:
+        """The store."""
+        return {"store": Path(self.store)}
 
 
 def simulate(

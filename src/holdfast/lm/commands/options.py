@@ -160,7 +160,7 @@ _QUERY = {
         bool,
         typer.Option(
             "--eos/--no-eos",
-            help="Require the model to end after the text (default: it may go on in any way).",
+            help="Require the model to end after the text (default: it may continue in any way).",
         ),
     ],
     "ignore_case": Annotated[

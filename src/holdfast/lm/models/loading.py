@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from holdfast.errors import InputError
 from holdfast.lm.models.caching import Cached
 from holdfast.lm.models.protocol import LanguageModel
@@ -23,6 +25,15 @@ def load(name: str) -> LanguageModel:
         MissingExtraError: if the library behind it is not installed.
     """
     kind, colon, place = name.partition(":")
+    if kind not in ("ngram", "hf", "gguf", "openai") and Path(name).exists():
+        prefixed = f"{'hf' if Path(name).is_dir() else 'ngram'}:{name}"
+        raise InputError(
+            "the name of the model does not say its kind",
+            code="unknown-name",
+            found=repr(name),
+            expected=_FORMS,
+            remedy=f"write {prefixed}",
+        )
     if not colon or not place:
         raise InputError(
             "unknown kind of model", code="unknown-name", found=repr(name), expected=_FORMS

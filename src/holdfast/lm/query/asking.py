@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from holdfast.errors import InputError, LimitError
 from holdfast.lm.models.protocol import LanguageModel
 from holdfast.lm.query.bounding import mass_compiled
 from holdfast.lm.query.compiling import CompiledQuery, compile_query, language_of
-from holdfast.lm.query.exact import exact_mass, has_finite_contexts
+from holdfast.lm.query.exact import MOST_ARCS, exact_mass, has_finite_contexts
 from holdfast.lm.query.queries import Query
 from holdfast.lm.query.regex.operations import count_strings, strings
 from holdfast.lm.query.results import (
@@ -29,6 +30,10 @@ from holdfast.lm.tokenizers.tokenizer import Tokenizer
 
 MOST_ENCODED = 200_000
 """Texts that are encoded one by one to count the lengths of canonical sequences."""
+SHORT_SEARCH = 1000
+"""Evaluations after which a small exact sum is tried before a longer search."""
+SMALL_SUM = 200_000
+"""Arcs of a product that is summed in less time than that search takes."""
 EXACT = 1e-9
 """Relative slack of an exact mass: a sum over many states, in logarithms."""
 
@@ -63,7 +68,7 @@ def search(
     Raises:
         InputError: if the query cannot be compiled, or `state` belongs to another query.
     """
-    _demand_end(model, query)
+    _check_model(model, query)
     compiled = compile_query(query, model.tokenizer, "texts")
     return Search(model, compiled, n, batch, budget, state=state, watch=watch)
 
@@ -93,13 +98,20 @@ def mass(
     Raises:
         InputError: if the query cannot be compiled, or `state` belongs to another question.
     """
-    _demand_end(model, query)
+    _check_model(model, query)
     compiled = compile_query(query, model.tokenizer)
-    found = mass_compiled(
-        model, compiled, tol=tol, batch=batch, budget=budget, state=state, watch=watch
-    )
-    if found.stopped == "budget" and budget is None and has_finite_contexts(model):
-        return _closed(found, exact_mass(model, compiled))
+    # A sum over few contexts is quicker than a long search, and a short search than any sum.
+    summed = budget is None and has_finite_contexts(model)
+    for evaluations, arcs in (
+        ((SHORT_SEARCH, SMALL_SUM), (None, MOST_ARCS)) if summed else ((budget, 0),)
+    ):
+        found = mass_compiled(
+            model, compiled, tol=tol, batch=batch, budget=evaluations, state=state, watch=watch
+        )
+        if not (summed and found.stopped == "budget"):
+            break
+        with suppress(InputError, LimitError):  # the bounds stand
+            return _closed(found, exact_mass(model, compiled, arcs))
     return found
 
 
@@ -126,7 +138,7 @@ def sample(
     Raises:
         InputError: if the query cannot be compiled, or the method does not suit the model.
     """
-    _demand_end(model, query)
+    _check_model(model, query)
     compiled = compile_query(query, model.tokenizer)
     return sample_compiled(model, compiled, n, seed=seed, method=method, batch=batch)
 
@@ -162,7 +174,22 @@ def count(query: Query, tokenizer: Tokenizer | None = None, longest: int | None 
     return Counts(texts, paths, tuple(lengths))
 
 
-def _demand_end(model: LanguageModel, query: Query) -> None:
+def check_model(model: LanguageModel) -> None:
+    """Refuse an object that is not a `LanguageModel`, such as a model of transformers."""
+    if not hasattr(model, "logprobs"):
+        raise InputError(
+            "not a language model of holdfast",
+            code="unsupported",
+            place="model",
+            found=type(model).__name__,
+            expected="a model that load(NAME) gives, or HuggingFaceModel(model, tokenizer)",
+            remedy="wrap a model of transformers: "
+            "holdfast.lm.query.HuggingFaceModel(model, tokenizer)",
+        )
+
+
+def _check_model(model: LanguageModel, query: Query) -> None:
+    check_model(model)
     if query.eos and not model.tokenizer.ends:
         raise InputError(
             "the model has no end of text, so that no text ends",
@@ -215,7 +242,7 @@ def _canonical(
             return texts, Counter()  # every text has exactly one
         what = f"the tokenizer {tokenizer.name} may not spell every text"
     else:
-        what = "lengths, and sequences after a prefix, are told by encoding every text"
+        what = "lengths, and sequences after a prefix, are counted by encoding every text"
     raise LimitError(
         f"{what}, and there are too many to encode each",
         needed=f"{texts} texts" if isinstance(texts, str) else f"{texts:,} texts",

@@ -73,23 +73,27 @@ def has_finite_contexts(model: LanguageModel) -> bool:
     return isinstance(model, FiniteContexts)
 
 
-def exact_mass(model: LanguageModel, compiled: CompiledQuery) -> float:
+def exact_mass(model: LanguageModel, compiled: CompiledQuery, most_arcs: int = MOST_ARCS) -> float:
     """The probability of a query's event, exactly (up to rounding; `max_tokens` does not cut it).
 
     Args:
         model: one with finitely many contexts (`FiniteContexts`), such as an n-gram.
         compiled: the query.
+        most_arcs: of the product of the query and the model's contexts.
 
     Raises:
-        InputError: if the model is no such automaton, or encodings are told by a check that no automaton
-            makes.
-        LimitError: if the product has more than `MOST_ARCS` arcs.
+        InputError: if the model is not such an automaton, or encodings are checked by what no automaton
+            can do.
+        LimitError: if the product has more arcs.
     """
-    parts = (part.share * math.exp(part.log_mass) for part in exact_distances(model, compiled))
+    distances = exact_distances(model, compiled, most_arcs)
+    parts = (part.share * math.exp(part.log_mass) for part in distances)
     return min(1.0, math.fsum(parts))
 
 
-def exact_distances(model: LanguageModel, compiled: CompiledQuery) -> tuple[ExactDistances, ...]:
+def exact_distances(
+    model: LanguageModel, compiled: CompiledQuery, most_arcs: int = MOST_ARCS
+) -> tuple[ExactDistances, ...]:
     """The backward probabilities of every prompt, in the order of `compiled.prompts`.
 
     Raises:
@@ -105,7 +109,7 @@ def exact_distances(model: LanguageModel, compiled: CompiledQuery) -> tuple[Exac
             expected="a model of finitely many contexts, such as ngram:FILE.arpa",
             remedy="bound the mass by search, or estimate it by samples",
         )
-    return tuple(_of_prompt(model, compiled, prompt) for prompt in compiled.prompts)
+    return tuple(_of_prompt(model, compiled, prompt, most_arcs) for prompt in compiled.prompts)
 
 
 def exact_log_given(model: LanguageModel, compiled: CompiledQuery, prompt: Prompt) -> float:
@@ -130,17 +134,19 @@ def exact_log_given(model: LanguageModel, compiled: CompiledQuery, prompt: Promp
     return log_given
 
 
-def _of_prompt(model: LanguageModel, compiled: CompiledQuery, prompt: Prompt) -> ExactDistances:
+def _of_prompt(
+    model: LanguageModel, compiled: CompiledQuery, prompt: Prompt, most_arcs: int
+) -> ExactDistances:
     if prompt.accepts is not None:
         raise InputError(
             "exact sums need encodings that an automaton tells",
             code="unsupported",
-            found=f"{compiled.tokenizer.name}, whose canonical encodings are told by encoding again",
+            found=f"{compiled.tokenizer.name}, whose canonical encodings are checked by encoding again",
             remedy="ask for all encodings, or bound the mass by search",
         )
     log_given = exact_log_given(model, compiled, prompt) if prompt.automaton.start >= 0 else 0.0
     event = compiled.query.event
-    lattice = _Product(model, compiled, prompt, prompt.automaton, event, decoded=True).lattice
+    lattice = _Product(model, compiled, prompt, prompt.automaton, event, True, most_arcs).lattice
     return ExactDistances(lattice, _log_onward(lattice)[0], log_given, prompt.share)
 
 
@@ -167,10 +173,12 @@ class _Product:
         automaton: TokenAutomaton,
         event: Event,
         decoded: bool,
+        most_arcs: int = MOST_ARCS,
     ) -> None:
         self.model, self.automaton, self.event = model, automaton, event
         self.pieces, self.ends = compiled.tokenizer.pieces, list(compiled.tokenizer.ends)
         self.rule = Rule.of(compiled.query) if decoded else Rule()
+        self.most_arcs = most_arcs
         self.given = 0 if self.rule.plain else len(prompt.given)
         self.known: dict[tuple[Hashable, bool], F64] = {}
         self.arcs: list[tuple[int, int, int, float, int]] = []
@@ -204,11 +212,11 @@ class _Product:
                 if target == len(waiting):
                     waiting.append(key)
                 self.arcs.append((number, token + 1, token + 1, -float(logprobs[token]), target))
-            if len(self.arcs) > MOST_ARCS:
+            if len(self.arcs) > self.most_arcs:
                 raise LimitError(
                     "exact sums over a product that is too large",
                     needed=f"more than {len(self.arcs):,} arcs",
-                    allowed=f"{MOST_ARCS:,} arcs",
+                    allowed=f"{self.most_arcs:,} arcs",
                     remedy="bound the mass by search, or estimate it by samples",
                 )
         made = fa.Fst.build(self.arcs, self.finals, states=len(numbers), semiring="log64")

@@ -145,7 +145,7 @@ def vocabulary_ids(found: object, *, path: Path, place: str = "") -> dict[str, i
                 path=path,
                 place=where,
                 found=f"id {number}, which is that of {owners[number]!r}",
-                expected="an id of its own",
+                expected="a unique id",
             )
         owners[number] = token
     return found

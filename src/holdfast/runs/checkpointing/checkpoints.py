@@ -329,7 +329,7 @@ class Checkpoints:
                 f"step {step} has the last complete checkpoint",
                 code="conflict",
                 path=self.folder,
-                remedy="remove the folder if the run is not to go on",
+                remedy="remove the folder if the run is not to continue",
             )
         for each in there:
             publication.remove(each, self._token or secrets.token_hex(8))

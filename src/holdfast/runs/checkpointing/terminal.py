@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.console import table
 from holdfast.numbers import duration, number
+from holdfast.report.terminal import table
 from holdfast.runs.checkpointing.folder import Checkpoint, CheckpointFolder
 
 _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))

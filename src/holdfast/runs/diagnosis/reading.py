@@ -6,15 +6,17 @@ feeds count in line numbers, so that a number is what an editor shows.
 
 from __future__ import annotations
 
-import gzip
+import io
 import re
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.errors import InputError
+from holdfast.lines import Block as LineBlock
+from holdfast.lines import blocks as line_blocks
+from holdfast.opening import is_compressed, open_source
 from holdfast.runs.diagnosis.prefixes import BOX, Unwrapper
 
 LINE_BYTES = 1 << 16
@@ -42,7 +44,7 @@ class LogFile:
     """As shown: as the user gave it, or beneath the folder that they gave."""
     size_bytes: int
     packed: bool
-    """Whether it is read through gzip."""
+    """Whether it is compressed."""
     good: bool
     """Whether it belongs to a run that went well."""
 
@@ -135,19 +137,24 @@ def _opened(path: Path, good: bool) -> LogFile | SetAside:
     if not path.is_file():
         return SetAside(name, "not a regular file")
     try:
-        size = path.stat().st_size
-        with path.open("rb") as source:
-            start = source.read(_SAMPLE_BYTES)
-        packed = start[:2] == b"\x1f\x8b"
-        if packed:
-            start = zlib.decompressobj(wbits=31).decompress(start, _SAMPLE_BYTES)
-    except (OSError, zlib.error) as error:
-        return SetAside(name, f"cannot be read: {error}")
+        packed = is_compressed(path)
+        with _open(path, packed) as source:
+            start = source.read1(_SAMPLE_BYTES)
+    except (InputError, OSError) as error:
+        return SetAside(name, f"cannot be read: {_reason(error)}")
     if not start:
         return SetAside(name, "empty")
     if _is_binary(start):
         return SetAside(name, "binary, no text")
-    return LogFile(path, name, size, packed, good)
+    return LogFile(path, name, path.stat().st_size, packed, good)
+
+
+def _open(path: Path, packed: bool) -> io.BufferedReader | io.BytesIO:
+    return open_source(path) if packed else path.open("rb")
+
+
+def _reason(error: InputError | OSError) -> str:
+    return str(error.found if isinstance(error, InputError) else error)
 
 
 def _is_binary(start: bytes) -> bool:
@@ -200,69 +207,27 @@ def blocks(
         broken: called with the reason when the file breaks off (a packed file that is not whole, a
             disk that fails); what was read until then counts.
     """
-    with gzip.open(log.path) if log.packed else log.path.open("rb") as source:
-        if begin:
-            source.seek(begin)
-        left = [None if end is None else end - begin]
-
-        def read() -> bytes:
-            size = chunk if left[0] is None else min(chunk, left[0])
-            try:
-                got = source.read(size)
-            except (OSError, EOFError, zlib.error) as error:
-                broken(f"breaks off: {error}")
-                return b""
-            if left[0] is not None:
-                left[0] -= len(got)
-            return got
-
-        unwrapper = Unwrapper()
-        for block in _blocks(read):
-            block.lines, block.numbers, block.times = unwrapper.block(
-                block.lines, block.numbers, block.boxed
-            )
-            yield block
+    unwrapper, before = Unwrapper(), begin
+    try:
+        with _open(log.path, log.packed) as source:
+            if begin:
+                source.seek(begin)
+            for lines in line_blocks(
+                source, offset=begin, stop=end, size=chunk, longest=LINE_BYTES, returns=True
+            ):
+                block = _block(lines, lines.end - before)
+                before = lines.end
+                block.lines, block.numbers, block.times = unwrapper.block(
+                    block.lines, block.numbers, block.boxed
+                )
+                yield block
+    except (InputError, OSError) as error:
+        broken(f"breaks off: {_reason(error)}")
 
 
-def _blocks(read: Callable[[], bytes]) -> Iterator[Block]:
-    carry, first, passing, passed = b"", 0, False, 0
-    while data := read():
-        size = len(data)
-        if passing:  # inside a gigantic line, whose start is in `carry`
-            end = _line_end(data)
-            if end < 0:
-                passed += size
-                continue
-            data, passing = data[end:], False
-        data = carry + data
-        cut = _whole_lines(data)
-        if cut == 0 and len(data) > LINE_BYTES + 1:
-            # A carriage return at the very end may be half of a line end: keep it to see.
-            carry = data[: LINE_BYTES + 1] + (b"\r" if data.endswith(b"\r") else b"")
-            passing = not data.endswith(b"\r")
-            continue
-        carry = data[cut:]
-        if cut:
-            block = _block(data[:cut], first)
-            first += block.feeds
-            yield block
-    if carry:
-        yield _block(carry, first)
-
-
-def _line_end(data: bytes) -> int:
-    """Where the first line end is; -1 if there is none."""
-    feed, back = data.find(b"\n"), data.find(b"\r")
-    return max(feed, back) if feed < 0 or back < 0 else min(feed, back)
-
-
-def _whole_lines(data: bytes) -> int:
-    """Up to where lines are complete: a carriage return counts once it is known what follows."""
-    return max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1)) + 1
-
-
-def _block(data: bytes, first: int) -> Block:
-    size, feeds = len(data), data.count(b"\n")
+def _block(block: LineBlock, size: int) -> Block:
+    data, first = block.data, block.first_line - 1
+    feeds = data.count(b"\n")
     numbers: Sequence[int] = range(first, first + feeds + 1)
     if b"\r" in data:
         data = data.replace(b"\r\n", b"\n")
@@ -270,16 +235,11 @@ def _block(data: bytes, first: int) -> Block:
             numbers = _shared_numbers(data, first)
             data = data.replace(b"\r", b"\n")
     lines = data.split(b"\n")
-    cut = 0
-    if size > LINE_BYTES and max(map(len, lines), default=0) > LINE_BYTES:
-        cut = sum(len(line) > LINE_BYTES for line in lines)
-        lines = [line[:LINE_BYTES] for line in lines]
-        data = b"\n".join(lines)
     if b"\x1b" in data:  # no colour spans a line end
         lines = _ANSI.sub(b"", data).split(b"\n")
     if not lines[-1]:  # the block ended with a line end
         lines.pop()
-    return Block(lines, numbers, feeds, cut, size, BOX in data)
+    return Block(lines, numbers, feeds, block.cut, size, BOX in data)
 
 
 def _shared_numbers(data: bytes, first: int) -> list[int]:

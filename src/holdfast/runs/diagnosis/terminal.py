@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.console import table
 from holdfast.numbers import number
+from holdfast.report.terminal import table
 from holdfast.runs.diagnosis.results import Diagnosis
 
 MOST_OTHERS = 6

@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 
 from holdfast.errors import InputError
+from holdfast.numbers import counted
 from holdfast.report import ColumnFormat, Figure, Finding, How, Page, Section, Table, Unknown
-from holdfast.report.charts import data
 from holdfast.report.theme import colour
 from holdfast.runs.flight.verdict import HangVerdict, hang
 from holdfast.runs.ranks import ranges
 
 SOURCE = "Kokolis et al., arXiv 2410.21680v2, section 6; PyTorch, Flight Recorder for debugging stuck jobs"
 MOST_POINTS = 15_000
+MOST_FRAMES = 3
 PLACES = {"inside": "user", "not entered": "hardware", "no dump": "system", "over": "muted"}
 """Where a member is, and the colour it has."""
 HEADINGS = {
@@ -86,11 +87,22 @@ def page(result: HangVerdict, places: str) -> Page:
                 "Look into their logs; a rank that was killed leaves none.",
             )
         )
+    notes = [f"{each[0].upper()}{each[1:]}." for each in found.remarks]
+    if found.lost["ranks"]:
+        since = found.lost["compared_from_sequence"]
+        compared = "" if since is None else f"; compared from number {since:,} on"
+        notes.append(
+            f"{counted(found.lost['ranks'], 'ring buffer')} had wrapped: up to "
+            f"{found.lost['entries_most']:,} entries are lost{compared}."
+        )
     return Page(
         title="Hang report",
         subtitle=f"{found.dumps:,} flight recorder dumps of {found.world_size:,} ranks",
         inputs=[("Dumps", places), ("Set aside", f"{len(found.set_aside):,} files")],
-        findings=[Finding(result.sentence, "hang", HEADINGS[result.verdict])],
+        findings=[
+            Finding(result.sentence, "hang", HEADINGS[result.verdict]),
+            *(Finding(note, None, "Note:") for note in notes),
+        ],
         sections=[section_of(result)],
         unknowns=unknowns,
     )
@@ -98,8 +110,6 @@ def page(result: HangVerdict, places: str) -> Page:
 
 def _figure(result: HangVerdict) -> Figure:
     """For every operation that did not end: where each member is."""
-    import altair as alt
-
     rows: list[dict[str, Any]] = []
     operations = result.evidence.operations
     names = Counter((each["group"], each["sequence"]) for each in operations)
@@ -118,28 +128,36 @@ def _figure(result: HangVerdict) -> Figure:
     rows = rows[:MOST_POINTS]
     order = [*dict.fromkeys(str(row["operation"]) for row in rows)]
     shown = {place: PLACES[place] for place in PLACES if any(row["place"] == place for row in rows)}
-    chart = (
-        alt.Chart(data(rows))
-        .mark_tick(thickness=3, size=16)
-        .encode(
-            x=alt.X("rank:Q", title="rank", axis=alt.Axis(tickMinStep=1, format="d")),
-            y=alt.Y("operation:N", sort=order, title=None),
-            color=alt.Color(
-                "place:N",
-                legend=None,
-                scale=alt.Scale(
-                    domain=list(shown), range=[colour(each) for each in shown.values()]
-                ),
-            ),
-            tooltip=["operation:N", "rank:Q", "place:N"],
-        )
-        .properties(height={"step": 28})
-    )
-    return Figure(
-        chart,
-        "Each rank at the operations that did not end; the first holds up the others.",
-        shown,
-    )
+    chart = {
+        "data": {"values": rows},
+        "mark": {"type": "tick", "thickness": 3, "size": 16},
+        "height": {"step": 28},
+        "encoding": {
+            "x": {
+                "field": "rank",
+                "type": "quantitative",
+                "title": "Rank",
+                "axis": {"tickMinStep": 1, "format": "d"},
+            },
+            "y": {"field": "operation", "type": "nominal", "sort": order, "title": None},
+            "color": {
+                "field": "place",
+                "type": "nominal",
+                "legend": None,
+                "scale": {
+                    "domain": list(shown),
+                    "range": [colour(each) for each in shown.values()],
+                },
+            },
+            "tooltip": [
+                {"field": "operation", "type": "nominal"},
+                {"field": "rank", "type": "quantitative"},
+                {"field": "place", "type": "nominal"},
+            ],
+        },
+    }
+    caption = "Each rank at the operations that did not end; the first holds up the others."
+    return Figure(chart, caption, shown)
 
 
 def _place(operation: Any, rank: int) -> str:
@@ -197,11 +215,14 @@ def _differences(result: HangVerdict) -> Table | None:
             "type": [
                 ", ".join(sorted({*each["input_dtypes"], *each["output_dtypes"]})) for each in parts
             ],
+            "at": [each["where"] for each in parts],
             "stack": [_stack(each["stack"]) for each in parts],
         }
     )
+    names = cells.column_names
     return Table(
         cells,
+        {name: ColumnFormat(name.capitalize(), detail=name == "stack") for name in names},
         caption="One row per variant of the operation that ranks called with the same number.",
     )
 
@@ -232,11 +253,12 @@ def _ranks(result: HangVerdict) -> Table | None:
         "role": ColumnFormat("Role"),
         "last": ColumnFormat("Last entry"),
         "at": ColumnFormat("In the program at"),
+        "stack": ColumnFormat("Stack", detail=True),
     }
-    return Table(
-        cells, columns, "One row per rank, the missing ones first; the CSV file has the stacks."
-    )
+    return Table(cells, columns, "One row per rank, the missing ones first.")
 
 
 def _stack(frames: Any) -> str:
-    return " < ".join(f"{each['name']} {each['filename']}:{each['line']}" for each in frames)
+    """The innermost frames; --json has all."""
+    shown = [f"{each['name']} {each['filename']}:{each['line']}" for each in frames[:MOST_FRAMES]]
+    return " < ".join([*shown, "..."] if len(frames) > MOST_FRAMES else shown)

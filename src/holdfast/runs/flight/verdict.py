@@ -102,6 +102,10 @@ def judge_dumps(dumps: Dumps) -> HangVerdict:
     table = align(kept)
     stuck = find_stuck(table)
     judged = judge(table, stuck)
+    if judged.why == "older" and (rank := _other_attempt(table)) is not None:
+        why = "of another attempt: it contradicts the others, and its times are further away than a timeout"
+        aside.append(SetAside(kept.pop(rank).file, why))
+        return judge_dumps(Dumps(kept, tuple(aside), dumps.remarks))
     evidence = gather(table, stuck, judged.root, judged.mismatch, aside, dumps.remarks)
     place, sequence, operation = _named(judged)
     return HangVerdict(
@@ -123,6 +127,20 @@ def judge_dumps(dumps: Dumps) -> HangVerdict:
         ),
         evidence=evidence,
     )
+
+
+def _other_attempt(table: Alignment) -> int | None:
+    """Of dumps that contradict each other, the one whose times are further away than its timeout.
+
+    By itself such a distance may be that of a clock.
+    """
+    if len(table.dumps) < 3:
+        return None  # of two, nobody can say which is the other
+    middle = float(np.median([*table.clocks.values()]))
+    away = {rank: abs(clock - middle) for rank, clock in table.clocks.items()}
+    furthest = max(away, key=lambda rank: away[rank])
+    timeout_ms = int(table.rows["timeout_ms"].max(initial=0))
+    return furthest if timeout_ms and away[furthest] > 1e6 * timeout_ms else None
 
 
 def judge(table: Alignment, stuck: StuckOperations) -> Judgement:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from holdfast.lines import Reject
 from holdfast.runs.goodput.attempts import AttemptAccount, attempt_accounts
 from holdfast.runs.goodput.checkpoint_costs import CheckpointCosts, checkpoint_costs
 from holdfast.runs.goodput.expected import Expected, expected_of
@@ -19,7 +20,7 @@ from holdfast.runs.goodput.ledger import PARTS, Ledger, keep_books
 from holdfast.runs.goodput.remarks import remarks_of
 from holdfast.runs.goodput.rolling import RollingEttr, rolling_ettr
 from holdfast.runs.goodput.work import Replays, Work, replays_of, work_of
-from holdfast.runs.recording.events import RecordedRun, Reject
+from holdfast.runs.recording.events import RecordedRun
 from holdfast.runs.recording.reading import read_run
 
 SILENT_S = 60.0

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import altair as alt
 import numpy as np
 
 from holdfast.fleet.moments import moment
-from holdfast.numbers import percent
-from holdfast.report import Figure, charts
+from holdfast.report import Figure, charts, figures
 from holdfast.report.theme import colour
 from holdfast.runs.goodput.accounting import Breakdown
 from holdfast.runs.goodput.ledger import PARTS, Ledger
@@ -31,64 +31,17 @@ EXACT = "%Y-%m-%d %H:%M:%S"
 def waterfall(made: Breakdown) -> Figure:
     """From the wall time down to the productive time, one step a loss."""
     unit = gpu_unit(made)
-    total = sum(made.gpu_hours.values()) * unit.per_hour
-    rows = [_bar("wall time", "measured", 0.0, total, made.wall_s, 1.0)]
-    left = total
-    for part in WATERFALL:
-        amount = made.gpu_hours[part] * unit.per_hour
-        if not amount:
-            continue
-        words = PARTS_IN_WORDS[part]
-        share = made.parts[part] / made.wall_s
-        rows.append(_bar(words.name, words.colour, left - amount, left, made.parts[part], share))
-        left -= amount
-    words = PARTS_IN_WORDS["productive"]
-    rows.append(_bar(words.name, words.colour, 0.0, left, made.parts["productive"], made.ettr))
-    names = [row["name"] for row in rows]
-    x = alt.X("low", type="quantitative").scale(domain=[0, 1.16 * total], nice=False)
-    x = x.title(unit.name[0].upper() + unit.name[1:])
-    y = alt.Y("name:N").sort(names).title(None)
-    meanings = {row["name"]: row["colour"] for row in rows}
-    bars = (
-        alt.Chart()
-        .mark_bar()
-        .encode(
-            x=x,
-            x2="high:Q",
-            y=y,
-            color=charts.meaning_colour("name", meanings),
-            tooltip=charts.tooltip(
-                {
-                    "name": "part",
-                    "amount": (unit.name, ",.3~r"),
-                    "seconds": ("seconds of wall time", ",.1f"),
-                    "share": ("share of the wall time", ".2%"),
-                }
-            ),
-        )
+    losses = {part: made.gpu_hours[part] * unit.per_hour for part in WATERFALL}
+    words = {part: PARTS_IN_WORDS[part] for part in (*WATERFALL, "productive")}
+    return figures.waterfall(
+        [
+            ("wall time", sum(made.gpu_hours.values()) * unit.per_hour),
+            *((words[part].name, -amount) for part, amount in losses.items() if amount),
+        ],
+        unit.name[0].upper() + unit.name[1:],
+        total=words["productive"].name,
+        meanings={"wall time": "measured", **{each.name: each.colour for each in words.values()}},
     )
-    labels = (
-        alt.Chart()
-        .mark_text(align="left", dx=5, color=colour("ink"))
-        .encode(x=charts.same_axis(x, "high"), y=y, text=alt.Text("text", type="nominal"))
-    )
-    chart = alt.layer(bars, labels, data=charts.data(rows)).properties(height={"step": 26})
-    return Figure(chart)
-
-
-def _bar(
-    name: str, colour_name: str, low: float, high: float, length_s: float, share: float
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "colour": colour_name,
-        "low": max(low, 0.0),
-        "high": high,
-        "amount": high - low,
-        "seconds": length_s,
-        "share": share,
-        "text": percent(share),
-    }
 
 
 def time_line(ledger: Ledger, made: Breakdown) -> Figure:
@@ -98,8 +51,30 @@ def time_line(ledger: Ledger, made: Breakdown) -> Figure:
     shown = {PARTS_IN_WORDS[row["key"]].name: PARTS_IN_WORDS[row["key"]].colour for row in rows}
     order = [words.name for words in PARTS_IN_WORDS.values()]
     legend = {name: shown[name] for name in order if name in shown}
-    count = len(made.attempts) if lanes else 1
     labels = [f"{each.attempt} {ending(each)}" for each in made.attempts] if lanes else ["all"]
+    marked = [
+        (marks, name, shape)
+        for marks, name, shape in (
+            (_published(ledger, made, lanes), "▼ a checkpoint became complete", "triangle-down"),
+            (_cuts(made, lanes), "✚ the attempt was cut off", "cross"),
+        )
+        if marks
+    ]
+    caption = "; ".join(name for _, name, _ in marked)
+    return Figure(lambda: _lanes(rows, labels, legend, marked, day_title(made)), caption, legend)
+
+
+def _lanes(
+    rows: list[dict[str, Any]],
+    labels: list[str],
+    legend: Mapping[str, str],
+    marked: Sequence[tuple[list[dict[str, Any]], str, str]],
+    title: str,
+) -> Any:
+    """A lane per label: rectangles, and marks over them."""
+    import altair as alt
+
+    count = len(labels)
     y = (
         alt.Y("top", type="quantitative")
         .scale(domain=[0, count], reverse=True, nice=False)
@@ -110,7 +85,7 @@ def time_line(ledger: Ledger, made: Breakdown) -> Figure:
         )
         .title("Attempt, and how it ended")
     )
-    x = charts.time_axis("from", day_title(made))
+    x = charts.time_axis("from", title)
     layers: list[Any] = [
         alt.Chart(charts.data(rows))
         .mark_rect(strokeWidth=0)
@@ -131,24 +106,17 @@ def time_line(ledger: Ledger, made: Breakdown) -> Figure:
             ),
         )
     ]
-    caption = []
-    for marks, name, shape in (
-        (_published(ledger, made, lanes), "▼ a checkpoint became complete", "triangle-down"),
-        (_cuts(made, lanes), "✚ the attempt was cut off", "cross"),
-    ):
-        if marks:
-            caption.append(name)
-            layers.append(
-                alt.Chart(charts.data(marks))
-                .mark_point(shape=shape, filled=True, size=50, opacity=1, color=colour("ink"))
-                .encode(
-                    x=alt.X("at", type="temporal").scale(type="utc"),
-                    y=charts.same_axis(y, "lane"),
-                    tooltip=charts.tooltip({"text": "mark", "at": ("at", EXACT)}),
-                )
+    for marks, _, shape in marked:
+        layers.append(
+            alt.Chart(charts.data(marks))
+            .mark_point(shape=shape, filled=True, size=50, opacity=1, color=colour("ink"))
+            .encode(
+                x=alt.X("at", type="temporal").scale(type="utc"),
+                y=charts.same_axis(y, "lane"),
+                tooltip=charts.tooltip({"text": "mark", "at": ("at", EXACT)}),
             )
-    chart = alt.layer(*layers).properties(height=max(34 * count, 60))
-    return Figure(chart, "; ".join(caption), legend)
+        )
+    return alt.layer(*layers).properties(height=max(34 * count, 60))
 
 
 def _stretches(ledger: Ledger, made: Breakdown, lanes: bool) -> list[dict[str, Any]]:
@@ -237,31 +205,16 @@ def _cuts(made: Breakdown, lanes: bool) -> list[dict[str, Any]]:
 
 
 def rolling(made: Breakdown) -> Figure:
-    """The ETTR of a window that moves over the run, and that of the whole run."""
+    """The ETTR of a window that moves over the run; the dashed line is that of the whole run."""
     rows = [
-        {"at": moment(made.began_s + end), "ettr": value}
+        {"at": moment(made.began_s + end), "ettr": 100 * value}
         for end, value in zip(made.rolling.end_s, made.rolling.ettr, strict=True)
     ]
-    whole = [{"at": rows[place]["at"], "ettr": made.ettr, "text": "whole run"} for place in (0, -1)]
-    x = charts.time_axis("at", day_title(made))
-    y = charts.percent_axis(alt.Y, "ettr", f"ETTR of the last {seconds(made.rolling.window_s)}")
-    line = (
-        alt.Chart(charts.data(rows))
-        .mark_line(color=colour("model"))
-        .encode(
-            x=x,
-            y=y,
-            tooltip=charts.tooltip({"at": ("window ends", EXACT), "ettr": ("ETTR", ".1%")}),
-        )
+    title = f"ETTR of the last {seconds(made.rolling.window_s)} (%)"
+    drawn = figures.lines(
+        rows, "at", "ettr", day_title(made), title, zone="UTC", reference=100 * made.ettr
     )
-    flat = (
-        alt.Chart(charts.data(whole))
-        .mark_line(color=colour("reference"), strokeDash=[5, 4], strokeWidth=1.5)
-        .encode(x=x, y=y)
-    )
-    layers: list[Any] = [flat, line]
-    layers.append(charts.line_labels(whole[1:], x, y, "text", align="right", dx=0))
-    return Figure(alt.layer(*layers))
+    return replace(drawn, caption="Dashed: the whole run")
 
 
 def day_title(made: Breakdown) -> str:

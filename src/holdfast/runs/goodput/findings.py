@@ -7,12 +7,11 @@ from collections.abc import Iterator, Sequence
 from holdfast.numbers import counted, duration, percent
 from holdfast.report import Finding, Section, Tile
 from holdfast.runs.goodput.accounting import Breakdown
-from holdfast.runs.goodput.ledger import PARTS
 from holdfast.runs.goodput.wording import (
-    PARTS_IN_WORDS,
     endings,
     gpu_unit,
     listed,
+    losses_in_words,
     rate_source,
     rate_text,
     seconds,
@@ -55,15 +54,13 @@ def _ettr(made: Breakdown) -> Iterator[Finding]:
     unit = gpu_unit(made)
     total = sum(made.gpu_hours.values())
     lost = total - made.gpu_hours["productive"]
-    worst = max((part for part in PARTS if part != "productive"), key=lambda part: made.parts[part])
-    share = made.parts[worst] / made.wall_s
     so_far = " so far" if made.running else ""
     text = (
         f"{duration(made.parts['productive'])} of {duration(made.wall_s)}{so_far} were productive. "
         f"{unit.say(lost)} of {unit.say(total)} were lost"
     )
-    if made.parts[worst] > 0:
-        text += f"; the largest part, {percent(share)} of the wall time, is {PARTS_IN_WORDS[worst].name}"
+    if losses := losses_in_words(made):
+        text += f"; shares of the wall time: {losses}"
     yield Finding(f"{text}.", "where", f"ETTR {percent(made.ettr)}:")
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ class RunReport:
     """Three to seven sentences, the most valuable first."""
     html: Path | None
     """Where the page is; None if none was asked for."""
+    page: Callable[[], Page] = field(repr=False, compare=False)
+    """Makes the page."""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast runs report``."""
@@ -76,8 +78,12 @@ def report(
     )
     others = _other_sections(recorded)
     found = findings(made, others)
-    path = None if html is None else write(page(ledger, made, found, others), html)
-    return RunReport(made, found, path)
+
+    def drawn() -> Page:
+        return page(ledger, made, found, others)
+
+    path = None if html is None else write(drawn(), html)
+    return RunReport(made, found, path, drawn)
 
 
 def page(

@@ -49,8 +49,8 @@ def _strange_steps(ledger: Ledger, attempts: Sequence[AttemptAccount]) -> Iterat
         ):
             yield (
                 f"attempt {each.attempt} resumed from step {each.resumed_from:,}, but its first step "
-                f"is {each.first_step:,}: replayed steps are told by their numbers, so these must "
-                "go on over restarts"
+                f"is {each.first_step:,}: replayed steps are recognized by their numbers, "
+                "which must continue over restarts"
             )
 
 

@@ -11,13 +11,19 @@ from holdfast.runs.goodput import figures, step_figures
 from holdfast.runs.goodput.accounting import Breakdown
 from holdfast.runs.goodput.ledger import PARTS, Ledger
 from holdfast.runs.goodput.step_figures import StepTimes
-from holdfast.runs.goodput.wording import PARTS_IN_WORDS, ending, endings, gpu_unit, listed, seconds
+from holdfast.runs.goodput.wording import (
+    PARTS_IN_WORDS,
+    ending,
+    endings,
+    gpu_unit,
+    listed,
+    losses_in_words,
+    seconds,
+)
 
 MOST_ROWS = 2_000
 """Rows of a table on the page; `--json` gives all."""
 ROLLING_ROWS = 40
-SHORTEST_SHARE = 0.01
-"""Parts below this share of the wall time are not named in sentences."""
 PAPER = (
     "ETTR: Kokolis et al., Revisiting Reliability in Large-Scale ML Research Clusters, "
     "arXiv 2410.21680v2"
@@ -51,7 +57,7 @@ def where(made: Breakdown) -> Section:
                     "share": ColumnFormat("Share", "%", digits=1),
                     "gpu_time": ColumnFormat("Accelerators", unit.name, digits=2),
                 },
-                caption="One row a part, the largest first; the shares sum to 100 %.",
+                caption="One row per part, the largest first; the shares sum to 100 %.",
             )
         ],
         How(
@@ -76,21 +82,10 @@ def where(made: Breakdown) -> Section:
 
 
 def parts_sentence(made: Breakdown) -> str:
-    """The shares of the wall time, productive first, small ones together."""
-    losses = sorted(
-        ((made.parts[part] / made.wall_s, part) for part in PARTS if part != "productive"),
-        reverse=True,
-    )
-    named = [
-        f"{PARTS_IN_WORDS[part].name} {percent(share)}"
-        for share, part in losses
-        if share >= SHORTEST_SHARE
-    ]
-    rest = sum(share for share, _ in losses if share < SHORTEST_SHARE)
-    if rest > 0:
-        named.append(f"all else {percent(rest)}")
+    """The shares of the wall time, productive first."""
+    named = losses_in_words(made)
     text = f"{percent(made.ettr)} of {duration(made.wall_s)} was productive"
-    return f"{text}; {listed(named)}." if named else f"{text}."
+    return f"{text}; {named}." if named else f"{text}."
 
 
 def attempts(ledger: Ledger, made: Breakdown) -> Section:
@@ -180,7 +175,7 @@ def steps(times: StepTimes, made: Breakdown) -> Section:
         "steps",
         "Are the steps even?",
         steps_sentence(times, made),
-        [step_figures.histogram(times), step_figures.over_time(times, made)],
+        [step_figures.distribution(times), step_figures.over_time(times, made)],
         [
             Table(
                 table.slice(0, MOST_ROWS),
@@ -233,7 +228,7 @@ def rolling(made: Breakdown) -> Section:
             Table(
                 pa.table(rows),
                 {"end": ColumnFormat("Window ends"), "ettr": ColumnFormat("ETTR", "%", digits=1)},
-                caption=f"One row a window of {seconds(made.rolling.window_s)}, the last first.",
+                caption=f"One row per window of {seconds(made.rolling.window_s)}, the last first.",
             )
         ],
     )

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-import altair as alt
 import numpy as np
 import pyarrow as pa
 
 from holdfast.fleet.moments import moment
-from holdfast.numbers import counted
-from holdfast.report import Figure, charts
-from holdfast.report.theme import colour
+from holdfast.report import Figure, figures
 from holdfast.runs.goodput.accounting import Breakdown
 from holdfast.runs.goodput.figures import day_title
 from holdfast.runs.goodput.ledger import Ledger
 from holdfast.runs.goodput.spans import FloatArray
 
-BARS = 48
 MOST_BINS = 120
-SHOWN = 0.995
-"""The histogram ends a little beyond this quantile; its caption counts the rest."""
+MOST_POINTS = 400
+"""Quantiles of the distribution."""
 
 
 @dataclass(frozen=True)
@@ -63,52 +58,14 @@ def step_times(ledger: Ledger) -> StepTimes | None:
     return StepTimes(own, spans.end_s[steps], pa.Table.from_pylist(rows))
 
 
-def histogram(times: StepTimes) -> Figure:
-    """How many steps took how long."""
+def distribution(times: StepTimes) -> Figure:
+    """The share of the steps that took at most so long."""
     scale, unit = _unit(times)
-    top = 1.1 * float(np.quantile(times.own_s, SHOWN)) or 1e-6
-    counts, edges = np.histogram(times.own_s, bins=BARS, range=(0.0, top))
-    rows = [
-        {"low": scale * low, "high": scale * high, "steps": int(count)}
-        for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)
-        if count
-    ]
-    x = alt.X("low", type="quantitative").scale(domain=[0, scale * top], nice=False)
-    x = x.title(f"Time of a step ({unit})")
-    y = alt.Y("steps", type="quantitative").title("Steps, over all ranks")
-    bars = (
-        alt.Chart(charts.data(rows))
-        .mark_bar(color=colour("model"))
-        .encode(
-            x=x,
-            x2="high:Q",
-            y=y,
-            y2=alt.datum(0),
-            tooltip=charts.tooltip(
-                {
-                    "low": (f"from ({unit})", ",.3~r"),
-                    "high": (f"to ({unit})", ",.3~r"),
-                    "steps": ("steps", ",d"),
-                }
-            ),
-        )
-    )
-    median, p99 = np.quantile(times.own_s, [0.5, 0.99]).tolist()
-    marks = [
-        {"at": scale * at, "text": text, "steps": int(counts.max())}
-        for at, text in ((median, "median"), (p99, "99 %"))
-    ]
-    rules = (
-        alt.Chart(charts.data(marks))
-        .mark_rule(color=colour("ink"), strokeDash=[4, 3])
-        .encode(x=charts.same_axis(x, "at"))
-    )
-    labels = charts.line_labels(marks, charts.same_axis(x, "at"), y, "text")
-    beyond = int(np.sum(times.own_s > top))
-    caption = "Time that a step has for itself, without what is nested in it"
-    if beyond:
-        caption += f"; {counted(beyond, 'longer step')} not drawn"
-    return Figure(alt.layer(bars, rules, labels).properties(height=220), caption)
+    shares = np.linspace(0, 1, min(times.own_s.size, MOST_POINTS))
+    quantiles = (scale * np.quantile(times.own_s, shares)).tolist()
+    drawn = figures.ecdf({"steps": quantiles}, f"Time of a step ({unit})", log=True)
+    caption = "Time that a step has for itself, without what is nested in it, over all ranks"
+    return replace(drawn, caption=caption)
 
 
 def over_time(times: StepTimes, made: Breakdown) -> Figure:
@@ -127,28 +84,17 @@ def over_time(times: StepTimes, made: Breakdown) -> Figure:
             at_rank = first[k] + int(share * (count - 1)) if count else 0
             value = scale * float(ordered[at_rank]) if count else None
             rows.append({"at": at, "what": name, "length": value, "steps": count})
-    x = charts.time_axis("at", day_title(made))
-    y = alt.Y("length", type="quantitative").scale(zero=True).title(f"Time of a step ({unit})")
-    legend = {"median": "model", "99 %": "system"}
-    lines: Any = (
-        alt.Chart(charts.data(rows))
-        .mark_line()
-        .encode(
-            x=x,
-            y=y,
-            color=charts.meaning_colour("what", legend),
-            tooltip=charts.tooltip(
-                {
-                    "what": "quantile",
-                    "at": ("around", "%Y-%m-%d %H:%M:%S"),
-                    "length": (unit, ",.3~r"),
-                    "steps": ("steps", ",d"),
-                }
-            ),
-        )
-        .properties(height=200)
+    drawn = figures.lines(
+        rows,
+        "at",
+        "length",
+        day_title(made),
+        f"Time of a step ({unit})",
+        series="what",
+        meanings={"median": "model", "99 %": "system"},
+        zone="UTC",
     )
-    return Figure(lines, "Over the run; a gap is a time without a step", legend)
+    return replace(drawn, caption="Over the run; a gap is a time without a step")
 
 
 def _unit(times: StepTimes) -> tuple[float, str]:

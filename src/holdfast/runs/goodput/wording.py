@@ -9,8 +9,11 @@ from holdfast.numbers import brief, counted, duration, number, percent
 from holdfast.runs.goodput.accounting import Breakdown
 from holdfast.runs.goodput.attempts import AttemptAccount
 from holdfast.runs.goodput.failure_rate import FailureRate
+from holdfast.runs.goodput.ledger import PARTS
 
 HOURS_A_DAY = 24
+SHORTEST_SHARE = 0.01
+"""Parts below this share of the wall time are not named in sentences."""
 
 
 @dataclass(frozen=True)
@@ -136,3 +139,18 @@ def listed(names: Sequence[str]) -> str:
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def losses_in_words(made: Breakdown) -> str:
+    """The lost shares of the wall time, the largest first, small ones together; empty without any."""
+    losses = sorted(
+        ((made.parts[part] / made.wall_s, part) for part in PARTS if part != "productive"),
+        reverse=True,
+    )
+    named = [
+        f"{PARTS_IN_WORDS[part].name} {percent(share)}"
+        for share, part in losses
+        if share >= SHORTEST_SHARE
+    ]
+    rest = sum(share for share, _ in losses if share < SHORTEST_SHARE)
+    return listed([*named, f"all else {percent(rest)}"] if rest > 0 else named)

@@ -61,16 +61,26 @@ def expand_nodes(sources: str | Iterable[str]) -> list[str]:
     """
     found: dict[str, None] = {}
     for source in [sources] if isinstance(sources, str) else sources:
-        if source == "-" or "/" in source or Path(source).is_file():
+        if is_stdin(source) or "/" in source or Path(source).is_file():
             found.update(dict.fromkeys(_from_file(source)))
         else:
             found.update(dict.fromkeys(_from_list(source)))
     return list(found)
 
 
+def is_stdin(path: str | Path) -> bool:
+    """Whether a name stands for standard input."""
+    return str(path) in ("-", "/dev/stdin")
+
+
+def read_input(path: str | Path) -> bytes:
+    """The bytes of a file or of standard input."""
+    return sys.stdin.buffer.read() if is_stdin(path) else Path(path).read_bytes()
+
+
 def _from_file(path: str) -> list[str]:
     try:
-        data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        data = read_input(path)
     except OSError as error:
         raise InputError(
             f"this file of nodes cannot be read: {error.strerror}",
@@ -82,12 +92,12 @@ def _from_file(path: str) -> list[str]:
     for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1):
         text = line.partition("#")[0].strip()
         if text:
-            nodes += _from_list(text, path="stdin" if path == "-" else path, line=number)
+            nodes += _from_list(text, path="stdin" if is_stdin(path) else path, line=number)
     if not nodes:
         raise InputError(
             "no nodes in this file",
             code="no-data",
-            path="stdin" if path == "-" else path,
+            path="stdin" if is_stdin(path) else path,
             expected="one host (or host list) per line",
         )
     return nodes

@@ -29,13 +29,15 @@ other tools can be brought in.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from holdfast.errors import InputError
-from holdfast.runs.pairing.nodes import checked_name
+from holdfast.lines import Reject, Rejects
+from holdfast.runs.pairing.nodes import checked_name, is_stdin, read_input
 
 Outcome = Literal["passed", "failed", "timed_out", "not_run"]
 
@@ -110,21 +112,11 @@ class PairResult:
 
 
 @dataclass(frozen=True)
-class SetAside:
-    """A line of results that could not be used."""
-
-    line: int
-    reason: str
-    text: str
-    """Its beginning."""
-
-
-@dataclass(frozen=True)
 class Results(Sequence[PairResult]):
     """The results of a file, in its order, and the lines that are none."""
 
     rows: tuple[PairResult, ...]
-    set_aside: tuple[SetAside, ...] = ()
+    set_aside: tuple[Reject, ...] = ()
     path: Path | None = None
 
     def __getitem__(self, index: Any) -> Any:
@@ -183,25 +175,19 @@ def read_results(path: str | Path) -> Results:
         InputError: if more than a tenth of the lines (and more than one) are no results.
     """
     rows: list[PairResult] = []
-    aside: list[SetAside] = []
+    aside = Rejects(Path(path), most=sys.maxsize)
     for number, text in enumerate(_text(path).split("\n"), 1):
         if not text.strip():
             continue
         try:
             rows.append(_result(_object(text)))
         except ValueError as error:
-            aside.append(SetAside(number, str(error), text[:120]))
-    if len(aside) > 1 and len(aside) > MOST_REJECTED * (len(rows) + len(aside)):
-        raise InputError(
-            f"{len(aside)} of {len(rows) + len(aside)} lines are not results: {aside[0].reason}",
-            code="no-data",
-            path=path,
-            place=f"line {aside[0].line}",
-            found=aside[0].text,
-            expected='{"nodes": ["node1", "node2"], "exit_code": 0, ...}',
-            remedy="give the file that `holdfast runs pairtest run -o` wrote",
-        )
-    return Results(tuple(rows), tuple(aside), None if str(path) == "-" else Path(path))
+            aside.add(number, str(error), text)
+    if aside.count > 1:
+        expected = '{"nodes": ["node1", "node2"], "exit_code": 0, ...}'
+        remedy = "give the file that `holdfast runs pairtest run -o` wrote"
+        aside.check(len(rows) + aside.count, MOST_REJECTED, expected, remedy)
+    return Results(tuple(rows), tuple(aside.kept), None if is_stdin(path) else Path(path))
 
 
 def as_results(results: Iterable[PairResult] | str | Path) -> Results:
@@ -220,12 +206,8 @@ def renamed(test: PairTest, suffix: str, nodes: tuple[str, ...]) -> PairTest:
 
 def _text(path: str | Path) -> str:
     """The text of a file or of standard input; what is no UTF-8 is replaced."""
-    import sys
-
-    if str(path) == "-":
-        return sys.stdin.buffer.read().decode("utf-8", "replace")
     try:
-        return Path(path).read_bytes().decode("utf-8", "replace")
+        return read_input(path).decode("utf-8", "replace")
     except FileNotFoundError:
         raise InputError("file not found", code="not-found", path=path) from None
     except OSError as error:

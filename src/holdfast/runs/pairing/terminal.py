@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from holdfast.console import table
-from holdfast.numbers import percent
+from holdfast.numbers import counted, percent
+from holdfast.report.terminal import table
 from holdfast.runs.pairing.plan import PairPlan
 from holdfast.runs.pairing.running import PairRun
 from holdfast.runs.pairing.solve import NodeVerdict, PairVerdict
@@ -75,8 +75,8 @@ def ran(run: PairRun) -> RenderableType:
     return Group(first, *(Text(sentence) for sentence in run.verdict.findings))
 
 
-def solved(found: Solved, verbose: bool) -> RenderableType:
-    """The verdict: sentences, the nodes that are not good."""
+def solved(found: Solved, verbose: bool) -> list[RenderableType]:
+    """The verdict: sentences, the nodes that are not good, what to run next."""
     verdict = found.verdict
     parts: list[RenderableType] = [Text(sentence) for sentence in verdict.findings]
     rows = sorted(
@@ -92,16 +92,10 @@ def solved(found: Solved, verbose: bool) -> RenderableType:
         parts.append(Text(f"{verdict.set_aside:,} unreadable lines were set aside"))
     if found.next_command is None and not verdict.complete:
         parts.append(Text("No further test of these nodes can tell more."))
-    return Group(*parts)
-
-
-def next_round(found: Solved) -> str:
-    """What to run next, to be printed as it is: a line to be copied must not be wrapped."""
-    if found.next_command is None:
-        return ""
-    count = len(found.plan.tests)
-    tests = f"{count:,} test{'s' if count != 1 else ''}"
-    return f"Next, round {found.plan.round} ({tests}):\n  {found.next_command}"
+    if found.next_command is not None:
+        tests = counted(len(found.plan.tests), "test")
+        parts.append(f"Next, round {found.plan.round} ({tests}):\n  {found.next_command}")
+    return parts
 
 
 def next_command(results: str, template: str, options: Sequence[str]) -> str:

@@ -58,7 +58,7 @@ class EventFile:
     def _lose(self, reason: str) -> None:
         self.lost += 1
         if self.lost == 1:
-            tell(f"{self.path}: an event is lost ({reason}); the training goes on")
+            tell(f"{self.path}: an event is lost ({reason}); the training continues")
 
     def close(self) -> None:
         """Give the rank free; say what was lost."""

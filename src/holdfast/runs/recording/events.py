@@ -47,6 +47,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from holdfast.lines import Reject
+
     EVENTS: pa.Schema
     """Columns of `RecordedRun.events`, ordered by process and, within one, as they were written."""
 
@@ -125,17 +127,6 @@ class Process:
     end: Literal["clean", "exception", "signal", "none"] = "none"
     """``none``: killed, or still alive."""
     end_detail: str = ""
-
-
-@dataclass(frozen=True)
-class Reject:
-    """A line that could not be used."""
-
-    file: Path
-    line: int
-    reason: str
-    text: str
-    """Its beginning."""
 
 
 @dataclass(frozen=True)

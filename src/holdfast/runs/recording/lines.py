@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 from typing import Any, NoReturn
 
+from holdfast.lines import LONGEST_LINE_BYTES
 from holdfast.runs.recording.events import FORMAT_VERSION, SPANS, Process
 
 KINDS = ("start", "ready", *SPANS, "begin", "published", "alive", "end")
@@ -22,10 +23,6 @@ AMOUNTS = ("seconds", "inner_s", "tokens", "samples", "sync_s", "background_s")
 """Fields that are finite and not negative, like ``t``."""
 WHOLE = ("step", "bytes", "resumed_from", "lost")
 TEXTS = ("what", "reason", "how", "detail", "thread")
-
-LONGEST_LINE_BYTES = 1 << 20
-"""Longer ones are skipped, so that a file without line ends needs no memory."""
-TOO_LONG = "longer than a line can be"
 
 _LARGEST = 2**63 - 1
 _START_TEXTS = ("run_id", "node", "boot_id", "launch")
@@ -143,6 +140,8 @@ def process_of(line: bytes, file: Path) -> Process:
 
 
 def _object(line: bytes) -> dict[str, Any]:
+    if len(line) >= LONGEST_LINE_BYTES:  # a reader keeps no more of a line
+        raise ValueError("longer than a line can be")
     try:
         event = _parse(line.decode("utf-8"))
     except RecursionError:

@@ -6,7 +6,6 @@ one that it does not take is each line looked at by itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,23 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from holdfast.runs.recording.events import EVENTS, SPANS, Process, Reject
+from holdfast.lines import LONGEST_LINE_BYTES, Block, Reject, Rejects, blocks
+from holdfast.runs.recording.events import EVENTS, SPANS, Process
 from holdfast.runs.recording.lines import (
     AMOUNTS,
     KINDS,
-    LONGEST_LINE_BYTES,
     MAY_BE_NOT_FINITE,
     NOT_FINITE,
     TEXTS,
-    TOO_LONG,
     WHOLE,
     decode_later,
     process_of,
 )
-
-BLOCK_BYTES = 1 << 22
-MOST_REJECTS = 1_000
-"""Lines of one file that are set aside one by one; of more, only the number is told."""
 
 _AS_TEXT = "{} as text"  # a field of ours for what is text where a number is expected
 _KINDS = pa.array(KINDS)
@@ -67,26 +61,16 @@ class RankFile:
 class _Found:
     """What is gathered while a file is read."""
 
-    path: Path
-    line: int = 1
+    rejects: Rejects
     parts: list[pa.Table] = field(default_factory=list)
     told: list[dict[str, Any]] = field(default_factory=list)  # events ready and end
     first_step_t: float | None = None
     last_t: float = 0.0
     beside: int = 0  # spans of other threads
-    rejects: list[Reject] = field(default_factory=list)
-    more_rejects: int = 0
     remarks: list[str] = field(default_factory=list)
 
-    def reject(self, line: int, reason: str, text: bytes) -> None:
-        if len(self.rejects) < MOST_REJECTS:
-            shown = text[:120].decode("utf-8", "backslashreplace")
-            self.rejects.append(Reject(self.path, line, reason, shown))
-        else:
-            self.more_rejects += 1
-
     def remark(self, text: str) -> None:
-        self.remarks.append(f"{self.path.name}: {text}")
+        self.remarks.append(f"{self.rejects.path.name}: {text}")
 
 
 def read_file(path: Path) -> RankFile:
@@ -95,7 +79,7 @@ def read_file(path: Path) -> RankFile:
     Raises:
         OSError: it cannot be read.
     """
-    found = _Found(path)
+    found = _Found(Rejects(path))
     process: Process | None = None
     with path.open("rb") as file:
         first = file.readline(LONGEST_LINE_BYTES)
@@ -104,15 +88,15 @@ def read_file(path: Path) -> RankFile:
         except ValueError as error:
             _without_start(found, first, str(error))
         else:
-            found.line = 2
-            for block in _blocks(file, found):
+            for block in blocks(file, line=2):
                 _take(block, found)
     if process is not None:
         process = _followed(process, found)
-    if found.more_rejects:
-        found.remark(f"{found.more_rejects:,} further lines are set aside")
+    rejects = found.rejects
+    if rejects.count > len(rejects.kept):
+        found.remark(f"{rejects.count - len(rejects.kept):,} further lines are set aside")
     events = pa.concat_tables(found.parts or [EVENTS.empty_table()])
-    return RankFile(path, process, events, tuple(found.rejects), tuple(found.remarks))
+    return RankFile(path, process, events, tuple(rejects.kept), tuple(found.remarks))
 
 
 def _without_start(found: _Found, first: bytes, reason: str) -> None:
@@ -122,41 +106,16 @@ def _without_start(found: _Found, first: bytes, reason: str) -> None:
     elif not first.endswith(b"\n") and (first.startswith(head) or head.startswith(first)):
         found.remark("its process ended while it wrote the first line")
     else:
-        found.reject(1, f"the whole file is set aside: {reason}", first)
+        found.rejects.add(1, f"the whole file is set aside: {reason}", first)
 
 
 # --- Blocks --------------------------------------------------------------------------------------
 
 
-def _blocks(file: Any, found: _Found) -> Iterator[bytes]:
-    """Whole lines, some megabytes at a time; the last block may end with a line that is cut."""
-    rest = b""
-    while data := file.read(BLOCK_BYTES):
-        whole, newline, rest = (rest + data).rpartition(b"\n")
-        if newline:
-            yield whole + newline
-        if len(rest) > LONGEST_LINE_BYTES:
-            found.reject(found.line, TOO_LONG, rest)
-            rest = _after_line(file)
-            found.line += 1
-    if rest:
-        yield rest
-
-
-def _after_line(file: Any) -> bytes:
-    """Skip to the end of a line that is too long; what was read behind it."""
-    while data := file.read(BLOCK_BYTES):
-        _, newline, rest = data.partition(b"\n")
-        if newline:
-            return cast(bytes, rest)
-    return b""
-
-
-def _take(block: bytes, found: _Found) -> None:
-    raw = _at_once(block)
+def _take(block: Block, found: _Found) -> None:
+    raw = _at_once(block.data)
     if raw is None:
         raw = _line_by_line(block, found)
-    found.line += block.count(b"\n")
     if raw.num_rows:
         _note(raw, found)
         found.parts.append(_made(raw))
@@ -206,11 +165,11 @@ def _usable(raw: pa.Table) -> bool:
     return True
 
 
-def _line_by_line(block: bytes, found: _Found) -> pa.Table:
+def _line_by_line(block: Block, found: _Found) -> pa.Table:
     """The lines of a block that can be used; the others are set aside."""
     rows = []
-    lines = block.split(b"\n")
-    for number, line in enumerate(lines, found.line):
+    lines = block.data.split(b"\n")
+    for number, line in enumerate(lines, block.first_line):
         if not line.strip():
             continue
         try:
@@ -219,7 +178,7 @@ def _line_by_line(block: bytes, found: _Found) -> pa.Table:
             if line is lines[-1]:
                 found.remark(f"its last line is cut after {len(line):,} bytes, as a kill leaves it")
             else:
-                found.reject(number, str(error), line)
+                found.rejects.add(number, str(error), line)
     return pa.Table.from_pylist(rows, schema=RAW)
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.errors import InputError
-from holdfast.runs.recording.events import EVENTS, RecordedRun, Reject
+from holdfast.lines import Reject
+from holdfast.runs.recording.events import EVENTS, RecordedRun
 from holdfast.runs.recording.identity import checked_run_id
 from holdfast.runs.recording.placing import place
 from holdfast.runs.recording.rankfile import RankFile, read_file

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import numpy as np
 import numpy.typing as npt
 
@@ -32,35 +31,40 @@ def heat_map(found: Stragglers) -> Figure:
     """How late every rank was over the run, as a share of a step."""
     rows = _cells(found)
     title = "Step" if _is_line(found) else "Shared steps, in the order in which they were done"
-    scale = alt.Scale(
-        type="threshold", domain=list(LEVELS), range=[colour(name) for name in LEVEL_COLOURS]
-    )
     names = list(dict.fromkeys(row["ranks"] for row in rows))
     extent = [rows[0]["begin"], rows[-1]["end"]]
-    chart = (
-        alt.Chart(
-            charts.data(row for row in rows if row["late"] >= LEVELS[0]),
-            view=alt.ViewBackground(fill=colour(LEVEL_COLOURS[0])),
+
+    def chart() -> Any:
+        import altair as alt
+
+        scale = alt.Scale(
+            type="threshold", domain=list(LEVELS), range=[colour(name) for name in LEVEL_COLOURS]
         )
-        .mark_rect(strokeWidth=0)
-        .encode(
-            x=alt.X("begin:Q").title(title).scale(domain=extent, nice=False).axis(format=",d"),
-            x2="end:Q",
-            y=alt.Y("ranks:N")
-            .scale(domain=names)
-            .title("Rank" if len(names) == _ranks(found) else "Ranks"),
-            color=alt.Color("late:Q", scale=scale, legend=None),
-            tooltip=charts.tooltip(
-                {
-                    "ranks": "rank",
-                    "steps": "steps",
-                    "late": ("late by (share of a step)", ".1%"),
-                    "late_s": ("late by (s)", ",.4~g"),
-                }
-            ),
+        return (
+            alt.Chart(
+                charts.data(row for row in rows if row["late"] >= LEVELS[0]),
+                view=alt.ViewBackground(fill=colour(LEVEL_COLOURS[0])),
+            )
+            .mark_rect(strokeWidth=0)
+            .encode(
+                x=alt.X("begin:Q").title(title).scale(domain=extent, nice=False).axis(format=",d"),
+                x2="end:Q",
+                y=alt.Y("ranks:N")
+                .scale(domain=names)
+                .title("Rank" if len(names) == _ranks(found) else "Ranks"),
+                color=alt.Color("late:Q", scale=scale, legend=None),
+                tooltip=charts.tooltip(
+                    {
+                        "ranks": "rank",
+                        "steps": "steps",
+                        "late": ("late by (share of a step)", ".1%"),
+                        "late_s": ("late by (s)", ",.4~g"),
+                    }
+                ),
+            )
+            .properties(height={"step": max(6, min(24, 400 // len(names)))})
         )
-        .properties(height={"step": max(6, min(24, 400 // len(names)))})
-    )
+
     return Figure(
         chart,
         caption=_reading(found),
@@ -151,20 +155,25 @@ def timeline(found: Stragglers) -> Figure | None:
     ]
     kinds = {bar.kind for bar in bars}
     legend = {BAR_NAMES[kind]: name for kind, name in BAR_COLOURS.items() if kind in kinds}
-    chart = (
-        alt.Chart(charts.data(rows))
-        .mark_bar(height={"band": 0.8}, strokeWidth=0.4)
-        .encode(
-            x=alt.X("begin:Q").title("Time (ms)").scale(nice=False),
-            x2="end:Q",
-            y=alt.Y("rank:N").sort(list(chosen.values())).title("Rank"),
-            color=charts.meaning_colour("what", legend),
-            tooltip=charts.tooltip(
-                {"rank": "rank", "step": "step", "what": "", "length": ("for (ms)", ",.4~g")}
-            ),
+
+    def chart() -> Any:
+        import altair as alt
+
+        return (
+            alt.Chart(charts.data(rows))
+            .mark_bar(height={"band": 0.8}, strokeWidth=0.4)
+            .encode(
+                x=alt.X("begin:Q").title("Time (ms)").scale(nice=False),
+                x2="end:Q",
+                y=alt.Y("rank:N").sort(list(chosen.values())).title("Rank"),
+                color=charts.meaning_colour("what", legend),
+                tooltip=charts.tooltip(
+                    {"rank": "rank", "step": "step", "what": "", "length": ("for (ms)", ",.4~g")}
+                ),
+            )
+            .properties(height={"step": 26})
         )
-        .properties(height={"step": 26})
-    )
+
     steps = sorted({bar.step for bar in bars})
     return Figure(
         chart,

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
+from holdfast.lines import Reject
 from holdfast.runs.ranks import ranges
-from holdfast.runs.recording.events import Reject
 
 FloatMatrix = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]

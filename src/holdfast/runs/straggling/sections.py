@@ -93,10 +93,10 @@ def _rank_table(found: Stragglers) -> Table:
         "slowdown": ColumnFormat("of a step", "%", digits=1),
         "late_share": ColumnFormat("Late in steps", "%", digits=0),
         "score": ColumnFormat("Score", digits=2),
-        "q_value": ColumnFormat("q-value", digits=4),
-        "data_share": ColumnFormat("Late for data", "%", digits=0),
+        "q_value": ColumnFormat("q-value", digits=4, detail=True),
+        "data_share": ColumnFormat("Late for data", "%", digits=0, detail=True),
         "cost": ColumnFormat("Cost", "GPU-hours"),
-        "recoverable": ColumnFormat("Recoverable", "GPU-hours"),
+        "recoverable": ColumnFormat("Recoverable", "GPU-hours", detail=True),
     }
     if all(row["data_share"] is None for row in rows):
         del columns["data_share"]
@@ -215,9 +215,9 @@ def shared_section(found: Stragglers) -> Section | None:
                     "slow": ColumnFormat("Slow ranks"),
                     "ranks": ColumnFormat("Ranks"),
                     "p_value": ColumnFormat("p-value", digits=5),
-                    "q_value": ColumnFormat("q-value", digits=5),
+                    "q_value": ColumnFormat("q-value", digits=5, detail=True),
                 },
-                caption="One row a label that slow ranks carry more often than chance gives.",
+                caption="One row per label that slow ranks carry more often than chance gives.",
             )
         ],
         how=How(

@@ -15,9 +15,6 @@ other        a label of the rank: node, rack, stage ...
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from holdfast.errors import InputError
-from holdfast.runs.recording.events import Reject
+from holdfast.lines import Rejects
+from holdfast.opening import open_source
 from holdfast.runs.straggling.matrix import Ints, LongSteps, StepMatrix, fill
 
 NEEDED = ("rank", "step", "seconds")
@@ -38,7 +36,6 @@ MAX_REJECT_SHARE = 0.01
 MOST_KEPT_REJECTS = 100
 MOST_VALUES = 10_000
 """Of a label; a column with more is a measurement."""
-_SHOWN = 3
 
 
 def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> StepMatrix:
@@ -60,14 +57,17 @@ def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> S
     def narrow(name: str) -> npt.NDArray[np.float32] | None:
         return number[name][good].astype(np.float32) if name in number else None
 
-    def rejects() -> tuple[Reject, ...]:
-        unusable = [
-            Reject(path, int(lines[at]), why, _row_text(raw, at)) for at, why in reasons.items()
-        ]
-        return tuple(sorted([*refused, *unusable], key=lambda each: each.line))
+    def rejects() -> Rejects:
+        rows = [(int(lines[at]), why, _row_text(raw, at)) for at, why in reasons.items()]
+        found = Rejects(path, MOST_KEPT_REJECTS)
+        for line, why, text in sorted([*refused, *rows]):
+            found.add(line, why, text)
+        remedy = "fix the file, or allow more with --max-reject-share"
+        found.check(total, max_reject_share, _expected(), remedy)
+        return found
 
     if not good.any():
-        raise _too_many(path, total, rejects())
+        rejects()
     every = bool(good.all())
     position = np.flatnonzero(good)
 
@@ -86,9 +86,7 @@ def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> S
     )
     found, again, _ = fill(rows, "own", str(path))
     reasons |= dict.fromkeys(position[again].tolist(), "the same rank and step stands above")
-    rejected = len(reasons) + len(refused)
-    if rejected > max_reject_share * total:
-        raise _too_many(path, total, rejects())
+    rejected = rejects()
     labels, remarks = _labels(table, rows.rank, position, found.ranks)
     gpus = np.ones(found.ranks.size)
     if "gpus" in number:
@@ -97,38 +95,37 @@ def matrix_of_table(path: Path, max_reject_share: float = MAX_REJECT_SHARE) -> S
         found,
         gpus=gpus,
         labels=labels,
-        rejects=rejects()[:MOST_KEPT_REJECTS],
-        rejected=rejected,
+        rejects=tuple(rejected.kept),
+        rejected=rejected.count,
         remarks=tuple(remarks),
     )
 
 
-def _read(path: Path) -> tuple[pa.Table, Ints, list[Reject]]:
+def _read(path: Path) -> tuple[pa.Table, Ints, list[tuple[int, str, str]]]:
     """The table as it stands, the line of each row, and the lines that have too few or too many cells.
 
     Raises:
         InputError: if it is no table of text.
     """
-    refused: list[Reject] = []
+    refused: list[tuple[int, str, str]] = []
 
     def set_aside(row: pyarrow.csv.InvalidRow) -> str:
         reason = f"{row.actual_columns} cells instead of {row.expected_columns}"
-        refused.append(Reject(path, row.number or 0, reason, (row.text or "")[:200]))
+        refused.append((row.number or 0, reason, row.text or ""))
         return "skip"
 
     try:
         try:
             table = pyarrow.csv.read_csv(path)
         except pa.ArrowInvalid:  # damaged: once more, slowly, and only as text
-            text = path.read_bytes()
-            if path.suffix == ".gz":
-                text = gzip.decompress(text)
+            with open_source(path) as source:
+                text = source.read()
             table = pyarrow.csv.read_csv(
                 pa.BufferReader(text.decode("utf-8", errors="replace").encode()),
                 pyarrow.csv.ReadOptions(use_threads=False),  # only one thread knows the line
                 pyarrow.csv.ParseOptions(invalid_row_handler=set_aside),
             )
-    except (pa.ArrowInvalid, OSError, EOFError, zlib.error) as error:
+    except (pa.ArrowInvalid, OSError) as error:
         raise InputError(
             "not a CSV table",
             code="unknown-format",
@@ -137,7 +134,7 @@ def _read(path: Path) -> tuple[pa.Table, Ints, list[Reject]]:
             expected=_expected(),
         ) from None
     lines = np.arange(2, table.num_rows + len(refused) + 2, dtype=np.int64)
-    return table, np.delete(lines, [each.line - 2 for each in refused]), refused
+    return table, np.delete(lines, [line - 2 for line, _, _ in refused]), refused
 
 
 def _typed(path: Path, table: pa.Table) -> pa.Table:
@@ -213,19 +210,7 @@ def _usable(table: pa.Table) -> tuple[npt.NDArray[np.bool_], dict[int, str]]:
 
 def _row_text(table: pa.Table, position: int) -> str:
     cells = table.slice(position, 1).to_pylist()[0]
-    return ",".join("" if cell is None else str(cell) for cell in cells.values())[:200]
-
-
-def _too_many(path: Path, total: int, rejects: Sequence[Reject]) -> InputError:
-    first = "; ".join(f"line {each.line}: {each.reason}" for each in rejects[:_SHOWN])
-    return InputError(
-        f"{len(rejects):,} of {total:,} rows cannot be used",
-        code="too-many-rejects",
-        path=path,
-        found=first,
-        expected=_expected(),
-        remedy="fix the file, or allow more with --max-reject-share",
-    )
+    return ",".join("" if cell is None else str(cell) for cell in cells.values())
 
 
 def _first_rows(rank: Ints, ranks: Ints) -> Ints:

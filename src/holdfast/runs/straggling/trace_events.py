@@ -7,14 +7,14 @@ the array of events.
 
 from __future__ import annotations
 
-import gzip
+import io
 import json
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from holdfast.errors import InputError
+from holdfast.opening import open_source
 
 _WINDOW = 1 << 20
 _LARGEST_VALUE = 1 << 26
@@ -47,18 +47,11 @@ class TraceFile:
             InputError: if the file cannot be read, is cut off, or is no trace.
         """
         try:
-            with self._open() as file:
-                self._file = file
+            with open_source(self.path) as source:
+                self._file = io.TextIOWrapper(source, "utf-8", errors="replace")
                 yield from self._top()
-        except (OSError, EOFError, zlib.error) as error:
+        except OSError as error:
             raise self._error(f"the trace cannot be read: {error}") from None
-
-    def _open(self) -> IO[str]:
-        with self.path.open("rb") as start:
-            packed = start.read(2) == b"\x1f\x8b"
-        if packed:
-            return gzip.open(self.path, "rt", encoding="utf-8", errors="replace")
-        return self.path.open(encoding="utf-8", errors="replace")
 
     def _top(self) -> Iterator[dict[str, Any]]:
         opening = self._next_character()

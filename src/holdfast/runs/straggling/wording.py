@@ -202,26 +202,16 @@ def habit(row: dict[str, Any], found: Stragglers) -> str:
     return "for a while" if row["rank"] in found.spells.ranks else ""
 
 
-def remarks(found: Stragglers) -> list[str]:
-    """What the reader must know about the input, and what could not be told."""
+def input_remarks(found: Stragglers) -> list[str]:
+    """What of the input could not be used or had to be guessed, and what was compared."""
+    matrix = found.matrix
     said = []
-    if not found.known:
-        said.append(f"To know: {UNKNOWN_REMEDY}.")
-    elif found.matrix.base == "data_wait":
-        said.append(f"{DATA_ONLY} To know: {UNKNOWN_REMEDY}.")
     if found.block > 1:
         said.append(
             f"slow and fast steps come in waves: {found.block} steps count as one in the test for habit"
         )
-    if found.matrix.peers:
+    if matrix.peers:
         said.append(f"compared: {compared(found)}")
-    return said + input_remarks(found)
-
-
-def input_remarks(found: Stragglers) -> list[str]:
-    """What of the input could not be used, or had to be guessed."""
-    matrix = found.matrix
-    said = []
     if matrix.steps_not_shared:
         used = counted(matrix.steps.size, "step")
         said.append(f"{used} used; {matrix.steps_not_shared:,} left out that not all ranks did")

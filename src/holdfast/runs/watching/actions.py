@@ -118,7 +118,7 @@ class Actions:
                 one.process.wait(GRACE_S)
         self.look()
         for one in self._running:
-            self.tell(f"{one.alarm.id}: the command goes on as process {one.process.pid}")
+            self.tell(f"{one.alarm.id}: the command continues as process {one.process.pid}")
 
 
 def environment(alarm: Alarm, run_id: str, folder: Path) -> dict[str, str]:

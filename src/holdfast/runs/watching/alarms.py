@@ -11,7 +11,7 @@ from holdfast.runs.watching.findings import Finding, Severity
 
 KINDS: Mapping[str, str] = {
     "silence": "a rank writes nothing any more, not even that it lives",
-    "hang": "ranks live, and their training does not go on",
+    "hang": "ranks live, but their training does not progress",
     "missing": "a rank has not appeared, and the others wait",
     "down": "the run failed, and nothing started it again",
     "crash_loop": "restart after restart brings no new steps",

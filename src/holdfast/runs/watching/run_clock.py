@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.errors import InputError
-from holdfast.runs.recording.lines import LONGEST_LINE_BYTES, process_of
+from holdfast.lines import LONGEST_LINE_BYTES
+from holdfast.runs.recording.lines import process_of
 from holdfast.runs.recording.reading import RANK_FILES, read_run
 
 if TYPE_CHECKING:

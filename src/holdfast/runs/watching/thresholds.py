@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 
-import typer
-
-from holdfast.console import duration
+from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 
 
@@ -94,8 +92,8 @@ class Thresholds:
                     found=change,
                 )
             try:
-                value = duration(text) if name.endswith("_s") else float(text)
-            except (ValueError, typer.BadParameter):
+                value = parse_duration(text) if name.endswith("_s") else float(text)
+            except ValueError:
                 raise InputError(
                     f"{text!r} is not a valid value of {name}",
                     code="invalid-value",

@@ -77,7 +77,7 @@ class Watched:
         """For people."""
         if self.state == "waiting":
             return "no event yet"
-        word = {"over": "is over", "going": "goes on", "down": "is down"}[self.state]
+        word = {"over": "is over", "going": "is running", "down": "is down"}[self.state]
         step = "" if self.step is None else f" at step {number(self.step)}"
         attempts = f"{self.attempts} attempt{'' if self.attempts == 1 else 's'}"
         if self.open:

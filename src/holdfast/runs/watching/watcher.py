@@ -7,11 +7,14 @@ the events' own time and without a word; then only what is still wrong is told.
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from holdfast.errors import InputError
 from holdfast.runs.recording.identity import checked_run_id
@@ -56,6 +59,22 @@ class SystemClock:
         while not self.ended and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, _SLICE_S))
         return self.ended
+
+    @contextmanager
+    def ended_by_sigterm(self) -> Iterator[None]:
+        """Let the signal end the watching in order."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def end(number: int, frame: FrameType | None) -> None:
+            self.ended = True
+
+        before = signal.signal(signal.SIGTERM, end)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _nothing(line: object) -> None:

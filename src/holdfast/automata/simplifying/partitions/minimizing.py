@@ -109,8 +109,8 @@ def _check_deterministic(f: Fst, place: I32, labels: int) -> None:
             code="not-deterministic",
             place=f"state {state} of the connected machine",
             found="two arcs with the same labels",
-            remedy="call determinize first, or determinize(encode_labels=True) for a transducer with "
-            "several outputs for one input",
+            remedy="determinize it first, with --encode-labels (in Python encode_labels=True) for a "
+            "transducer with several outputs for one input",
         )
 
 

@@ -98,6 +98,9 @@ def determinize(
     return result
 
 
+_ENCODE = "--encode-labels (in Python encode_labels=True)"
+
+
 class _Encoded(NamedTuple):
     """A machine as the construction sees it: an acceptor, or a transducer if `owes`."""
 
@@ -141,9 +144,10 @@ def _construct(
         raise LimitError(
             "the deterministic machine has too many states",
             needed=f"more than {max_states:,} states, from {f.num_states:,}",
-            allowed=f"{max_states:,} states (max_states)",
-            remedy="raise max_states; a weighted machine without the twins property (two cycles with one "
-            "input and different weights or outputs) has no finite deterministic form: prune it first",
+            allowed=f"{max_states:,} states (--max-states)",
+            remedy="raise --max-states (in Python max_states); a weighted machine without the twins "
+            "property (two cycles with one input and different weights or outputs) has no finite "
+            "deterministic form: prune it first",
         )
     if made.outcome == kernels.LAGGING:
         raise LimitError(
@@ -151,7 +155,7 @@ def _construct(
             needed=f"more than {LONGEST:,} labels",
             allowed=f"{LONGEST:,} labels",
             remedy="two cycles have one input and outputs of different lengths (no twins property): "
-            "encode_labels=True makes it deterministic in pairs of labels",
+            f"{_ENCODE} makes it deterministic in pairs of labels",
         )
     if made.outcome == kernels.TWO_OUTPUTS:
         raise InputError(
@@ -159,7 +163,7 @@ def _construct(
             code="not-functional",
             found=" and ".join(_spelling(f, made.strings, one) for one in made.conflict),
             expected="one output for each input (a functional transducer)",
-            remedy="encode_labels=True makes it deterministic in pairs of labels",
+            remedy=f"{_ENCODE} makes it deterministic in pairs of labels",
         )
     return made
 

@@ -84,6 +84,14 @@ def describe(
             "are not inferred.",
         ),
     ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            "--encoding",
+            metavar="NAME",
+            help="Encoding of CSV, TSV and text files that are not UTF-8, such as latin-1.",
+        ),
+    ] = None,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -102,6 +110,7 @@ def describe(
         version=version,
         checksums=checksums,
         sample_rows=sample_rows,
+        encoding=encoding,
     )
     path = made.write(out, overwrite=overwrite)
     made = replace(made, path=path)  # as it was written

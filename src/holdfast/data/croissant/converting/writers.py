@@ -22,6 +22,7 @@ FORMATS = {
     "csv": "text/csv",
 }
 """Suffix of a file -> its encoding format."""
+_OTHER_COLUMNS = "write the other columns: load --columns A,B --out FILE (in Python columns=[...])"
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> int:
@@ -56,7 +57,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Pa
             code="unsupported",
             path=path,
             found=str(error),
-            remedy="write another format, or leave the column out",
+            remedy=f"write another format, or {_OTHER_COLUMNS}",
         ) from error
     return rows
 
@@ -92,7 +93,7 @@ def check(schema: pa.Schema, path: Path) -> str:
                 found=str(field.type),
                 expected="numbers, text and dates"
                 + ("" if form == "csv" else ", lists and objects"),
-                remedy="write .parquet or .arrow, or leave the column out",
+                remedy=f"write .parquet or .arrow, or {_OTHER_COLUMNS}",
             )
     return form
 

@@ -73,6 +73,7 @@ def describe(
     version: str = "1.0.0",
     checksums: bool = True,
     sample_rows: int | None = None,
+    encoding: str | None = None,
 ) -> Description:
     """Describe data in Croissant 1.1: files, columns and their types, keys, references, splits, labels.
 
@@ -93,9 +94,10 @@ def describe(
         checksums: hash every file that has an entry of its own.
         sample_rows: look at so many rows of each table only. Types may then not hold for the others, and
             neither keys nor references are looked for.
+        encoding: of CSV, TSV and text files that are not UTF-8, such as ``"latin-1"``.
 
     Raises:
-        InputError: if there is nothing to describe.
+        InputError: if there is nothing to describe, or the encoding is unknown.
     """
     if sample_rows is not None and sample_rows < 1:
         raise InputError(
@@ -105,7 +107,7 @@ def describe(
             expected="1 or more",
         )
     target = Path(folder)
-    with Files(target) as files:
+    with Files(target, encoding) as files:
         ids = Ids()
         distribution = Distribution(files, ids)
         record_sets, notes = _record_sets(files, distribution, ids, sample_rows)

@@ -133,10 +133,10 @@ def _partitions(places: Sequence[Place]) -> tuple[tuple[str, tuple[str, ...]], .
 
 def media_groups(places: Iterable[Place]) -> list[Group]:
     """Images, audio, videos or texts (each kind for itself) as the trees that they stand in."""
-    trees: dict[tuple[Kind, str], list[Place]] = defaultdict(list)
+    trees: dict[tuple[Kind, str, str], list[Place]] = defaultdict(list)
     for place in sorted(places):
-        trees[place.kind, _numberless(place.archive)].append(place)
-    return [group for (kind, _), tree in trees.items() for group in _grouped(kind, tree, 0, "")]
+        trees[place.kind, _numberless(place.archive), place.charset].append(place)
+    return [group for (kind, *_), tree in trees.items() for group in _grouped(kind, tree, 0, "")]
 
 
 def _grouped(kind: Kind, tree: Sequence[Place], level: int, name: str) -> list[Group]:

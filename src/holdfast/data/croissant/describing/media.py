@@ -127,7 +127,7 @@ def find_media(files: Files, *, alone: bool) -> tuple[list[Media], list[Note]]:
 def _not_utf8(files: Files, places: Sequence[Place]) -> Place | None:
     """The first text that cannot be decoded; None if all can."""
     for place in places:
-        decoder = codecs.getincrementaldecoder("utf-8")()
+        decoder = codecs.getincrementaldecoder(place.charset or "utf-8")()
         try:
             for chunk in _chunks(files, place):
                 decoder.decode(chunk)

@@ -142,11 +142,13 @@ class Place:
         archive: the path of the archive that it is in, from the dataset's folder; "" where it is in none.
         path: its path from the archive's root, or from the dataset's folder, with ``/``.
         size: bytes, unpacked.
+        charset: encoding of its text, where that is not UTF-8 or what a byte order mark says.
     """
 
     archive: str
     path: str
     size: int = field(default=0, compare=False)
+    charset: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -169,9 +171,14 @@ class Place:
         return kind_of(self.name)[0]
 
     @property
-    def encoding(self) -> str:
+    def media_type(self) -> str:
         """Its media type; a compressed table's is the table's."""
         return kind_of(self.name)[1]
+
+    @property
+    def encoding(self) -> str:
+        """Its encodingFormat: the media type, with the charset."""
+        return f"{self.media_type}; charset={self.charset}" if self.charset else self.media_type
 
     def __str__(self) -> str:
         return f"{self.archive}!{self.path}" if self.archive else self.path

@@ -141,7 +141,7 @@ class Tables:
                 "the first line is a separator directive for spreadsheets, not the header",
                 code="unsupported",
             )
-        return names
+        return place.charset, names
 
     def encoding(self, place: Place) -> str:
         """A table's media type, by its content where its name is not enough."""
@@ -154,8 +154,8 @@ class Tables:
 
     def _names(self, place: Place) -> tuple[str, ...]:
         """The columns of a text table as they are loaded."""
-        if place.encoding in _SEPARATED:
-            return header_of(self._files.paths([place])[0], place.encoding)
+        if place.media_type in _SEPARATED:
+            return header_of(self._files.paths([place])[0], place.media_type, place.charset)
         member = self._files.member(place)
         return tuple(
             column_names(

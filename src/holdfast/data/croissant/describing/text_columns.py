@@ -68,18 +68,19 @@ _LOOKS = {name: re.compile(look, re.ASCII) for name, (look, _) in _TESTS.items()
 _OF_STRINGS = ("sc:Date", "sc:Time", "sc:URL")
 
 
-def header_of(path: Path, encoding: str) -> tuple[str, ...]:
+def header_of(path: Path, media_type: str, charset: str = "") -> tuple[str, ...]:
     """The names of a text table's columns, as an extract takes them.
 
     Args:
         path: a local copy.
-        encoding: its media type.
+        media_type: of the table.
+        charset: encoding of the text; "" for UTF-8, or UTF-16 with a byte order mark.
     """
     with opened(path) as file:
         data = file.read(_HEAD)
     utf16 = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    text = data.decode("utf-16" if utf16 else "utf-8-sig", errors="ignore")
-    return unique_names(first_row(text, separator_of(text, _TRIED[encoding]))[0])
+    text = data.decode(charset or ("utf-16" if utf16 else "utf-8-sig"), errors="ignore")
+    return unique_names(first_row(text, separator_of(text, _TRIED[media_type]))[0])
 
 
 def separator_of(text: str, tried: str) -> str:

@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import IO
 
 from holdfast.data.croissant.describing.description import Note
 from holdfast.data.croissant.describing.places import Kind, Place
+from holdfast.data.croissant.document.charsets import checked_charset
 from holdfast.data.croissant.document.model import Container, FileObject, FileSet, Metadata
 from holdfast.data.croissant.fetching.access import Access
 from holdfast.data.croissant.files.local_files import LocalFolder, is_description
 from holdfast.data.croissant.files.members import Member
 from holdfast.data.croissant.files.resources import Resources
+from holdfast.data.croissant.scanning.encodings import text_kind
 from holdfast.data.croissant.scanning.opening import unpacked
 from holdfast.errors import InputError
 
 _LEFT_OUT = frozenset({"thumbs.db", "desktop.ini", "__macosx", "__pycache__", "cvs"})
+_TEXTS = frozenset({"text/csv", "text/tab-separated-values", "text/plain"})
 _REMEDY = "name a folder with data, a file of data, or an archive"
 
 
@@ -34,12 +38,18 @@ class Files(AbstractContextManager["Files"]):
         notes: about what was left out.
     """
 
-    def __init__(self, target: str | Path) -> None:
+    def __init__(self, target: str | Path, encoding: str | None = None) -> None:
         """Look at a folder, or at one file or archive as if it were alone in its folder.
 
+        Args:
+            target: the folder, file or archive.
+            encoding: of CSV, TSV and text files that are not UTF-8.
+
         Raises:
-            InputError: if nothing is there, or nothing in it is data.
+            InputError: if nothing is there, or nothing in it is data; an unknown encoding.
         """
+        if encoding is not None:
+            checked_charset(encoding)
         path = Path(target)
         if not path.exists():
             raise InputError(
@@ -59,6 +69,29 @@ class Files(AbstractContextManager["Files"]):
         for place in self.loose:
             if place.kind is Kind.ARCHIVE:
                 self.packed += self._in(place)
+        if encoding is not None:
+            self.loose = [self._declared(place, encoding) for place in self.loose]
+            # In one pass over each archive.
+            self.paths([place for place in self.packed if place.media_type in _TEXTS])
+            self.packed = [self._declared(place, encoding) for place in self.packed]
+
+    def _declared(self, place: Place, encoding: str) -> Place:
+        """A text that is not UTF-8, with its encoding.
+
+        ASCII counts as text in the encoding where it is that too, so that one encoding does for all files
+        of a table.
+        """
+        if place.media_type not in _TEXTS:
+            return place
+        try:
+            with opened(self.paths([place])[0]) as file:
+                kind = text_kind(file, self.member(place))
+        except (InputError, OSError):
+            return place  # noted where it is read
+        if kind != "other" and (kind != "ascii" or "a".encode(encoding) != b"a"):
+            return place
+        self._resources.declare(place.path, encoding)
+        return replace(place, charset=encoding)
 
     @property
     def places(self) -> list[Place]:
@@ -122,7 +155,7 @@ class Files(AbstractContextManager["Files"]):
                 self.loose.append(Place("", name, path.stat().st_size))
         except UnicodeEncodeError:
             shown = name.encode(errors="surrogateescape").decode(errors="replace")
-            self.notes.append(Note(shown, "skipped", "its name is no UTF-8: JSON cannot hold it"))
+            self.notes.append(Note(shown, "skipped", "its name is not UTF-8: JSON cannot hold it"))
         except InputError as error:
             self.notes.append(Note(name, "skipped", f"{error.problem}: not described"))
         except OSError:

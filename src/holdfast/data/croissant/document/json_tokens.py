@@ -116,7 +116,7 @@ class Tokens:
                 return chr(code)
             if short in _SHORT:
                 return _SHORT[short]
-            self._tell("escape", start + escape.start(), f"\\{short} is no escape of JSON")
+            self._tell("escape", start + escape.start(), f"\\{short} is not a JSON escape")
             return "\\" + short
 
         return _ESCAPE.sub(character, raw)

@@ -74,7 +74,7 @@ def _resources(metadata: Metadata) -> Table:
     return Table(
         text_table(rows),
         {name: ColumnFormat() for name in rows[0] if any(row[name] for row in rows)},
-        caption="One row a file or set of files, in the description's order.",
+        caption="One row per file or set of files, in the description's order.",
     )
 
 
@@ -108,7 +108,7 @@ def records_section(metadata: Metadata) -> Section:
         tables = [_field_table(rows, _caption(records)) for records, rows in _with_rows(every)]
     else:
         rows = [row for part in shown for row in part][:_ROWS]
-        tables = [_field_table(rows, "One row a field, of all record sets.", named=True)]
+        tables = [_field_table(rows, "One row per field, of all record sets.", named=True)]
     undescribed = sum(
         not part.description for records in every for part, _ in _walk(records.fields, 0)
     )

@@ -22,7 +22,7 @@ from holdfast.errors import InputError
 _ELSEWHERE = frozenset({"@context", "@type", "@id", "sc:distribution", "cr:recordSet"})
 _WITHOUT_BUMP = {
     "sc:version": "the versions are held against the changes",
-    "cr:sdVersion": "the description has a version of its own",
+    "cr:sdVersion": "the description has its own version",
     "sc:dateModified": "a date that any change moves",
     "dct:conformsTo": "the data are as they were, however they are described",
 }

@@ -108,7 +108,7 @@ class OldTerms:
     def data_type(self, term: str, at: str) -> str:
         """A field's type: Wikidata's splits are Croissant's where the record set that has them is known."""
         if term == SPLITS and at in self._split_fields:
-            self._tell(at, f"{SPLITS} -> cr:Split", "Croissant has a type of its own for splits")
+            self._tell(at, f"{SPLITS} -> cr:Split", "Croissant has its own type for splits")
             return "cr:Split"
         return term
 
@@ -119,7 +119,7 @@ class OldTerms:
         given = made.get("dataType")
         types = given if isinstance(given, list) else [] if given is None else [given]
         if "cr:Split" not in types:
-            self._tell(node.at, "dataType cr:Split", "Croissant has a type of its own for splits")
+            self._tell(node.at, "dataType cr:Split", "Croissant has its own type for splits")
             made["dataType"] = [*types, "cr:Split"] if types else "cr:Split"
 
     def rows(self, value: Any, node: RecordSet, entry: Entry) -> Any:

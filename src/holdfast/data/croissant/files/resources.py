@@ -236,6 +236,10 @@ class Resources:
             return self._encodings.get(resource)
         return checked_charset(part.charset, resource)
 
+    def declare(self, resource: str, encoding: str) -> None:
+        """Set the encoding of a resource's text."""
+        self._encodings[resource] = encoding
+
     def read(self, members: Sequence[Member]) -> Iterator[bytes]:
         """The bytes of each, in order; each archive is gone through once.
 

@@ -46,7 +46,7 @@ class LazyQuery(LazyTable):
         tree = json.loads(answer)
         if tree["error"] or len(tree["statements"]) != 1:
             raise InputError(
-                "the query is no SQL that can be run",
+                "the query is not valid SQL",
                 code="invalid-syntax",
                 found=str(tree.get("error_message") or self.text),
                 expected="one SELECT over record sets, their ids as tables",
@@ -61,7 +61,7 @@ class LazyQuery(LazyTable):
                 found.append(lower[name.lower()])
             elif name and name.lower() not in own and part.get("type") == "BASE_TABLE":
                 raise InputError(
-                    "the query names a table that is no record set",
+                    "the query names a table that is not a record set",
                     code="unknown-name",
                     found=repr(name),
                     expected=nearest(name, known) or f"one of {', '.join(known)}",

@@ -184,7 +184,7 @@ def _expression(
     plain = plain and not nodes[0].get("group_expressions") and nodes[0].get("where_clause")
     if not plain:
         raise InputError(
-            "a filter is no SQL expression",
+            "a filter is not a SQL expression",
             code="invalid-syntax",
             found=text,
             expected="such as: split = 'train' AND label > 3",
@@ -258,7 +258,7 @@ def _name_places(part: Any, records: RecordSet, uses: list[Use], own: frozenset[
         return
     if part.get("class") == "SUBQUERY":
         raise InputError(
-            "a filter has a query of its own",
+            "a filter contains a query",
             code="unsupported",
             expected="an expression over the record's fields",
             remedy="use Dataset.sql for queries over several record sets",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 from holdfast.data.croissant.document.model import Field, FileObject, FileSet, RecordSet
 from holdfast.data.croissant.fetching.urls import is_remote
@@ -21,6 +23,8 @@ from holdfast.errors import InputError
 
 SAMPLE = 1000
 """Records of each record set that a sample looks at."""
+SAMPLE_BYTES = 64 << 20
+"""Size of the largest text that a sample reads in whole."""
 
 Resource = FileObject | FileSet
 
@@ -135,6 +139,19 @@ class AtHand:
                 with suppress(InputError):
                     found[leaf.id] = self.dataset.fields.origin(records, referenced(leaf))
         return found
+
+    def foreign_texts(self) -> Iterator[tuple[Resource, str, Member, Path]]:
+        """Files whose encoding is said not to be Unicode: resource, encoding, file, its local copy."""
+        for part in self.resources:
+            with suppress(InputError):  # told by the rules of files and of terms
+                encoding = self.dataset.resources.encoding(part.id)
+                if encoding is None or codecs.lookup(encoding).name.startswith("utf"):
+                    continue
+                members = self.members(part.id)
+                paths = self.dataset.resources.paths(members)
+                for member, path in zip(members, paths, strict=True):
+                    if self.full or path.stat().st_size <= SAMPLE_BYTES:
+                        yield part, encoding, member, path
 
     def columns(self, resource: str) -> dict[str, str]:
         """The columns of a table, with their types; none where it is no table or is not here.

@@ -22,6 +22,8 @@ from holdfast.data.croissant.rules.findings import ERROR, NOTE, WARNING, Finding
 from holdfast.data.croissant.rules.table import DATA_RULES, Breach, data_rule
 from holdfast.data.croissant.rules.value_tests import Odd
 from holdfast.data.croissant.rules.wording import did_you_mean, quoted
+from holdfast.data.croissant.scanning.encodings import text_kind
+from holdfast.data.croissant.scanning.opening import compression, unpacked
 from holdfast.data.croissant.scanning.sql_text import identifier
 from holdfast.errors import InputError
 from holdfast.numbers import counted
@@ -61,7 +63,7 @@ def check(
                 yield rule.code, breach
 
 
-@data_rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or mend what names it.")
+@data_rule("CR901", ERROR, clauses.FILE_OBJECT, "Put the file there, or correct what names it.")
 def files_can_be_read(at_hand: AtHand) -> Iterator[Breach]:
     """Every file that is named is there and can be read."""
     for part, error in _unread(at_hand):
@@ -111,6 +113,18 @@ def remote_files_are_at_hand(at_hand: AtHand) -> Iterator[Breach]:
             yield Breach(
                 part.where("sc:contentUrl"), "this file was not checked: it must be fetched"
             )
+
+
+@data_rule("CR906", WARNING, clauses.FILE_OBJECT, "Declare UTF-8, or leave the charset out.")
+def texts_are_not_utf8(at_hand: AtHand) -> Iterator[Breach]:
+    """A text that is valid UTF-8 is not declared to be in another encoding."""
+    warned = set()
+    for part, encoding, member, path in at_hand.foreign_texts():
+        with suppress(InputError), unpacked(path, compression(path, member)) as file:
+            if part.id not in warned and text_kind(file, member) == "utf-8":
+                warned.add(part.id)
+                message = f"{quoted(member.fullpath)} is declared {encoding} but is valid UTF-8"
+                yield Breach(part.where("sc:encodingFormat"), message)
 
 
 @data_rule("CR911", ERROR, clauses.EXTRACT, "Name a column that the table has.")
@@ -249,7 +263,7 @@ def _orphans(here: LazyTable, there: LazyTable) -> str:
 
 
 @data_rule(
-    "CR941", ERROR, clauses.DATA_TYPE, "Leave out files that are no images, or replace them."
+    "CR941", ERROR, clauses.DATA_TYPE, "Leave out files that are not images, or replace them."
 )
 def images_decode(at_hand: AtHand) -> Iterator[Breach]:
     """Every image can be opened (of a sample, the first ones)."""

@@ -85,7 +85,7 @@ def no_version(context: Context) -> Iterator[Breach]:
         message = "the dataset does not say which version of Croissant it conforms to"
         yield Breach(metadata.where("dct:conformsTo"), message)
     for stated in metadata.conforms_to[:1]:
-        message = f"conformsTo is {quoted(stated)}, which is no version of Croissant"
+        message = f"conformsTo is {quoted(stated)}, which is not a version of Croissant"
         yield Breach(metadata.where("dct:conformsTo"), message, did_you_mean(stated, VERSIONS))
 
 
@@ -95,7 +95,9 @@ def unknown_version(context: Context) -> Iterator[Breach]:
     for at, value in context.values(context.metadata, "dct:conformsTo"):
         value = value.get("@id") if isinstance(value, dict) else value
         if isinstance(value, str) and _of_croissant(value) and value.rstrip("/") not in VERSIONS:
-            yield Breach(at, f"{quoted(value)} is no known version", did_you_mean(value, VERSIONS))
+            yield Breach(
+                at, f"{quoted(value)} is not a known version", did_you_mean(value, VERSIONS)
+            )
 
 
 def _of_croissant(value: str) -> bool:

@@ -69,7 +69,7 @@ def unknown_type(context: Context) -> Iterator[Breach]:
             if name not in DATA_TYPES and (ours or name.startswith("sc:")):
                 near = did_you_mean(name, DATA_TYPES)
                 if ours or near:
-                    yield Breach(at, f"{quoted(value)} is no data type of its vocabulary", near)
+                    yield Breach(at, f"{quoted(value)} is not a data type of its vocabulary", near)
 
 
 @rule("CR326", WARNING, DATA_TYPE, "Add an atomic type, such as sc:Text or sc:Integer.", must=True)

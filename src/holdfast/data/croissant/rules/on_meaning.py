@@ -59,7 +59,7 @@ def unknown_split(context: Context) -> Iterator[Breach]:
             for key, value in row.items() if isinstance(row, dict) else ():
                 named = isinstance(value, str) and value.startswith("cr:")
                 if named and value not in _SPLITS:
-                    message = f"{quoted(value)} is no split that Croissant knows"
+                    message = f"{quoted(value)} is not a split that Croissant knows"
                     yield Breach(f"{at}/{escaped(key)}", message, did_you_mean(value, _SPLITS))
 
 

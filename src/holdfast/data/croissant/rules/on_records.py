@@ -95,7 +95,7 @@ def _unknown(context: Context, records: RecordSet, rows: list[Row]) -> Iterator[
         whole = shorts.get(key)
         yield Breach(
             places[0],
-            f"{quoted(key)} is no field of {called(records)}{_more(len(places) - 1)}",
+            f"{quoted(key)} is not a field of {called(records)}{_more(len(places) - 1)}",
             f"Write {quoted(whole)}." if whole else context.did_you_mean(key, names),
             WARNING if whole else None,
             key=True,

@@ -270,7 +270,7 @@ def no_archive(context: Context) -> Iterator[Breach]:
         reads = any(step.read_lines or step.un_archive for step in container.transforms)
         if formats and closed and not reads:
             said = f"is contained in {quoted(holder.id)}, whose format {quoted(formats[0])}"
-            yield Breach(container.at, f"{called(part)} {said} is no archive")
+            yield Breach(container.at, f"{called(part)} {said} is not an archive")
 
 
 @rule("CR216", WARNING, FILE_SET, 'Give includes, a glob pattern such as "*.jpg".')

@@ -142,7 +142,7 @@ def unknown_file_property(context: Context) -> Iterator[Breach]:
     for extract in _extracts(context):
         value = extract.file_property
         if value is not None and value.split(":")[-1] not in forms.FILE_PROPERTIES:
-            message = f"{quoted(value)} is no property of files"
+            message = f"{quoted(value)} is not a property of files"
             hint = did_you_mean(value, forms.FILE_PROPERTIES)
             yield Breach(extract.where("cr:fileProperty"), message, hint)
 

@@ -113,7 +113,7 @@ def bad_sampling_rate(context: Context) -> Iterator[Breach]:
         for node in nodes:
             if node.sampling_rate is not None and node.sampling_rate <= 0:
                 at = node.where("cr:samplingRate")
-                yield Breach(at, f"samplingRate {quoted(node.sampling_rate)} is no rate")
+                yield Breach(at, f"samplingRate {quoted(node.sampling_rate)} is not a rate")
 
 
 def _steps(context: Context) -> Iterator[Transform]:

@@ -49,7 +49,7 @@ class Misspelt:
             return (
                 f"{quoted(self.entry.key)} has no meaning here; it belongs to {_a(self.elsewhere)}"
             )
-        return f"{quoted(self.entry.key)} is no property of {_a(self.part.role)}"
+        return f"{quoted(self.entry.key)} is not a property of {_a(self.part.role)}"
 
 
 def _a(role: str) -> str:

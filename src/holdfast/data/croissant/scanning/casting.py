@@ -149,7 +149,7 @@ def _number(column: Column, target: str) -> str:
     if target == "BOOLEAN":
         return (
             f"CASE {x} WHEN 1 THEN TRUE WHEN 0 THEN FALSE "
-            f"ELSE CAST(CAST({x} AS VARCHAR) || ' is no boolean' AS BOOLEAN) END"
+            f"ELSE CAST(CAST({x} AS VARCHAR) || ' is not a boolean' AS BOOLEAN) END"
             if column.type != "BOOLEAN"
             else x
         )

@@ -6,7 +6,7 @@ import codecs
 import io
 import re
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Literal
 
 from holdfast.data.croissant.files.members import Member
 from holdfast.errors import InputError
@@ -98,6 +98,23 @@ def _refuse_controls(block: bytes, encoding: str) -> None:
     """Refuse bytes without a character in ISO 8859: they are letters in the encodings of Windows."""
     if stray := _CONTROLS.search(block):
         raise UnicodeDecodeError(encoding, block, stray.start(), stray.end(), "no character")
+
+
+def text_kind(file: IO[bytes], member: Member) -> Literal["marked", "ascii", "utf-8", "other"]:
+    """What a whole text is by its bytes: "utf-8" has letters beyond ASCII; "marked" begins with a mark."""
+    decoder, plain = codecs.getincrementaldecoder("utf-8")(), True
+    block = file.read(HEAD)
+    try:
+        if encoding_of(block, None, member)[1]:
+            return "marked"
+        while block:
+            plain = plain and block.isascii()
+            decoder.decode(block)
+            block = file.read(_BLOCK)
+        decoder.decode(b"", final=True)
+    except (InputError, UnicodeDecodeError):
+        return "other"
+    return "ascii" if plain else "utf-8"
 
 
 def check_utf8(file: IO[bytes], member: Member) -> None:

@@ -93,13 +93,13 @@ def _unreadable(said: str, parts: Sequence[Part]) -> InputError | None:
         named = _CSV_FILE.search(said)
         path = named[1].strip() if named else ""
         return InputError(
-            "the line is no row of the table",
+            "the line is not a row of the table",
             code="damaged",
             path=_fullpath(path, parts),
             place=f"line {bad[1]}",
             found=(bad[2] or "").strip()[:200] or None,
             expected=bad[3].strip() or None,
-            remedy="mend the line; quote values that hold separators or line ends, and save as UTF-8",
+            remedy="correct the line; quote values that hold separators or line ends, and save as UTF-8",
         )
     if _NO_LINES in said:
         named = _CSV_FILE.search(said)
@@ -195,7 +195,7 @@ def _misfit(
         expected=_EXPECTED.get(kind, f"a value of type {kind}")
         if "INT" not in kind or kind.endswith("]")
         else f"a whole number that fits {kind}",
-        remedy="mend the value, or declare another dataType",
+        remedy="correct the value, or declare another dataType",
     )
 
 

@@ -170,7 +170,7 @@ def number_text(sql: str, pattern: str) -> tuple[str, int]:
     parts = _NUMBER.fullmatch(pattern)
     if parts is None:
         raise InputError(
-            f"the format {pattern!r} is no number pattern that can be read",
+            f"the format {pattern!r} is not a valid number pattern",
             code="invalid-syntax",
             found=pattern,
             expected="digits 0 and #, one decimal point, an exponent E0, text before and after",

@@ -373,7 +373,7 @@ def _values(path: Path, member: Member, layout: str) -> Iterator[Any]:
                 yield json.loads(text, object_pairs_hook=_each_once)
             except ValueError as error:
                 raise InputError(
-                    f"{member.fullpath} is no JSON that can be read",
+                    f"{member.fullpath} is not valid JSON",
                     code="duplicate" if isinstance(error, _Twice) else "damaged",
                     path=member.fullpath,
                     place=f"line {number}" if layout == "newline_delimited" else None,

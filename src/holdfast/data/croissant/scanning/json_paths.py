@@ -94,7 +94,7 @@ def _parsed(path: str) -> Any:
         return parse(path)
     except Exception as error:  # the library raises bare Exceptions
         raise InputError(
-            f"{path!r} is no JSONPath that can be followed",
+            f"{path!r} is not a supported JSONPath",
             code="invalid-syntax",
             found=str(error).splitlines()[0],
             expected="a path such as $.images[*].id",

@@ -350,7 +350,7 @@ def _judge(
         head = parsing.parse(image)
         cut = scripts.pieces(image, head, groups)
     except (parsing.NotAJpeg, parsing.DamagedJpeg, scripts.UnknownScript, HoldfastError) as error:
-        return f"its pieces are no image: {error}", image
+        return f"its pieces are not an image: {error}", image
     stated = tuple(
         contents.table[f"pcr.{name}"][row].as_py() for name in ("width", "height", "orientation")
     )

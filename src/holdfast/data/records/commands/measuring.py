@@ -203,6 +203,11 @@ def _tuned(found: Tuned) -> RenderableType:
         f"accuracy {percent(found.accuracy, 1)} {interval(100 * low, 100 * high, 1)} on "
         f"{counted(found.tested, 'held-out image')}",
     ]
+    if found.skipped:
+        image, reason = next(iter(found.skipped.items()))
+        lines.append(
+            f"left out as damaged: {counted(len(found.skipped), 'image')}, such as {image}: {reason}"
+        )
     if found.accuracy_full is not None:
         lines.append(f"at full fidelity {percent(found.accuracy_full, 1)}")
     return Lines(*lines, _epochs(found))

@@ -169,7 +169,7 @@ def check_columns(schema: pa.Schema) -> None:
                 code="invalid-value",
                 place=f"column {column.name!r}",
                 found=reason,
-                expected=f"a name of its own, not `id` nor one that begins with `{RESERVED}`, and a "
+                expected=f"a unique name, not `id` nor one that begins with `{RESERVED}`, and a "
                 "type without unions, views and run-end encoding",
                 remedy="rename the column, or cast it",
             )

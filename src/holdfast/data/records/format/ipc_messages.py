@@ -84,10 +84,10 @@ def _messages(stream: memoryview) -> Iterator[_Message]:
         marker, length = struct.unpack_from("<Ii", stream, at)
         at += 8
         if marker != _CONTINUATION or length < 0 or length > len(stream) - at:
-            raise BadStream("it is no Arrow IPC stream")
+            raise BadStream("it is not an Arrow IPC stream")
         if length == 0:
             if at != len(stream):
-                raise BadStream("it goes on after its end")
+                raise BadStream("it continues after its end")
             return
         metadata = stream[at : at + length]
         message = _Table(metadata, struct.unpack_from("<I", metadata)[0])

@@ -130,7 +130,7 @@ def _check_counts(images: Sequence[Image], groups: int) -> None:
             f"{times} images have one id",
             code="duplicate",
             found=commonest,
-            remedy="give each image an id of its own",
+            remedy="give each image a unique id",
         )
 
 

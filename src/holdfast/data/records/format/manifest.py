@@ -203,7 +203,7 @@ def _sum(file: bytes | bytearray) -> tuple[int, bytes]:
     """
     at = file.rfind(_SEAL) + len(_SEAL)
     if at < len(_SEAL) or at + _DIGITS > len(file):
-        raise LayoutError("it is no manifest, or its end is damaged: it has no seal")
+        raise LayoutError("it is not a manifest, or its end is damaged: it has no seal")
     digest = xxhash.xxh3_64(memoryview(file)[:at])
     digest.update(b"0" * _DIGITS)
     digest.update(memoryview(file)[at + _DIGITS :])
@@ -286,7 +286,7 @@ def _lists(column: pa.ChunkedArray) -> list[tuple[Any, ...]]:
 def _scans_end(text: bytes) -> tuple[int, ...]:
     ends = json.loads(text)
     if not isinstance(ends, list) or not all(type(end) is int for end in ends):
-        raise LayoutError("its scans_end is no list of numbers")
+        raise LayoutError("its scans_end is not a list of numbers")
     if not ends or len(ends) > MAX_GROUPS or any(a >= b for a, b in pairwise((0, *ends))):
         raise LayoutError("its scans_end do not rise")
     return tuple(ends)
@@ -295,5 +295,5 @@ def _scans_end(text: bytes) -> tuple[int, ...]:
 def _object(text: bytes) -> Mapping[str, Any]:
     notes = json.loads(text)
     if not isinstance(notes, dict):
-        raise LayoutError("its notes are no JSON object")
+        raise LayoutError("its notes are not a JSON object")
     return notes

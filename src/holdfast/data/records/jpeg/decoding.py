@@ -196,7 +196,7 @@ def _by_pillow(
             remedy="leave the image out, or make it smaller first",
         ) from None
     except UnidentifiedImageError:
-        raise DecodeError("the bytes are no image that can be read") from None
+        raise DecodeError("the bytes are not a readable image") from None
     except (OSError, SyntaxError, ValueError, EOFError, IndexError) as error:
         raise DecodeError(str(error)) from None
     pixels = np.array(made.reduce(factor) if factor > 1 else made)

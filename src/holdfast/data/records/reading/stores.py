@@ -68,7 +68,7 @@ def cut(path: str, start: int, end: int, data: Buffer) -> CutFile:
         place=span(start, end),
         found=f"{len(data):,} bytes of the range",
         expected=f"{end - start:,} bytes",
-        remedy="holdfast data records verify says what else is wrong; repair mends it",
+        remedy="holdfast data records verify lists all damage; repair fixes it",
     )
     error.data = data
     return error

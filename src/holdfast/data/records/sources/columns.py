@@ -238,12 +238,12 @@ class Columns:
     def _see_text(self, name: str, value: str, path: Path, place: str) -> None:
         if not is_unicode(value):
             raise InputError(
-                f"a text of column {name!r} is no valid Unicode",
+                f"a text of column {name!r} is not valid Unicode",
                 code="invalid-value",
                 path=path,
                 place=place,
                 found=repr(value[:60]),
-                remedy=f"mend it, or leave the column out with drop=[{name!r}]",
+                remedy=f"correct it, or leave the column out with drop=[{name!r}]",
             )
         if name == LABEL and self._label_values is not None:
             self._label_values.add(value)

@@ -139,7 +139,7 @@ class Croissant:
             return (
                 "leave that field out (drop=['id'], --drop id): then the files' paths are the ids"
             )
-        return "name a field with a value of its own for each record: id= (--id)"
+        return "name a field with a unique value per record: id= (--id)"
 
     def _declare(self) -> None:
         """The columns have the types that the description or its files say."""

@@ -64,12 +64,13 @@ class RecordsFeed:
         test, train = split(len(self._labels), hold_out, seed)
         self.images = len(train)
         self._numbers = {name: number for number, name in enumerate(ids)}
-        self._held_out = frozenset(ids[number] for number in test.tolist())
+        self.held_out_ids = frozenset(ids[number] for number in test.tolist())
         drawn = np.random.default_rng((seed, 1)).permutation(train)[: probe_batches * batch_size]
         alone: dict[str, Any] = {
             "batch_size": batch_size,
             "recipe": Recipe((), at_least=side, transform=self._numbered),
             "collate": self._batch,
+            "on_fault": "skip",
         }
         self._fixed = FixedBatches(self.records, drawn, **alone)
         self._test = FixedBatches(self.records, test, keep=False, **alone)
@@ -79,6 +80,8 @@ class RecordsFeed:
             seed=seed,
             at_least=side,
             transform=self._shown,
+            on_fault="skip",
+            max_damaged=0.5,
             rank=0,
             ranks=1,
             **options,
@@ -101,6 +104,12 @@ class RecordsFeed:
     def probe_bytes(self) -> int:
         """Bytes of the images on which gradients are compared; they are read once."""
         return self._fixed.nbytes
+
+    def skipped(self) -> dict[str, str]:
+        """Image -> why it was left out of training, probes and test: it is damaged."""
+        apart = [*self._fixed.faults.values(), *self._test.faults.values()]
+        faults = [*self._dataset.faults, *(fault for each in apart for fault in each)]
+        return {fault.image or fault.record: fault.reason for fault in faults}
 
     def batches(self, epoch: int, fidelity: int) -> Iterator[Batch]:
         """The training batches of an epoch, shuffled, at a fidelity."""
@@ -126,7 +135,7 @@ class RecordsFeed:
 
     def _shown(self, item: dict[str, Any]) -> _Shown | None:
         """What training sees of an item: nothing if it is held out."""
-        return None if item["id"] in self._held_out else self._numbered(item)
+        return None if item["id"] in self.held_out_ids else self._numbered(item)
 
     def _numbered(self, item: dict[str, Any]) -> _Shown:
         """The image, [3, side, side] float32 in 0..1, and its number."""

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.data.records.loading.items import Recipe, check_columns
-from holdfast.data.records.reading.prefixes import assemble
+from holdfast.data.records.loading.faults import OnFault
+from holdfast.data.records.loading.items import Recipe, Undecodable, check_columns, undecodable
+from holdfast.data.records.reading.prefixes import Damaged, Fault, assemble
 from holdfast.data.records.reading.records import Records, open_records
 from holdfast.data.records.reading.stores import Buffer
 from holdfast.errors import InputError, MissingExtraError
@@ -38,6 +39,10 @@ class FixedBatches:
         recipe: how an item is made of an image.
         collate: list of items -> batch.
         keep: hold the bytes in memory; without it, they are read each time.
+        on_fault: "raise" the error of a damaged image, or else leave it out at every fidelity.
+
+    Attributes:
+        faults: of the images that were left out.
     """
 
     def __init__(
@@ -49,12 +54,14 @@ class FixedBatches:
         recipe: Recipe,
         collate: Callable[[list[Any]], Any] = default_collate,
         keep: bool = True,
+        on_fault: OnFault = "raise",
     ) -> None:
         self._records, self._batch_size = records, batch_size
         self._images = [int(image) for image in images]
         self._recipe, self._collate, self._keep = recipe, collate, keep
         self._first = np.concatenate([[0], np.cumsum(records.manifest.counts)])
         self._pieces: dict[int, list[Buffer]] = {}
+        self._on_fault, self.faults = on_fault, dict[int, tuple[Fault, ...]]()
 
     @classmethod
     def drawn(
@@ -109,11 +116,19 @@ class FixedBatches:
         """The batches at a fidelity, 1 to G.
 
         Raises:
-            Damaged: if an image is damaged.
+            Damaged: if an image is damaged, and `on_fault` is "raise".
         """
         for start in range(0, len(self._images), self._batch_size):
-            part = self._images[start : start + self._batch_size]
-            yield self._collate([self._item(image, fidelity) for image in part])
+            items = []
+            for image in self._images[start : start + self._batch_size]:
+                try:
+                    items.append(self._item(image, fidelity))
+                except Damaged as error:
+                    if self._on_fault == "raise":
+                        raise
+                    self.faults[image] = error.faults
+            if items:
+                yield self._collate(items)
 
     def _item(self, image: int, fidelity: int) -> Any:
         record = int(np.searchsorted(self._first, image, side="right")) - 1
@@ -127,4 +142,8 @@ class FixedBatches:
         row = {"id": contents.ids[place]}
         row |= {name: contents.table[name][place].as_py() for name in self._recipe.columns}
         data = assemble(contents, place, pieces[:fidelity])
-        return self._recipe.make(row, data, int(contents.orientations[place]))
+        try:
+            return self._recipe.make(row, data, int(contents.orientations[place]))
+        except Undecodable as error:
+            path = self._records.manifest.paths[record]
+            raise undecodable(path, contents.ids[place], error) from None

@@ -58,6 +58,8 @@ class Tuned:
     """Held-out images found by a second training at full fidelity, if it was asked for."""
     bytes_full: int
     """What training at full fidelity reads: measured where it was done, else computed."""
+    skipped: dict[str, str]
+    """Image -> why it was left out: it is damaged."""
     settings: dict[str, Any]
 
     @property
@@ -100,6 +102,7 @@ class Tuned:
             "epochs": self.epochs,
             "scores": self.scores,
             "fidelities": self.fidelities,
+            "skipped": self.skipped,
             "settings": self.settings,
         }
 
@@ -303,6 +306,15 @@ def _trial(
 def _told(url: str, run: _Run, full: Trial | None, settings: dict[str, Any]) -> Tuned:
     """The result, out of what was measured."""
     feed, trial, tuner, threshold = run
+    skipped = feed.skipped()
+    if not trial.tested:
+        raise InputError(
+            "all held-out images are damaged",
+            code="no-data",
+            path=url,
+            found="; ".join(f"{image}: {reason}" for image, reason in list(skipped.items())[:3]),
+            remedy="write the dataset again from undamaged images",
+        )
     manifest = feed.records.manifest
     full_bytes = [manifest.bytes_at(feed.groups)] * len(trial.epochs)
     if full is not None:
@@ -342,13 +354,14 @@ def _told(url: str, run: _Run, full: Trial | None, settings: dict[str, Any]) -> 
         epochs=epochs,
         scores=scores,
         fidelities=fidelities,
-        images=feed.images,
+        images=feed.images - len(skipped.keys() - feed.held_out_ids),
         tested=trial.tested,
         correct=trial.correct,
         bytes_read=sum(one.bytes_read for one in trial.epochs),
         probe_bytes=feed.probe_bytes,
         correct_full=None if full is None else full.correct,
         bytes_full=sum(full_bytes),
+        skipped=skipped,
         settings=settings,
     )
 

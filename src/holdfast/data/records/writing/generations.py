@@ -300,6 +300,6 @@ def _unwritable(folder: Path, error: OSError) -> StoreError:
     return StoreError(
         f"{folder}: the dataset cannot be written; what the manifest names is as it was before\n"
         f"  found: {error.strerror}\n"
-        "  remedy: make room, or make it writable, and run the same command again: "
-        "it goes on where it stopped"
+        "  remedy: make room, or make it writable, and rerun the same command: "
+        "it resumes where it stopped"
     )

@@ -44,7 +44,7 @@ function explore(form) {
 
   function draw() {
     if (!drawn || !plot.view) return;
-    plot.view.data("curve", drawn.curve).data("marks", drawn.marks).runAsync();
+    plot.view.data("curve", drawn.curve).runAsync();
   }
 
   async function ask(source) {

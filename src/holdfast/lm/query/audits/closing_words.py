@@ -11,7 +11,7 @@ from typing import Any
 import regex as library
 
 from holdfast.lm.models.protocol import LanguageModel
-from holdfast.lm.query.asking import mass, search
+from holdfast.lm.query.asking import check_model, mass, search
 from holdfast.lm.query.audits.templates import Cloze, Item, ask, escape
 from holdfast.lm.query.regex.dfa import DEAD, ByteDfa
 from holdfast.lm.query.regex.language import compile_regex
@@ -72,6 +72,7 @@ def audit_cloze(model: LanguageModel, template: Cloze) -> ClozeAudit:
     Raises:
         InputError: if a query cannot be compiled.
     """
+    check_model(model)
     began = model.cost.evaluations
     right: dict[str, int] = {}
     answers = []

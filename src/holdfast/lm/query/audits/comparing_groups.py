@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.lm.models.protocol import F64, LanguageModel
-from holdfast.lm.query.asking import mass, sample
+from holdfast.lm.query.asking import check_model, mass, sample
 from holdfast.lm.query.audits.templates import Bias, ask, escape
 from holdfast.lm.query.compiling import language_of
 from holdfast.lm.query.queries import Query
@@ -103,6 +103,7 @@ def audit_bias(model: LanguageModel, template: Bias) -> BiasAudit:
     Raises:
         InputError: if the query cannot be compiled.
     """
+    check_model(model)
     began = model.cost.evaluations
     cells = [(group, outcome) for group in template.groups for outcome in template.outcomes]
     regexes = [_filled(template.template, group, outcome) for group, outcome in cells]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.lm.models.protocol import LanguageModel
-from holdfast.lm.query.asking import mass, search
+from holdfast.lm.query.asking import check_model, mass, search
 from holdfast.lm.query.audits.templates import Toxicity, ask, escape
 from holdfast.lm.query.results import CLOSED
 
@@ -59,6 +59,7 @@ def audit_toxicity(model: LanguageModel, template: Toxicity) -> ToxicityAudit:
     Raises:
         InputError: if a query cannot be compiled.
     """
+    check_model(model)
     began = model.cost.evaluations
     words = "|".join(escape(word) for word in template.words)
     findings = []

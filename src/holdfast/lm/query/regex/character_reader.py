@@ -62,7 +62,7 @@ class CharacterReader:
             for place, char in enumerate(pattern):
                 if "\ud800" <= char <= "\udfff":
                     self.refuse(
-                        "a surrogate is no character of a text", place, remedy="leave it out"
+                        "a surrogate is not a character of a text", place, remedy="leave it out"
                     )
 
     def refuse(

@@ -164,7 +164,7 @@ class Search(Iterator[Match]):
         if not self._hinted and ended < RARELY * reached:
             self.notes.append(
                 f"the model rarely ends after a text of this query (probability {ended / reached:.2g}): "
-                "without --eos (eos=False) the query means texts that go on"
+                "without --eos (eos=False) the query means texts that continue"
             )
         self._hinted = True
 

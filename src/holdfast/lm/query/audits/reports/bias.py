@@ -70,7 +70,7 @@ def bias_page(found: BiasAudit, model: str) -> Page:
                 how=How(
                     "odds ratio = p(group, outcome) · p(others, other outcomes) / "
                     "(p(group, other outcomes) · p(others, outcome))",
-                    notes="1 means independent. Where a template can go on, a text's probability includes "
+                    notes="1 means independent. If a template can continue, a text's probability includes "
                     "whatever follows it.",
                 ),
             ),
