@@ -191,7 +191,7 @@ def test_a_report_shows_its_findings_and_with_verbose_its_tables() -> None:
     class Report(Told):
         def sections(self) -> Sequence[Section]:
             (one,) = super().sections()
-            return [one, Section("none", "What else?", "Nothing.")]
+            return [one, *(Section(f"none-{n}", "What else?", "Nothing.") for n in range(5))]
 
         def findings(self) -> Sequence[Finding]:
             return [Finding(f"the {place}th.", lead="Finding") for place in range(7)]

@@ -274,7 +274,7 @@ def _of_fleet(path: Path) -> str:
         if not (path / "store.json").exists():
             ingest([path], store)
             path = Path(store)
-        finding = report(path).findings[0]
+        finding = report(path).findings()[0]
     return " ".join((finding.lead, finding.text))
 
 

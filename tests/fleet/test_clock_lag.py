@@ -10,7 +10,7 @@ from logs import Attempt, Check, Log, random_log
 
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import clock_lag
-from holdfast.fleet.unknowns import unknowns
+from holdfast.fleet.fleet_report import FleetReport
 
 HOUR = 3600
 
@@ -33,7 +33,7 @@ def test_a_shifted_clock_is_found(tmp_path: Path, hours: float) -> None:
     lag = clock_lag(analysis.log)
     assert lag is not None
     assert (lag.lag_s, lag.matched, lag.failures, lag.matched_now) == (hours * HOUR, 12, 12, 0)
-    told = next(each for each in unknowns(analysis) if "clock" in each.text)
+    told = next(each for each in FleetReport(analysis).unknowns() if "clock" in each.text)
     assert "--timezone" in told.remedy
     assert f"UTC{-hours:+g}" in told.remedy
 

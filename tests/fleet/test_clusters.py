@@ -13,7 +13,7 @@ from logs import COLUMNS, Attempt, Log, stamp
 import holdfast.fleet as fleet
 from holdfast.errors import InputError, StoreError
 from holdfast.fleet import FleetLog
-from holdfast.fleet.analysis import Analysis, job_timeline
+from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.console import job_pages
 
 DAY = 86_400
@@ -122,23 +122,19 @@ def test_a_job_is_its_cluster_and_its_id(both: FleetLog) -> None:
     assert error.value.found == "alpha:103, beta:103"
     assert fleet.attribute(both, "300").job_id == "beta:300"  # only one cluster has it
     for name, state in (("alpha:103", "NODE_FAIL"), ("beta:103", "COMPLETED")):
-        bars, _ = job_timeline(both, name)
-        assert [bar["state"] for bar in bars] == [state]
+        assert [row["state"] for row in fleet.attribute(both, name).attempts] == [state]
     for name in ("4711", "gamma:103"):
         with pytest.raises(InputError) as error:
             fleet.attribute(both, name)
         assert error.value.code == "no-match"
     analysis = Analysis(both)
-    assert analysis.timeline_job in {f"alpha:{100 + i}" for i in range(8)}
-    assert {bar["state"] for bar in analysis.timeline[0]} == {"NODE_FAIL"}
+    assert analysis.goodput.costliest_job in {f"alpha:{100 + i}" for i in range(8)}
     page = job_pages.job(analysis, "beta:103")
     assert page is not None
     assert page.title == "Job beta:103"
     assert job_pages.job(analysis, "103") is None
-    assert job_pages.find_jobs(analysis, "103").table.data["job_id"].to_pylist() == [
-        "alpha:103",
-        "beta:103",
-    ]
+    (table,) = job_pages.find_jobs(analysis, "103").tables
+    assert table.data["job_id"].to_pylist() == ["alpha:103", "beta:103"]
 
 
 def test_nodes_of_one_cluster_only_tell_it(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from scipy import stats
 
 from holdfast.errors import InputError
 from holdfast.fleet.failure_model import FailureModel, dispersion_test
-from holdfast.fleet.failure_trend import trend
-from holdfast.fleet.wording import drift
+from holdfast.fleet.timeline import drift, trend
 from holdfast.stats import poisson_interval
 
 
@@ -85,7 +84,7 @@ def test_contract_of_the_command():
     assert set(answer["projections"][0]) == {"gpus", "mttf_hours", "ci95"}
     assert answer["dispersion"]["p_value"] < 0.01
     assert "does not hold" in answer["independence"]
-    assert "16-31 GPUs fail 20.00" in answer["independence"]
+    assert "16-31 GPUs fail 20.0 times" in answer["independence"]
     calm = json.loads(json.dumps(buckets([0], [10.0]).to_dict([8]), allow_nan=False))
     assert calm["dispersion"]["p_value"] is None
     assert calm["projections"][0]["mttf_hours"] is None
@@ -184,7 +183,7 @@ def test_trend_coverage_and_large_counts():
 def test_both_methods_of_the_trend_agree(monkeypatch):
     counts, days = [200, 230, 210, 260, 280], [1000.0] * 5
     exact = trend(range(5), counts, days)
-    monkeypatch.setattr("holdfast.fleet.failure_trend.EXACT_UP_TO", 0)
+    monkeypatch.setattr("holdfast.fleet.timeline.EXACT_UP_TO", 0)
     normal = trend(range(5), counts, days)
     assert exact.method == "exact conditional"
     assert exact.rate_ratio == normal.rate_ratio

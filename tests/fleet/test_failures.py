@@ -12,8 +12,7 @@ from test_losses import SIZES
 import holdfast.fleet as fleet
 from conftest import RandomFleet
 from holdfast.errors import InputError
-from holdfast.fleet.failures import failure_trend
-from holdfast.fleet.timeline import rate_over_time
+from holdfast.fleet.timeline import failure_trend, rate_over_time
 from holdfast.stats import poisson_interval
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from datetime import datetime
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from scipy.stats import chi2
 
-from holdfast.fleet import FleetLog, figures, model_figures
+import holdfast.fleet as fleet
+from holdfast.answer import Figure
+from holdfast.fleet import FleetLog, ettr_outlook, failures, timeline
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.wording import ettr_settings
-from holdfast.report import Figure
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +32,15 @@ def layers(figure: Figure | None) -> list[list[dict[str, Any]]]:
 
 
 def test_shares_of_states_add_up(analysis: Analysis) -> None:
-    (rows,) = layers(figures.status_mix(analysis.status))
+    (section,) = analysis.status.sections()
+    (rows,) = layers(section.figures[0])
     for base in ("attempts", "GPU time"):
         assert sum(row["share"] for row in rows if row["base"] == base) == pytest.approx(100)
 
 
 def test_losses_add_up(analysis: Analysis) -> None:
-    for figure in (figures.loss_by_size(analysis.goodput), figures.loss_by_cause(analysis.goodput)):
-        (rows,) = layers(figure)
+    for section in analysis.goodput.sections()[:2]:
+        (rows,) = layers(section.figures[0])
         assert sum(row["hours"] for row in rows) == pytest.approx(analysis.goodput.lost_gpu_hours)
 
 
@@ -56,22 +57,21 @@ def over_time() -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
-def test_bars_stack_without_gaps_up_to_the_total_with_its_interval() -> None:
-    figure = model_figures.rate_over_time(over_time(), "day", [])
-    _, parts, totals = layers(figure)
+def test_causes_add_up_to_the_total_with_its_interval() -> None:
+    figure = timeline.rate_figure(over_time(), "day", [])
+    rows = layers(figure)[0]
+    totals = [row for row in rows if row["cause"] == timeline.EVERY]
+    assert [row["failures"] for row in totals] == [6, 0, 5]
     for total in totals:
-        stack = [part for part in parts if part["begin"] == total["begin"]]
-        assert stack[0]["low"] == 0
-        assert all(below["high"] == pytest.approx(above["low"]) for below, above in pairwise(stack))
-        assert stack[-1]["high"] == pytest.approx(total["rate"])
+        parts = [r for r in rows if r["time"] == total["time"] and r["cause"] != timeline.EVERY]
+        assert sum(part["failures"] for part in parts) == total["failures"]
+        assert sum(part["rate"] for part in parts) == pytest.approx(total["rate"])
     first = totals[0]
     assert first["rate"] == pytest.approx(1000 * 6 / 50)
     assert first["low"] == pytest.approx(1000 * chi2.ppf(0.025, 12) / 2 / 50)
     assert first["high"] == pytest.approx(1000 * chi2.ppf(0.975, 14) / 2 / 50)
     assert figure is not None
-    assert list(figure.legend) == ["b", "a", UNATTRIBUTED]
-    # The colour of one cause is that of its legend; the order in a bar is that of the legend.
-    assert [part["cause"] for part in parts[:3]] == ["b", "a", UNATTRIBUTED]
+    assert list(figure.legend) == [timeline.EVERY, "b", "a", UNATTRIBUTED]
 
 
 def test_many_causes_share_the_last_colour() -> None:
@@ -80,24 +80,23 @@ def test_many_causes_share_the_last_colour() -> None:
         {"begin_s": 0, "end_s": 10, "cause": cause, "failures": n, "node_days": 1.0}
         for n, cause in enumerate(causes, 1)
     ]
-    figure = model_figures.rate_over_time(rows, "day", [])
-    _, parts, _ = layers(figure)
+    figure = timeline.rate_figure(rows, "day", [])
     assert figure is not None
     assert len(set(figure.legend.values())) == len(figure.legend)
-    assert len(figure.legend) == len(model_figures.CAUSE_COLOURS)
-    shared = next(part for part in parts if part["cause"] == model_figures.ALL_OTHER)
+    assert len(figure.legend) == len(timeline.CAUSE_COLOURS) + 1
+    shared = next(r for r in layers(figure)[0] if r["cause"] == timeline.ALL_OTHER)
     assert shared["failures"] == sum(range(1, 8))
     assert shared["rate"] == pytest.approx(1000 * 28)
 
 
 def test_no_failures_no_figure() -> None:
     quiet = [{**row, "failures": 0, "cause": None} for row in over_time()]
-    assert model_figures.rate_over_time(quiet, "day", []) is None
+    assert timeline.rate_figure(quiet, "day", []) is None
 
 
 def test_new_checks_are_marked(analysis: Analysis) -> None:
     frame, unit = analysis.over_time
-    figure = model_figures.rate_over_time(frame, unit, analysis.new_checks)
+    figure = timeline.rate_figure(frame, unit, analysis.new_checks)
     assert figure is not None
     assert [note[:18] for note in figure.notes] == ["check “nccl-tests”"]
 
@@ -107,8 +106,7 @@ def test_the_line_is_one_over_n_and_the_points_are_the_rates_of_their_sizes(
 ) -> None:
     assert analysis.mttf is not None
     assert analysis.mttf_all is not None
-    figure = model_figures.mttf_by_size(analysis.mttf_all, analysis.mttf, 16)
-    assert figure is not None
+    (figure,) = analysis.mttf.section(analysis.mttf_all.model, [], largest=128).figures
     model = analysis.mttf.model
     buckets = {b.gpus_max: b for b in analysis.mttf_all.model.buckets_ if b.failures}
     line, points = (
@@ -118,7 +116,7 @@ def test_the_line_is_one_over_n_and_the_points_are_the_rates_of_their_sizes(
         nodes = max(math.ceil(row["size"] / 8), 1)
         assert row["mttf"] == pytest.approx(24 * model.node_days_ / model.failures_ / nodes)
         assert row["low"] < row["mttf"] < row["high"]
-    assert line[-1]["size"] == 16 * 8 * model_figures.BEYOND
+    assert line[-1]["size"] == 16 * 8 * failures.BEYOND
     assert {point["size"] for point in points} == set(buckets)
     for point in points:
         bucket, nodes = buckets[point["size"]], math.ceil(point["size"] / 8)
@@ -128,36 +126,28 @@ def test_the_line_is_one_over_n_and_the_points_are_the_rates_of_their_sizes(
 
 def test_the_expected_curve_lies_in_its_band(analysis: Analysis) -> None:
     settings = ettr_settings(analysis)
-    curve = layers(model_figures.expected_and_measured(analysis.measured, settings, 8))[0]
+    curve = layers(ettr_outlook.expected_and_measured(analysis.measured, settings, 8))[0]
     for row in curve:
         assert 0 <= row["low"] <= row["ettr"] <= row["high"] <= 100
 
 
-def test_distribution_functions_reach_one() -> None:
-    rng = np.random.default_rng(1)
-    failures = rng.poisson(1.0, 50).astype(float)
-    nodes = pa.table(
-        {
-            "node": [f"n{k}" for k in range(50)],
-            "failures": failures,
-            **{name: rng.poisson(0.5, 50) for name in ("out_count", "xid_cnt")},
-            **{name: np.zeros(50) for name in ("excl_jobid_count", "tickets")},
-        }
-    )
-    figure = figures.lemon_cdfs(nodes)
+def test_distribution_functions_reach_one(analysis: Analysis) -> None:
+    (section,) = analysis.lemons.sections()
+    (figure,) = section.figures
     rows = layers(figure)[0]
-    assert figure is not None
-    assert len(figure.legend) == 3
     for label in figure.legend:
         assert max(row["share"] for row in rows if row["series"] == label) == pytest.approx(1)
-    at_one = next(r for r in rows if r["value"] == 1 and r["series"].startswith("failures"))
-    assert at_one["share"] == pytest.approx(float((failures <= 1).mean()))
+    counts = np.array(analysis.lemons.nodes["failures"].to_pylist())
+    for row in rows:
+        if row["series"].startswith("failures"):
+            assert row["share"] == pytest.approx(float((counts <= row["value"]).mean()))
 
 
-def test_the_timeline_has_every_attempt_and_check(analysis: Analysis) -> None:
-    attempts, causes = analysis.timeline
-    bars, ticks = layers(figures.job_timeline(attempts, causes))
-    assert len(bars) == len(attempts)
-    assert len(ticks) == len(causes)
-    alone = figures.job_timeline(attempts, [])
-    assert "event" not in alone.legend
+def test_the_timeline_has_every_attempt_and_check(testbed_log_told: FleetLog) -> None:
+    found = fleet.attribute(testbed_log_told, "93")
+    bars, ticks = layers(found.figures()[0])
+    assert len(bars) == len(found.attempts)
+    assert len(ticks) == sum(len(each["causes"]) for each in found.attempts)
+    for bar, row in zip(bars, found.attempts, strict=True):
+        assert bar["start"] == 1000 * datetime.fromisoformat(row["start"]).timestamp()
+        assert bar["end"] == 1000 * datetime.fromisoformat(row["end"]).timestamp()

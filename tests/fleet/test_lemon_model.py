@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 from holdfast.errors import InputError
-from holdfast.fleet.lemon_model import LemonDetector
-from holdfast.fleet.lemon_rule import SIGNALS, LemonRule
+from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
 from holdfast.fleet.lemon_statistics import (
     BlameExposure,
     blame_p_values,

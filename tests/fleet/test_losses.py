@@ -189,6 +189,41 @@ def test_work_is_lost_once(tmp_path: Path) -> None:
     assert answer.lost_second_order == 0
 
 
+def test_users_and_accounts_add_up_to_the_whole(random_fleet: RandomFleet) -> None:
+    answer, log = fleet.goodput(random_fleet.log), random_fleet.log
+    owner = {
+        row["key"]: row for row in log.rows(f'SELECT key, "user", account FROM {log.executions}')
+    }
+    for name, table in (("user", answer.by_user), ("account", answer.by_account)):
+        expected: dict[object, list[float]] = {}
+        for rows, place in zip(losses(log), (1, 2), strict=True):
+            for row in log.rows(f"SELECT key, lost FROM {rows}"):
+                counts = expected.setdefault(owner[row["key"]][name], [0, 0.0, 0.0])
+                counts[0] += place == 1
+                counts[place] += row["lost"]
+        for row in table.to_pylist():
+            counts = expected.get(row[name], [0, 0.0, 0.0])
+            found = [row["failures"], row["first_order"], row["second_order"]]
+            assert found == pytest.approx(counts)
+        assert sum(table["hours"].to_pylist()) == pytest.approx(answer.total_hours)
+
+
+def test_a_log_without_gpus_counts_node_hours(tmp_path: Path) -> None:
+    attempts = [
+        Attempt(1, ("n1", "n2"), 0, 50 * 3600, "NODE_FAIL", gpus=0),
+        Attempt(2, ("n1",), 51 * 3600, 99 * 3600, gpus=0),
+    ]
+    log = Log(attempts).open(tmp_path)
+    answer = fleet.goodput(log)
+    assert answer.unit == "node-hours"
+    assert answer.total_hours == pytest.approx(2 * 50 + 48)
+    assert answer.lost_first_order == pytest.approx(2 * 0.5)
+    assert (answer.total_gpu_hours, answer.lost_gpu_hours) == (0.0, 0.0)
+    status = fleet.status(log)
+    assert (status.gpu_hours, status.node_hours) == (0.0, pytest.approx(148))
+    assert status.to_dict()["by_node_time"]["NODE_FAIL"] == pytest.approx(100 / 148)  # type: ignore[index]
+
+
 def test_the_checkpoint_interval_is_an_assumption(tmp_path: Path) -> None:
     rows = Log([Attempt(1, ("n1",), 0, 1000, "NODE_FAIL")])
     log = rows.open(tmp_path, Assumptions(checkpoint_interval_s=600))

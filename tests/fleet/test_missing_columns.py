@@ -12,7 +12,7 @@ from logs import BASE, COLUMNS, random_log
 import holdfast.fleet as fleet
 from holdfast.errors import InputError
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.unknowns import unknowns
+from holdfast.fleet.fleet_report import FleetReport
 
 
 @pytest.mark.parametrize("absent", [("Start",), ("End",), ("Start", "End"), ("State",), ("JobID",)])
@@ -105,7 +105,7 @@ def test_a_node_list_that_cannot_be_read_is_told(tmp_path: Path, nodes: str) -> 
     log = tmp_path / "log.psv"
     log.write_text("\n".join(["|".join(COLUMNS), *("|".join(row.values()) for row in rows)]) + "\n")
     fleet.ingest([log], tmp_path / "s")
-    found = unknowns(Analysis(fleet.open(tmp_path / "s")))
+    found = FleetReport(Analysis(fleet.open(tmp_path / "s"))).unknowns()
     assert any("1 node list" in each.text for each in found)
 
 

@@ -266,7 +266,7 @@ def test_default_windows_give_an_answer(testbed_store: Path) -> None:
 def test_the_log_without_duplicates_is_recognised(testbed: Path, tmp_path: Path) -> None:
     hiding = fleet.ingest([testbed / "sacct_all.psv.gz"], tmp_path / "store")
     assert hiding.duplicates_flag == "missing"
-    found = fleet.report(fleet.open(tmp_path / "store", assumptions=TESTBED_WINDOWS)).findings
+    found = fleet.report(fleet.open(tmp_path / "store", assumptions=TESTBED_WINDOWS)).findings()
     assert "without sacct -D" in found[0].lead
     states = fleet.status(tmp_path / "store").table.to_pylist()
     shown = {row["state"]: row["attempts"] for row in states}

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from holdfast.fleet.ettr_solve import solve
     from holdfast.fleet.failure_model import FailureModel
     from holdfast.fleet.failures import mttf
+    from holdfast.fleet.fleet_report import report
     from holdfast.fleet.ingestion import ingest
     from holdfast.fleet.lemon_model import LemonDetector
     from holdfast.fleet.log import FleetLog
     from holdfast.fleet.log import open_log as open  # as `gzip.open`
     from holdfast.fleet.losses import goodput
     from holdfast.fleet.node_ranking import lemons
-    from holdfast.fleet.page import report
     from holdfast.fleet.preemption import preemptions
     from holdfast.fleet.simulation.calibration import calibrate
     from holdfast.fleet.simulation.comparison import whatif
@@ -65,7 +65,7 @@ _HOMES = {
     "optimal_checkpoint_interval": "checkpoint_interval",
     "optimal_ettr": "ettr_forms",
     "preemptions": "preemption",
-    "report": "page",
+    "report": "fleet_report",
     "scenario": "simulation.scenario",
     "serve": "console.serving",
     "simulate": "simulation.simulated_log",

@@ -7,29 +7,16 @@ from functools import cached_property
 from typing import Any
 
 from holdfast.errors import InputError
-from holdfast.fleet.attribution import (
-    UNATTRIBUTED,
-    ClockLag,
-    clock_lag,
-    infrastructure_failures,
-    ranked_causes,
-)
+from holdfast.fleet.attribution import ClockLag, clock_lag, infrastructure_failures
 from holdfast.fleet.ettr_forms import expected_ettr, optimal_ettr
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
-from holdfast.fleet.failure_trend import Trend
-from holdfast.fleet.failures import Mttf, failure_trend, mttf
-from holdfast.fleet.lemon_model import SIGNALS, LemonDetector
+from holdfast.fleet.failures import Mttf, mttf
 from holdfast.fleet.log import FleetLog
-from holdfast.fleet.losses import Goodput, goodput, losses
-from holdfast.fleet.node_ranking import Lemons, lemons
+from holdfast.fleet.losses import GPU_HOURS, Goodput, goodput
+from holdfast.fleet.node_ranking import Lemons, lemons, no_nodes
 from holdfast.fleet.outage_log import Outages, outage_failures, outage_rate_over_time
-from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.state_mix import Status, status
-from holdfast.fleet.timeline import checks_introduced, rate_over_time
-from holdfast.tables import literal
-
-MOST_ATTEMPTS = 60
-"""Attempts of one job that a timeline shows; more cannot be told apart."""
+from holdfast.fleet.timeline import Trend, checks_introduced, failure_trend, rate_over_time
 
 
 @dataclass(frozen=True)
@@ -110,9 +97,7 @@ class Analysis:
     @cached_property
     def lemons(self) -> Lemons:
         """The nodes, ranked; without any where the log does not know them (`nodes_known`)."""
-        if not self.nodes_known:
-            return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}))
-        return lemons(self.log)
+        return lemons(self.log) if self.nodes_known else no_nodes(self.log)
 
     @property
     def nodes_known(self) -> bool:
@@ -129,34 +114,22 @@ class Analysis:
         """Whether health checks fit failures better hours away."""
         return clock_lag(self.log)
 
-    @cached_property
+    @property
     def unattributed(self) -> tuple[int, int]:
         """(failures that no check explains, all failures)."""
-        rows = self.goodput.by_cause.to_pylist()
-        none = sum(row["failures"] for row in rows if row["cause"] == UNATTRIBUTED)
-        return none, self.goodput.failures
+        return self.goodput.unattributed, self.goodput.failures
 
-    @cached_property
-    def nodes_by_cause(self) -> dict[str, int]:
-        """Distinct nodes whose checks explain failures, by cause."""
-        rows = self.log.rows(
-            f"""SELECT causes.label, count(DISTINCT node) AS n
-            FROM {ranked_causes(self.log)} AS causes
-            JOIN {infrastructure_failures(self.log)} AS failures
-                ON causes.key = failures.key AND causes.label = failures.label
-            WHERE coalesce(on_failed_node, TRUE) GROUP BY causes.label ORDER BY n DESC, causes.label"""
-        )
-        return {row["label"]: row["n"] for row in rows}
+    @property
+    def without_gpus(self) -> bool:
+        """Whether the log has no GPUs, so that sizes are given in nodes."""
+        return self.goodput.unit != GPU_HOURS
 
-    @cached_property
-    def preemption_mix(self) -> list[dict[str, Any]]:
-        """Preemptions by evidence: evidence, state, attempts, second_order."""
-        return self.log.rows(
-            f"""SELECT evidence, state, count(*) AS attempts,
-                count(*) FILTER (WHERE "order" = 2) AS second_order
-            FROM {preemptions(self.log)} GROUP BY evidence, state
-            ORDER BY attempts DESC, evidence, state"""
-        )
+    @property
+    def reference_nodes(self) -> int:
+        """Nodes of the job that the report speaks of: the largest that ran, or the whole fleet."""
+        if self.outages is not None:
+            return self.outages.nodes
+        return max(self.largest_job_nodes, 1)
 
     @cached_property
     def restart_wait_s(self) -> tuple[float, int]:
@@ -236,42 +209,9 @@ class Analysis:
         return float(sum(row["fleet_rate_change"] for row in rows if row["node"] in bad))
 
     @cached_property
-    def timeline_job(self) -> str | None:
-        """The job whose attempts are worth a look: the worst crash loop, else the costliest failure."""
-        if len(self.goodput.crash_loops):
-            return str(self.goodput.crash_loops["job_id"][0])
-        failures, _ = losses(self.log)
-        rows = self.log.rows(
-            f"SELECT job_id FROM {failures} GROUP BY job_id ORDER BY sum(lost) DESC, job_id LIMIT 1"
-        )
-        return rows[0]["job_id"] if rows else None
-
-    @cached_property
-    def timeline(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The `job_timeline` of `timeline_job`."""
-        return job_timeline(self.log, self.timeline_job)
-
-    @cached_property
     def rejects(self) -> list[dict[str, Any]]:
         """Rejected records by reason: reason, n."""
         return self.log.rows(
             f"SELECT reason, count(*) AS n FROM {self.log.table('rejects')} "
             "GROUP BY reason ORDER BY n DESC, reason"
         )
-
-
-def job_timeline(
-    log: FleetLog, job_id: str | None
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(attempts, checks near their ends) of a job that ran, the last `MOST_ATTEMPTS`."""
-    attempts = log.rows(
-        "SELECT key, attempt, state, start_s, stop_s, node_count, gpus "
-        f"FROM {log.executions} WHERE job_id = {literal(job_id)} "
-        f"ORDER BY start_s DESC, attempt DESC LIMIT {MOST_ATTEMPTS}"
-    )[::-1]
-    if not attempts:
-        return [], []
-    keys = literal([row["key"] for row in attempts])
-    return attempts, log.rows(
-        f"SELECT * FROM {ranked_causes(log)} WHERE key IN {keys} ORDER BY key, rank"
-    )

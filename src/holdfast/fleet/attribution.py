@@ -10,16 +10,23 @@ The join of attempts and events goes over (node, time bucket), never over the pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.answer import Answer, ColumnFormat, Figure, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.log import NODE_FAIL, FleetLog, bucket, open_log
-from holdfast.fleet.moments import iso
+from holdfast.fleet.moments import iso, moment
+from holdfast.fleet.state_mix import STATE_COLOURS
+from holdfast.fleet.wording import listed
+from holdfast.numbers import counted, duration
+from holdfast.report import figures
 from holdfast.tables import literal
 
 if TYPE_CHECKING:
@@ -37,17 +44,156 @@ SLURM_MATCH_S = 10
 """Slurm ends an attempt and takes its node down in one pass: their times differ by rounding only."""
 
 
+MOST_DRAWN = 60
+"""Attempts of one job that a timeline shows; more cannot be told apart."""
+
+
 @dataclass(frozen=True)
-class Attribution:
+class Attribution(Answer):
     """The attempts of one job, each with the checks that explain its end."""
 
     job_id: str
     attempts: list[dict[str, Any]]
     """In order: attempt, state, nodes, start, end, infrastructure, failed_nodes, causes (ranked)."""
+    end_s: float = field(default=0.0, repr=False)
+    """End of the log: how far the bar of an attempt that still runs reaches."""
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return f"Job {self.job_id}"
 
     def to_dict(self) -> dict[str, object]:
         """The JSON of ``holdfast fleet attribute``."""
         return {"job_id": self.job_id, "attempts": self.attempts}
+
+    def sections(self) -> Sequence[Section]:
+        """What happened to it?"""
+        failed = sum(bool(row["infrastructure"]) for row in self.attempts)
+        sentence = f"{counted(len(self.attempts), 'attempt')}, "
+        sentence += f"{failed:,}" if failed else "none"
+        sentence += " ended by the infrastructure."
+        if len(self.attempts) > MOST_DRAWN:
+            sentence += f" The figure shows the last {MOST_DRAWN}."
+        tables = [self._attempt_table(), self._cause_table()]
+        return [Section("timeline", "What happened to it?", sentence, self.figures(), tables)]
+
+    def figures(self) -> list[Figure]:
+        """Attempts as bars, and the checks near their ends as ticks; none if nothing ran."""
+        bars, ticks = [], []
+        for row in self.attempts[-MOST_DRAWN:]:
+            if row["start"] is None:
+                continue
+            begin, end = _time(row["start"]), _time(row["end"]) or moment(self.end_s)
+            assert begin is not None
+            end = max(begin, end)
+            span = {"attempt": row["attempt"], "start": begin, "end": end, "state": row["state"]}
+            bars.append(span)
+            ticks += [
+                {
+                    "attempt": row["attempt"],
+                    "at": moment(end.timestamp() + cause["offset_s"]),
+                    "text": f"{cause['check']} on {cause['node']}",
+                }
+                for cause in row["causes"]
+            ]
+        if not bars:
+            return []
+        states = {bar["state"] for bar in bars}
+        legend = {state: name for state, name in STATE_COLOURS.items() if state in states}
+        legend |= dict.fromkeys(sorted(states - set(legend)), "ramp1")
+        # An axis that shows hours only names the day.
+        days = {f"{bar[end]:%Y-%m-%d}" for bar in bars for end in ("start", "end")}
+        zone = f"{days.pop()}, UTC" if len(days) == 1 else "UTC"
+        columns = ("attempt", "start", "end", "state")
+        return [
+            figures.timeline(bars, *columns, legend, lane_title="Attempt", zone=zone, marks=ticks)
+        ]
+
+    def _attempt_table(self) -> Table:
+        from ClusterShell.NodeSet import NodeSet
+
+        rows = []
+        for row in self.attempts:
+            start, end = _time(row["start"]), _time(row["end"])
+            causes = row["causes"]
+            likeliest = "unattributed" if row["infrastructure"] else ""
+            if causes:
+                first, more = causes[0], len(causes) - 1
+                likeliest = f"{first['symptom']}: {first['check']} on {first['node']} at "
+                likeliest += f"{first['offset_s']:+.0f} s" + (f" and {more} more" if more else "")
+            rows.append(
+                {
+                    **{name: row[name] for name in ("attempt", "state")},
+                    "start": start,
+                    "end": end,
+                    "ran": duration((end - start).total_seconds()) if start and end else "",
+                    "gpus": row.get("gpus"),
+                    "failed": listed(row["failed_nodes"]) if row["failed_nodes"] else "",
+                    "cause": likeliest,
+                    "nodes": str(NodeSet.fromlist(row["nodes"])),
+                    "count": len(row["nodes"]),
+                }
+            )
+        columns = {
+            "attempt": ColumnFormat("Attempt"),
+            "state": ColumnFormat("State"),
+            "end": ColumnFormat("End"),
+            "ran": ColumnFormat("Ran", right=True),
+            "count": ColumnFormat("Nodes"),
+            "failed": ColumnFormat("Failed node"),
+            "cause": ColumnFormat("Likeliest cause"),
+        }
+        caption = (
+            "One row per attempt, in order. A failed node is one that Slurm names. The CSV file has "
+            "the names of all nodes."
+        )
+        return Table(pa.Table.from_pylist(rows, schema=ATTEMPTS), columns, caption=caption)
+
+    def _cause_table(self) -> Table:
+        """Every check that explains an end, ranked."""
+        rows = [
+            {
+                **cause,
+                "attempt": row["attempt"],
+                "rank": rank,
+                "domains": ", ".join(cause["domains"]),
+            }
+            for row in self.attempts
+            for rank, cause in enumerate(row["causes"], start=1)
+        ]
+        columns = {
+            "attempt": ColumnFormat("Attempt"),
+            "rank": ColumnFormat("Rank"),
+            "symptom": ColumnFormat("Symptom"),
+            "check": ColumnFormat("Check"),
+            "node": ColumnFormat("Node"),
+            "offset_s": ColumnFormat("From the end", "s", digits=0),
+            "severity": ColumnFormat("Severity"),
+            "domains": ColumnFormat("Domains left"),
+        }
+        caption = "One row per check near the end of a failed attempt, the likeliest cause first."
+        empty = "No check fired near the end of a failed attempt."
+        return Table(
+            pa.Table.from_pylist(rows, schema=CAUSES), columns, caption, empty, detail=True
+        )
+
+
+def _time(text: str | None) -> datetime | None:
+    """The time in ISO text; None for none."""
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
+
+
+_SECONDS = pa.timestamp("s", "UTC")
+ATTEMPTS = pa.schema(
+    {"attempt": pa.int64(), "state": pa.string(), "start": _SECONDS, "end": _SECONDS}
+    | dict.fromkeys(("ran", "failed", "cause", "nodes"), pa.string())
+    | dict.fromkeys(("gpus", "count"), pa.int64())
+)
+CAUSES = pa.schema(
+    {"attempt": pa.int64(), "rank": pa.int64(), "offset_s": pa.float64()}
+    | dict.fromkeys(("symptom", "check", "node", "severity", "domains"), pa.string())
+)
 
 
 def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
@@ -99,7 +245,7 @@ def attribute(log: str | Path | Store | FleetLog, job_id: str) -> Attribution:
         }
         for row in attempts
     ]
-    return Attribution(known or job_id, explained)
+    return Attribution(known or job_id, explained, log.end_s)
 
 
 def _cause(row: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from holdfast.command import (
     Options,
     Output,
     Positive,
-    Printed,
     Share,
     option,
     room,
@@ -171,7 +170,6 @@ def ingest(
         nodes: Number of nodes of the fleet, for node-failure logs (which name failed nodes only).
         max_reject_share: Maximum share of rejected records per source.
     """
-    from holdfast.fleet import terminal
     from holdfast.fleet.ingestion import ingest as run
     from holdfast.fleet.moments import instant
     from holdfast.fleet.on_cluster import sacct_output
@@ -182,7 +180,7 @@ def ingest(
         )
     with ExitStack() as stack:
         live = [] if sacct is None else [stack.enter_context(sacct_output(sacct, timezone))]
-        made = run(
+        return run(
             [*sources, *live],
             output,
             format=input_format,
@@ -197,7 +195,6 @@ def ingest(
             nodes=nodes,
             max_reject_share=max_reject_share,
         )
-    return Printed(made, terminal.ingested, written={"store": output})
 
 
 @app.command
@@ -217,15 +214,9 @@ def report(
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
     """
-    from holdfast.fleet import terminal
-    from holdfast.fleet.page import page
-    from holdfast.fleet.page import report as run
-    from holdfast.fleet.values import report_values
+    from holdfast.fleet.fleet_report import report as run
 
-    found = run(opened(store, window, checks, losses, pauses, size, long_run))
-    return Printed(
-        found, terminal.reported, lambda: page(found.analysis, found.findings), values=report_values
-    )
+    return run(opened(store, window, checks, losses, pauses, size, long_run))
 
 
 @app.command
@@ -235,11 +226,9 @@ def status(store: Path, /, *, window: Window = Window()) -> Answer:
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
     """
-    from holdfast.fleet import terminal
     from holdfast.fleet.state_mix import status as run
-    from holdfast.fleet.values import status_values
 
-    return Printed(run(opened(store, window)), terminal.status, values=status_values)
+    return run(opened(store, window))
 
 
 @app.command
@@ -258,14 +247,9 @@ def mttf(
         store: Store, or a node-failure log (CSV: node, start, end, cause).
         project: Job sizes to project the MTTF to.
     """
-    from holdfast.fleet import terminal
     from holdfast.fleet.failures import mttf as run
-    from holdfast.fleet.values import mttf_values
 
-    sizes = _sizes(project)
-    return Printed(
-        run(opened(store, window, checks, size), project=sizes), terminal.mttf, values=mttf_values
-    )
+    return run(opened(store, window, checks, size), project=_sizes(project))
 
 
 @app.command
@@ -296,10 +280,8 @@ def ettr(
         target: Target ETTR of --solve.
         monte_carlo: Also simulate (exponential gaps, fixed seed).
     """
-    from holdfast.fleet import terminal
     from holdfast.fleet.ettr_forms import ettr as run
     from holdfast.fleet.ettr_solve import solve as run_solve
-    from holdfast.fleet.values import ettr_values
 
     given = {"nodes": nodes, "rate": rate, "checkpoint": checkpoint}
     missing = [f"--{name}" for name, value in given.items() if value is None and name != solve]
@@ -312,7 +294,7 @@ def ettr(
         )
     times = {"init_s": init, "write_s": write, "queue_s": queue, "productive_s": productive}
     if solve is not None:
-        solved = run_solve(
+        return run_solve(
             solve,  # type: ignore[arg-type]  # checked inside, with a message
             target,
             nodes=nodes,
@@ -320,12 +302,9 @@ def ettr(
             checkpoint_interval_s=checkpoint,
             **times,  # type: ignore[arg-type]
         )
-        return Printed(solved, terminal.solved)
     # None of the three is None here; the type checker does not see that through the list above.
     result = run(nodes or 0.0, rate or 0.0, checkpoint or 0.0, **times)  # type: ignore[arg-type]
-    return Printed(
-        result.with_monte_carlo() if monte_carlo else result, terminal.ettr, values=ettr_values
-    )
+    return result.with_monte_carlo() if monte_carlo else result
 
 
 @app.command
@@ -342,13 +321,9 @@ def goodput(
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
     """
-    from holdfast.fleet import terminal
     from holdfast.fleet.losses import goodput as run
-    from holdfast.fleet.values import goodput_values
 
-    return Printed(
-        run(opened(store, window, checks, losses)), terminal.goodput, values=goodput_values
-    )
+    return run(opened(store, window, checks, losses))
 
 
 @app.command
@@ -369,16 +344,13 @@ def lemons(
         rule: Thresholds of the seven signals (TOML).
         commands: Only print the commands that would drain the lemon nodes, to be reviewed.
     """
-    from holdfast.fleet import terminal
     from holdfast.fleet.lemon_model import LemonRule
     from holdfast.fleet.node_ranking import lemons as run
-    from holdfast.fleet.on_cluster import drain_commands
-    from holdfast.fleet.values import lemon_values
+    from holdfast.fleet.on_cluster import DrainCommands
 
     log = opened(store, window, checks, discovery)
     found = run(log, rule=None if rule is None else LemonRule.from_toml(rule))
-    render = drain_commands if commands else terminal.lemons
-    return Printed(found, render, values=lemon_values)
+    return DrainCommands(**vars(found)) if commands else found
 
 
 @app.command
@@ -397,11 +369,9 @@ def attribute(
         job_id: Job id as sacct prints it (93, 306_4), with several clusters alpha:93.
         engine: Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N].
     """
-    from holdfast.fleet import terminal
     from holdfast.fleet.attribution import attribute as run
 
-    log = opened(store, Window(engine=engine), checks)
-    return Printed(run(log, job_id), terminal.attributed)
+    return run(opened(store, Window(engine=engine), checks), job_id)
 
 
 # Simulation.

@@ -33,13 +33,14 @@ The forms, from rough to exact, with a = 1 - L(u0 + dt/2):
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import (
     SECONDS_PER_DAY,
@@ -50,6 +51,8 @@ from holdfast.fleet.checkpoint_interval import (
     require_number,
     young_interval,
 )
+from holdfast.fleet.wording import PAPER
+from holdfast.numbers import counted, duration, number, percent
 
 if TYPE_CHECKING:
     from holdfast.fleet.ettr_monte_carlo import MonteCarloEttr
@@ -103,7 +106,7 @@ class EttrParameters:
 
 
 @dataclass(frozen=True)
-class EttrResult:
+class EttrResult(Answer):
     """Every form of the expected ETTR of one setting, the best interval, and what was assumed."""
 
     parameters: EttrParameters
@@ -152,6 +155,70 @@ class EttrResult:
     def recommended(self) -> float:
         """The value of the recommended form."""
         return self.exact if self.exact_finite is None else self.exact_finite
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Expected ETTR"
+
+    def values(self) -> Sequence[Value]:
+        """The exact expected ETTR and the best one."""
+        return [
+            Value("exact_ettr", self.exact, better="higher"),
+            Value("optimal_ettr", self.optimal_ettr, better="higher"),
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """What ETTR is expected?"""
+        import pyarrow as pa
+
+        p = self.parameters
+        text = (
+            f"A job on {counted(round(p.nodes), 'node')} is expected to be productive "
+            f"{percent(self.recommended, 2)} of its time with a checkpoint every "
+            f"{duration(p.checkpoint_interval_s)}"
+        )
+        if self.optimal_interval_s is not None:
+            text += f", and {percent(self.optimal_ettr, 2)} with one every "
+            text += duration(self.optimal_interval_s)
+        simulated = self.monte_carlo
+        rows = {
+            "exact": self.exact,
+            "exact, for this productive time": self.exact_finite,
+            "Monte Carlo": None if simulated is None else simulated.ettr,
+            "full (first order)": self.full,
+            "v2 (the paper's approximation)": self.v2,
+            "exact, at the best checkpoint interval": self.optimal_ettr,
+        }
+        optional = ("exact, for this productive time", "Monte Carlo")
+        rows = {k: v for k, v in rows.items() if v is not None or k not in optional}
+        ends = {} if simulated is None else {"Monte Carlo": simulated.ci95}
+        low, high = zip(*(ends.get(name, (None, None)) for name in rows), strict=True)
+        shares = {"ettr": [*rows.values()], "low": low, "high": high}
+        table = pa.table(
+            {"form": [*rows], **{k: pa.array(v, pa.float64()) for k, v in shares.items()}}
+        )
+        columns = {
+            "form": ColumnFormat("Form"),
+            "ettr": ColumnFormat("Expected ETTR", digits=4, interval=("low", "high")),
+        }
+        how = How(
+            "ETTR = Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)], L = N · r_f",
+            {
+                "nodes N": number(p.nodes),
+                "failures per node-day r_f": number(p.rate_per_node_day),
+                "checkpoint interval Δt": duration(p.checkpoint_interval_s),
+                "checkpoint write w": duration(p.write_s),
+                "initialisation u0": duration(p.init_s),
+                "queue before each start q": duration(p.queue_s),
+                "best checkpoint interval": duration(self.optimal_interval_s),
+                "Young's, Daly's": f"{duration(self.young_interval_s)}, {duration(self.daly_interval_s)}",
+            },
+            PAPER,
+            self.notes,
+        )
+        tables = [Table(table, columns, "One row per form, Monte Carlo with its 95 % interval.")]
+        return [Section("ettr", "What ETTR is expected?", f"{text}.", [], tables, how)]
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet ettr``; units are in the names."""

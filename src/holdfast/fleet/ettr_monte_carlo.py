@@ -9,7 +9,8 @@ had been replaced (a renewal process); with exponential gaps this is the model o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -48,14 +49,7 @@ class MonteCarloEttr:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return {
-            "ettr": self.ettr,
-            "standard_error": self.standard_error,
-            "ci95": list(self.ci95),
-            "replicas": self.replicas,
-            "distribution": self.distribution,
-            "seed": self.seed,
-        }
+        return {**asdict(self), "ci95": list(self.ci95)}
 
 
 def monte_carlo_ettr(
@@ -90,7 +84,7 @@ def monte_carlo_ettr(
         finite = parameters.productive_s is not None
         value = exact_finite_ettr(parameters) if finite else exact_ettr(parameters)
         return MonteCarloEttr(value, 0.0, replicas, name, seed)
-    gaps = _Gaps(distribution, shape, 1 / parameters.failures_per_s, np.random.default_rng(seed))
+    gaps = _gaps(distribution, shape, 1 / parameters.failures_per_s, np.random.default_rng(seed))
     if parameters.productive_s is None:
         kept, wall = _starts(parameters, gaps, replicas)
     else:
@@ -102,61 +96,49 @@ def monte_carlo_ettr(
     return MonteCarloEttr(ratio, error, replicas, name, seed)
 
 
-class _Gaps:
-    """Draws gaps between failures, seconds, with the given mean."""
-
-    def __init__(
-        self,
-        distribution: str | npt.ArrayLike,
-        shape: float,
-        mean_s: float,
-        rng: np.random.Generator,
-    ) -> None:
-        self.rng, self.mean_s, self.shape = rng, mean_s, shape
-        self.measured: FloatArray | None = None
-        if not isinstance(distribution, str):
-            measured = np.asarray(distribution, dtype=np.float64).ravel()
-            if not (measured.size and np.isfinite(measured).all() and (measured > 0).all()):
-                raise InputError(
-                    "the measured gaps cannot be resampled",
-                    code="invalid-value",
-                    expected="one or more finite times above zero, in seconds",
-                )
-            self.kind, self.measured = "empirical", measured * (mean_s / measured.mean())
-            return
-        if distribution not in ("exponential", "weibull", "lognormal"):
+def _gaps(
+    distribution: str | npt.ArrayLike, shape: float, mean_s: float, rng: np.random.Generator
+) -> Callable[[int], FloatArray]:
+    """What draws so many gaps between failures, seconds, with the given mean."""
+    if not isinstance(distribution, str):
+        measured = np.asarray(distribution, dtype=np.float64).ravel()
+        if not (measured.size and np.isfinite(measured).all() and (measured > 0).all()):
             raise InputError(
-                "unknown distribution of the gaps between failures",
-                code="unknown-name",
-                found=repr(distribution),
-                expected="exponential, weibull, lognormal, or an array of gaps in seconds",
+                "the measured gaps cannot be resampled",
+                code="invalid-value",
+                expected="one or more finite times above zero, in seconds",
             )
-        if not (math.isfinite(shape) and shape > 0):
-            raise InputError(
-                "invalid shape", code="invalid-value", found=repr(shape), expected="above zero"
-            )
-        self.kind = distribution
+        scaled = measured * (mean_s / measured.mean())
+        return lambda count: scaled[rng.integers(0, scaled.size, count)]
+    if not (math.isfinite(shape) and shape > 0):
+        raise InputError(
+            "invalid shape", code="invalid-value", found=repr(shape), expected="above zero"
+        )
+    draws: dict[str, Callable[[int], FloatArray]] = {
+        "exponential": lambda n: rng.exponential(mean_s, n),
+        "weibull": lambda n: mean_s / math.gamma(1 + 1 / shape) * rng.weibull(shape, n),
+        "lognormal": lambda n: rng.lognormal(math.log(mean_s) - shape**2 / 2, shape, n),
+    }
+    if distribution not in draws:
+        raise InputError(
+            "unknown distribution of the gaps between failures",
+            code="unknown-name",
+            found=repr(distribution),
+            expected="exponential, weibull, lognormal, or an array of gaps in seconds",
+        )
+    return draws[distribution]
 
-    def draw(self, count: int) -> FloatArray:
-        if self.measured is not None:
-            return self.measured[self.rng.integers(0, self.measured.size, count)]
-        if self.kind == "weibull":
-            scale = self.mean_s / math.gamma(1 + 1 / self.shape)
-            return scale * self.rng.weibull(self.shape, count)
-        if self.kind == "lognormal":
-            middle = math.log(self.mean_s) - self.shape**2 / 2
-            return self.rng.lognormal(middle, self.shape, count)
-        return self.rng.exponential(self.mean_s, count)
 
-
-def _starts(p: EttrParameters, gaps: _Gaps, count: int) -> tuple[FloatArray, FloatArray]:
+def _starts(
+    p: EttrParameters, gaps: Callable[[int], FloatArray], count: int
+) -> tuple[FloatArray, FloatArray]:
     """Kept productive time and wall time of `count` starts of a run without end."""
-    gap = gaps.draw(count)
+    gap = gaps(count)
     intervals = np.floor(np.maximum(gap - p.init_s, 0) / (p.checkpoint_interval_s + p.write_s))
     return intervals * p.checkpoint_interval_s, gap + p.queue_s
 
 
-def _runs(p: EttrParameters, gaps: _Gaps, count: int) -> FloatArray:
+def _runs(p: EttrParameters, gaps: Callable[[int], FloatArray], count: int) -> FloatArray:
     """Wall time of `count` runs, each from its first submission to its last checkpoint."""
     if p.productive_s is None:
         raise ValueError("a whole run has a productive time")
@@ -176,7 +158,7 @@ def _runs(p: EttrParameters, gaps: _Gaps, count: int) -> FloatArray:
                 found=f"{MOST_DRAWS} starts for {count - active.size} of {count} runs",
                 remedy="use the form exact, a shorter checkpoint interval or a shorter run",
             )
-        gap = gaps.draw(active.size)
+        gap = gaps(active.size)
         need = p.init_s + left[active] * segment + last_segment
         done = gap >= need
         wall[active] += p.queue_s + np.where(done, need, gap)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
+from holdfast.answer import Answer, Section
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
 from holdfast.fleet.ettr_forms import (
@@ -15,6 +16,7 @@ from holdfast.fleet.ettr_forms import (
     exact_finite_ettr,
     first_order_ettr,
 )
+from holdfast.numbers import number
 
 SolveFor = Literal["checkpoint", "rate", "write", "init", "queue", "nodes"]
 FIELDS: dict[str, tuple[str, str]] = {
@@ -30,7 +32,7 @@ SMALLEST, LARGEST = 1e-12, 1e15  # of any parameter; beyond them nothing changes
 
 
 @dataclass(frozen=True)
-class SolveResult:
+class SolveResult(Answer):
     """The values of one parameter that reach an ETTR."""
 
     solved_for: str
@@ -47,9 +49,17 @@ class SolveResult:
     best_ettr: float
     form: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; the unit of low, high and best is under "unit"."""
-        return dict(self.__dict__)
+    def sections(self) -> Sequence[Section]:
+        """Which values reach the target?"""
+        high = "without limit" if self.high is None else f"{number(self.high)} {self.unit}"
+        best = "no best interval without failures or a write time (--write); in the limit"
+        if self.best is not None:
+            best = f"best at {number(self.best)} {self.unit}"
+        text = (
+            f"ETTR ≥ {self.target:g} ({self.form}) for {self.solved_for} from {number(self.low)} to "
+            f"{high}; {best}: {self.best_ettr:.4f}."
+        )
+        return [Section("solve", "Which values reach the target?", text)]
 
 
 def solve(
@@ -87,11 +97,9 @@ def solve(
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
     """
     if for_ not in FIELDS:
+        expected = ", ".join(FIELDS)
         raise InputError(
-            "this cannot be solved for",
-            code="unknown-key",
-            found=repr(for_),
-            expected=", ".join(FIELDS),
+            "this cannot be solved for", code="unknown-key", found=repr(for_), expected=expected
         )
     if not 0 < target < 1:
         raise InputError(
@@ -109,26 +117,19 @@ def solve(
             found=repr(form),
             expected="exact, full or v2 (exact_finite with a productive time, not for checkpoint)",
         )
+    name, unit = FIELDS[for_]
     given = {
         "nodes": nodes,
         "rate_per_node_day": rate_per_node_day,
         "checkpoint_interval_s": checkpoint_interval_s,
+        "init_s": init_s,
+        "write_s": write_s,
+        "queue_s": queue_s,
     }
-    name, unit = FIELDS[for_]
-    given[name] = 1.0 if name in given else None
-    missing = [key for key, value in given.items() if value is None and key != name]
-    if missing:
+    given[name] = 1.0 if given[name] is None or name in ("nodes", "checkpoint_interval_s") else 0.0
+    if missing := [key for key, value in given.items() if value is None]:
         raise InputError(f"solving for {for_} needs {', '.join(missing)}", code="missing-key")
-    filled = {key: value for key, value in given.items() if value is not None}
-    base = EttrParameters(
-        **filled,
-        **{
-            key: value
-            for key, value in (("init_s", init_s), ("write_s", write_s), ("queue_s", queue_s))
-            if key != name
-        },
-        productive_s=productive_s,
-    )
+    base = EttrParameters(**given, productive_s=productive_s)  # type: ignore[arg-type]
 
     def value_at(x: float) -> float:
         return _evaluate(replace(base, **{name: x}), form)
@@ -143,7 +144,7 @@ def solve(
             code="unsupported",
             found=f"at best {best_ettr:.6f}, with {name} = {best:.6g} ({unit})",
             expected=f"a target below {best_ettr:.4f}",
-            remedy=_why(for_, base),
+            remedy="lower the target, or shorten writes, initialisation or queue",
         )
     high = _edge(value_at, target, max(best, SMALLEST), LARGEST)
     low = best if for_ == "nodes" else 0.0
@@ -170,20 +171,17 @@ def _best_interval(base: EttrParameters, form: str, value_at: Callable[[float], 
     exact = optimal_checkpoint_interval(base.nodes, base.rate_per_node_day, write_s=base.write_s)
     if form == "exact" and exact is not None:
         return exact
-    # The first-order forms have one maximum too: golden-section search on log dt, within the range
-    # in which a = 1 - L(u0 + dt/2) is positive.
+    # The first-order forms have one maximum too, where a = 1 - L(u0 + dt/2) is positive.
     room = 2 * (1 / base.failures_per_s - base.init_s)
     if room <= 0:
         return exact or 0.0
-    low, high = math.log(room * 1e-9), math.log(room)
-    golden = (math.sqrt(5) - 1) / 2
-    for _ in range(90):
-        left, right = high - golden * (high - low), low + golden * (high - low)
-        if value_at(math.exp(left)) > value_at(math.exp(right)):
-            high = right
-        else:
-            low = left
-    return math.exp((low + high) / 2)
+    from scipy.optimize import minimize_scalar
+
+    span = (math.log(room * 1e-9), math.log(room))
+    found = minimize_scalar(
+        lambda x: -value_at(math.exp(x)), bounds=span, method="bounded", options={"xatol": 1e-9}
+    )
+    return math.exp(found.x)
 
 
 def _edge(
@@ -192,39 +190,14 @@ def _edge(
     """Where the ETTR crosses the target between two points; None if it holds at `outside` too."""
     if value_at(outside) >= target:
         return None
-    a, b = math.log(inside), math.log(outside)
-    for _ in range(200):
-        middle = (a + b) / 2
-        if value_at(math.exp(middle)) >= target:
-            a = middle
-        else:
-            b = middle
-    return math.exp(a)
+    from scipy.optimize import brentq
 
-
-def _why(for_: str, base: EttrParameters) -> str:
-    """Which losses remain at the best value, and so what has to change instead."""
-    rate = base.failures_per_s
-    losses = {
-        "the writes (write_s against the interval)": base.write_s / base.checkpoint_interval_s
-        if for_ not in ("write", "checkpoint")
-        else 0.0,
-        "the replay after failures (a shorter interval)": rate * base.checkpoint_interval_s / 2
-        if for_ not in ("rate", "nodes", "checkpoint")
-        else 0.0,
-        "the initialisation after failures": rate * base.init_s
-        if for_ not in ("rate", "nodes", "init")
-        else 0.0,
-        "the queue before restarts": rate * base.queue_s
-        if for_ not in ("rate", "nodes", "queue")
-        else 0.0,
-        "the writes that failures force (a faster write, fewer failures)": math.sqrt(
-            2 * rate * base.write_s
+    return math.exp(
+        brentq(
+            lambda x: value_at(math.exp(x)) - target,
+            math.log(inside),
+            math.log(outside),
+            xtol=1e-14,
+            rtol=8.9e-16,
         )
-        if for_ == "checkpoint"
-        else 0.0,
-    }
-    largest = max(losses, key=lambda cause: losses[cause])
-    if losses[largest] == 0:
-        return "lower the target"
-    return f"what is left is mostly lost to {largest}: lower that first"
+    )

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.errors import InputError
+from holdfast.numbers import brief
+from holdfast.plain import plain
 from holdfast.stats import poisson_interval
 
 FloatArray = npt.NDArray[np.float64]
@@ -39,17 +41,6 @@ class RateBucket:
     ci95: tuple[float, float] | None
     """Of the rate, per 1,000 node-days."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """The bucket of ``holdfast fleet mttf --json``."""
-        return {
-            "gpus_min": self.gpus_min,
-            "gpus_max": self.gpus_max,
-            "failures": self.failures,
-            "node_days": self.node_days,
-            "rate_per_1000_node_days": self.rate_per_1000_node_days,
-            "ci95": None if self.ci95 is None else list(self.ci95),
-        }
-
 
 @dataclass(frozen=True)
 class Dispersion:
@@ -61,15 +52,6 @@ class Dispersion:
     degrees_of_freedom: int
     method: str
     """"chi-square", or "Monte Carlo multinomial" where an expected count is below 5."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {
-            "statistic": self.statistic,
-            "p_value": self.p_value,
-            "degrees_of_freedom": self.degrees_of_freedom,
-            "method": self.method,
-        }
 
 
 class FailureModel:
@@ -202,8 +184,8 @@ class FailureModel:
         least = min(ran, key=lambda bucket: bucket.rate_per_1000_node_days or 0.0)
         return (
             f'"Independent nodes in series" does not hold ({numbers}): jobs of {_size(most)} fail '
-            f"{most.rate_per_1000_node_days:.2f} times per 1,000 node-days, those of {_size(least)} "
-            f"{least.rate_per_1000_node_days:.2f} times. Use the rate of the size in question; the "
+            f"{brief(most.rate_per_1000_node_days)} times per 1,000 node-days, those of {_size(least)} "
+            f"{brief(least.rate_per_1000_node_days)} times. Use the rate of the size in question; the "
             "1/N line from another size misleads."
         )
 
@@ -221,8 +203,8 @@ class FailureModel:
             "ci95": list(self.ci95_),
             "mttf_node_days": self.mttf_node_days_,
             "mttf_node_days_ci95": list(self.mttf_node_days_ci95_),
-            "buckets": [bucket.to_dict() for bucket in self.buckets_],
-            "dispersion": test.to_dict(),
+            "buckets": [plain(bucket) for bucket in self.buckets_],
+            "dispersion": plain(test),
             "independence": self.independence_,
             "projections": projections,
         }

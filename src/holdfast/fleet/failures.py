@@ -7,26 +7,40 @@ failure counts, and the exposure is the time that the nodes were up.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Unknown, Value
 from holdfast.errors import InputError
 from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.failure_model import FailureModel
-from holdfast.fleet.failure_trend import Trend, trend
-from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
+from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog, open_log
 from holdfast.fleet.moments import minute
-from holdfast.fleet.outage_log import all_nodes_known, only_outages, outage_exposure
+from holdfast.fleet.outage_log import (
+    NODES_UNKNOWN,
+    all_nodes_known,
+    only_outages,
+    outage_exposure,
+)
 from holdfast.fleet.store import Store
 from holdfast.fleet.timeline import larger_than
+from holdfast.fleet.wording import PAPER, RATE_UNIT, brief_interval, decimals
+from holdfast.numbers import brief, duration, number
+from holdfast.report.figures import lines
+
+BEYOND = 32
+"""A projection reaches this many times the largest job."""
 
 
 @dataclass(frozen=True)
-class Mttf:
+class Mttf(Answer):
     """The failure model of a log."""
 
     model: FailureModel
@@ -49,6 +63,179 @@ class Mttf:
             "counted": self.source,
             "nodes_known": self.nodes_known,
         }
+
+    def values(self) -> Sequence[Value]:
+        """The failure rate with its exact interval."""
+        model = self.model
+        return [
+            Value(
+                "failures_per_1000_node_days",
+                model.rate_per_1000_node_days_,
+                RATE_UNIT,
+                model.ci95_,
+                "lower",
+                "failures / node-days, exact Poisson interval",
+            )
+        ]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Nodes that are not in a log of node failures."""
+        return [] if self.nodes_known else [NODES_UNKNOWN]
+
+    def rate_text(self) -> str:
+        """The rate as a finding begins: "Failure rate: 4.31 [3.2, 5.7] failures per ..."."""
+        model = self.model
+        low, high = model.ci95_
+        scope = f" in attempts above {self.min_gpus:,} GPUs" if self.min_gpus else ""
+        if not self.nodes_known:
+            scope += " (too high: nodes that never failed are not counted)"
+        if not model.failures_:
+            return (
+                f"Failure rate, an upper bound: at most {brief(high)} failures {RATE_UNIT}{scope} "
+                "(95 %)"
+            )
+        rate = brief(model.rate_per_1000_node_days_)
+        return f"Failure rate: {rate} {brief_interval(low, high)} failures {RATE_UNIT}{scope}"
+
+    def sections(self) -> Sequence[Section]:
+        """The rate by job size, and the projections that were asked for."""
+        found = f"{self.model.failures_:,} in {number(self.model.node_days_)} node-days"
+        text = f"{self.rate_text()}: {found}. {self.model.independence_}"
+        return [replace(self.section(self.model, self.project), sentence=text)]
+
+    def section(
+        self,
+        by_size: FailureModel,
+        project: Sequence[int],
+        *,
+        largest: int | None = None,
+        in_nodes: bool = False,
+    ) -> Section:
+        """How long does a job run before it fails?
+
+        Args:
+            by_size: the failure model of all attempts, with its job sizes.
+            project: job sizes (GPUs) to project to.
+            largest: GPUs of the largest job that ran, where that is known.
+            in_nodes: give sizes in nodes, for a log without GPUs.
+        """
+        sentence = by_size.independence_
+        if not self.model.failures_:
+            bound = brief(self.model.ci95_[1])
+            sentence = f"No failures: the rate is at most {bound} {RATE_UNIT} (95 %)."
+        figure = self._figure(by_size, largest, in_nodes)
+        tables = [_size_table(by_size)] if self.source == "attempts" else []
+        if project:
+            tables.append(self._projection_table(project, in_nodes))
+        how = How(
+            [
+                "r_f = failures / Σ node-days; MTTF(N nodes) = 1 / (N · r_f)",
+                "95 % interval of n failures in T node-days: "
+                "[2T / χ²(0.975; 2n + 2), 2T / χ²(0.025; 2n)]",
+            ],
+            {
+                f"r_f of the line, {RATE_UNIT}": brief(self.model.rate_per_1000_node_days_),
+                "from attempts above, GPUs": self.min_gpus,
+                "GPUs per node": self.gpus_per_node,
+            },
+            f"{PAPER}; Garwood 1936",
+            "The line assumes that nodes fail independently and that any failure ends the job.",
+        )
+        question = "How long does a job run before it fails?"
+        return Section("mttf", question, sentence, [] if figure is None else [figure], tables, how)
+
+    def _projection_table(self, project: Sequence[int], in_nodes: bool) -> Table:
+        """MTTF at job sizes."""
+        rows = []
+        for gpus in project:
+            hours = self.model.mttf_hours(gpus, self.gpus_per_node)
+            mttf, low, high = ("" if each is None else duration(3600 * each) for each in hours)
+            nodes = math.ceil(gpus / self.gpus_per_node)
+            rows.append({"nodes": nodes, "gpus": gpus, "mttf": mttf, "low": low, "high": high})
+        formats = {
+            "nodes": ColumnFormat("Nodes"),
+            "gpus": ColumnFormat("GPUs"),
+            "mttf": ColumnFormat("MTTF", right=True),
+            "low": ColumnFormat("From, 95 %", right=True),
+            "high": ColumnFormat("To, 95 %", right=True),
+        }
+        if in_nodes:
+            del formats["gpus"]
+        if not self.model.failures_:  # a lower bound is all there is
+            del formats["mttf"], formats["high"]
+            formats["low"] = ColumnFormat("MTTF at least, 95 %", right=True)
+        caption = "Projections of the fitted rate, one row per job size."
+        return Table(pa.Table.from_pylist(rows), formats, caption=caption)
+
+    def _figure(self, by_size: FailureModel, largest: int | None, in_nodes: bool) -> Figure | None:
+        """MTTF of each job size with its interval, and the 1/N line of the fitted rate with its band.
+
+        None without a failure.
+        """
+        if not self.model.failures_:
+            return None
+        per_node = self.gpus_per_node
+        scale, unit = (per_node, "nodes") if in_nodes else (1, "GPUs")
+        points = []
+        for bucket in by_size.buckets_:
+            if bucket.gpus_max and bucket.failures and bucket.ci95 is not None:
+                nodes = max(1, math.ceil(bucket.gpus_max / per_node))
+                rates = (bucket.rate_per_1000_node_days or math.nan, *reversed(bucket.ci95))
+                points.append((bucket.gpus_max, *(24_000 / (rate * nodes) for rate in rates)))
+        known = {per_node, *(point[0] for point in points), *([] if largest is None else [largest])}
+        sizes = sorted({*known, BEYOND * max(known)})
+        line = [(gpus, *self.model.mttf_hours(int(gpus), per_node)) for gpus in sizes]
+        series: dict[str, list[Any]] = {"the fitted rate, 1/N": line, "each job size": points}
+        rows = [
+            {"from": name, "size": gpus / scale, "mttf": mttf, "low": low, "high": high}
+            for name, each in series.items()
+            for gpus, mttf, low, high in each
+        ]
+        colours = {"the fitted rate, 1/N": "model", "each job size": "hardware"}
+        figure = lines(
+            rows,
+            "size",
+            "mttf",
+            f"Job size ({unit})",
+            "Mean time to failure (hours)",
+            series="from",
+            meanings={name: colour for name, colour in colours.items() if series[name]},
+            low="low",
+            high="high",
+            points=True,
+            log_x=True,
+            log_y=True,
+        )
+        caption = "With 95 % intervals"
+        if largest is not None:
+            caption += f"; the largest job ran on {largest / scale:,.0f} {unit}"
+        return replace(figure, caption=caption)
+
+
+def _size_table(by_size: FailureModel) -> Table:
+    buckets = by_size.buckets_
+    ends = [bucket.ci95 or (None, None) for bucket in buckets]
+    data = {
+        "size": pa.array([bucket_label(bucket.gpus_max or 0) for bucket in buckets], pa.string()),
+        "failures": pa.array([bucket.failures for bucket in buckets], pa.int64()),
+        "node_days": [bucket.node_days for bucket in buckets],
+        "rate": [bucket.rate_per_1000_node_days for bucket in buckets],
+        "low": [low for low, _ in ends],
+        "high": [high for _, high in ends],
+    }
+    # Decimals for the rates, or for their upper bounds where none failed.
+    digits = max(decimals(data["rate"]), decimals(data["high"]))
+    columns = {
+        "size": ColumnFormat("Job size", "GPUs", right=True),
+        "failures": ColumnFormat("Failures"),
+        "node_days": ColumnFormat("Exposure", "node-days", digits=decimals(data["node_days"])),
+        "rate": ColumnFormat("Rate, 95 %", RATE_UNIT, digits=digits, interval=("low", "high")),
+    }
+    numbers = {
+        name: values if isinstance(values, pa.Array) else pa.array(values, pa.float64())
+        for name, values in data.items()
+    }
+    return Table(pa.table(numbers), columns, caption="One row per job size, by failure rate.")
 
 
 def mttf(
@@ -138,14 +325,3 @@ def counts_by_size(log: FleetLog, min_gpus: int) -> list[dict[str, Any]]:
         if some:
             row["node_days"] = max(row["node_days"], row["failures"] * SHORTEST_S / DAY_S)
     return rows
-
-
-def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
-    """The change of the rate from bin to bin of `timeline.rate_over_time`."""
-    failures: dict[float, int] = {}
-    node_days: dict[float, float] = {}
-    for row in over_time:
-        begin_s = row["begin_s"]
-        failures[begin_s] = failures.get(begin_s, 0) + row["failures"]
-        node_days[begin_s] = max(row["node_days"], failures[begin_s] * SHORTEST_S / DAY_S)
-    return trend(range(len(failures)), [*failures.values()], [*node_days.values()], unit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table
 from holdfast.errors import InputError
 from holdfast.fleet.formats import by_name, detect, recognise
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
@@ -21,6 +22,8 @@ from holdfast.fleet.ingest_access import disk_errors, existing_store, only_write
 from holdfast.fleet.ingest_commit import commit, iso
 from holdfast.fleet.ingest_staging import STAGING, Stage, fingerprint, stages_left
 from holdfast.fleet.store import Store, sweep
+from holdfast.fleet.wording import listed
+from holdfast.numbers import counted
 from holdfast.progress import Tracker, track
 
 _SHOWN_REJECTS = 3
@@ -30,7 +33,7 @@ _TABLE_SUFFIXES = {".csv", ".tsv", ".parquet"}
 
 
 @dataclass(frozen=True)
-class IngestResult:
+class IngestResult(Answer):
     """What a store holds after an ingest."""
 
     store: str
@@ -70,6 +73,48 @@ class IngestResult:
             **self.__dict__,
             "time_range": None if self.time_range is None else list(self.time_range),
         }
+
+    def written(self) -> Mapping[str, Path]:
+        """The store."""
+        return {"store": Path(self.store)}
+
+    def sections(self) -> Sequence[Section]:
+        """What is in the store?"""
+        text = f"The store holds {counted(self.attempts, 'attempt')}"
+        if self.time_range:
+            text += f" from {self.time_range[0]} to {self.time_range[1]}"
+        counts = {
+            "attempts": self.attempts,
+            "attempts recovered from steps": self.attempts_recovered,
+            "jobs": self.jobs,
+            "steps skipped": self.steps_skipped,
+            "records set aside": self.rejected,
+            "nodes": self.nodes,
+            "health events": self.health_events,
+            "node outages": self.node_outages,
+            "node outages merged": self.node_outages_merged,
+        }
+        table = pa.table({"what": [*counts], "count": [*counts.values()]})
+        columns = {"what": ColumnFormat("In the store"), "count": ColumnFormat("")}
+        return [Section("store", "What is in the store?", f"{text}.", [], [Table(table, columns)])]
+
+    def findings(self) -> Sequence[Finding]:
+        """What is in the store, what was skipped, and what the logs hide."""
+        found = list(super().findings())
+        if self.duplicates_flag == "missing":
+            hidden = (
+                "earlier attempts of requeued jobs, and with them most node failures, are missing. "
+                "Export again with -D."
+            )
+            lead = "WARNING: this log was written without `sacct -D`:"
+            found.insert(0, Finding(hidden, lead=lead))
+        skipped = {
+            "Ingested before, skipped": self.already_known,
+            "No known format, skipped": self.not_recognised,
+            "Cannot be read, skipped": self.unreadable,
+        }
+        found += [Finding(f"{why}: {listed(names)}") for why, names in skipped.items() if names]
+        return found + [Finding(sentence) for sentence in self.inferred]
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from holdfast.config import read_config
 from holdfast.errors import InputError
-from holdfast.fleet.lemon_rule import SIGNALS, LemonRule
 from holdfast.fleet.lemon_statistics import (
     BlameExposure,
     FloatArray,
@@ -25,9 +27,60 @@ from holdfast.fleet.lemon_statistics import (
 )
 from holdfast.stats import benjamini_hochberg, gamma_prior, shrink
 
-__all__ = ["SIGNALS", "BlameExposure", "LemonDetector", "LemonRule"]
-
 DAYS_PER_MONTH = 30.0
+SIGNALS = (
+    "excl_jobid_count",  # jobs that asked to exclude the node
+    "xid_cnt",  # distinct XIDs
+    "tickets",  # repair tickets
+    "out_count",  # times it was taken out of service
+    "multi_node_node_fails",  # failures of multi-node jobs on it
+    "single_node_node_fails",  # failures of single-node jobs on it
+    "single_node_node_failure_rate",  # the latter per single-node job
+)
+
+
+@dataclass(frozen=True)
+class LemonRule:
+    """The paper's rule: a node is a lemon if enough signals exceed their quantile over the fleet.
+
+    The paper does not print its thresholds; these defaults are meant to be edited.
+    """
+
+    quantiles: Mapping[str, float] = field(default_factory=lambda: dict.fromkeys(SIGNALS, 0.99))
+    """Quantile of each signal's distribution over the nodes that the value must exceed."""
+    signals_needed: int = 2
+    """How many signals must exceed theirs."""
+
+    def __post_init__(self) -> None:
+        unknown = sorted(set(self.quantiles) - set(SIGNALS))
+        if unknown:
+            raise InputError(
+                "the lemon rule names a signal that does not exist",
+                code="unknown-name",
+                found=", ".join(unknown),
+                expected=", ".join(SIGNALS),
+            )
+        for name, quantile in self.quantiles.items():
+            if not 0 <= quantile <= 1:
+                raise InputError(
+                    "a threshold of the lemon rule is not a quantile",
+                    code="invalid-value",
+                    place=name,
+                    found=repr(quantile),
+                    expected="a number from 0 to 1",
+                )
+        if self.signals_needed < 1:
+            raise InputError(
+                "the lemon rule needs no signal",
+                code="no-data",
+                found=str(self.signals_needed),
+                expected="1 or more",
+            )
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> Self:
+        """Read ``signals_needed = 2`` and a table ``[quantiles]`` of signal = quantile."""
+        return read_config(path, cls, "the lemon rule")
 
 
 class LemonDetector:

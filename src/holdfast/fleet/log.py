@@ -41,7 +41,7 @@ NODE_FAIL = "NODE_FAIL"
 KNOWABLE = {
     "nodes": ("NodeList", "which nodes fail, and which check explains a failure, is unknown"),
     "node_count": ("NNodes", "failure rates per node-day are unknown"),
-    "gpus": ("AllocTRES", "GPU-hours, losses and job sizes are unknown"),
+    "gpus": ("AllocTRES", "GPU-hours and job sizes are unknown"),
     "submit_s": ("Submit", "waiting times are unknown and count as zero"),
     "qos": ("QOS", "who may preempt whom is unknown: only states PREEMPTED count as preemptions"),
     "partition": ("Partition", "partitions are unknown"),

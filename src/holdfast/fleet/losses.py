@@ -3,66 +3,331 @@
 First order: GPUs x min(runtime, checkpoint interval / 2) of each attempt that the infrastructure ended.
 Second order: the same of each attempt that was preempted when such a job came back (Kokolis et al.,
 arXiv 2410.21680v2, on goodput loss). The measured ETTR subtracts the same (`productive_time.lost_s`).
+In a log without GPUs nodes take their place.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.job_sizes import bucket_bottom, bucket_top
+from holdfast.answer import Answer, ColumnFormat, Figure, How, Section, Table, Value
+from holdfast.fleet import crash_loops
+from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures, ranked_causes
+from holdfast.fleet.job_sizes import bucket_bottom, bucket_label, bucket_top
 from holdfast.fleet.log import HOUR_S, FleetLog, open_log
-from holdfast.fleet.moments import iso
-from holdfast.fleet.preemption import preemptions
+from holdfast.fleet.moments import iso, minute
+from holdfast.fleet.preemption import preemption_section, preemptions
 from holdfast.fleet.productive_time import lost_s
 from holdfast.fleet.store import Store
+from holdfast.fleet.wording import MOST_ROWS, PAPER, decimals
+from holdfast.numbers import brief, counted, duration, percent
+from holdfast.report import figures
 from holdfast.tables import literal
+
+GPU_HOURS, NODE_HOURS = "GPU-hours", "node-hours"
+ORDERS = {"first order": "first", "second order (preempted by a restart)": "second"}
+LOSSES = ("first_order", "second_order")
 
 
 @dataclass(frozen=True)
-class Goodput:
-    """What failures cost, in GPU-hours."""
+class Goodput(Answer):
+    """What failures cost, in GPU-hours; in node-hours (`unit`) where the log has no GPUs."""
 
-    total_gpu_hours: float
-    """GPU-hours of all attempts in the window."""
+    total_hours: float
+    """Hours of all attempts in the window."""
     lost_first_order: float
     lost_second_order: float
+    unit: str
+    """"GPU-hours" or "node-hours": of every loss."""
     failures: int
     """Attempts that the infrastructure ended."""
     preemptions: int
     """Attempts that were preempted, by anybody."""
     preemptions_second_order: int
     by_job_size: pa.Table
-    """gpus_min, gpus_max, gpu_hours, failures, first_order, second_order (GPU-hours)."""
+    """gpus_min, gpus_max, gpu_hours, failures, first_order, second_order (hours)."""
     by_cause: pa.Table
-    """cause, failures, first_order, second_order (GPU-hours), largest loss first."""
+    """cause, failures, first_order, second_order (hours), largest loss first."""
+    by_user: pa.Table
+    """user, hours, failures, first_order, second_order of the user's own attempts, largest loss first."""
+    by_account: pa.Table
+    """account, and the same."""
     crash_loops: pa.Table
     """run, job_id, gpus, requeues, preempted, gpu_hours_lost, first_s, last_s, most requeues first."""
+    log: FleetLog = field(repr=False, compare=False)
 
     @property
-    def lost_gpu_hours(self) -> float:
+    def lost_hours(self) -> float:
         """Both orders together."""
         return self.lost_first_order + self.lost_second_order
 
+    @property
+    def total_gpu_hours(self) -> float:
+        """GPU-hours of all attempts; 0 where the log has no GPUs."""
+        return self.total_hours if self.unit == GPU_HOURS else 0.0
+
+    @property
+    def lost_gpu_hours(self) -> float:
+        """GPU-hours lost in both orders; 0 where the log has no GPUs."""
+        return self.lost_hours if self.unit == GPU_HOURS else 0.0
+
     def to_dict(self) -> dict[str, object]:
-        """The JSON of ``holdfast fleet goodput`` (GPU-hours)."""
+        """The JSON of ``holdfast fleet goodput`` (hours of GPUs, or of nodes: ``unit``)."""
         loops = [
             {**loop, "first": iso(loop.pop("first_s")), "last": iso(loop.pop("last_s"))}
             for loop in self.crash_loops.to_pylist()
         ]
         return {
-            "total": self.total_gpu_hours,
+            "total": self.total_hours,
             "lost_first_order": self.lost_first_order,
             "lost_second_order": self.lost_second_order,
+            "unit": self.unit,
             "failures": self.failures,
             "preemptions": self.preemptions,
             "preemptions_second_order": self.preemptions_second_order,
             "by_job_size": self.by_job_size.to_pylist(),
             "by_cause": self.by_cause.to_pylist(),
+            "by_user": self.by_user.to_pylist(),
+            "by_account": self.by_account.to_pylist(),
             "crash_loops": loops,
+        }
+
+    def values(self) -> Sequence[Value]:
+        """Hours and the shares that were lost; shares compare over windows of different length."""
+        total = self.total_hours
+        orders = {
+            "lost_share": self.lost_hours,
+            "lost_first_order_share": self.lost_first_order,
+            "lost_second_order_share": self.lost_second_order,
+        }
+        how = f"lost / all {self.unit}"
+        return [
+            Value(f"total_{self.unit.lower().replace('-', '_')}", total, self.unit),
+            *(
+                Value(name, lost / total if total else None, better="lower", how=how, source=PAPER)
+                for name, lost in orders.items()
+            ),
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """What failures cost, why, whom, and who was preempted."""
+        loops = crash_loops.section(self.log, self.crash_loops, self.costliest_job, self.unit)
+        owners = self._owner_section()
+        return [
+            self._loss_section(),
+            self._cause_section(),
+            *([] if loops is None else [loops]),
+            *([] if owners is None else [owners]),
+            preemption_section(self.log, self.preemptions, self.preemptions_second_order),
+        ]
+
+    def _loss_section(self) -> Section:
+        sizes = self.by_job_size
+        labels = [bucket_label(top) for top in sizes["gpus_max"].to_pylist()]
+        sizes = sizes.append_column("size", pa.array(labels, pa.string()))
+        shown = sizes.sort_by([("gpus_max", "descending")])
+        columns = {
+            "size": ColumnFormat("Job size", "GPUs", right=True),
+            "gpu_hours": self._hours("GPU time", sizes["gpu_hours"]),
+            "failures": ColumnFormat("Failures"),
+            **self._loss_columns(sizes),
+        }
+        caption = "One row per job size, largest first. The loss of a preempted job counts in its own size."
+        how = How(
+            [
+                "lost = GPUs × min(runtime, Δt/2), summed over attempts",
+                "first order: attempts that ended NODE_FAIL, or FAILED with a HIGH check",
+                "second order: attempts preempted by a run that had failed before",
+            ],
+            {"checkpoint interval Δt (assumed)": duration(self._checkpoint_s)},
+            PAPER,
+            "" if self.unit == GPU_HOURS else "The log has no GPUs: nodes take their place.",
+        )
+        tables = [Table(shown, columns, caption=caption, empty="Nothing ran.")]
+        if self.unit == NODE_HOURS:
+            tables = []  # it has no job sizes in GPUs
+        rows = [row for row in sizes.to_pylist() if row["gpus_max"] > 0]
+        drawn = self._figure(rows, "size", "Job size (GPUs)")
+        return Section("loss", "What did failures cost?", self._loss_sentence(), drawn, tables, how)
+
+    @property
+    def _checkpoint_s(self) -> float:
+        return self.log.assumptions.checkpoint_interval_s
+
+    def _loss_sentence(self) -> str:
+        total, lost, since = self.total_hours, self.lost_hours, minute(self.log.begin_s)
+        failures = counted(self.failures, "infrastructure failure")
+        if not self.failures:
+            hidden = self.log.store.facts.get("duplicates_flag") == "missing"
+            lead = "No failure is visible" if hidden else "Nothing to do"
+            work = f"in {brief(total)} {self.unit} " if total else ""
+            return f"{lead}: no infrastructure failure {work}since {since} that this log shows."
+        if not total:
+            return (
+                f"{failures} since {since}. The log records no GPUs and no nodes, so their cost is "
+                "unknown."
+            )
+        text = (
+            f"{brief(lost)} {self.unit} were lost since {since} to {failures} ({percent(lost / total)} "
+            f"of {brief(total)}; a checkpoint every {duration(self._checkpoint_s)} is assumed)."
+        )
+        causes = {
+            row["cause"]: row["first_order"] + row["second_order"]
+            for row in self.by_cause.to_pylist()
+            if row["cause"] != UNATTRIBUTED
+        }
+        if causes and lost:
+            cause = max(causes, key=lambda each: causes[each])
+            nodes = self.nodes_by_cause.get(cause, 0)
+            where = f", on {counted(nodes, 'node')}" if nodes else ""
+            text += (
+                f" The largest share ({percent(causes[cause] / lost)}) is due to {cause}{where}."
+            )
+        if self.lost_second_order:
+            attempts = counted(self.preemptions_second_order, "attempt")
+            text += (
+                f" {percent(self.lost_second_order / lost)} was lost in {attempts} preempted by "
+            )
+            text += "jobs restarting after a failure."
+        return text
+
+    def _cause_section(self) -> Section:
+        assumed = self.log.assumptions
+        nodes = [self.nodes_by_cause.get(cause) for cause in self.by_cause["cause"].to_pylist()]
+        table = self.by_cause.append_column("nodes", pa.array(nodes, pa.int64()))
+        columns = {
+            "cause": ColumnFormat("Likeliest cause"),
+            "failures": ColumnFormat("Failures"),
+            "nodes": ColumnFormat("Nodes"),
+            **self._loss_columns(table),
+        }
+        caption = (
+            "One row per symptom, largest first-order loss first. Every check of one job: "
+            "holdfast fleet attribute STORE JOBID."
+        )
+        how = How(
+            "check c explains the end of an attempt if it fired on one of its nodes in "
+            "[end − before, end + after]; on the node that Slurm names as failed, if it names one",
+            {
+                "before": duration(assumed.check_before_s),
+                "after": duration(assumed.check_after_s),
+                "taxonomy": str(assumed.taxonomy or "shipped with holdfast"),
+            },
+            PAPER,
+            "The likeliest cause is the first HIGH check on the failed node. Checks overlap: a GPU "
+            "that falls off the bus shows as PCIe, as XID and as missing.",
+        )
+        return Section(
+            "causes",
+            "Why do attempts fail?",
+            self._cause_sentence(),
+            self._figure(self.by_cause.to_pylist(), "cause", "Likeliest cause"),
+            [Table(table, columns, caption=caption, empty="No failures.")],
+            how,
+        )
+
+    @property
+    def unattributed(self) -> int:
+        """Failures that no check explains."""
+        rows = self.by_cause.to_pylist()
+        return sum(row["failures"] for row in rows if row["cause"] == UNATTRIBUTED)
+
+    def _cause_sentence(self) -> str:
+        none, failures = self.unattributed, counted(self.failures, "infrastructure failure")
+        if not self.failures:
+            return "No attempt was ended by the infrastructure."
+        if none and not self.log.store.facts.get("counts", {}).get("health_events"):
+            return (
+                f"No failure has a cause: the store has no health events that could explain its "
+                f"{failures}."
+            )
+        known = [row for row in self.by_cause.to_pylist() if row["cause"] != UNATTRIBUTED]
+        known = sorted(known, key=lambda row: -row["failures"])[:4]
+        parts = [f"{row['cause']} {row['failures']:,}" for row in known if row["failures"]]
+        text = f"Of {failures}: {', '.join([*parts, f'unattributed {none:,}'])}"
+        share = percent(none / self.failures)
+        return f"{text} ({share}: no check fired near their end)." if none else f"{text}."
+
+    @cached_property
+    def nodes_by_cause(self) -> dict[str, int]:
+        """Distinct nodes whose checks explain failures, by cause."""
+        rows = self.log.rows(
+            f"""SELECT causes.label, count(DISTINCT node) AS n
+            FROM {ranked_causes(self.log)} AS causes
+            JOIN {infrastructure_failures(self.log)} AS failures
+                ON causes.key = failures.key AND causes.label = failures.label
+            WHERE coalesce(on_failed_node, TRUE) GROUP BY causes.label ORDER BY n DESC, causes.label"""
+        )
+        return {row["label"]: row["n"] for row in rows}
+
+    @cached_property
+    def costliest_job(self) -> str | None:
+        """The job whose attempts are worth a look: the worst crash loop, else the costliest failure."""
+        if len(self.crash_loops):
+            return str(self.crash_loops["job_id"][0])
+        failures, _ = losses(self.log)
+        rows = self.log.rows(
+            f"SELECT job_id FROM {failures} GROUP BY job_id ORDER BY sum(lost) DESC, job_id LIMIT 1"
+        )
+        return rows[0]["job_id"] if rows else None
+
+    def _owner_section(self) -> Section | None:
+        """Whose jobs lose most? None where nothing was lost or the log names no user."""
+        tables: list[Table] = []
+        for name, table in (("user", self.by_user), ("account", self.by_account)):
+            if table[name].null_count < len(table) and self.lost_hours:
+                columns = {
+                    name: ColumnFormat(name.title()),
+                    "hours": self._hours("Used", table["hours"]),
+                    "failures": ColumnFormat("Failures"),
+                    **self._loss_columns(table),
+                }
+                caption = f"One row per {name}, largest loss first."
+                shown = table.slice(0, MOST_ROWS)
+                tables.append(Table(shown, columns, caption, detail=bool(tables)))
+        if not tables:
+            return None
+        name, *_ = tables[0].columns
+        worst = tables[0].data.slice(0, 1).to_pylist()[0]
+        lost = worst["first_order"] + worst["second_order"]
+        sentence = (
+            f"The jobs of {name} {worst[name] or 'unknown'} lost most: {brief(lost)} {self.unit}, "
+            f"{percent(lost / self.lost_hours)} of the loss."
+        )
+        return Section("owners", "Whose jobs lose most?", sentence, [], tables)
+
+    def _figure(self, rows: Sequence[dict[str, Any]], name: str, title: str) -> list[Figure]:
+        """Hours lost in each row, two orders; none without a loss."""
+        if not sum(row[order] for row in rows for order in LOSSES):
+            return []
+        bars = [
+            {"name": row[name], "order": order, "hours": row[column]}
+            for order, column in zip(ORDERS, LOSSES, strict=True)
+            for row in rows
+        ]
+        label = f"{self.unit} lost"
+        return [
+            figures.bars(
+                bars, "name", "hours", label, label_title=title, part="order", meanings=ORDERS
+            )
+        ]
+
+    def _hours(self, label: str, values: pa.ChunkedArray) -> ColumnFormat:
+        unit = self.unit.replace("hours", "h")
+        return ColumnFormat(label, unit, digits=decimals(values.to_pylist()))
+
+    def _loss_columns(self, table: pa.Table) -> dict[str, ColumnFormat]:
+        unit = self.unit.replace("hours", "h")
+        digits = decimals(each for name in LOSSES for each in table[name].to_pylist())
+        return {
+            "first_order": ColumnFormat("Lost, first order", unit, digits=digits),
+            "second_order": ColumnFormat("Lost, second order", unit, digits=digits),
         }
 
 
@@ -78,6 +343,7 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
     log = open_log(log)
     failures, preempted = losses(log)
     by_job_size = _by_job_size(log, failures, preempted)
+    owners = _by_owner(log, failures, preempted)
     [counted] = log.rows(
         f'SELECT count(*) AS every, count(*) FILTER (WHERE "order" = 2) AS second FROM {preempted}'
     )
@@ -97,16 +363,30 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         sum(by_cause[name].to_pylist()) for name in ("first_order", "second_order", "failures")
     )
     return Goodput(
-        total_gpu_hours=float(sum(by_job_size["gpu_hours"].to_pylist())),
+        total_hours=float(log.value(f"SELECT sum({_hours(log)}) FROM {log.exposure}") or 0.0),
         lost_first_order=float(first),
         lost_second_order=float(second),
+        unit=GPU_HOURS if has_gpus(log) else NODE_HOURS,
         failures=failed,
         preemptions=counted["every"],
         preemptions_second_order=counted["second"],
         by_job_size=by_job_size,
         by_cause=by_cause,
-        crash_loops=_crash_loops(log, failures, preempted),
+        by_user=owners["user"],
+        by_account=owners["account"],
+        crash_loops=crash_loops.crash_loops(log, failures, preempted),
+        log=log,
     )
+
+
+def has_gpus(log: FleetLog) -> bool:
+    """Whether any attempt that ran had a GPU; else losses are counted in node-hours."""
+    return bool(log.value(f"SELECT max(gpus) FROM {log.exposure}"))
+
+
+def _hours(log: FleetLog) -> str:
+    """SQL of the hours of an attempt: of its GPUs, or of its nodes."""
+    return "gpu_hours" if has_gpus(log) else "node_days * 24"
 
 
 def losses(log: FleetLog) -> tuple[str, str]:
@@ -117,9 +397,10 @@ def losses(log: FleetLog) -> tuple[str, str]:
         for attempts that are among the failures, and `cause`: that of the latest failure of the
         preemptor's run before the preemption, null for those of first order).
     """
+    width = f"coalesce({'gpus' if has_gpus(log) else 'node_count'}, 0)"
     failures = log.keep(
         "failure_losses",
-        f"""SELECT *, coalesce(gpus, 0) * {lost_s(log, preempted=False)} / {HOUR_S} AS lost
+        f"""SELECT *, {width} * {lost_s(log, preempted=False)} / {HOUR_S} AS lost
         FROM {infrastructure_failures(log)}""",
     )
     # Work is lost once: what a node failure ended in its grace period is lost in first order.
@@ -134,7 +415,8 @@ def losses(log: FleetLog) -> tuple[str, str]:
             WHERE taken."order" = 2
         )
         SELECT taken.*, latest.cause, CASE WHEN taken."order" = 2 AND failed.key IS NULL
-            THEN coalesce(taken.gpus, 0) * taken.lost_s / {HOUR_S} ELSE CAST(0 AS DOUBLE) END AS lost
+            THEN {width.replace("(", "(taken.")} * taken.lost_s / {HOUR_S}
+            ELSE CAST(0 AS DOUBLE) END AS lost
         FROM (
             SELECT *, {lost_s(log, preempted=True)} AS lost_s FROM {preemptions(log)}
         ) AS taken
@@ -162,29 +444,28 @@ def _by_job_size(log: FleetLog, failures: str, preempted: str) -> pa.Table:
     return table.add_column(0, "gpus_min", pa.array(bottoms, pa.int64()))
 
 
-def _crash_loops(log: FleetLog, failures: str, preempted: str) -> pa.Table:
-    """Runs that the infrastructure ended and the scheduler requeued again and again."""
-    loop = log.assumptions
-    return log.arrow(
-        f"""WITH seen AS (
-            SELECT run, max(coalesce(start_s, submit_s)) AS last_seen_s
-            FROM {log.attempts} WHERE run IN (SELECT run FROM {failures}) GROUP BY run
-        ), requeued AS (
-            SELECT failed.run, job_id, gpus, lost, stop_s, stop_s - lag(
-                stop_s, {loop.crash_loop_requeues - 1}
-            ) OVER (PARTITION BY failed.run ORDER BY stop_s, key) AS within_s
-            FROM {failures} AS failed JOIN seen ON failed.run = seen.run AND last_seen_s >= stop_s
-        ), own AS (
-            SELECT run, max(job_id) AS job_id, coalesce(max(gpus), 0) AS gpus, count(*) AS requeues,
-                sum(lost) AS lost, min(stop_s) AS first_s, max(stop_s) AS last_s
-            FROM requeued GROUP BY run
-            HAVING min(within_s) <= {literal(float(loop.crash_loop_window_s))}
-        )
-        SELECT own.run, job_id, gpus, requeues, coalesce(preempted, 0) AS preempted,
-            own.lost + coalesce(others.lost, 0) AS gpu_hours_lost, first_s, last_s
-        FROM own LEFT JOIN (
-            SELECT preemptor_run AS run, count(*) AS preempted, sum(lost) AS lost
-            FROM {preempted} WHERE "order" = 2 GROUP BY preemptor_run
-        ) AS others ON own.run = others.run
-        ORDER BY requeues DESC, own.run"""
+def _by_owner(log: FleetLog, failures: str, preempted: str) -> dict[str, pa.Table]:
+    """What the attempts of each user and account used and lost: theirs is a loss, whoever caused it."""
+    none = literal(0.0)
+    counts = log.keep(
+        "owner_losses",
+        f"""SELECT "user", account, sum(hours) AS hours, sum(failures) AS failures,
+            sum(first_order) AS first_order, sum(second_order) AS second_order
+        FROM (
+            SELECT key, {_hours(log)} AS hours, 0 AS failures, {none} AS first_order,
+                {none} AS second_order FROM {log.executions}
+            UNION ALL SELECT key, {none}, 1, lost, {none} FROM {failures}
+            UNION ALL SELECT key, {none}, 0, {none}, lost FROM {preempted} WHERE lost > 0
+        ) AS counted JOIN (SELECT key, "user", account FROM {log.executions}) AS owners USING (key)
+        GROUP BY "user", account""",
     )
+    return {
+        name: log.arrow(
+            f"""SELECT * FROM (
+                SELECT "{name}", sum(hours) AS hours, sum(failures) AS failures,
+                    sum(first_order) AS first_order, sum(second_order) AS second_order
+                FROM {counts} GROUP BY "{name}"
+            ) AS owners ORDER BY first_order + second_order DESC, hours DESC, "{name}\""""
+        )
+        for name in ("user", "account")
+    }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from holdfast.durations import parse_duration
 from holdfast.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def moment(epoch_s: float) -> datetime:
@@ -17,6 +21,17 @@ def moment(epoch_s: float) -> datetime:
 def minute(epoch_s: float) -> str:
     """The time as people read it, "2026-11-20 10:49 UTC"."""
     return f"{moment(epoch_s):%Y-%m-%d %H:%M} UTC"
+
+
+def with_times(table: pa.Table, *columns: str) -> pa.Table:
+    """The table with columns of epoch seconds (``"stop_s"``) as times in UTC."""
+    import pyarrow as pa
+
+    for name in columns:
+        times = table[name].cast(pa.float64()).cast(pa.int64(), safe=False)
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, times.cast(pa.timestamp("s", "UTC")))
+    return table
 
 
 def iso(epoch_s: float | None) -> str | None:

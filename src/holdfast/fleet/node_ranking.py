@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.answer import (
+    Answer,
+    ColumnFormat,
+    Figure,
+    Finding,
+    How,
+    Section,
+    Table,
+    Unknown,
+    Value,
+)
 from holdfast.errors import InputError
 from holdfast.fleet.lemon_model import SIGNALS, LemonDetector, LemonRule
 from holdfast.fleet.log import DAY_S, FleetLog, open_log
 from holdfast.fleet.node_signals import node_signals
-from holdfast.fleet.outage_log import all_nodes_known, only_outages, outage_exposure
+from holdfast.fleet.outage_log import (
+    NODES_UNKNOWN,
+    all_nodes_known,
+    only_outages,
+    outage_exposure,
+)
 from holdfast.fleet.store import Store
+from holdfast.fleet.wording import MOST_ROWS, PAPER, RATE_UNIT, decimals, listed, probability
+from holdfast.numbers import brief, counted, duration, number, percent
+from holdfast.report import figures
+
+MOST_NAMED = 4
+SIGNS = {
+    "failures": ("failures to blame on it", "hardware"),
+    "out_count": ("times out of service", "system"),
+    "xid_cnt": ("distinct XIDs", "user"),
+    "excl_jobid_count": ("jobs that exclude it", "good"),
+    "tickets": ("tickets", "purple"),
+}
+"""What the figure shows of each node: column -> (name, colour)."""
 
 
 @dataclass(frozen=True)
-class Lemons:
+class Lemons(Answer):
     """The nodes of a log, ranked, with the evidence on each."""
 
     detector: LemonDetector
     """Fitted: `nodes_`, `lemons_`, `rule_lemons_` and more."""
+    log: FleetLog = field(repr=False, compare=False)
     nodes_known: bool = True
     """False: nodes that never failed are not in a log of node failures, nor stated."""
 
@@ -44,6 +75,154 @@ class Lemons:
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet lemons``."""
         return {**self.detector.to_dict(), "nodes_known": self.nodes_known}
+
+    def values(self) -> Sequence[Value]:
+        """How many nodes fail more than their exposure explains."""
+        return [Value("lemon_nodes", len(self.lemons), "nodes", better="lower")]
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """Nodes and signals that a log of node failures does not have."""
+        return [] if self.nodes_known else [NODES_UNKNOWN]
+
+    def findings(self) -> Sequence[Finding]:
+        """The nodes to pull, and those that meet the rule on seven signals."""
+        rule = f"Nodes that meet the rule on seven signals: {listed(self.detector.rule_lemons_)}."
+        if self.detector.missing_signals_:
+            rule = (
+                "The rule on seven signals needs job and health logs, which are not in the store."
+            )
+        return [*super().findings(), Finding(rule, "lemons")]
+
+    def sections(self) -> Sequence[Section]:
+        """Which nodes should I pull?"""
+        assumed = self.log.assumptions
+        how = How(
+            [
+                "failures of a node ~ Poisson(rate × its node-days); blame 1/n where nothing tells "
+                "which of n nodes failed",
+                "shrunk rate = (a + failures) / (b + node-days), Gamma(a, b) prior fitted to the fleet",
+                "q-value: Benjamini-Hochberg over the nodes' upper-tail p-values",
+            ],
+            {
+                "false discovery rate": f"{100 * self.detector.alpha:g} %",
+                f"fleet's rate, {RATE_UNIT}": brief(self.detector.fleet_rate_per_1000_node_days_),
+                "failures closer together on a node are one": duration(assumed.incident_gap_s),
+                "nodes that meet the rule on seven signals": listed(self.detector.rule_lemons_),
+            },
+            PAPER,
+        )
+        tables = [self.table(self.nodes.slice(0, MOST_ROWS))]
+        question = "Which nodes should I pull?"
+        return [Section("lemons", question, self._sentence(), self._figure(), tables, how)]
+
+    def _sentence(self) -> str:
+        if not self.log.nodes_known:
+            return (
+                "Which nodes fail is unknown: the log does not say on which nodes attempts ran. "
+                "Export NodeList too."
+            )
+        rows = self.nodes.to_pylist()
+        bad = [row for row in rows if row["node"] in set(self.lemons)]
+        shared = " ".join(
+            f"At least one of {listed(group, MOST_NAMED)} fails more than chance explains; they failed in "
+            "the same jobs: run them apart, or ingest health events."
+            for group in self.not_separable[:MOST_NAMED]
+        )
+        if bad:
+            named = "; ".join(self._evidence(row) for row in bad[:MOST_NAMED])
+            more = f"; and {len(bad) - MOST_NAMED} more" if len(bad) > MOST_NAMED else ""
+            change = percent(-sum(row["fleet_rate_change"] for row in bad))
+            return (
+                f"Pull {named}{more}. Without {'it' if len(bad) == 1 else 'them'} the fleet would have "
+                f"{change} fewer node failures. {shared}".rstrip()
+            )
+        if shared:
+            return shared
+        suspects = [row for row in rows if row["failures"] > 1][:2]
+        if suspects:
+            named = " and ".join(
+                f"{row['node']} ({_blame(row)}, {probability('q', row['q_value'], 2)})"
+                for row in suspects
+            )
+            return (
+                f"Pull no node on this evidence: the highest "
+                f"{'rate is that' if len(suspects) == 1 else 'rates are those'} of {named}, no more "
+                "than chance and exposure explain."
+            )
+        if any(row["failures"] for row in rows):
+            return "Pull no node: no node has more than one failure."
+        return "Pull no node: no node failed."
+
+    def _evidence(self, row: dict[str, Any]) -> str:
+        fleet = self.detector.fleet_rate_per_1000_node_days_
+        times, low, high = (
+            number(row[name] / fleet, 1)
+            for name in ("shrunk_rate", "shrunk_rate_low", "shrunk_rate_high")
+        )
+        return (
+            f"{row['node']} ({_blame(row)}, {times} [{low}, {high}] times the fleet's rate, "
+            f"{probability('q', row['q_value'])})"
+        )
+
+    def table(self, nodes: pa.Table) -> Table:
+        """Rows of `nodes` as people read them."""
+
+        def digits(name: str) -> int:
+            return decimals(nodes[name].to_pylist())
+
+        signals = [name for name in SIGNALS if name in nodes.column_names]
+        columns = {
+            "node": ColumnFormat("Node"),
+            "failures": ColumnFormat("Blame", "failures", digits=1),
+            "node_days": ColumnFormat("In use", "node-days", digits=digits("node_days")),
+            "shrunk_rate": ColumnFormat(
+                "Shrunk rate, 95 %",
+                RATE_UNIT,
+                digits=digits("shrunk_rate"),
+                interval=("shrunk_rate_low", "shrunk_rate_high"),
+            ),
+            "q_value": ColumnFormat("q-value", digits=3),
+            "failures_avoided_per_month": ColumnFormat(
+                "Avoided", "a month", digits=digits("failures_avoided_per_month")
+            ),
+            **{
+                name: ColumnFormat(
+                    name.replace("_", " "), digits=2 if "node_fail" in name else 0, detail=True
+                )
+                for name in signals
+            },
+        }
+        caption = "One row per node, highest shrunk rate first."
+        if signals:
+            window = duration(self.log.assumptions.lemon_window_s)
+            caption += f" The signals count over {window} before the end of the log."
+        return Table(nodes, columns, caption, "No node is known.")
+
+    def _figure(self) -> list[Figure]:
+        """Share of the nodes at or below each value of the signs; none if no node has a sign."""
+        counts = {
+            column: self.nodes[column].to_pylist()
+            for column in SIGNS
+            if column in self.nodes.column_names
+        }
+        shown = {column: SIGNS[column] for column, each in counts.items() if any(each)}
+        if not shown:
+            return []
+        series = {label: counts[column] for column, (label, _) in shown.items()}
+        return [figures.ecdf(series, "Count per node", meanings=dict(shown.values()))]
+
+
+def _blame(row: dict[str, Any]) -> str:
+    """Failures to blame on a node: a fraction where nothing tells which of several nodes failed."""
+    failures = round(float(row["failures"]), 1)
+    if failures.is_integer():
+        return counted(int(failures), "failure")
+    return f"{number(failures, 1)} failures"
+
+
+def no_nodes(log: FleetLog) -> Lemons:
+    """The ranking of a log that does not name the nodes of its attempts: empty."""
+    return Lemons(LemonDetector().fit([], [], [], signals={name: [] for name in SIGNALS}), log)
 
 
 def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None) -> Lemons:
@@ -73,7 +252,7 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
         )
         named = pa.array([row["node"] for row in nodes if row["node"]], pa.string())
         detector.nodes_ = detector.nodes_.filter(pc.is_in(detector.nodes_["node"], value_set=named))
-        return Lemons(detector, all_nodes_known(log))
+        return Lemons(detector, log, all_nodes_known(log))
     if not log.nodes_known:
         raise InputError(
             "the nodes of jobs are not in the log: which of them fail is unknown",
@@ -95,4 +274,4 @@ def lemons(log: str | Path | Store | FleetLog, *, rule: LemonRule | None = None)
         p_values_without=found.p_values_without,
         window_days=window_days,
     )
-    return Lemons(detector)
+    return Lemons(detector, log)

@@ -11,13 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from holdfast.errors import InputError
+from holdfast.fleet.node_ranking import Lemons
 from holdfast.numbers import number, probability
-
-if TYPE_CHECKING:
-    from holdfast.fleet.node_ranking import Lemons
 
 SACCT = ("sacct", "--allusers", "--duplicates", "--parsable2", "--format=ALL", "--allclusters")
 
@@ -91,3 +88,11 @@ def drain_commands(result: Lemons) -> str:
     if not slurm:
         return "# no lemon node"
     return "\n".join(["# Slurm", *slurm, "# Kubernetes", *kubernetes])
+
+
+class DrainCommands(Lemons):
+    """The ranking of the nodes, which a terminal shows as the commands that would drain the lemons."""
+
+    def rendered(self, verbose: bool) -> str:
+        """What the terminal prints."""
+        return drain_commands(self)

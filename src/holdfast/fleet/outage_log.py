@@ -7,11 +7,21 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
+
+from holdfast.answer import ColumnFormat, Section, Table, Unknown
 from holdfast.fleet.attribution import UNATTRIBUTED
 from holdfast.fleet.log import DAY_S, SHORTEST_S, FleetLog
+from holdfast.fleet.moments import minute
 from holdfast.fleet.timeline import bin_edges
+from holdfast.fleet.wording import MOST_ROWS
+from holdfast.numbers import brief, counted, duration, percent
 from holdfast.tables import literal
 
+NODES_UNKNOWN = Unknown(
+    "Nodes that never failed are not in the log, so the failure rate is too high.",
+    "Ingest an inventory, or state the number of nodes with ingest --nodes.",
+)
 FAILURE = "FAILURE"
 """State of the outages that a failure log marks as failures."""
 
@@ -24,6 +34,46 @@ class Outages:
     """One row per failure, earliest first: node, start_s, down_s, cause (null where not said)."""
     nodes: int
     """Nodes that the log, an inventory or `ingest --nodes` tell."""
+    begin_s: float
+    """Start of the window."""
+
+    def section(self) -> Section:
+        """Which nodes fail, and why?"""
+        count = len(self.rows)
+        known = Counter(row["cause"] for row in self.rows if row["cause"] is not None)
+        nodes = Counter(row["node"] for row in self.rows)
+        down_s = float(sum(row["down_s"] for row in self.rows))
+        text = f"{counted(count, 'node failure')} on {counted(len(nodes), 'node')} since "
+        text += f"{minute(self.begin_s)}, {duration(down_s)} of one node's time down in all."
+        if known:
+            cause, n = min(known.items(), key=lambda each: (-each[1], each[0]))
+            text += f" The most frequent cause: {cause}, {percent(n / count)}."
+        node, n = max(nodes.items(), key=lambda each: each[1], default=("", 0))
+        if n > 1:
+            text += f" A node to look at is {node}: it failed {n:,} times; the mean is "
+            text += f"{brief(count / self.nodes)}."
+        tables = [self._table("cause", "Cause"), self._table("node", "Node")]
+        return Section("causes", "Which nodes fail, and why?", text, [], tables)
+
+    def _table(self, name: str, label: str) -> Table:
+        """Failures and hours down by node or cause, most failures first."""
+        counts = pa.table(
+            {
+                name: pa.array([row[name] or UNATTRIBUTED for row in self.rows], pa.string()),
+                "down_hours": pa.array([row["down_s"] / 3600 for row in self.rows], pa.float64()),
+            }
+        )
+        data = counts.group_by(name).aggregate([("down_hours", "sum"), (name, "count")])
+        data = data.sort_by(
+            [(f"{name}_count", "descending"), ("down_hours_sum", "descending"), (name, "ascending")]
+        )
+        columns = {
+            name: ColumnFormat(label),
+            f"{name}_count": ColumnFormat("Failures"),
+            "down_hours_sum": ColumnFormat("Down", "h", digits=1),
+        }
+        caption = f"One row per {name}, most failures first."
+        return Table(data.slice(0, MOST_ROWS), columns, caption=caption, empty="No failures.")
 
 
 def outage_failures(log: FleetLog) -> Outages | None:
@@ -35,7 +85,7 @@ def outage_failures(log: FleetLog) -> Outages | None:
         FROM {log.table("node_outages")}
         WHERE state = '{FAILURE}' AND start_s >= {int(log.begin_s)} ORDER BY start_s, node"""
     )
-    return Outages(rows, known_nodes(log))
+    return Outages(rows, known_nodes(log), log.begin_s)
 
 
 def only_outages(log: FleetLog) -> bool:

@@ -21,8 +21,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from holdfast.answer import ColumnFormat, How, Section, Table
 from holdfast.fleet.attribution import infrastructure_failures
 from holdfast.fleet.log import FleetLog, bucket
+from holdfast.fleet.wording import PAPER
+from holdfast.numbers import counted, duration
 from holdfast.tables import literal
 
 PREEMPTED = "PREEMPTED"
@@ -38,6 +41,60 @@ RANKS = pa.schema(
     [("victim_class", pa.string()), ("preemptor_class", pa.string()), ("grace_s", pa.float64())]
 )
 """Who may preempt whom: one row per pair of classes."""
+
+
+EVIDENCE = {
+    "log": "controller log",
+    "label": "state PREEMPTED",
+    "early_timeout": "TIMEOUT before its limit",
+    "sigterm": "SIGTERM while a higher class waited",
+    "co_victim": "ended with other victims",
+}
+
+
+def preemption_section(log: FleetLog, every: int, second_order: int) -> Section:
+    """Who was preempted?
+
+    Args:
+        log: the open log.
+        every: preempted attempts.
+        second_order: those that made room for a job that had failed before.
+    """
+    means = " ".join(f"WHEN '{name}' THEN {literal(text)}" for name, text in EVIDENCE.items())
+    mix = log.arrow(
+        f"""SELECT CASE evidence {means} ELSE evidence END AS "means", evidence, state,
+            count(*) AS attempts, count(*) FILTER (WHERE "order" = 2) AS second_order
+        FROM {preemptions(log)} GROUP BY evidence, state ORDER BY attempts DESC, evidence, state"""
+    )
+    rows = mix.to_pylist()
+    inferred = sum(row["attempts"] for row in rows if row["evidence"] not in ("label", "log"))
+    sentence = "Nobody was preempted."
+    if every:
+        sentence = (
+            f"{counted(every, 'attempt')} {'was' if every == 1 else 'were'} preempted, {inferred:,} of "
+            f"them inferred; {second_order:,} made room for a job that had failed before."
+        )
+    columns = {
+        "means": ColumnFormat("Evidence"),
+        "state": ColumnFormat("Recorded state"),
+        "attempts": ColumnFormat("Attempts"),
+        "second_order": ColumnFormat("Of second order"),
+    }
+    caption = "One row per kind of evidence and recorded state, most attempts first."
+    how = How(
+        [
+            "controller log: it names victim and preemptor; state PREEMPTED: the victim only",
+            "TIMEOUT before its limit; SIGTERM reached it while a job that outranks it waited",
+            "ended with other victims of a preemptor that then took its nodes",
+        ],
+        {
+            "grace, where the QOS does not say": duration(log.assumptions.preemption_grace_s),
+            "slack until the preemptor starts": duration(log.assumptions.preemption_slack_s),
+        },
+        PAPER,
+    )
+    table = Table(mix, columns, caption, "No attempt was preempted.", detail=True)
+    return Section("preemptions", "Who was preempted?", sentence, [], [table], how)
 
 
 def preemptions(log: FleetLog) -> str:

@@ -1,66 +1,154 @@
-"""How attempts ended: the status mix by count and by GPU time."""
+"""How attempts ended: the status mix by count, by GPU time and by node time."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
-from holdfast.fleet.log import FleetLog, open_log
+from holdfast.answer import Answer, ColumnFormat, Figure, Section, Table, Value
+from holdfast.fleet.log import HOUR_S, FleetLog, open_log
 from holdfast.fleet.store import Store
+from holdfast.fleet.wording import decimals
+from holdfast.numbers import brief, counted, percent
+from holdfast.report import figures
+
+STATE_COLOURS = {
+    "COMPLETED": "good",
+    "FAILED": "user",
+    "NODE_FAIL": "hardware",
+    "PREEMPTED": "sky",
+    "REQUEUED": "purple",
+    "TIMEOUT": "yellow",
+    "OUT_OF_MEMORY": "system",
+    "CANCELLED": "unattributed",
+}
+OTHER_STATES = "other"
 
 
 @dataclass(frozen=True)
-class Status:
+class Status(Answer):
     """The status mix of a log."""
 
     table: pa.Table
-    """One row per state: state, attempts, gpu_hours, share_by_count, share_by_gpu_time."""
+    """One row per state: state, attempts, gpu_hours, node_hours, share_by_count, share_by_gpu_time,
+    share_by_node_time."""
     attempts: int
     gpu_hours: float
+    node_hours: float
+
+    @property
+    def _kind(self) -> str:
+        """Whose time counts: that of GPUs, or of nodes in a log without GPUs."""
+        return "GPU" if self.gpu_hours or not self.node_hours else "node"
 
     def to_dict(self) -> dict[str, object]:
         """The JSON of ``holdfast fleet status``: shares between 0 and 1."""
-        states, by_count, by_time = (
-            self.table[name].to_pylist()
-            for name in ("state", "share_by_count", "share_by_gpu_time")
-        )
-        return {
-            "by_count": dict(zip(states, by_count, strict=True)),
-            "by_gpu_time": dict(zip(states, by_time, strict=True)),
-            "attempts": self.attempts,
-            "gpu_hours": self.gpu_hours,
+        columns = self.table.to_pydict()
+        shares = {
+            name: dict(zip(columns["state"], columns[f"share_{name}"], strict=True))
+            for name in ("by_count", "by_gpu_time", "by_node_time")
         }
+        hours = {"gpu_hours": self.gpu_hours, "node_hours": self.node_hours}
+        return {**shares, "attempts": self.attempts, **hours}
+
+    def values(self) -> Sequence[Value]:
+        """Share of each final state by count and by GPU time."""
+        return [
+            Value(f"{row['state'].lower()}_{share}", row[share])
+            for share in ("share_by_count", "share_by_gpu_time")
+            for row in self.table.to_pylist()
+        ]
+
+    def sections(self) -> Sequence[Section]:
+        """How do attempts end?"""
+        kind = self._kind
+        hours, share = f"{kind.lower()}_hours", f"share_by_{kind.lower()}_time"
+        total = self.gpu_hours or self.node_hours
+        used = f" used {brief(total)} {kind}-hours" if total else ""
+        sentence = f"{counted(self.attempts, 'attempt')}{used}."
+        if not total:
+            sentence += " The log records no GPU time."
+        for row in self.table.to_pylist():
+            if row["state"] == "NODE_FAIL":
+                sentence += f" NODE_FAIL is {percent(row['share_by_count'])} of the attempts"
+                sentence += f" and {percent(row[share])} of the {kind} time." if total else "."
+        columns = {
+            "state": ColumnFormat("State"),
+            "attempts": ColumnFormat("Attempts"),
+            "share_by_count": ColumnFormat("Share of attempts", "%", digits=2),
+            hours: ColumnFormat(
+                f"{kind[0].upper()}{kind[1:]} time",
+                f"{kind}-h",
+                digits=decimals(self.table[hours].to_pylist()),
+            ),
+            share: ColumnFormat(f"Share of {kind} time", "%", digits=2),
+        }
+        caption = "One row per state, most attempts first. Attempts that never started count."
+        table = Table(self.table, columns, caption=caption)
+        return [Section("status", "How do attempts end?", sentence, [self._figure()], [table])]
+
+    def _figure(self) -> Figure:
+        """Shares of the states, by count and by time."""
+        states = self.table.to_pylist()
+        kept = {s: c for s, c in STATE_COLOURS.items() if s in {row["state"] for row in states}}
+        bases = {"attempts": "share_by_count"}
+        if self.gpu_hours or self.node_hours:
+            bases[f"{self._kind} time"] = f"share_by_{self._kind.lower()}_time"
+        rows: list[dict[str, Any]] = []
+        for base, column in bases.items():
+            parts = dict.fromkeys([*kept, OTHER_STATES], 0.0)
+            for row in states:
+                parts[row["state"] if row["state"] in kept else OTHER_STATES] += 100 * row[column]
+            rows += [{"base": base, "state": name, "share": each} for name, each in parts.items()]
+        legend = dict(kept)
+        if any(row["state"] == OTHER_STATES and row["share"] > 0 for row in rows):
+            legend[OTHER_STATES] = "ramp1"
+        return figures.bars(
+            rows,
+            "base",
+            "share",
+            "Share (%)",
+            label_title="Share of",
+            part="state",
+            meanings=legend,
+        )
 
 
 def status(log: str | Path | Store | FleetLog) -> Status:
-    """The share of each state among attempts and among their GPU time.
+    """The share of each state among attempts and among their GPU and node time.
 
-    Every record of the log counts once, also those that never started (PENDING): they have no GPU
-    time. The log's states are Slurm's, "CANCELLED by 1001" being CANCELLED.
+    Every record of the log counts once, also those that never started (PENDING): they have no time.
+    The log's states are Slurm's, "CANCELLED by 1001" being CANCELLED.
 
     Args:
         log: a store or an open log.
 
     Returns:
-        The mix, the most frequent state first. Shares of GPU time are zero if the log has none.
+        The mix, the most frequent state first. Shares of a time are zero if the log has none.
     """
     log = open_log(log)
-    # CASE: a log without GPU time has shares of zero.
+
+    def share(hours: str) -> str:
+        # CASE: a log without such time has shares of zero.
+        total = f"sum({hours}) OVER ()"
+        return f"CASE WHEN {total} > 0 THEN {hours} / {total} ELSE CAST(0 AS DOUBLE) END"
+
     table = log.arrow(
-        f"""SELECT state, attempts, gpu_hours,
+        f"""SELECT state, attempts, gpu_hours, node_hours,
             attempts / CAST(sum(attempts) OVER () AS DOUBLE) AS share_by_count,
-            CASE WHEN sum(gpu_hours) OVER () > 0 THEN gpu_hours / sum(gpu_hours) OVER ()
-                ELSE CAST(0 AS DOUBLE) END AS share_by_gpu_time
+            {share("gpu_hours")} AS share_by_gpu_time, {share("node_hours")} AS share_by_node_time
         FROM (
-            SELECT state, count(*) AS attempts, sum(gpu_hours) AS gpu_hours
+            SELECT state, count(*) AS attempts, sum(gpu_hours) AS gpu_hours,
+                sum(exposed_s * coalesce(node_count, 0)) / {HOUR_S} AS node_hours
             FROM {log.attempts} GROUP BY state
         ) AS states
         ORDER BY attempts DESC, state"""
     )
-    return Status(
-        table,
-        sum(table["attempts"].to_pylist()),
-        float(sum(table["gpu_hours"].to_pylist())),
+    attempts, gpu_hours, node_hours = (
+        sum(table[name].to_pylist()) for name in ("attempts", "gpu_hours", "node_hours")
     )
+    return Status(table, attempts, float(gpu_hours), float(node_hours))

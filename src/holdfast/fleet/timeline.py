@@ -1,21 +1,49 @@
-"""The failure rate over time, and when each health check was first seen.
+"""The failure rate over time: does it drift, and when was each health check first seen?
 
 A check that is introduced makes failures visible that happened before, too: the rate jumps though the
 machines did not get worse. So every plot over time marks the first event of each new check.
+
+**The trend.** Counts x_i of month m_i (or of another bin) with exposure T_i are Poisson with mean
+T_i e^{a + b m_i}. Given their total n, S = sum m_i x_i is the sum of n independent draws of a month with
+probabilities proportional to T_i e^{b m_i}: its distribution is an n-fold convolution, free of a, and
+stochastically increasing in b. So tests and intervals of the rate ratio e^b are exact (Cox and Hinkley
+1974, section 2.3).
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from holdfast.fleet.attribution import infrastructure_failures
-from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
+from holdfast.answer import ColumnFormat, Figure, How, Section, Table
+from holdfast.errors import InputError
+from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
+from holdfast.fleet.failure_model import SMALL_EXPECTED_COUNT, FloatArray, checked_counts
+from holdfast.fleet.log import DAY_S, HOUR_S, SHORTEST_S, FleetLog
+from holdfast.fleet.moments import moment, with_times
+from holdfast.fleet.wording import RATE_UNIT, decimals, probability
+from holdfast.numbers import percent
+from holdfast.plain import plain
+from holdfast.report.figures import lines
+from holdfast.stats import poisson_interval
 from holdfast.tables import literal
+
+# Most causes are of hardware, so blue, orange and vermilion, which mean user, system and hardware, would
+# mislead here.
+CAUSE_COLOURS = ("purple", "sky", "good", "yellow", "ramp5", "ramp1")  # "first" is a loss
+ALL_OTHER, EVERY = "all other causes", "all causes"
+EXACT_UP_TO = 30_000  # values of S; with more the normal approximation has the same digits
+STEEPEST = 30.0  # |b|: a rate ratio of e^30 a month stands for zero or infinity
+TAIL = 0.025
 
 INTRODUCED_P = 0.05
 """A check is new if, had it run all along, so long a silence before its first event had at most this
@@ -126,3 +154,286 @@ def checks_introduced(log: FleetLog) -> list[dict[str, Any]]:
         return bool(silent > 0 and (1.0 - silent) ** (row["events"] - 1) <= INTRODUCED_P)
 
     return [row for row in seen if is_new(row)]
+
+
+def failure_trend(over_time: Sequence[dict[str, Any]], unit: str) -> Trend:
+    """The change of the rate from bin to bin of `rate_over_time`."""
+    failures: dict[float, int] = {}
+    node_days: dict[float, float] = {}
+    for row in over_time:
+        begin_s = row["begin_s"]
+        failures[begin_s] = failures.get(begin_s, 0) + row["failures"]
+        node_days[begin_s] = max(row["node_days"], failures[begin_s] * SHORTEST_S / DAY_S)
+    return trend(range(len(failures)), [*failures.values()], [*node_days.values()], unit)
+
+
+def drift(trend: Trend) -> str:
+    """Whether the rate changes from bin to bin, in a sentence."""
+    if trend.rate_ratio is None or trend.ci95 is None or trend.p_value is None:
+        return "No trend can be told: it takes failures and two bins of time."
+    change, low, high = (_signed(ratio - 1) for ratio in (trend.rate_ratio, *trend.ci95))
+    word = "No trend"
+    if trend.p_value < 0.05:
+        word = "The rate rises" if trend.rate_ratio > 1 else "The rate falls"
+    each = f"in {trend.unit}" if trend.unit[0].isdigit() else f"a {trend.unit}"
+    text = f"{word}: {change} {each} [{low}, {high}], {probability('p', trend.p_value, 2)}."
+    if trend.dispersion_p_value is not None and trend.dispersion_p_value < 0.01:
+        text += (
+            " The bins scatter more than independent failures would: the interval is too narrow."
+        )
+    return text
+
+
+def _signed(change: float) -> str:
+    if change > 10:  # few failures: a change without a useful bound
+        return "more than +1,000 %"
+    if abs(change) < 0.0005:
+        return "±0.0 %"
+    return f"{'+' if change > 0 else ''}{percent(change, 1)}"
+
+
+def section(
+    sentence: str,
+    over_time: Sequence[Mapping[str, Any]],
+    unit: str,
+    introduced: Sequence[Mapping[str, Any]],
+    how: How,
+) -> Section:
+    """Does the failure rate drift?
+
+    Args:
+        sentence: the answer.
+        over_time: of `rate_over_time`.
+        unit: what one bin of time is.
+        introduced: checks that began during the log, to be marked.
+        how: the rate was computed.
+    """
+    columns = {
+        "begin_s": ColumnFormat(f"From ({unit})"),
+        "cause": ColumnFormat("Cause"),
+        "failures": ColumnFormat("Failures"),
+        "node_days": ColumnFormat(
+            "Exposure", "node-days", digits=decimals(row["node_days"] for row in over_time)
+        ),
+    }
+    rows = {name: [row[name] for row in over_time] for name in columns}
+    table = Table(
+        with_times(pa.table({**rows, "cause": pa.array(rows["cause"], pa.string())}), "begin_s"),
+        columns,
+        caption=f"One row per {unit} and cause. The exposure is that of the whole {unit}.",
+        empty="Nothing ran.",
+    )
+    figure = rate_figure(over_time, unit, introduced)
+    drawn = [] if figure is None else [figure]
+    return Section("rate", "Does the failure rate drift?", sentence, drawn, [table], how)
+
+
+def rate_figure(
+    over_time: Sequence[Mapping[str, Any]], unit: str, introduced: Sequence[Mapping[str, Any]]
+) -> Figure | None:
+    """Failures per exposure in each bin of time: of every cause, and of all with the interval.
+
+    None without a failure.
+    """
+    legend = _cause_legend(over_time)
+    bins: dict[float, list[Mapping[str, Any]]] = {}
+    for row in over_time:
+        if row["node_days"] > 0:
+            bins.setdefault(row["begin_s"], []).append(row)
+    rows = []
+    for begin_s, parts in bins.items():
+        counts = dict.fromkeys(legend, 0)
+        for row in parts:
+            if row["failures"]:
+                cause = row["cause"] if row["cause"] in legend else ALL_OTHER
+                counts[cause] += row["failures"]
+                counts[EVERY] += row["failures"]
+        low, high = poisson_interval(counts[EVERY], parts[0]["node_days"])
+        for cause, failures in counts.items():
+            ends = {"low": 1000 * low, "high": 1000 * high} if cause == EVERY and failures else {}
+            rows.append(
+                {
+                    "time": moment((begin_s + parts[0]["end_s"]) / 2),
+                    "cause": cause,
+                    "failures": failures,
+                    "rate": 1000 * failures / parts[0]["node_days"],
+                    **ends,
+                }
+            )
+    if not any(row["failures"] for row in rows):
+        return None
+    marks = [
+        {
+            "at": moment(row["first_s"]),
+            "text": f"check “{row['check']}” first seen ({moment(row['first_s']):%Y-%m-%d %H:%M})",
+        }
+        for row in introduced
+    ]
+    figure = lines(
+        rows,
+        "time",
+        "rate",
+        f"Time, one point per {unit}",
+        f"Failures {RATE_UNIT}",
+        series="cause",
+        meanings=legend,
+        low="low",
+        high="high",
+        points=True,
+        zone="UTC",
+        marks=marks,
+    )
+    return replace(figure, caption="Failure rate by cause, with the 95 % interval of the total")
+
+
+def _cause_legend(over_time: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A colour for all and for each of the most frequent causes; the rest share one."""
+    totals: Counter[str] = Counter()
+    for row in over_time:
+        if row["cause"] is not None:
+            totals[row["cause"]] += row["failures"]
+    named = sorted(totals.keys() - {UNATTRIBUTED}, key=lambda cause: (-totals[cause], cause))
+    if len(named) > len(CAUSE_COLOURS):
+        named = [*named[: len(CAUSE_COLOURS) - 1], ALL_OTHER]
+    legend = {EVERY: "measured", **dict(zip(named, CAUSE_COLOURS, strict=False))}
+    if UNATTRIBUTED in totals:
+        legend[UNATTRIBUTED] = "unattributed"
+    return legend
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The change of the failure rate from one bin of time to the next."""
+
+    rate_ratio: float | None
+    """e^b: 1.1 is a rise of 10 % a bin. None if it cannot be told; inf is None in `to_dict`."""
+    ci95: tuple[float, float] | None
+    """Of the ratio; the upper end may be infinite."""
+    p_value: float | None
+    """Two-sided, of "no trend"."""
+    dispersion_p_value: float | None
+    """Of bins that scatter like Poisson counts; None where one expects fewer than 5 failures."""
+    failures: int
+    bins: int
+    """Bins with exposure."""
+    method: str
+    unit: str
+    """What one bin is: "month", "week", "day", "hour", "10 minutes" or "minute"."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; an infinite bound is null."""
+        values: dict[str, Any] = plain(
+            {field.name: getattr(self, field.name) for field in fields(self)}
+        )
+        return {**values, "per": values.pop("unit")}
+
+
+def trend(
+    month_index: npt.ArrayLike,
+    failures: npt.ArrayLike,
+    node_days: npt.ArrayLike,
+    unit: str = "month",
+) -> Trend:
+    """Test and measure the change of the failure rate from bin to bin of time, a month unless said.
+
+    Args:
+        month_index: whole numbers, any origin, shape (k,): 0, 1, 2 ... for consecutive months.
+        failures: counts, shape (k,).
+        node_days: exposure, shape (k,); months without are left out.
+        unit: what one bin is, if not a month.
+
+    Raises:
+        InputError: fractional months or counts, or failures without exposure.
+    """
+    counts, days = checked_counts(failures, node_days)
+    month = np.asarray(month_index, dtype=np.float64)
+    if month.shape != counts.shape or not (np.isfinite(month).all() and (month % 1 == 0).all()):
+        raise InputError(
+            "a month index is not a whole number, or their number differs", code="conflict"
+        )
+    month, counts, days = month[days > 0], counts[days > 0], days[days > 0]
+    total = int(counts.sum())
+    months = int(np.unique(month).size)
+    if months < 2 or total == 0:
+        return Trend(None, None, None, None, total, months, "none: too little data", unit)
+    month = (month - month.min()).astype(np.int64)
+    months_of = _Months(month, days, total)
+    observed = int(month @ counts)
+    slope = _root(lambda b: months_of.mean(b) - observed / total)
+    if total * int(month.max()) <= EXACT_UP_TO:
+        low_tail, high_tail = months_of.tails(observed, 0.0)
+        p_value = min(1.0, 2 * min(low_tail, high_tail))
+        low = _root(lambda b: months_of.tails(observed, b)[1] - TAIL)
+        high = _root(lambda b: TAIL - months_of.tails(observed, b)[0])
+        method = "exact conditional"
+    else:
+        error = 1 / math.sqrt(total * months_of.variance(slope))
+        low, high = slope - 1.959963984540054 * error, slope + 1.959963984540054 * error
+        p_value = math.erfc(abs(slope / error) / math.sqrt(2))
+        method = "normal approximation of the Poisson regression"
+    return Trend(
+        _ratio(slope),
+        (_ratio(low), _ratio(high)),
+        p_value,
+        _scatter(counts, total * months_of.shares(slope)),
+        total,
+        months,
+        method,
+        unit,
+    )
+
+
+class _Months:
+    """Distribution of the months of the failures, given their total, when the log rate has slope b."""
+
+    def __init__(self, month: npt.NDArray[np.int64], days: FloatArray, total: int) -> None:
+        self.month, self.total = month, total
+        self.log_days = np.log(days)
+
+    def shares(self, b: float) -> FloatArray:
+        logs = self.log_days + b * self.month
+        weights = np.exp(logs - logs.max())
+        return np.asarray(weights / weights.sum(), dtype=np.float64)
+
+    def mean(self, b: float) -> float:
+        return float(self.shares(b) @ self.month)
+
+    def variance(self, b: float) -> float:
+        shares = self.shares(b)
+        return float(shares @ self.month**2 - (shares @ self.month) ** 2)
+
+    def tails(self, observed: int, b: float) -> tuple[float, float]:
+        """P(S <= observed) and P(S >= observed), by the n-th power of the Fourier transform."""
+        length = self.total * int(self.month.max()) + 1
+        size = 1 << (length - 1).bit_length()
+        one = np.zeros(int(self.month.max()) + 1)
+        np.add.at(one, self.month, self.shares(b))
+        pmf = np.fft.irfft(np.fft.rfft(one, size) ** self.total, size)[:length].clip(0)
+        return min(float(pmf[: observed + 1].sum()), 1.0), min(float(pmf[observed:].sum()), 1.0)
+
+
+def _root(function: Callable[[float], float]) -> float:
+    """Where an increasing function of the slope crosses zero, within +-STEEPEST."""
+    from scipy.optimize import brentq
+
+    if function(-STEEPEST) >= 0:
+        return -STEEPEST
+    if function(STEEPEST) <= 0:
+        return STEEPEST
+    return float(brentq(function, -STEEPEST, STEEPEST, xtol=1e-13))
+
+
+def _scatter(counts: FloatArray, expected: FloatArray) -> float | None:
+    """P-value of Pearson's chi-square around the fitted trend (two parameters fitted)."""
+    freedom = counts.size - 2
+    if freedom < 1 or expected.min() < SMALL_EXPECTED_COUNT:
+        return None
+    from scipy.special import chdtrc
+
+    return float(chdtrc(freedom, float(((counts - expected) ** 2 / expected).sum())))
+
+
+def _ratio(slope: float) -> float:
+    if abs(slope) > STEEPEST - 1e-6:
+        return math.inf if slope > 0 else 0.0
+    return math.exp(slope)

@@ -322,6 +322,7 @@ def lines(
     reference: float | None = None,
     steps: bool = False,
     zero: bool = True,
+    marks: Sequence[Mapping[str, Any]] = (),
 ) -> Figure:
     """Lines over a number or a time, each with the band of its interval.
 
@@ -342,8 +343,10 @@ def lines(
         reference: a horizontal dashed line.
         steps: each value holds until the next.
         zero: the vertical axis begins at zero.
+        marks: rows with ``at`` (on the horizontal axis) and ``text``: numbered vertical rules.
     """
     meant = meanings or {}
+    known = [{**row, "number": str(place)} for place, row in enumerate(plain_rows(marks), 1)]
 
     def chart() -> dict[str, Any]:
         values = plain_rows(rows)
@@ -369,9 +372,16 @@ def lines(
         layers.append({"mark": {"type": "line", "point": points, **mark}, "encoding": drawn})
         if reference is not None:
             layers.append(_reference(reference, "y"))
+        if known:
+            at = {"x": {**across, "field": "at"}, "tooltip": _tooltip(known, ["text"])}
+            rule = {"type": "rule", "strokeDash": [4, 3], "color": colour("muted")}
+            label = {"type": "text", "align": "left", "dx": 4, "fontWeight": 600}
+            numbers = {**at, "y": {"value": 8}, "text": {"field": "number"}}
+            layers.append({"data": {"values": known}, "mark": rule, "encoding": at})
+            layers.append({"data": {"values": known}, "mark": label, "encoding": numbers})
         return {"data": {"values": values}, "layer": layers}
 
-    return Figure(chart, legend=meant)
+    return Figure(chart, legend=meant, notes=[str(row["text"]) for row in known])
 
 
 def image_grid(images: Sequence[tuple[str, bytes]], columns: int = 4, side: int = 170) -> Figure:

@@ -107,10 +107,7 @@ def _check(page: Page) -> None:
 
 @cache
 def _template() -> Template:
-    from jinja2 import FunctionLoader
-
-    loader = FunctionLoader(parts.template_source)
-    return parts.environment(loader).get_template("template.html.j2")
+    return parts.environment(parts.template_source).get_template("template.html.j2")
 
 
 def _policy(css: str, scripts: list[str]) -> str:

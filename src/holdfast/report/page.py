@@ -85,6 +85,8 @@ class Table:
     """What one row is, and how the rows are ordered."""
     empty: str = "No rows."
     """The sentence that stands in the place of a table without rows."""
+    detail: bool = False
+    """Shown on the page, and in a terminal only with ``--verbose``."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -21,7 +21,7 @@ from holdfast.report import grid, theme
 from holdfast.report.page import Figure, How, Section
 
 if TYPE_CHECKING:
-    from jinja2 import BaseLoader, Environment
+    from jinja2 import Environment
 
 MAX_ROWS = 20_000
 _MAX_DRAWING = 400_000  # characters of SVG; a larger figure is drawn by the reader's browser only
@@ -29,12 +29,19 @@ _PRINTED_ROWS = 25
 _ARROWS = {"rising": "▲", "falling": "▼", "steady": "▬"}
 
 
-def environment(loader: BaseLoader) -> Environment:
-    """Jinja as pages use it: everything is escaped, and an undefined name is an error."""
-    from jinja2 import Environment, StrictUndefined
+def environment(source: Callable[[str], str | None]) -> Environment:
+    """Jinja as pages use it: everything is escaped, and an undefined name is an error.
+
+    Args:
+        source: name of a template -> its text; None if there is none.
+    """
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     made = Environment(
-        autoescape=True, undefined=StrictUndefined, finalize=_unbroken_percentages, loader=loader
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_unbroken_percentages,
+        loader=FunctionLoader(source),
     )
     made.globals.update(arrows=_ARROWS, printed_rows=_PRINTED_ROWS)
     return made
@@ -63,18 +70,17 @@ def lay_out(section: Section) -> dict[str, Any]:
             grid.lay_out(table, f"{section.id}-table-{index}")
             for index, table in enumerate(section.tables, start=1)
         ],
-        "how": _how(section.how),
+        "how": None if section.how is None else lay_out_how(section.how),
     }
 
 
-def _how(how: How | None) -> dict[str, Any] | None:
-    if how is None:
-        return None
+def lay_out_how(how: How) -> dict[str, Any]:
+    """The fold-out under a section: formula (a line per equation), parameters, source, notes."""
     return {
         "formula": how.formula if isinstance(how.formula, str) else "\n".join(how.formula),
         "parameters": [(name, _parameter(value)) for name, value in how.parameters.items()],
         "source": how.source,
-        "notes": [how.notes] if isinstance(how.notes, str) else list(how.notes),
+        "notes": [how.notes] * bool(how.notes) if isinstance(how.notes, str) else list(how.notes),
     }
 
 

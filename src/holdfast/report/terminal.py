@@ -7,16 +7,20 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from holdfast.numbers import interval, number
+from holdfast.numbers import counted, interval, number
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table as Grid
 
-    from holdfast.report.page import ColumnFormat, Finding, Section, Table, Unknown
+    from holdfast.report.page import ColumnFormat, Finding, How, Section, Table, Unknown
 
 MOST_ROWS = 15
 MOST_FINDINGS = 5
+MOST_SECTIONS = 5
+"""Questions whose tables share a screen."""
+FEWEST_ROWS = 6
+MOST_UNKNOWNS = 2
 PIPE_WIDTH = 160
 
 
@@ -74,20 +78,40 @@ def _parts(answer: Shown, verbose: bool) -> list[RenderableType]:
         parts.append(line.append(f"{' ' if finding.lead else ''}{finding.text}"))
     if len(found) > len(shown):
         parts.append(Text(f"({len(found) - len(shown)} more with --verbose)"))
-    # Several questions are a report: its tables are for the page, or for who asks for details.
-    if len(sections) == 1 or verbose:
-        for section in sections:
-            if len(sections) > 1:
-                parts += [Text(), Text(section.question, style="bold"), Text(section.sentence)]
-            parts += [_table(table, verbose) for table in section.tables]
+    # Many questions are a report: its tables are for the page, or for who asks for details.
+    if verbose or len(sections) <= MOST_SECTIONS:
+        tables = [[t for t in s.tables if verbose or not t.detail] for s in sections]
+        count = sum(map(len, tables))
+        most = None if verbose else max(FEWEST_ROWS, MOST_ROWS // max(count, 1))
+        for section, shown_tables in zip(sections, tables, strict=True):
+            if len(sections) > 1 and (shown_tables or verbose):
+                parts += [Text(), Text(section.question, style="bold")]
+            if len(sections) > 1 and verbose:
+                parts.append(Text(section.sentence))
+            parts += [_table(table, most) for table in shown_tables]
+            if verbose and section.how is not None:
+                parts.append(_how(section.how))
+    gaps = answer.unknowns()
     parts += [
         Text(f"Not determined: {each.text} {each.remedy}".rstrip(), style="yellow")
-        for each in answer.unknowns()
+        for each in (gaps if verbose else gaps[:MOST_UNKNOWNS])
     ]
+    if not verbose and len(gaps) > MOST_UNKNOWNS:
+        parts.append(Text(f"({len(gaps) - MOST_UNKNOWNS} more gaps with --verbose)"))
     return parts
 
 
-def _table(table: Table, verbose: bool) -> RenderableType:
+def _how(how: How) -> RenderableType:
+    from rich.text import Text
+
+    from holdfast.report.parts import lay_out_how
+
+    laid = lay_out_how(how)
+    assumed = [f"{name}: {value}" for name, value in laid["parameters"]]
+    return Text("\n".join([laid["formula"], *assumed, *laid["notes"], laid["source"]]), style="dim")
+
+
+def _table(table: Table, most: int | None) -> RenderableType:
     from rich import box
     from rich.table import Table as Grid
     from rich.text import Text
@@ -96,11 +120,13 @@ def _table(table: Table, verbose: bool) -> RenderableType:
 
     if not table.data.num_rows:
         return Text(table.empty)
-    rows = table.data if verbose else table.data.slice(0, MOST_ROWS)
-    formats = {name: form for name, form in columns_of(table).items() if verbose or not form.detail}
+    rows = table.data if most is None else table.data.slice(0, most)
+    shown = columns_of(table).items()
+    formats = {name: form for name, form in shown if most is None or not form.detail}
     hidden = table.data.num_rows - rows.num_rows
-    more = f"{hidden:,} more rows with --verbose or --json." if hidden else ""
-    caption = " ".join(part for part in (table.caption, more) if part)
+    caption = table.caption if most is None else ""
+    if hidden:
+        caption = f"{counted(hidden, 'more row')} with --verbose or --json."
     made = Grid(
         box=box.SIMPLE_HEAD,
         caption=Text(caption) if caption else None,
@@ -127,6 +153,8 @@ def _cells(rows: Any, name: str, form: ColumnFormat) -> list[str]:
     from holdfast.report.grid import is_numeric, text_of
 
     values = rows[name].to_pylist()
+    if hasattr(rows.schema.field(name).type, "tz"):
+        return ["" if value is None else f"{value:%Y-%m-%d %H:%M:%S}" for value in values]
     if not is_numeric(rows.schema.field(name).type):
         return [text_of(value) for value in values]
     scale = 100 if form.unit == "%" else 1

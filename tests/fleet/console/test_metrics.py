@@ -17,11 +17,11 @@ from prometheus_client.parser import text_string_to_metric_families
 import holdfast.fleet as fleet
 from holdfast.fleet import FleetLog
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console.measures import Measures, measure
-from holdfast.fleet.console.metrics import Exporter
+from holdfast.fleet.console.metrics import Exporter, Measures, measure
 from holdfast.fleet.console.watching import WatchStatus
 
 DAY = 86_400
+FAILED = {"node_failures": {}, "recent_failures": {(): 0}}
 IN_HOURS_AND_DAYS = ("_hours", "_days")
 """The names that the metrics are known by; promtool would have seconds."""
 
@@ -224,14 +224,9 @@ def test_a_log_of_node_failures(tmp_path: Path) -> None:
     assert single(text, "holdfast_failure_rate_cusum") >= 0
 
 
-def test_hidden_attempts_are_told(measures: Measures) -> None:
-    text = Exporter().text(replace(measures, hidden=True))
-    assert single(text, "holdfast_store_attempts_hidden") == 1
-
-
 def test_labels_with_odd_characters_come_through(measures: Measures) -> None:
     odd = 'no"de\\1\n{}'
-    text = Exporter().text(replace(measures, lemon_score={(odd,): 2.0}))
+    text = Exporter().text(replace(measures, values={"lemon_score": {(odd,): 2.0}, **FAILED}))
     assert values(text, "holdfast_lemon_score") == {(odd,): 2.0}
 
 

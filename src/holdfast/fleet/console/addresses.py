@@ -19,7 +19,7 @@ SECTIONS = {
     "/": ("loss", "causes", "preemptions", "status"),
     "/rate": ("rate", "mttf"),
     "/nodes": ("lemons",),
-    "/jobs": ("loops",),
+    "/jobs": ("loops", "owners"),
     "/ettr": ("ettr",),
 }
 """Address -> the sections of the report that stand there."""

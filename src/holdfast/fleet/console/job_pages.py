@@ -1,41 +1,26 @@
-"""The jobs in a table, and one job from its first attempt to its last."""
+"""One job: its attempts and the checks near them. And the jobs that a search finds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-
+from holdfast.answer import ColumnFormat, Page, Section, Table
 from holdfast.errors import InputError
-from holdfast.fleet import figures
-from holdfast.fleet.analysis import MOST_ATTEMPTS, Analysis, job_timeline
+from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import attribute, classified_health
-from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK
+from holdfast.fleet.console.addresses import JOB_LINK
 from holdfast.fleet.console.node_evidence import MOST_EVENTS, event_table
 from holdfast.fleet.losses import losses
-from holdfast.fleet.moments import moment
+from holdfast.fleet.moments import with_times
 from holdfast.fleet.wording import decimals
-from holdfast.numbers import brief, counted, duration, number
-from holdfast.report import ColumnFormat, Page, Section, Table
+from holdfast.numbers import brief, counted, number
 from holdfast.tables import literal
 
 MOST_JOBS = 200
 LONGEST_SEARCH = 200
-LONGEST_HOSTS = 60
-"""Characters of a host list in a table."""
 
 
-@dataclass(frozen=True)
-class FoundJobs:
-    """The answer to a search."""
-
-    table: Table
-    sentence: str
-
-
-def find_jobs(analysis: Analysis, words: str) -> FoundJobs:
+def find_jobs(analysis: Analysis, words: str) -> Section:
     """Jobs that match, the costliest first; without words, those that lost most.
 
     Args:
@@ -45,9 +30,9 @@ def find_jobs(analysis: Analysis, words: str) -> FoundJobs:
     log, words = analysis.log, words.strip()[:LONGEST_SEARCH]
     failures, preempted = losses(log)
     where = _matches(words) if words else f"job_id IN (SELECT job_id FROM {failures})"
-    rows = log.rows(
-        f"""SELECT jobs.*, coalesce(lost, CAST(0 AS DOUBLE)) AS lost, coalesce(failures, 0) AS failures,
-            count(*) OVER () AS every
+    data = log.arrow(
+        f"""SELECT jobs.*, coalesce(lost, CAST(0 AS DOUBLE)) AS lost,
+            CAST(coalesce(failures, 0) AS BIGINT) AS failures, count(*) OVER () AS every
         FROM (
             SELECT job_id, max(name) AS name, max("user") AS "user", max(gpus) AS gpus,
                 count(*) AS attempts, arg_max(state, attempt) AS state, max(stop_s) AS last_s
@@ -62,10 +47,25 @@ def find_jobs(analysis: Analysis, words: str) -> FoundJobs:
         ) AS costs ON jobs.job_id = costs.job_id
         ORDER BY lost DESC, last_s DESC, jobs.job_id LIMIT {MOST_JOBS}"""
     )
-    total = rows[0]["every"] if rows else 0
+    total = data["every"][0].as_py() if len(data) else 0
     what = f"match “{words}”" if words else "were ended by the infrastructure"
     shown = f"; the first {MOST_JOBS:,} are below" if total > MOST_JOBS else ""
-    return FoundJobs(_job_table(rows), f"{counted(total, 'job')} {what}{shown}.")
+    unit = analysis.goodput.unit.replace("hours", "h")
+    columns = {
+        "job_id": ColumnFormat("Job", link=JOB_LINK),
+        "name": ColumnFormat("Name"),
+        "user": ColumnFormat("User"),
+        "gpus": ColumnFormat("GPUs"),
+        "attempts": ColumnFormat("Attempts"),
+        "failures": ColumnFormat("Failures"),
+        "lost": ColumnFormat("Lost", unit, digits=decimals(data["lost"].to_pylist())),
+        "state": ColumnFormat("Last state"),
+        "last_s": ColumnFormat("Last seen"),
+    }
+    caption = "One row per job, the largest loss first. Lost: as a failure and as a victim."
+    table = Table(with_times(data, "last_s"), columns, caption, "No job.")
+    question = "Jobs found" if words else "Jobs that lost most"
+    return Section("found", question, f"{counted(total, 'job')} {what}{shown}.", tables=[table])
 
 
 def _matches(words: str) -> str:
@@ -83,41 +83,6 @@ def _matches(words: str) -> str:
     )
 
 
-def _job_table(jobs: Sequence[dict[str, Any]]) -> Table:
-    schema = pa.schema(
-        [
-            ("job_id", pa.string()),
-            ("name", pa.string()),
-            ("user", pa.string()),
-            ("gpus", pa.int64()),
-            ("attempts", pa.int64()),
-            ("failures", pa.int64()),
-            ("lost", pa.float64()),
-            ("state", pa.string()),
-            ("last", pa.timestamp("s", "UTC")),
-        ]
-    )
-    rows = [
-        {**row, "last": None if row["last_s"] is None else moment(row["last_s"])} for row in jobs
-    ]
-    return Table(
-        pa.Table.from_pylist(rows, schema=schema),
-        {
-            "job_id": ColumnFormat("Job", link=JOB_LINK),
-            "name": ColumnFormat("Name"),
-            "user": ColumnFormat("User"),
-            "gpus": ColumnFormat("GPUs"),
-            "attempts": ColumnFormat("Attempts"),
-            "failures": ColumnFormat("Failures"),
-            "lost": ColumnFormat("Lost", "GPU-h", digits=decimals(row["lost"] for row in rows)),
-            "state": ColumnFormat("Last state"),
-            "last": ColumnFormat("Last seen"),
-        },
-        caption="One row per job, the largest loss first. Lost: as a failure and as a victim.",
-        empty="No job.",
-    )
-
-
 def job(analysis: Analysis, job_id: str) -> Page | None:
     """The attempts, checks and XIDs of one job; None if the log has no such job."""
     log = analysis.log
@@ -125,161 +90,27 @@ def job(analysis: Analysis, job_id: str) -> Page | None:
         explained = attribute(log, job_id)
     except InputError:
         return None
-    job_id = explained.job_id
-    mine = f"WHERE job_id = {literal(job_id)}"
+    mine = f"WHERE job_id = {literal(explained.job_id)}"
     facts = log.rows(
-        'SELECT name, "user", account, "partition", qos, gpus, node_count, submit_s '
+        'SELECT name, "user", account, "partition", qos, gpus, node_count '
         f"FROM {log.attempts} {mine} ORDER BY attempt DESC LIMIT 1"
     )[0]
     lost = sum(log.value(f"SELECT sum(lost) FROM {t} {mine}") or 0.0 for t in losses(log))
-    return Page(
-        title=f"Job {job_id}",
-        inputs=_facts(facts),
-        sections=[
-            _attempt_section(analysis, job_id, explained.attempts, lost),
-            *_signs(analysis, job_id),
-        ],
-    )
+    unit = analysis.goodput.unit
+    sections = [*explained.sections(), *_signs(analysis, explained.job_id)]
+    inputs = _facts(facts, f"{brief(lost)} {unit}" if lost else "")
+    return Page(title=explained.title, inputs=inputs, sections=sections)
 
 
-def _facts(row: dict[str, Any]) -> list[tuple[str, str]]:
-    sized = f"{number(row['gpus'])} GPUs on {number(row['node_count'])} nodes"
+def _facts(row: dict[str, Any], lost: str) -> list[tuple[str, str]]:
     named = {
         "Name": row["name"],
         "User": " / ".join(part for part in (row["user"], row["account"]) if part),
         "Queue": " / ".join(part for part in (row["partition"], row["qos"]) if part),
-        "Size": sized,
+        "Size": f"{number(row['gpus'])} GPUs on {number(row['node_count'])} nodes",
+        "Lost": lost,
     }
     return [(label, text) for label, text in named.items() if text]
-
-
-def _attempt_section(
-    analysis: Analysis, job_id: str, attempts: Sequence[dict[str, Any]], lost: float
-) -> Section:
-    bars, causes = job_timeline(analysis.log, job_id)
-    failed = sum(bool(row["infrastructure"]) for row in attempts)
-    sentence = f"{counted(len(attempts), 'attempt')}, "
-    sentence += (
-        f"{failed:,} ended by the infrastructure" if failed else "none ended by the infrastructure"
-    )
-    sentence += f"; {brief(lost)} GPU-hours lost." if lost else "."
-    if len(attempts) > MOST_ATTEMPTS:
-        sentence += f" The figure shows the last {MOST_ATTEMPTS}."
-    return Section(
-        "timeline",
-        "What happened to it?",
-        sentence,
-        [figures.job_timeline(bars, causes)] if bars else [],
-        [_attempt_table(attempts), _cause_table(attempts)],
-    )
-
-
-def _attempt_table(attempts: Sequence[dict[str, Any]]) -> Table:
-    from ClusterShell.NodeSet import NodeSet
-
-    rows = [
-        {
-            "attempt": row["attempt"],
-            "state": row["state"],
-            "start": _when(row["start"]),
-            "end": _when(row["end"]),
-            "ran": duration((_when(row["end"]) - _when(row["start"])).total_seconds())
-            if row["start"] and row["end"]
-            else "",
-            "gpus": row["gpus"],
-            "failed": ", ".join(row["failed_nodes"]),
-            "cause": _likeliest(row),
-            "nodes": nodes,
-            "shown": nodes if len(nodes) <= LONGEST_HOSTS else f"{nodes[: LONGEST_HOSTS - 1]}…",
-        }
-        for row in attempts
-        for nodes in [str(NodeSet.fromlist(row["nodes"]))]
-    ]
-    seconds = pa.timestamp("s", "UTC")
-    schema = pa.schema(
-        [
-            ("attempt", pa.int64()),
-            ("state", pa.string()),
-            ("start", seconds),
-            ("end", seconds),
-            ("ran", pa.string()),
-            ("gpus", pa.int64()),
-            ("failed", pa.string()),
-            ("cause", pa.string()),
-            ("shown", pa.string()),
-            ("nodes", pa.string()),
-        ]
-    )
-    return Table(
-        pa.Table.from_pylist(rows, schema=schema),
-        {
-            "attempt": ColumnFormat("Attempt"),
-            "state": ColumnFormat("State"),
-            "start": ColumnFormat("Start"),
-            "ran": ColumnFormat("Ran", right=True),
-            "cause": ColumnFormat("Likeliest cause"),
-            "failed": ColumnFormat("Failed node"),
-            "gpus": ColumnFormat("GPUs"),
-            "end": ColumnFormat("End"),
-            "shown": ColumnFormat("Nodes"),
-        },
-        caption="One row per attempt, in order. A failed node is one that Slurm names. The CSV file "
-        "has all nodes.",
-    )
-
-
-def _when(text: str | None) -> Any:
-    """The time that `attribute` gives as ISO text; None for none."""
-    from datetime import datetime
-
-    return None if text is None else datetime.fromisoformat(text)
-
-
-def _likeliest(row: dict[str, Any]) -> str:
-    if row["causes"]:
-        return str(row["causes"][0]["symptom"])
-    return "unattributed" if row["infrastructure"] else ""
-
-
-def _cause_table(attempts: Sequence[dict[str, Any]]) -> Table:
-    """Every check that explains an end, ranked."""
-    rows = [
-        {
-            "attempt": row["attempt"],
-            "rank": rank,
-            **{name: cause[name] for name in ("check", "node", "offset_s", "severity", "symptom")},
-            "domains": ", ".join(cause["domains"]),
-        }
-        for row in attempts
-        for rank, cause in enumerate(row["causes"], start=1)
-    ]
-    schema = pa.schema(
-        [
-            ("attempt", pa.int64()),
-            ("rank", pa.int64()),
-            ("symptom", pa.string()),
-            ("check", pa.string()),
-            ("node", pa.string()),
-            ("offset_s", pa.float64()),
-            ("severity", pa.string()),
-            ("domains", pa.string()),
-        ]
-    )
-    return Table(
-        pa.Table.from_pylist(rows, schema=schema),
-        {
-            "attempt": ColumnFormat("Attempt"),
-            "rank": ColumnFormat("Rank"),
-            "symptom": ColumnFormat("Symptom"),
-            "check": ColumnFormat("Check"),
-            "node": ColumnFormat("Node", link=NODE_LINK),
-            "offset_s": ColumnFormat("From the end", "s", digits=0),
-            "severity": ColumnFormat("Severity"),
-            "domains": ColumnFormat("Domains left"),
-        },
-        caption="One row per check near the end of a failed attempt, the likeliest cause first.",
-        empty="No check fired near the end of a failed attempt.",
-    )
 
 
 def _signs(analysis: Analysis, job_id: str) -> list[Section]:
@@ -296,19 +127,9 @@ def _signs(analysis: Analysis, job_id: str) -> list[Section]:
     held = f"job_id = {literal(job_id)} AND array_length(nodes) > 0"
     if not counts["n"] and not log.value(f"SELECT count(*) FROM {log.executions} WHERE {held}"):
         return []
-    events = log.rows(f'{seen} ORDER BY time_s, node, "check" LIMIT {MOST_EVENTS}')
+    events = f'{seen} ORDER BY time_s, node, "check" LIMIT {MOST_EVENTS}'
     more = f"; the first {MOST_EVENTS:,} of {counts['n']:,}" if counts["n"] > MOST_EVENTS else ""
-    return [
-        Section(
-            "signs",
-            "What did the checks of its nodes see?",
-            f"{counted(counts['n'], 'event')} while it ran, {counts['xids']:,} of them XIDs.",
-            tables=[
-                event_table(
-                    events,
-                    f"One row per event on a node that the job held, in order of time{more}.",
-                    with_node=True,
-                )
-            ],
-        )
-    ]
+    caption = f"One row per event on a node that the job held, in order of time{more}."
+    sentence = f"{counted(counts['n'], 'event')} while it ran, {counts['xids']:,} of them XIDs."
+    tables = [event_table(log, events, caption, with_node=True)]
+    return [Section("signs", "What did the checks of its nodes see?", sentence, tables=tables)]

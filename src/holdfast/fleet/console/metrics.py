@@ -1,7 +1,7 @@
 """The figures of a fleet in Prometheus' text format, for `/metrics`.
 
-`measures.measure` takes the figures from an analysis, once a generation of the store; an `Exporter`
-writes them at each scrape into a registry of its own.
+`measure` takes the figures from an analysis, once a generation of the store; an `Exporter` writes them
+at each scrape into a registry of its own.
 
 Names, units and types follow Prometheus' conventions, with one exception: times that an operator
 thinks of in hours (`holdfast_mttf_hours`, GPU-hours) stay in hours. Bounds of an estimate are metrics
@@ -20,24 +20,21 @@ again. So
 
 from __future__ import annotations
 
+import math
+import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from holdfast import __version__
 from holdfast.errors import MissingExtraError
-from holdfast.fleet.attribution import UNATTRIBUTED
-from holdfast.fleet.console.measures import (
-    UNKNOWN_DOMAIN,
-    Estimate,
-    Labels,
-    Measures,
-    measure,
-    past,
-)
-from holdfast.fleet.console.rate_jump import THRESHOLD, RateJump
+from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.attribution import UNATTRIBUTED, infrastructure_failures
+from holdfast.fleet.console.rate_jump import THRESHOLD, rate_jump
+from holdfast.fleet.log import DAY_S
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -46,6 +43,201 @@ if TYPE_CHECKING:
     from holdfast.fleet.console.watching import WatchStatus
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+UNKNOWN_DOMAIN = "unknown"
+RECENT_S = 28.0 * DAY_S
+"""What the metrics named "recent" cover: this time before the end of the log."""
+
+Labels = tuple[str, ...]
+Values = dict[Labels, float]
+
+METRICS = """
+build_info{version} gauge The holdfast that serves these metrics.
+node_failures{cause,domain} counter Attempts that the infrastructure ended, by likeliest cause.
+node_failures_undecided gauge Failures without a cause that a check may still explain; not counted yet.
+unattributed_share gauge Share of the failures of the store that no health check explains.
+recent_failures gauge Attempts that the infrastructure ended in the last 28 days of the log.
+recent_unattributed_failures gauge Those of them that no health check explains.
+failure_rate_per_node_day estimate Infrastructure failures per node and day above that size.
+failure_rate_min_gpus gauge The failure rate counts attempts with more GPUs than this.
+node_days counter Exposure of the failure rate in node-days.
+mttf_hours{gpus} estimate Mean time to failure of a job on so many GPUs, by the failure rate, in hours.
+failure_rate_cusum gauge Poisson CUSUM of the failures of the last 28 days against the 16 weeks before.
+failure_rate_cusum_threshold gauge The failure rate has jumped if holdfast_failure_rate_cusum reaches this.
+failure_rate_in_control_per_node_day gauge The rate that counts as unchanged: the baseline's upper bound.
+failure_rate_recent_per_node_day gauge Failures per node and day in the last 28 days, none set aside.
+failures_only_new_checks_show gauge Recent failures that only new health checks show; set aside.
+check_first_seen_timestamp_seconds{check} gauge First event of each check that began during the log.
+ettr{gpus} estimate Measured ETTR of long runs; gpus is the largest size of the bucket.
+ettr_runs{gpus} gauge Long runs behind holdfast_ettr.
+ettr_expected{gpus} gauge Expected ETTR of the largest job that ran, under the assumptions.
+goodput_lost_gpu_hours{order} counter GPU-hours lost to failures; second order: to restarts after them.
+gpu_hours counter GPU-hours of all attempts since the beginning of the store.
+lemon_score{node} gauge Failure rate of a node over the fleet's, shrunk towards 1 by the evidence.
+lemon{node} gauge 1: the node fails more than chance and exposure explain.
+crash_loop_requeues{job_id} gauge Requeues of each job that loops, if the last is younger than a day.
+crash_loop_lost_gpu_hours{job_id} gauge GPU-hours that each of these loops has lost.
+store_last_event_timestamp_seconds{table} gauge Latest time in a table of the store.
+store_commits counter Ingests that changed the store since it was made.
+store_attempts gauge Attempts in the store.
+store_rejected_records counter Records of the logs that could not be used.
+store_attempts_hidden gauge 1: sacct ran without --duplicates: earlier attempts are hidden, rates too low.
+watch_last_poll_timestamp_seconds gauge When the watched logs were last looked at.
+watch_rows counter Rows read from the watched logs since the start.
+watch_problems gauge Watched files with trouble; the foot of every page names them.
+"""
+"""One per line: name and labels, type, help. An estimate has a metric for each end of its 95 % interval."""
+
+
+@dataclass(frozen=True)
+class Measures:
+    """The figures of one generation of a store."""
+
+    commits: int
+    values: Mapping[str, Values]
+    """Metric -> labels -> value, of all that do not depend on the time of the scrape."""
+    unexplained_due_s: tuple[float, ...]
+    """When each failure without a cause is past any check that could explain it, ascending."""
+    recent_due_s: tuple[float, ...]
+    """The same of the recent ones."""
+
+
+def measure(analysis: Analysis) -> Measures:
+    """Take the figures of a log.
+
+    Args:
+        analysis: of the log; it keeps what it computes for the console's pages.
+
+    Raises:
+        StoreError: if a file of the store is missing.
+    """
+    log, facts = analysis.log, analysis.log.store.facts
+    counts = facts.get("counts", {})
+    known, due = _causes(analysis)
+    since = log.end_s - RECENT_S
+    values: dict[str, Values] = {
+        "build_info": {(__version__,): 1},
+        "node_failures": {labels: len(moments) for labels, moments in known.items()},
+        "recent_failures": {(): sum(m >= since for each in known.values() for m in each)},
+        "failure_rate_min_gpus": {(): analysis.min_gpus},
+        "node_days": {(): 0.0 if analysis.mttf is None else analysis.mttf.model.node_days_},
+        "check_first_seen_timestamp_seconds": {
+            (str(row["check"]),): row["first_s"] for row in analysis.introduced
+        },
+        "store_last_event_timestamp_seconds": _last_events(analysis),
+        "store_commits": {(): facts.get("commits", 0)},
+        "store_attempts": {(): counts.get("attempts", 0)},
+        "store_rejected_records": {(): counts.get("rejected", 0)},
+        "store_attempts_hidden": {(): facts.get("duplicates_flag") == "missing"},
+        **_rates(analysis),
+        **(_of_attempts(analysis) if analysis.status.attempts else {"gpu_hours": {(): 0.0}}),
+    }
+    late = (each for each in due if each >= since + log.assumptions.check_after_s)
+    return Measures(int(facts.get("commits", 0)), values, tuple(due), tuple(late))
+
+
+def _causes(analysis: Analysis) -> tuple[dict[Labels, list[float]], list[float]]:
+    """Ends of the failures by (cause, domains); due times of those without a cause, ascending."""
+    log = analysis.log
+    by_cause: dict[Labels, list[float]] = {}
+    due = []
+    for row in [] if analysis.outages is None else analysis.outages.rows:
+        if row["cause"]:
+            by_cause.setdefault((row["cause"], UNKNOWN_DOMAIN), []).append(row["start_s"])
+        else:
+            due.append(row["start_s"])
+    if analysis.outages is None:
+        for row in log.rows(f"SELECT symptom, label, stop_s FROM {infrastructure_failures(log)}"):
+            if row["symptom"] == UNATTRIBUTED:
+                due.append(row["stop_s"] + log.assumptions.check_after_s)
+            else:
+                domains = ",".join(log.taxonomy.symptoms[row["symptom"]].domains)
+                by_cause.setdefault((row["label"], domains), []).append(row["stop_s"])
+    return dict(sorted(by_cause.items())), sorted(due)
+
+
+def _rates(analysis: Analysis) -> dict[str, Values]:
+    """The failure rate, whether it jumped, and the MTTF at the job sizes that ran on whole nodes."""
+    values: dict[str, Values] = {}
+    if (jump := rate_jump(analysis)) is not None:
+        values = {
+            "failure_rate_cusum": {(): jump.statistic},
+            "failure_rate_cusum_threshold": {(): THRESHOLD},
+            "failure_rate_in_control_per_node_day": {(): jump.in_control_per_node_day},
+            "failure_rate_recent_per_node_day": {
+                (): jump.watched_failures / jump.watched_node_days
+            },
+            "failures_only_new_checks_show": {(): jump.set_aside},
+        }
+    fitted, every = analysis.mttf, analysis.mttf_all
+    if fitted is None:
+        return values
+    model, per_node = fitted.model, fitted.gpus_per_node
+    rates = (model.rate_per_1000_node_days_ if model.failures_ else 0.0, *model.ci95_)
+    values |= _estimates("failure_rate_per_node_day", {(): tuple(each / 1000 for each in rates)})
+    if every is not None:
+        tops = {bucket.gpus_max or 0 for bucket in every.model.buckets_}
+        sizes = sorted(top for top in tops if top >= per_node)
+        hours: dict[Labels, tuple[float | None, ...]] = {}
+        for gpus in sizes or [max(analysis.largest_job_nodes, 1) * per_node]:
+            value, low, high = model.mttf_hours(gpus, per_node)
+            hours[str(gpus),] = (value, low, math.inf if high is None else high)
+        values |= _estimates("mttf_hours", hours)
+    return values
+
+
+def _of_attempts(analysis: Analysis) -> dict[str, Values]:
+    """Losses, lemon nodes, crash loops and ETTR: what only a scheduler's log has."""
+    lost, lemons, measured = analysis.goodput, analysis.lemons, analysis.measured
+    by_size = {(str(int(row["gpus_max"])),): row for row in measured.by_size.to_pylist()}
+    fleet = lemons.detector.fleet_rate_per_1000_node_days_
+    nodes = lemons.nodes.select(["node", "shrunk_rate"]).to_pylist() if fleet > 0 else []
+    # A loop still turns if its last requeue is younger than the time in which a loop is looked for.
+    since = analysis.log.end_s - analysis.log.assumptions.crash_loop_window_s
+    loops = [row for row in lost.crash_loops.to_pylist() if row["last_s"] >= since]
+    expected: Values = {}
+    if analysis.expected_ettr is not None and analysis.mttf is not None:
+        gpus = analysis.largest_job_nodes * analysis.mttf.gpus_per_node
+        expected[str(gpus),] = analysis.expected_ettr
+    in_gpus = 0.0 if analysis.without_gpus else 1.0
+    return {
+        "goodput_lost_gpu_hours": {
+            ("first",): lost.lost_first_order * in_gpus,
+            ("second",): lost.lost_second_order * in_gpus,
+        },
+        "gpu_hours": {(): lost.total_gpu_hours},
+        "lemon_score": {(row["node"],): row["shrunk_rate"] / fleet for row in nodes},
+        "lemon": {(row["node"],): row["node"] in lemons.lemons for row in nodes},
+        "crash_loop_requeues": {(str(row["job_id"]),): row["requeues"] for row in loops},
+        "crash_loop_lost_gpu_hours": {
+            (str(row["job_id"]),): row["gpu_hours_lost"] * in_gpus for row in loops
+        },
+        **_estimates(
+            "ettr", {key: (row["ettr"], row["lo"], row["hi"]) for key, row in by_size.items()}
+        ),
+        "ettr_runs": {key: row["runs"] for key, row in by_size.items()},
+        "ettr_expected": expected,
+    }
+
+
+def _estimates(name: str, found: Mapping[Labels, tuple[float | None, ...]]) -> dict[str, Values]:
+    """The values (none where only bounds are known) and the ends of their intervals."""
+    return {
+        f"{name}{suffix}": {
+            key: value for key, each in found.items() if (value := each[place]) is not None
+        }
+        for place, suffix in enumerate(("", "_lower", "_upper"))
+    }
+
+
+def _last_events(analysis: Analysis) -> Values:
+    log = analysis.log
+    span = log.store.facts.get("time_range")
+    found: Values = {} if span is None else {("attempts",): float(span[1])}
+    for name, column in (("health", "time_s"), ("node_outages", "start_s")):
+        last = log.value(f"SELECT max(CAST({column} AS DOUBLE)) FROM {log.table(name)}")
+        if last is not None:
+            found[name,] = last
+    return found
 
 
 @dataclass
@@ -79,11 +271,17 @@ class Exporter:
             from prometheus_client.registry import Collector
         except ImportError as error:
             raise MissingExtraError("prometheus-client", "console") from error
+        values = {**measures.values, **_decided(measures, self.clock())}
+        if status is not None:
+            polled: Values = {} if status.last_poll_s is None else {(): status.last_poll_s}
+            values["watch_last_poll_timestamp_seconds"] = polled
+            values["watch_rows"] = {(): status.rows}
+            values["watch_problems"] = {(): len(status.problems)}
         with self._lock:
             if measures.commits < self._commits:
                 self._shown.clear()
             self._commits = measures.commits
-            families = [*_families(measures, self.clock(), self._grow), *_watch_families(status)]
+            families = list(self._families(values, status is not None))
 
         class Once(Collector):
             def collect(self) -> Iterable[Metric]:
@@ -93,6 +291,29 @@ class Exporter:
         registry.register(Once())
         return bytes(generate_latest(registry))
 
+    def _families(self, values: Mapping[str, Values], watched: bool) -> Iterable[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        for line in METRICS.strip().splitlines():
+            parts = re.fullmatch(r"(\w+)(?:{(.*)})? (\w+) (.*)", line)
+            assert parts is not None
+            name, labels, kind, text = parts.groups(default="")
+            if name.startswith("watch_") and not watched:
+                continue
+            helps = {name: text}
+            if kind == "estimate":
+                helps[f"{name}_lower"] = f"Lower end of the 95 % interval of holdfast_{name}."
+                helps[f"{name}_upper"] = f"Upper end of the 95 % interval of holdfast_{name}."
+            family = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            for each, help_text in helps.items():
+                made = family(
+                    f"holdfast_{each}", help_text, labels=labels.split(",") if labels else []
+                )
+                for key, value in values.get(each, {}).items():
+                    shown = self._grow(each, key, value) if kind == "counter" else value
+                    made.add_metric(key, float(shown))
+                yield made
+
     def _grow(self, name: str, labels: Labels, value: float) -> float:
         """The value of a counter: never less than it was."""
         grown = max(value, self._shown.get((name, labels), 0.0))
@@ -100,245 +321,15 @@ class Exporter:
         return grown
 
 
-def _families(
-    m: Measures, now_s: float, grow: Callable[[str, Labels, float], float]
-) -> Iterator[Metric]:
-    make = _Maker(grow)
-    none = past(m.unexplained_due_s, now_s)
-    undecided = len(m.unexplained_due_s) - none
-    yield make.gauge(
-        "build_info", "The holdfast that serves these metrics.", {(__version__,): 1}, "version"
-    )
-    yield make.counter(
-        "node_failures",
-        "Attempts that the infrastructure ended, since the beginning of the store; cause is the "
-        "likeliest symptom, domain who may be at fault.",
-        {**m.failures, (UNATTRIBUTED, UNKNOWN_DOMAIN): none},
-        "cause",
-        "domain",
-    )
-    yield make.gauge(
-        "node_failures_undecided",
-        "Failures without a cause that a health check may still explain; not yet counted.",
-        {(): undecided},
-    )
-    yield make.gauge(
-        "unattributed_share",
-        "Share of the failures of the store that no health check explains.",
-        _one(m.unattributed_share(now_s)),
-    )
-    recent_none = past(m.recent_unexplained_due_s, now_s)
-    yield make.gauge(
-        "recent_failures",
-        "Attempts that the infrastructure ended in the last 28 days of the log.",
-        {(): m.recent_failures + recent_none},
-    )
-    yield make.gauge(
-        "recent_unattributed_failures",
-        "Those of them that no health check explains.",
-        {(): recent_none},
-    )
-    yield from _rates(m, make)
-    yield from _jump(m, make)
-    yield from _ettrs(m, make)
-    yield make.counter(
-        "goodput_lost_gpu_hours",
-        "GPU-hours lost to failures since the beginning of the store: first order in the failed "
-        "attempts, second order in attempts preempted by jobs restarting after a failure.",
-        m.lost_gpu_hours,
-        "order",
-    )
-    yield make.counter(
-        "gpu_hours",
-        "GPU-hours of all attempts since the beginning of the store.",
-        {(): m.gpu_hours},
-    )
-    yield make.gauge(
-        "lemon_score",
-        "Failure rate of a node over that of the fleet, shrunk towards 1 by the evidence.",
-        m.lemon_score,
-        "node",
-    )
-    yield make.gauge(
-        "lemon",
-        "1: the node fails more than chance and exposure explain.",
-        {labels: int(labels[0] in m.lemons) for labels in m.lemon_score},
-        "node",
-    )
-    yield make.gauge(
-        "crash_loop_requeues",
-        "Requeues after infrastructure failures of each job that loops, if the last is younger "
-        "than a day.",
-        {labels: requeues for labels, (requeues, _) in m.crash_loops.items()},
-        "job_id",
-    )
-    yield make.gauge(
-        "crash_loop_lost_gpu_hours",
-        "GPU-hours that each of these loops has lost.",
-        {labels: hours for labels, (_, hours) in m.crash_loops.items()},
-        "job_id",
-    )
-    yield from _store(m, make)
-
-
-def _rates(m: Measures, make: _Maker) -> Iterator[Metric]:
-    scope = "in attempts above holdfast_failure_rate_min_gpus GPUs"
-    yield from make.estimates(
-        "failure_rate_per_node_day",
-        f"Infrastructure failures per node and day, {scope}.",
-        {} if m.rate_per_node_day is None else {(): m.rate_per_node_day},
-    )
-    yield make.gauge(
-        "failure_rate_min_gpus",
-        "The failure rate counts attempts with more GPUs than this.",
-        {(): m.min_gpus},
-    )
-    yield make.counter(
-        "node_days", f"Exposure of the failure rate, {scope}, in node-days.", {(): m.node_days}
-    )
-    yield from make.estimates(
-        "mttf_hours",
-        "Mean time to failure of a job on so many GPUs, by the failure rate, in hours.",
-        m.mttf_hours,
-        "gpus",
-    )
-
-
-def _jump(m: Measures, make: _Maker) -> Iterator[Metric]:
-    jump = m.jump
-
-    def one(value: Callable[[RateJump], float]) -> dict[Labels, float]:
-        return {} if jump is None else {(): value(jump)}
-
-    yield make.gauge(
-        "failure_rate_cusum",
-        "Poisson CUSUM of the failures of the last 28 days against the 16 weeks before.",
-        one(lambda j: j.statistic),
-    )
-    yield make.gauge(
-        "failure_rate_cusum_threshold",
-        "The failure rate has jumped if holdfast_failure_rate_cusum reaches this.",
-        one(lambda _: THRESHOLD),
-    )
-    yield make.gauge(
-        "failure_rate_in_control_per_node_day",
-        "The rate that counts as unchanged: the upper end of the 95 % interval of the baseline.",
-        one(lambda j: j.in_control_per_node_day),
-    )
-    yield make.gauge(
-        "failure_rate_recent_per_node_day",
-        "Infrastructure failures per node and day in the last 28 days, without those set aside.",
-        one(lambda j: j.watched_failures / j.watched_node_days),
-    )
-    yield make.gauge(
-        "failures_only_new_checks_show",
-        "Failures of the last 28 days that only health checks younger than the baseline show; set "
-        "aside by the CUSUM.",
-        one(lambda j: j.set_aside),
-    )
-    yield make.gauge(
-        "check_first_seen_timestamp_seconds",
-        "First event of each health check that began during the log.",
-        m.first_seen_s,
-        "check",
-    )
-
-
-def _ettrs(m: Measures, make: _Maker) -> Iterator[Metric]:
-    yield from make.estimates(
-        "ettr",
-        "Measured ETTR (productive over wall-clock time) of long runs; gpus is the largest size "
-        "of the bucket.",
-        m.ettr,
-        "gpus",
-    )
-    yield make.gauge("ettr_runs", "Long runs behind holdfast_ettr.", m.ettr_runs, "gpus")
-    yield make.gauge(
-        "ettr_expected",
-        "Expected ETTR of the largest job that ran, under the assumptions.",
-        m.ettr_expected,
-        "gpus",
-    )
-
-
-def _store(m: Measures, make: _Maker) -> Iterator[Metric]:
-    yield make.gauge(
-        "store_last_event_timestamp_seconds",
-        "Latest time in a table of the store.",
-        m.last_event_s,
-        "table",
-    )
-    yield make.counter(
-        "store_commits", "Ingests that changed the store since it was made.", {(): m.commits}
-    )
-    yield make.gauge("store_attempts", "Attempts in the store.", {(): m.counts.get("attempts", 0)})
-    yield make.counter(
-        "store_rejected_records",
-        "Records of the logs that could not be used.",
-        {(): m.counts.get("rejected", 0)},
-    )
-    yield make.gauge(
-        "store_attempts_hidden",
-        "1: sacct ran without --duplicates, so earlier attempts are hidden and rates too low.",
-        {(): int(m.hidden)},
-    )
-
-
-def _watch_families(status: WatchStatus | None) -> Iterator[Metric]:
-    if status is None:
-        return
-    make = _Maker(lambda name, labels, value: value)
-    yield make.gauge(
-        "watch_last_poll_timestamp_seconds",
-        "When the watched logs were last looked at.",
-        _one(status.last_poll_s),
-    )
-    yield make.counter(
-        "watch_rows", "Rows read from the watched logs since the start.", {(): status.rows}
-    )
-    yield make.gauge(
-        "watch_problems",
-        "Watched files with trouble; the foot of every page names them.",
-        {(): len(status.problems)},
-    )
-
-
-def _one(value: float | None) -> dict[Labels, float]:
-    return {} if value is None else {(): value}
-
-
-@dataclass(frozen=True)
-class _Maker:
-    """Makes metric families from values by label."""
-
-    grow: Callable[[str, Labels, float], float]
-
-    def gauge(self, name: str, text: str, values: Mapping[Labels, float], *labels: str) -> Metric:
-        from prometheus_client.core import GaugeMetricFamily
-
-        family = GaugeMetricFamily(f"holdfast_{name}", text, labels=labels)
-        for key, value in values.items():
-            family.add_metric(key, float(value))
-        return family
-
-    def counter(self, name: str, text: str, values: Mapping[Labels, float], *labels: str) -> Metric:
-        from prometheus_client.core import CounterMetricFamily
-
-        family = CounterMetricFamily(f"holdfast_{name}", text, labels=labels)
-        for key, value in values.items():
-            family.add_metric(key, self.grow(name, key, float(value)))
-        return family
-
-    def estimates(
-        self, name: str, text: str, values: Mapping[Labels, Estimate], *labels: str
-    ) -> Iterator[Metric]:
-        """The value and its bounds, each a metric of its own."""
-        of = f"end of the 95 % interval of holdfast_{name}."
-        for suffix, what, figure in (
-            ("", text, "value"),
-            ("_lower", f"Lower {of}", "low"),
-            ("_upper", f"Upper {of}", "high"),
-        ):
-            found = {key: getattr(estimate, figure) for key, estimate in values.items()}
-            shown = {key: value for key, value in found.items() if value is not None}
-            yield self.gauge(f"{name}{suffix}", what, shown, *labels)
+def _decided(m: Measures, now_s: float) -> dict[str, Values]:
+    """What depends on the time: failures that no check can explain any more."""
+    none, recent = (bisect_right(due, now_s) for due in (m.unexplained_due_s, m.recent_due_s))
+    failures = m.values["node_failures"]
+    decided = none + sum(failures.values())
+    return {
+        "node_failures": {**failures, (UNATTRIBUTED, UNKNOWN_DOMAIN): none},
+        "node_failures_undecided": {(): len(m.unexplained_due_s) - none},
+        "unattributed_share": {(): none / decided} if decided else {},
+        "recent_failures": {(): m.values["recent_failures"][()] + recent},
+        "recent_unattributed_failures": {(): recent},
+    }

@@ -1,24 +1,23 @@
-"""Everything that the log holds against one node."""
+"""All nodes, and everything that the log holds against one of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from holdfast.answer import ColumnFormat, How, Page, Section, Table
 from holdfast.fleet.analysis import Analysis
 from holdfast.fleet.attribution import blamed_nodes, classified_health, infrastructure_failures
 from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK
 from holdfast.fleet.lemon_model import SIGNALS
-from holdfast.fleet.moments import moment
+from holdfast.fleet.log import FleetLog
+from holdfast.fleet.moments import with_times
 from holdfast.fleet.wording import RATE_UNIT, brief_interval, probability
-from holdfast.numbers import brief, counted, duration, number
-from holdfast.report import ColumnFormat, How, Page, Section, Table, Tile
+from holdfast.numbers import brief, counted, number
 from holdfast.tables import literal
 
 MOST_EVENTS = 200
-EVIDENCE = {"slurm": "Slurm names it", "check": "a check on it", "none": "shared by all its nodes"}
 SIGNAL_TEXTS = {
     "excl_jobid_count": "jobs that exclude it",
     "xid_cnt": "distinct XIDs",
@@ -30,330 +29,207 @@ SIGNAL_TEXTS = {
 }
 
 
+def node_section(analysis: Analysis) -> Section:
+    """All nodes: the lemon ranking where jobs ran, else their outages and events."""
+    log, linked = analysis.log, ColumnFormat("Node", link=NODE_LINK)
+    if analysis.outages is None and analysis.status.attempts:
+        states = log.rows(f"SELECT node, state FROM {log.table('nodes')}")
+        state = {row["node"]: row["state"] for row in states}
+        table, lemons = analysis.lemons.table(analysis.lemons.nodes), set(analysis.lemons.lemons)
+        names = table.data["node"].to_pylist()
+        data = table.data.append_column("state", pa.array(map(state.get, names), pa.string()))
+        marks = ["lemon" if name in lemons else "" for name in names]
+        data = data.append_column("lemon", pa.array(marks, pa.string()))
+        first = {"node": linked, "lemon": ColumnFormat("Lemon"), "state": ColumnFormat("State")}
+        (section,) = analysis.lemons.sections()
+        shown = Table(data, {**first, **table.columns, "node": linked}, table.caption, table.empty)
+        return Section("lemons", section.question, section.sentence, section.figures, [shown])
+    data = log.arrow(
+        f"""SELECT node, max(state) AS state, sum(outages) AS outages, sum(events) AS events FROM (
+            SELECT node, state, 0 AS outages, 0 AS events FROM {log.table("nodes")}
+            UNION ALL SELECT node, NULL, 1, 0 FROM {log.table("node_outages")}
+            UNION ALL SELECT node, NULL, 0, 1 FROM {log.table("health")}
+        ) AS named GROUP BY node ORDER BY outages DESC, events DESC, node"""
+    )
+    columns = {
+        "node": linked,
+        "state": ColumnFormat("State"),
+        "outages": ColumnFormat("Outages"),
+        "events": ColumnFormat("Health events"),
+    }
+    sentence = f"{counted(len(data), 'node')}; those with most outages first."
+    tables = [Table(data, columns, empty="No node is known.")]
+    return Section("lemons", "Which nodes were out of service?", sentence, [], tables)
+
+
 def evidence(analysis: Analysis, node: str) -> Page | None:
     """What the log says of one node; None if it says nothing."""
     log = analysis.log
     mine = f"WHERE node = {literal(node)}"
-    health = f"FROM {classified_health(log)} {mine}"
     inventory = log.rows(f"SELECT * FROM {log.table('nodes')} {mine}")
-    checks = log.rows(
-        'SELECT "check", count(*) AS n, max(severity) AS severity, max(label) AS symptom, '
-        f'min(time_s) AS first_s, max(time_s) AS last_s {health} GROUP BY "check"'
-    )
-    down = log.rows(
-        f"SELECT * FROM {log.table('node_outages')} {mine} "
-        f"ORDER BY start_s DESC LIMIT {MOST_EVENTS}"
-    )
-    if not inventory and not checks and not down:
-        return None
     ran = bool(analysis.status.attempts) and analysis.outages is None
-    failures = _failures(analysis, node) if ran else []
-    recent = log.rows(f'SELECT * {health} ORDER BY time_s DESC, "check" LIMIT {MOST_EVENTS}')
-    lemon = _score(analysis, node) if ran else None
-    sections = [
-        *([] if lemon is None else [_score_section(analysis, node, lemon)]),
-        *([_failure_section(failures)] if ran else []),
-        _check_section(checks, recent),
-        _outage_section(down),
+    checks, down = _check_section(log, mine), _outage_section(log, mine)
+    if not inventory and not len(checks.tables[0].data) and not len(down.tables[0].data):
+        return None
+    rows = analysis.lemons.nodes.to_pylist() if ran else []
+    lemon = [
+        _score_section(analysis, row, n) for n, row in enumerate(rows, 1) if row["node"] == node
     ]
-    return Page(
-        title=node,
-        inputs=_inventory(inventory),
-        tiles=[] if lemon is None else _tiles(analysis, lemon, len(failures)),
-        sections=sections,
-    )
+    sections = [*lemon, *([_failure_section(log, node)] if ran else []), checks, down]
+    return Page(title=node, inputs=_facts(inventory), sections=sections)
 
 
-def _inventory(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def _facts(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
     if not rows:
         return [("Inventory", "not in it: seen in the health log only")]
     row = rows[0]
-    facts = [
+    return [
         ("State", row["state"] or "unknown"),
+        *([("Reason", row["reason"])] if row["reason"] else []),
         ("GPUs", number(row["gpus"])),
         ("Processors", number(row["cpus"])),
-    ]
-    if row["reason"]:
-        facts.insert(1, ("Reason", row["reason"]))
-    if row["inferred"]:
-        facts.append(("Inventory", "inferred from the logs"))
-    return facts
-
-
-def _score(analysis: Analysis, node: str) -> dict[str, Any] | None:
-    """The node's row of the ranking, with its `rank` from 1 on."""
-    for rank, row in enumerate(analysis.lemons.nodes.to_pylist(), start=1):
-        if row["node"] == node:
-            return {**row, "rank": rank}
-    return None
-
-
-def _tiles(analysis: Analysis, lemon: dict[str, Any], failures: int) -> list[Tile]:
-    nodes = analysis.lemons.nodes.num_rows
-    low, high = lemon["shrunk_rate_low"], lemon["shrunk_rate_high"]
-    return [
-        Tile(
-            "Shrunk rate",
-            brief(lemon["shrunk_rate"]),
-            RATE_UNIT,
-            f"{brief_interval(low, high)} at 95 %",
-            note=f"rank {lemon['rank']:,} of {nodes:,}",
-        ),
-        Tile(
-            "Blame",
-            brief(lemon["failures"]),
-            "failures",
-            note=f"{brief(lemon['expected_failures'])} expected; {failures:,} attempts failed on it",
-        ),
-        Tile(
-            "Pulling it avoids",
-            brief(max(lemon["failures_avoided_per_month"], 0.0)),
-            "failures a month",
-        ),
+        *([("Inventory", "inferred from the logs")] if row["inferred"] else []),
     ]
 
 
-def _score_section(analysis: Analysis, node: str, lemon: dict[str, Any]) -> Section:
-    detector = analysis.lemons.detector
-    bad = node in set(analysis.lemons.lemons)
-    fdr = f"{100 * analysis.log.assumptions.lemon_fdr:g} %"
-    verdict = "is a lemon" if bad else "is not a lemon"
-    q = probability("q", lemon["q_value"])
-    expected, seen = brief(lemon["expected_failures"]), brief(lemon["failures"])
-    by_rule = "meets" if node in set(detector.rule_lemons_) else "does not meet"
+def _score_section(analysis: Analysis, row: dict[str, Any], rank: int) -> Section:
+    found, node = analysis.lemons, row["node"]
+    detector = found.detector
+    rate = brief_interval(row["shrunk_rate_low"], row["shrunk_rate_high"])
     sentence = (
-        f"{node} {verdict} at a false discovery rate of {fdr} ({q}): {seen} failures to blame on it, "
-        f"{expected} expected of its time in use. It {by_rule} the rule on seven signals."
+        f"{node} {'is' if node in found.lemons else 'is not'} a lemon at a false discovery rate of "
+        f"{100 * detector.alpha:g} % ({probability('q', row['q_value'])}): {brief(row['failures'])} "
+        f"failures to blame on it, {brief(row['expected_failures'])} expected of its time in use. "
+        f"Its shrunk rate of {brief(row['shrunk_rate'])} {rate} {RATE_UNIT} is rank {rank:,} of "
+        f"{found.nodes.num_rows:,}. It {'meets' if node in detector.rule_lemons_ else 'does not meet'} "
+        "the rule on seven signals."
     )
-    values = [float(lemon[name]) for name in SIGNALS]
-    thresholds = [detector.thresholds_.get(name) for name in SIGNALS]
+    limits = [detector.thresholds_.get(name) for name in SIGNALS]
     over = [
-        "yes" if limit is not None and value > limit else ""
-        for value, limit in zip(values, thresholds, strict=True)
+        limit is not None and row[name] > limit for name, limit in zip(SIGNALS, limits, strict=True)
     ]
     signals = {
         "signal": [SIGNAL_TEXTS[name] for name in SIGNALS],
-        "value": values,
-        "threshold": pa.array(thresholds, pa.float64()),
-        "over": over,
+        "value": [float(row[name]) for name in SIGNALS],
+        "threshold": pa.array(limits, pa.float64()),
+        "over": ["yes" if each else "" for each in over],
     }
-    return Section(
-        "score",
-        "Is it a lemon?",
-        sentence,
-        tables=[
-            Table(
-                pa.table(signals),
-                {
-                    "signal": ColumnFormat("Signal, last 28 days"),
-                    "value": ColumnFormat("Value", digits=2),
-                    "threshold": ColumnFormat("Threshold", digits=2),
-                    "over": ColumnFormat("Above it"),
-                },
-                caption="One row per signal; a threshold is a quantile of the fleet.",
-            )
-        ],
-        how=How(
-            "rate = (a + blame) / (b + node-days), Gamma prior (a, b) fitted to the fleet",
-            {
-                "p-value": brief(lemon["p_value"]),
-                "q-value (Benjamini and Hochberg)": brief(lemon["q_value"]),
-                "node-days in use": brief(lemon["node_days"]),
-                "raw rate": _rate(lemon["raw_rate"]),
-            },
-        ),
+    columns = {
+        "signal": ColumnFormat("Signal, last 28 days"),
+        "value": ColumnFormat("Value", digits=2),
+        "threshold": ColumnFormat("Threshold", digits=2),
+        "over": ColumnFormat("Above it"),
+    }
+    caption = "One row per signal; a threshold is a quantile of the fleet."
+    how = How(
+        "rate = (a + blame) / (b + node-days), Gamma prior (a, b) fitted to the fleet",
+        {
+            "p-value": brief(row["p_value"]),
+            "q-value (Benjamini and Hochberg)": brief(row["q_value"]),
+            "node-days in use": brief(row["node_days"]),
+            "raw rate": f"{brief(row['raw_rate'])} {RATE_UNIT}",
+        },
     )
+    tables = [Table(pa.table(signals), columns, caption=caption)]
+    return Section("score", "Is it a lemon?", sentence, tables=tables, how=how)
 
 
-def _rate(value: float | None) -> str:
-    return f"{brief(value)} {RATE_UNIT}"
-
-
-def _failures(analysis: Analysis, node: str) -> list[dict[str, Any]]:
+def _failure_section(log: FleetLog, node: str) -> Section:
     """Infrastructure failures with blame on the node, the latest first."""
-    log = analysis.log
-    return log.rows(
-        f"""SELECT blamed.key, blame, evidence, job_id, attempt, failed.state, label, failed.stop_s, gpus,
-            runtime_s
+    data = log.arrow(
+        f"""SELECT failed.stop_s, job_id, attempt, failed.state, label, blame, CASE evidence
+            WHEN 'slurm' THEN 'Slurm names it' WHEN 'check' THEN 'a check on it'
+            ELSE 'shared by all its nodes' END AS evidence
         FROM {blamed_nodes(log)} AS blamed
         JOIN {infrastructure_failures(log)} AS failed ON blamed.key = failed.key
         WHERE node = {literal(node)} ORDER BY failed.stop_s DESC, job_id, blamed.key"""
     )
+    columns = {
+        "stop_s": ColumnFormat("Ended"),
+        "job_id": ColumnFormat("Job", link=JOB_LINK),
+        "attempt": ColumnFormat("Attempt"),
+        "state": ColumnFormat("State"),
+        "label": ColumnFormat("Likeliest cause"),
+        "blame": ColumnFormat("Blame", digits=2),
+        "evidence": ColumnFormat("Why this node"),
+    }
+    count, blame = len(data), sum(data["blame"].to_pylist())
+    sentence = f"{counted(count, 'failed attempt')}, blame {brief(blame)} in all."
+    caption = _latest("One row per failed attempt", count)
+    caption += " Attempts that one event of the node ended are one failure of its score."
+    shown = with_times(data.slice(0, MOST_EVENTS), "stop_s")
+    table = Table(shown, columns, caption, "No attempt failed on it.")
+    question = "Which failures are blamed on it?"
+    return Section("failures", question, sentence if count else "None.", tables=[table])
 
 
-def _failure_section(failures: Sequence[dict[str, Any]]) -> Section:
-    blame = sum(row["blame"] for row in failures)
-    shown = failures[:MOST_EVENTS]
-    schema = pa.schema(
-        [
-            ("time", pa.timestamp("s", "UTC")),
-            ("job_id", pa.string()),
-            ("attempt", pa.int64()),
-            ("state", pa.string()),
-            ("label", pa.string()),
-            ("blame", pa.float64()),
-            ("evidence", pa.string()),
-        ]
+def _check_section(log: FleetLog, mine: str) -> Section:
+    health = f"FROM {classified_health(log)} {mine}"
+    summary = log.arrow(
+        'SELECT "check", count(*) AS n, max(severity) AS severity, max(label) AS symptom, '
+        f"min(time_s) AS first_s, max(time_s) AS last_s {health} "
+        'GROUP BY "check" ORDER BY n DESC, "check"'
     )
-    table = [
-        {
-            **row,
-            "time": moment(row["stop_s"]),
-            "evidence": EVIDENCE.get(row["evidence"], row["evidence"]),
-        }
-        for row in shown
-    ]
-    return Section(
-        "failures",
-        "Which failures are blamed on it?",
-        f"{counted(len(failures), 'failed attempt')}, blame {brief(blame)} in all."
-        if failures
-        else "None.",
-        tables=[
-            Table(
-                pa.Table.from_pylist(table, schema=schema),
-                {
-                    "time": ColumnFormat("Ended"),
-                    "job_id": ColumnFormat("Job", link=JOB_LINK),
-                    "attempt": ColumnFormat("Attempt"),
-                    "state": ColumnFormat("State"),
-                    "label": ColumnFormat("Likeliest cause"),
-                    "blame": ColumnFormat("Blame", digits=2),
-                    "evidence": ColumnFormat("Why this node"),
-                },
-                caption=_latest("One row per failed attempt", len(failures))
-                + " Attempts that one event of the node ended are one failure of its score.",
-                empty="No attempt failed on it.",
-            )
-        ],
-    )
-
-
-def _check_section(checks: Sequence[dict[str, Any]], recent: Sequence[dict[str, Any]]) -> Section:
-    total = sum(row["n"] for row in checks)
-    ranked = sorted(checks, key=lambda row: (-row["n"], row["check"]))
+    counts = summary["n"].to_pylist()
+    columns = {
+        "check": ColumnFormat("Check"),
+        "n": ColumnFormat("Events"),
+        "severity": ColumnFormat("Severity"),
+        "symptom": ColumnFormat("Symptom"),
+        "first_s": ColumnFormat("First"),
+        "last_s": ColumnFormat("Last"),
+    }
+    caption, empty = "One row per check, most events first.", "No event of a health check on it."
+    tables = [Table(with_times(summary, "first_s", "last_s"), columns, caption, empty)]
     sentence = "None."
-    if ranked:
-        most = ranked[0]
-        sentence = f"{counted(total, 'event')}; most often {most['check']} ({most['n']:,})."
-    seconds = pa.timestamp("s", "UTC")
-    summary = pa.Table.from_pylist(
-        [{**row, "first": moment(row["first_s"]), "last": moment(row["last_s"])} for row in ranked],
-        schema=pa.schema(
-            [
-                ("check", pa.string()),
-                ("n", pa.int64()),
-                ("severity", pa.string()),
-                ("symptom", pa.string()),
-                ("first", seconds),
-                ("last", seconds),
-            ]
-        ),
-    )
-    return Section(
-        "checks",
-        "What did its health checks see?",
-        sentence,
-        tables=[
-            Table(
-                summary,
-                {
-                    "check": ColumnFormat("Check"),
-                    "n": ColumnFormat("Events"),
-                    "severity": ColumnFormat("Severity"),
-                    "symptom": ColumnFormat("Symptom"),
-                    "first": ColumnFormat("First"),
-                    "last": ColumnFormat("Last"),
-                },
-                caption="One row per check, most events first.",
-                empty="No event of a health check on it.",
-            ),
-            *([event_table(recent, _latest("One row per event", total))] if recent else []),
-        ],
-    )
+    if counts:
+        sentence = (
+            f"{counted(sum(counts), 'event')}; most often {summary['check'][0]} ({counts[0]:,})."
+        )
+        recent = f'SELECT * {health} ORDER BY time_s DESC, "check" LIMIT {MOST_EVENTS}'
+        tables.append(event_table(log, recent, _latest("One row per event", sum(counts))))
+    return Section("checks", "What did its health checks see?", sentence, tables=tables)
 
 
-def event_table(
-    events: Sequence[dict[str, Any]], caption: str, *, with_node: bool = False
-) -> Table:
+def event_table(log: FleetLog, query: str, caption: str, *, with_node: bool = False) -> Table:
     """Health events, as they were logged.
 
     Args:
-        events: rows of `classified_health`.
+        log: the open log.
+        query: of rows of `classified_health`.
         caption: what a row is.
         with_node: show the node, as a link.
     """
-    rows = [{**row, "time": moment(row["time_s"])} for row in events]
-    schema = pa.schema(
-        [
-            ("time", pa.timestamp("s", "UTC")),
-            ("node", pa.string()),
-            ("check", pa.string()),
-            ("severity", pa.string()),
-            ("xid", pa.int32()),
-            ("message", pa.string()),
-        ]
-    )
-    return Table(
-        pa.Table.from_pylist(rows, schema=schema),
-        {
-            "time": ColumnFormat("Time"),
-            **({"node": ColumnFormat("Node", link=NODE_LINK)} if with_node else {}),
-            "check": ColumnFormat("Check"),
-            "severity": ColumnFormat("Severity"),
-            "xid": ColumnFormat("XID"),
-            "message": ColumnFormat("Message"),
-        },
-        caption=caption,
-        empty="No event.",
-    )
+    columns = {
+        "time_s": ColumnFormat("Time"),
+        **({"node": ColumnFormat("Node", link=NODE_LINK)} if with_node else {}),
+        "check": ColumnFormat("Check"),
+        "severity": ColumnFormat("Severity"),
+        "xid": ColumnFormat("XID"),
+        "message": ColumnFormat("Message"),
+    }
+    return Table(with_times(log.arrow(query), "time_s"), columns, caption, "No event.")
 
 
-def _outage_section(down: Sequence[dict[str, Any]]) -> Section:
-    rows = [
-        {
-            "start": moment(row["start_s"]),
-            "end": None if row["end_s"] is None else moment(row["end_s"]),
-            "lasted": "" if row["end_s"] is None else duration(row["end_s"] - row["start_s"]),
-            "state": row["state"],
-            "reason": row["reason"] or row["cause"],
-        }
-        for row in down
-    ]
-    over = [row for row in down if row["end_s"] is None]
-    sentence = "None."
-    if down:
-        sentence = f"{counted(len(down), 'outage')}"
-        sentence += "; it is out now." if over else "; all are over."
-    seconds = pa.timestamp("s", "UTC")
-    schema = pa.schema(
-        [
-            ("start", seconds),
-            ("end", seconds),
-            ("lasted", pa.string()),
-            ("state", pa.string()),
-            ("reason", pa.string()),
-        ]
+def _outage_section(log: FleetLog, mine: str) -> Section:
+    data = log.arrow(
+        f"""SELECT start_s, end_s, (end_s - start_s) / 3600 AS hours, state,
+            coalesce(nullif(reason, ''), cause) AS reason
+        FROM {log.table("node_outages")} {mine} ORDER BY start_s DESC LIMIT {MOST_EVENTS}"""
     )
-    return Section(
-        "outages",
-        "When was it out of service?",
-        sentence,
-        tables=[
-            Table(
-                pa.Table.from_pylist(rows, schema=schema),
-                {
-                    "start": ColumnFormat("From"),
-                    "end": ColumnFormat("To"),
-                    "lasted": ColumnFormat("For", right=True),
-                    "state": ColumnFormat("State"),
-                    "reason": ColumnFormat("Reason"),
-                },
-                caption=_latest("One row per outage", len(down)),
-                empty="It was never out of service.",
-            )
-        ],
-    )
+    columns = {
+        "start_s": ColumnFormat("From"),
+        "end_s": ColumnFormat("To"),
+        "hours": ColumnFormat("For", "h", digits=1),
+        "state": ColumnFormat("State"),
+        "reason": ColumnFormat("Reason"),
+    }
+    state = "it is out now" if data["end_s"].null_count else "all are over"
+    sentence = f"{counted(len(data), 'outage')}; {state}." if len(data) else "None."
+    shown = with_times(data, "start_s", "end_s")
+    caption = _latest("One row per outage", len(data))
+    table = Table(shown, columns, caption, "It was never out of service.")
+    return Section("outages", "When was it out of service?", sentence, tables=[table])
 
 
 def _latest(what: str, count: int) -> str:

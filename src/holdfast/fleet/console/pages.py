@@ -8,16 +8,14 @@ from typing import Any
 
 from holdfast.durations import duration_text
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console import explorer, job_pages, node_evidence
+from holdfast.fleet.console import explorer, job_pages
 from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.console.experiments import Experiment
-from holdfast.fleet.console.node_table import node_table
+from holdfast.fleet.console.node_evidence import evidence, node_section
 from holdfast.fleet.console.snapshots import Snapshot
-from holdfast.fleet.page import page as report_page
-from holdfast.fleet.summary import findings
+from holdfast.fleet.fleet_report import FleetReport
 from holdfast.numbers import duration
 from holdfast.report import How, Page, Section, parts
-from holdfast.report.grid import lay_out as lay_out_table
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ def prepare(snapshot: Snapshot) -> None:
 
 def report(snapshot: Snapshot) -> Page:
     """The report on the store, whose parts the pages show."""
-    return snapshot.kept("report", lambda analysis: report_page(analysis, findings(analysis)))
+    return snapshot.kept("report", lambda analysis: FleetReport(analysis).page())
 
 
 def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
@@ -44,7 +42,7 @@ def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
     laid: Sequence[dict[str, Any]] = context.get("sections", ())
     common = {
         "fleet": page.title.removeprefix("Fleet report: "),
-        "extent": page.subtitle,
+        "extent": dict(page.inputs)["Window"],
         "generation": snapshot.generation,
         "here": here,
         "title": PAGES.get(here, ""),
@@ -55,28 +53,28 @@ def _page(snapshot: Snapshot, here: str, template: str, **context: Any) -> View:
 
 def _sections(snapshot: Snapshot, here: str) -> list[dict[str, Any]]:
     """The sections of the report that stand on a page."""
-    found = {section.id: _linked(section) for section in report(snapshot).sections}
-    return [_laid(snapshot, found[name]) for name in SECTIONS.get(here, ()) if name in found]
+    found = {section.id: section for section in report(snapshot).sections}
+    return [_kept(snapshot, found[name]) for name in SECTIONS.get(here, ()) if name in found]
 
 
-def _linked(section: Section) -> Section:
-    """The section, with the nodes and jobs of its tables as links."""
+def _kept(snapshot: Snapshot, section: Section) -> dict[str, Any]:
+    return snapshot.kept(f"section {section.id}", lambda _: _laid(section))
+
+
+def _laid(section: Section) -> dict[str, Any]:
+    """A section, with the nodes and jobs of its tables as links."""
     links = {"node": NODE_LINK, "job_id": JOB_LINK}
     tables = [
         replace(
             table,
             columns={
-                name: replace(form, link=links.get(name, ""))
+                name: replace(form, link=links.get(name, form.link))
                 for name, form in table.columns.items()
             },
         )
         for table in section.tables
     ]
-    return replace(section, tables=tables)
-
-
-def _laid(snapshot: Snapshot, section: Section) -> dict[str, Any]:
-    return snapshot.kept(f"section {section.id}", lambda _: parts.lay_out(section))
+    return parts.lay_out(replace(section, tables=tables))
 
 
 def summary(snapshot: Snapshot) -> View:
@@ -93,34 +91,22 @@ def summary(snapshot: Snapshot) -> View:
 
 def rate(snapshot: Snapshot) -> View:
     """The trend of the failure rate, and what it means for a job."""
+    sections = _sections(snapshot, "/rate")
+    empty = "Nothing ran, so there is no failure rate."
     return _page(
-        snapshot,
-        "/rate",
-        "sections.html.j2",
-        sections=_sections(snapshot, "/rate"),
-        empty="Nothing ran, so there is no failure rate.",
-        on_news="show",
+        snapshot, "/rate", "sections.html.j2", sections=sections, empty=empty, on_news="show"
     )
 
 
 def nodes(snapshot: Snapshot) -> View:
     """All nodes."""
-    return _page(
-        snapshot, "/nodes", "nodes.html.j2", sections=[_laid(snapshot, _nodes(snapshot))], empty=""
-    )
-
-
-def _nodes(snapshot: Snapshot) -> Section:
-    table = snapshot.kept("node table", node_table)
-    lemons = [each for each in report(snapshot).sections if each.id == "lemons"]
-    if lemons:
-        return replace(lemons[0], id="lemons", tables=[table])
-    return Section("lemons", "Which nodes were out of service?", table.caption, tables=[table])
+    laid = snapshot.kept("nodes", lambda analysis: _laid(node_section(analysis)))
+    return _page(snapshot, "/nodes", "nodes.html.j2", sections=[laid], empty="")
 
 
 def node(snapshot: Snapshot, name: str) -> View | None:
     """The evidence on one node; None if the log does not know it."""
-    found = snapshot.read(lambda analysis: node_evidence.evidence(analysis, name))
+    found = snapshot.read(lambda analysis: evidence(analysis, name))
     return None if found is None else _evidence(snapshot, "/nodes", found)
 
 
@@ -131,22 +117,15 @@ def job(snapshot: Snapshot, job_id: str) -> View | None:
 
 
 def _evidence(snapshot: Snapshot, here: str, found: Page) -> View:
-    laid = [parts.lay_out(section) for section in found.sections]
+    laid = [_laid(section) for section in found.sections]
     return _page(snapshot, here, "evidence.html.j2", title=found.title, page=found, sections=laid)
 
 
 def jobs(snapshot: Snapshot, words: str) -> View:
     """The jobs that lost most, or that match a search."""
-    found = snapshot.read(lambda analysis: job_pages.find_jobs(analysis, words))
-    return _page(
-        snapshot,
-        "/jobs",
-        "jobs.html.j2",
-        words=words,
-        sentence=found.sentence,
-        table=lay_out_table(found.table, "jobs"),
-        sections=[] if words else _sections(snapshot, "/jobs"),
-    )
+    found = snapshot.read(lambda analysis: _laid(job_pages.find_jobs(analysis, words)))
+    more = [] if words else _sections(snapshot, "/jobs")
+    return _page(snapshot, "/jobs", "jobs.html.j2", words=words, sections=[found, *more])
 
 
 def default_setting(snapshot: Snapshot) -> explorer.Setting:

@@ -6,25 +6,20 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast import __version__
 from holdfast.fleet.console.addresses import PAGES, PLACES
 from holdfast.report import parts
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 PARTS = "parts.html.j2"
 JAVASCRIPT = "text/javascript; charset=utf-8"
 
 
 @cache
-def environment() -> Environment:
-    """The templates, with what all of them use."""
-    from jinja2 import FunctionLoader
-
-    made = parts.environment(FunctionLoader(_source))
+def environment() -> Any:
+    """The templates (of Jinja), with what all of them use."""
+    made = parts.environment(_source)
     made.globals.update(asset=asset, navigation=PAGES, places=PLACES, version=__version__)
     return made
 
@@ -48,7 +43,8 @@ def html(template: str, context: Mapping[str, Any]) -> str:
         "watching": "",
         "extent": "",
     }
-    return environment().get_template(template).render({**empty, **context})
+    text: str = environment().get_template(template).render({**empty, **context})
+    return text
 
 
 def _own(name: str) -> str:

@@ -1,0 +1,189 @@
+"""The ETTR of large jobs: what is expected of the fitted failure rate, beside what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from holdfast.answer import ColumnFormat, Figure, How, Section, Table
+from holdfast.fleet.ettr_forms import expected_ettr, long_run_ettr
+from holdfast.fleet.ettr_measured import FEWEST_RUNS, MeasuredEttr
+from holdfast.fleet.wording import PAPER, ettr_settings, size
+from holdfast.numbers import duration, percent
+from holdfast.report.figures import lines
+
+if TYPE_CHECKING:
+    from holdfast.fleet.analysis import Analysis
+
+SMALLEST_GAIN = 0.001
+"""A change that raises the ETTR by less is not worth a sentence."""
+CURVE_POINTS = 20
+QUESTION = "How much of a large run's time is productive?"
+
+
+def section(analysis: Analysis) -> Section:
+    """How much of a large run's time is productive?"""
+    how = _how(analysis)
+    if analysis.expected_ettr is None:
+        sentence = "Nothing ran: there is no failure rate to expect an ETTR from."
+        return Section("ettr", QUESTION, sentence, how=how)
+    job = size(analysis, analysis.largest_job_nodes)
+    figure = expected_and_measured(
+        analysis.measured,
+        ettr_settings(analysis),
+        analysis.log.gpus_per_node,
+        analysis.without_gpus,
+    )
+    expected = [
+        expected_ettr(
+            **analysis.ettr_setting | {"nodes": max(gpus / analysis.log.gpus_per_node, 1.0)}
+        )
+        for gpus in analysis.measured.by_size["gpus"].to_pylist()
+    ]
+    tables = [_lever_table(analysis, job), analysis.measured.table(expected)]
+    return Section("ettr", QUESTION, _sentence(analysis, job), [figure], tables, how)
+
+
+def _sentence(analysis: Analysis, job: str) -> str:
+    assumed, expected = analysis.log.assumptions, analysis.expected_ettr or 0.0
+    text = f"ETTR of a job on {job}: {expected_text(analysis)} of its time is expected to be "
+    text += "productive"
+    if expected < SMALLEST_GAIN:
+        text += ": it hardly reaches a checkpoint, assumed every "
+        text += duration(assumed.checkpoint_interval_s)
+    if analysis.measured.runs:
+        text += f"; measured: {analysis.measured.largest_text()}"
+    levers = analysis.levers if analysis.goodput.failures else []
+    if levers and levers[0].ettr - expected >= SMALLEST_GAIN:
+        best = levers[0]
+        text += f". What would raise it most: {best.name} (to {percent(best.ettr, 1)})"
+    return f"{text}."
+
+
+def expected_text(analysis: Analysis) -> str:
+    """The expected ETTR of the largest job, ``"77.4 % [74.9 %, 79.7 %]"`` or ``"at least 95.1 %"``."""
+    assert analysis.mttf is not None
+    value, high, low = (percent(expected_ettr(**setting), 1) for setting in ettr_settings(analysis))
+    if not analysis.mttf.model.failures_:
+        return f"at least {low}"
+    return value if low == high else f"{value} [{low}, {high}]"
+
+
+def _how(analysis: Analysis) -> How:
+    assumed = analysis.log.assumptions
+    wait_s, restarts = analysis.restart_wait_s
+    return How(
+        [
+            "measured: ETTR = R / (Q + R + U), U = initialization + replay + checkpoint writes; replay = "
+            "min(runtime, Δt / 2) per attempt that was cut off",
+            "expected: Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)], L = N · r_f",
+        ],
+        {
+            "checkpoint interval Δt (assumed)": duration(assumed.checkpoint_interval_s),
+            "initialisation u0 (assumed)": duration(analysis.log.init_s),
+            "preempted jobs save their work (assumed)": "yes" if assumed.save_on_signal else "no",
+            "checkpoint write w (assumed)": duration(assumed.write_s),
+            f"queue before restarts q (mean of {restarts:,})": duration(wait_s),
+            "runs measured: at least": duration(assumed.long_run_s),
+        },
+        PAPER,
+        "The exact form holds for failures at a constant rate, also during initialisation and writes.",
+    )
+
+
+def _lever_table(analysis: Analysis, job: str) -> Table:
+    base = analysis.expected_ettr or 0.0
+    changes = analysis.levers if analysis.goodput.failures else []
+    data = {
+        "change": pa.array([lever.name for lever in changes], pa.string()),
+        "ettr": pa.array([lever.ettr for lever in changes], pa.float64()),
+        "gain": pa.array([100 * (lever.ettr - base) for lever in changes], pa.float64()),
+    }
+    columns = {
+        "change": ColumnFormat("Change"),
+        "ettr": ColumnFormat("Expected ETTR", "%", digits=1),
+        "gain": ColumnFormat("Gain", "points", digits=1),
+    }
+    caption = f"What would raise the ETTR of a job on {job}, strongest first."
+    return Table(pa.table(data), columns, caption, "No failure, so no change to recommend.")
+
+
+def expected_and_measured(
+    measured: MeasuredEttr,
+    settings: Sequence[Mapping[str, float]],
+    gpus_per_node: int,
+    in_nodes: bool = False,
+) -> Figure:
+    """Expected ETTR against job size, with what the long runs had.
+
+    Args:
+        measured: the long runs by job size.
+        settings: the parameters of the expected ETTR with the fitted failure rate and with the two
+            ends of its interval.
+        gpus_per_node: GPUs of a node.
+        in_nodes: give sizes in nodes, for a log without GPUs.
+    """
+    scale, unit = (gpus_per_node, "nodes") if in_nodes else (1, "GPUs")
+    points = [row for row in measured.by_size.to_pylist() if row["gpus"] > 0]
+    sizes = [row["gpus"] for row in points]
+    largest = 4 * max([settings[0]["nodes"] * gpus_per_node, *sizes, 2.0 * gpus_per_node])
+    smallest = min([*sizes, float(gpus_per_node)])
+    ratio = math.log(largest / smallest) / (CURVE_POINTS - 1)
+    steps = [smallest * math.exp(ratio * step) for step in range(CURVE_POINTS)]
+    # A job on a part of a node fails with its node.
+    nodes = [max(gpus / gpus_per_node, 1.0) for gpus in steps]
+    values, high, low = (_long_run(setting, nodes) for setting in settings)
+    series: dict[str, list[tuple[float | None, ...]]] = {
+        "expected (exact form)": list(zip(steps, values, low, high, strict=True)),
+        "measured": [
+            (row["gpus"], row["ettr"], row["lo"], row["hi"])
+            if row["runs"] >= FEWEST_RUNS
+            else (row["gpus"], row["ettr"], None, None)
+            for row in points
+        ],
+    }
+    rows = [
+        {
+            "from": name,
+            "size": (gpus or 0.0) / scale,
+            **{
+                key: None if share is None else 100 * share
+                for key, share in zip(("ettr", "low", "high"), shares, strict=True)
+            },
+        }
+        for name, each in series.items()
+        for gpus, *shares in each
+    ]
+    colours = {"expected (exact form)": "model", "measured": "hardware"}
+    figure = lines(
+        rows,
+        "size",
+        "ettr",
+        f"Job size ({unit})",
+        "ETTR (%)",
+        series="from",
+        meanings={name: colour for name, colour in colours.items() if series[name]},
+        low="low",
+        high="high",
+        points=True,
+        log_x=True,
+    )
+    caption = "Expected, with the 95 % interval of the failure rate"
+    caption += f", and measured, with intervals from {FEWEST_RUNS} runs on" * bool(points)
+    return replace(figure, caption=caption)
+
+
+def _long_run(setting: Mapping[str, float], nodes: Sequence[float]) -> list[float]:
+    """The exact form at each number of nodes."""
+    values: list[float] = long_run_ettr(
+        [each * setting["rate_per_node_day"] / 86_400 for each in nodes],
+        setting["checkpoint_interval_s"],
+        setting["init_s"],
+        setting["write_s"],
+        setting["queue_s"],
+    ).tolist()
+    return values

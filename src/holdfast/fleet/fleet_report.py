@@ -1,0 +1,437 @@
+"""The fleet report: findings for people in a hurry, and every figure behind them on one page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from holdfast.answer import Answer, Finding, How, Page, Section, Tile, Unknown, Value
+from holdfast.fleet import ettr_outlook, timeline
+from holdfast.fleet.analysis import Analysis
+from holdfast.fleet.ettr_forms import expected_ettr
+from holdfast.fleet.failures import BEYOND, Mttf
+from holdfast.fleet.log import KNOWABLE, FleetLog, open_log
+from holdfast.fleet.moments import iso, minute
+from holdfast.fleet.outage_log import NODES_UNKNOWN, all_nodes_known
+from holdfast.fleet.store import Store
+from holdfast.fleet.wording import (
+    PAPER,
+    RATE_UNIT,
+    brief_interval,
+    duration_interval,
+    ettr_settings,
+    listed,
+    size,
+)
+from holdfast.numbers import brief, counted, duration, percent
+from holdfast.report import warm_up, write
+from holdfast.report.html import UNKNOWN
+from holdfast.report.page import Trend
+
+ORDER = (
+    *("loss", "lemons", "loops", "causes", "rate", "mttf", "ettr"),
+    *("owners", "preemptions", "status"),
+)
+"""The questions of an operator, in the order of their value."""
+FINDINGS = ("loss", "lemons", "loops", "causes", "rate", "ettr")
+"""Those whose answers are findings."""
+PROJECTED_NODES = (1, 16, 128, 1024, 2048, 16_384)
+
+
+@dataclass(frozen=True)
+class FleetReport(Answer):
+    """The morning summary of a fleet and the results behind it."""
+
+    analysis: Analysis
+    html: Path | None = None
+    """Where the page is; None if none was asked for."""
+
+    @property
+    def title(self) -> str:
+        """What `holdfast diff` compares: reports of any two fleets."""
+        return "Fleet report"
+
+    def page(self) -> Page:
+        """The page, with the fleet's name."""
+        name = self.analysis.log.store.facts.get("cluster")
+        page = super().page()
+        return replace(page, title=f"{page.title}: {name}") if name else page
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast fleet report``."""
+        analysis = self.analysis
+        return {
+            "since": iso(analysis.log.begin_s),
+            "until": iso(analysis.log.end_s),
+            "findings": [" ".join((f.lead, f.text)).strip() for f in self.findings()],
+            "status": analysis.status.to_dict(),
+            "goodput": analysis.goodput.to_dict(),
+            "mttf": None if analysis.mttf is None else analysis.mttf.to_dict(),
+            "trend": analysis.trend.to_dict(),
+            "nodes_known": analysis.nodes_known,
+            "lemons": analysis.lemons.lemons if analysis.nodes_known else None,
+            "clock_lag_s": None if analysis.clock_lag is None else analysis.clock_lag.lag_s,
+            "unknown": [" ".join((u.text, u.remedy)).strip() for u in self.unknowns()],
+            "ettr": {
+                "expected": analysis.expected_ettr,
+                "measured": analysis.measured.to_dict(),
+                "levers": [{"change": v.name, "ettr": v.ettr} for v in analysis.levers],
+            },
+            "duplicates_flag": analysis.log.store.facts.get("duplicates_flag"),
+            "assumptions": {
+                **analysis.log.assumptions.to_dict(),
+                "init_s": analysis.log.init_s,  # as used
+            },
+            "html": None if self.html is None else str(self.html),
+        }
+
+    def values(self) -> Sequence[Value]:
+        """Losses, the failure rate, lemon nodes and the measured ETTR."""
+        analysis = self.analysis
+        none, failures = analysis.unattributed
+        return [
+            *analysis.goodput.values(),
+            *([] if analysis.mttf is None else analysis.mttf.values()),
+            *(analysis.lemons.values() if analysis.nodes_known else []),
+            Value(
+                "unattributed_share",
+                none / failures if failures else None,
+                better="lower",
+                how="failures without a check",
+            ),
+            *analysis.measured.values(),
+        ]
+
+    # What the page and the terminal show.
+
+    def sections(self) -> Sequence[Section]:
+        """The questions of an operator, in the order of their value."""
+        return self._sections
+
+    @cached_property
+    def _sections(self) -> list[Section]:
+        analysis = self.analysis
+        if analysis.outages is not None and analysis.mttf is not None:
+            return [analysis.outages.section(), self._rate(analysis.mttf), self._mttf()]
+        if not analysis.status.attempts:
+            return []
+        found = [
+            *analysis.goodput.sections(),
+            *analysis.lemons.sections(),
+            self._rate(analysis.mttf),
+            self._mttf(),
+            ettr_outlook.section(analysis),
+            *analysis.status.sections(),
+        ]
+        return sorted(found, key=lambda section: ORDER.index(section.id))
+
+    def _rate(self, fitted: Mttf | None) -> Section:
+        analysis = self.analysis
+        frame, unit = analysis.over_time
+        text = "Nothing ran, so there is no failure rate."
+        if fitted is not None:
+            text = f"{fitted.rate_text()}; {self._between_failures(fitted)}."
+        if fitted is not None and fitted.model.failures_:
+            text += f" {timeline.drift(analysis.trend)}"
+            if new := len(analysis.new_checks):
+                text += (
+                    f" {counted(new, 'health check')} {'was' if new == 1 else 'were'} introduced during "
+                    "this period; a jump at that time reflects better detection, not more failures."
+                )
+        rate = "r_f = (NODE_FAIL + FAILED with a HIGH check) / Σ node-days"
+        if analysis.outages is not None:
+            rate = "r_f = failures / Σ node-days up"
+        how = How(
+            rate,
+            {
+                "attempts above, GPUs": analysis.min_gpus,
+                "test of the trend": analysis.trend.method,
+                "p-value": brief(analysis.trend.p_value),
+                "p-value of scatter around the trend": brief(analysis.trend.dispersion_p_value),
+            },
+            PAPER,
+        )
+        return timeline.section(text, frame, unit, analysis.new_checks, how)
+
+    def _between_failures(self, fitted: Mttf) -> str:
+        """What the rate means for the largest job: "a job on 128 GPUs fails every ... [...]"."""
+        value, low, high = self._largest_job_mttf(fitted)
+        job = f"a job on {size(self.analysis, self.analysis.reference_nodes)}"
+        if value is None:
+            return f"{job} runs at least {duration(low)} between failures"
+        return f"{job} fails every {duration(value)} {duration_interval(low, high)}"
+
+    def _largest_job_mttf(self, fitted: Mttf) -> tuple[float | None, ...]:
+        """Seconds: value, low, high."""
+        gpus = self.analysis.reference_nodes * fitted.gpus_per_node
+        hours = fitted.model.mttf_hours(gpus, fitted.gpus_per_node)
+        return tuple(None if each is None else 3600 * each for each in hours)
+
+    def _mttf(self) -> Section:
+        fitted, by_size = self.analysis.mttf, self.analysis.mttf_all
+        if fitted is None:
+            question = "How long does a job run before it fails?"
+            return Section("mttf", question, "Nothing ran: there is no rate.")
+        largest = self.analysis.reference_nodes
+        nodes = {each for each in PROJECTED_NODES if each <= BEYOND * largest} | {largest}
+        return fitted.section(
+            (by_size or fitted).model,
+            [each * fitted.gpus_per_node for each in sorted(nodes)],
+            largest=largest * fitted.gpus_per_node,
+            in_nodes=self.analysis.without_gpus,
+        )
+
+    def findings(self) -> Sequence[Finding]:
+        """Three to seven sentences, the most valuable first."""
+        if not self.sections():
+            return [Finding(self._nothing())]
+        shown = [each for each in self.sections() if each.id in FINDINGS]
+        found = [Finding(each.sentence, each.id) for each in shown if self._tells(each)]
+        if self.analysis.log.store.facts.get("duplicates_flag") == "missing":
+            hidden = (
+                "every earlier attempt of a requeued job is hidden, and with them most node failures. "
+                "All rates and losses below are too low. Export again with sacct -D."
+            )
+            lead = "This log was written without sacct -D (--duplicates):"
+            found.insert(0, Finding(hidden, UNKNOWN, lead))
+        return found
+
+    def _tells(self, section: Section) -> bool:
+        """Whether the answer is news: nothing loops, fails or is lost in a log without failures."""
+        if section.id == "loops":
+            return len(self.analysis.goodput.crash_loops) > 0
+        quiet = self.analysis.outages is None and not self.analysis.goodput.failures
+        return not (quiet and section.id in ("causes", "ettr")) and (
+            section.id != "rate" or self.analysis.mttf is not None
+        )
+
+    def _nothing(self) -> str:
+        log = self.analysis.log
+        if log.count("attempts"):
+            return (
+                f"No attempt was alive after {minute(log.begin_s)}: the log ends {minute(log.end_s)}. "
+                "Choose an earlier start with --since."
+            )
+        return "No attempt in it: ingest a scheduler log, or a log of node failures."
+
+    def tiles(self) -> Sequence[Tile]:
+        """At most six figures."""
+        return list(self._tiles())
+
+    def _tiles(self) -> Iterator[Tile]:
+        analysis = self.analysis
+        goodput, outages, lost = analysis.goodput, analysis.outages, analysis.goodput.lost_hours
+        ran = bool(analysis.status.attempts)
+        if outages is not None:
+            failed = {row["node"] for row in outages.rows}
+            note = f"on {len(failed):,} of {counted(outages.nodes, 'node')}"
+            yield Tile("Node failures", f"{len(outages.rows):,}", note=note, section_id="causes")
+        elif ran and goodput.total_hours:
+            note = f"{percent(lost / goodput.total_hours)} of {brief(goodput.total_hours)}"
+            yield Tile("Lost to failures", brief(lost), goodput.unit, note=note, section_id="loss")
+        elif ran:
+            yield Tile("Infrastructure failures", f"{goodput.failures:,}", section_id="causes")
+        if analysis.mttf is not None and self.sections():
+            yield from self._rate_tiles(analysis.mttf)
+        if not ran:
+            return
+        named = analysis.lemons.lemons
+        if analysis.nodes_known:
+            of = f"of {analysis.log.count('nodes'):,}"
+            note = listed(named, 3) if named else ""
+            yield Tile("Lemon nodes", f"{len(named):,}", of, note=note, section_id="lemons")
+        else:
+            note = "no NodeList in the log"
+            yield Tile("Lemon nodes", "unknown", note=note, section_id="lemons")
+        none, failures = analysis.unattributed
+        yield Tile(
+            "Failures without a cause",
+            percent(none / failures) if failures else "–",
+            note=f"{none:,} of {failures:,}" if failures else "no failures",
+            section_id="causes",
+        )
+        if analysis.expected_ettr is not None and analysis.mttf is not None:
+            value = percent(expected_ettr(**ettr_settings(analysis)[0]), 1)
+            yield Tile(
+                f"Expected ETTR at {size(analysis, analysis.largest_job_nodes)}",
+                value if analysis.mttf.model.failures_ else f"≥ {value}",
+                note=f"measured {analysis.measured.largest_text()}",
+                section_id="ettr",
+            )
+
+    def _rate_tiles(self, fitted: Mttf) -> Iterator[Tile]:
+        model, drift = fitted.model, self.analysis.trend
+        value, low, high = self._largest_job_mttf(fitted)
+        trend: Trend | None = None
+        if drift.p_value is not None and drift.rate_ratio is not None:
+            rises: Trend = "rising" if drift.rate_ratio > 1 else "falling"
+            trend = rises if drift.p_value < 0.05 else "steady"
+        rate = brief(model.rate_per_1000_node_days_ if model.failures_ else model.ci95_[1])
+        interval = f"{brief_interval(*model.ci95_)} at 95 %" if model.failures_ else "at 95 %"
+        text = rate if model.failures_ else f"≤ {rate}"
+        yield Tile("Failure rate", text, RATE_UNIT, interval, trend=trend, section_id="rate")
+        at = f"MTTF at {size(self.analysis, self.analysis.reference_nodes)}"
+        if value is None:
+            yield Tile(at, f"≥ {duration(low)}", interval="at 95 %", section_id="mttf")
+        else:
+            interval = f"{duration_interval(low, high)} at 95 %"
+            yield Tile(at, duration(value), interval=interval, section_id="mttf")
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """Time range, sources, rows used and set aside."""
+        log, facts = self.analysis.log, self.analysis.log.store.facts
+        counts = facts.get("counts", {})
+        rejected = counts.get("rejected", 0)
+        rows = [
+            ("Window", self._window()),
+            (
+                "Sources",
+                listed([f"{Path(s['path']).name} ({s['format']})" for s in facts["sources"]]),
+            ),
+            ("Node outages", f"{log.count('node_outages'):,}")
+            if self.analysis.outages is not None
+            else ("Attempts", _attempts(counts)),
+            (
+                "Set aside",
+                f"{counted(rejected, 'record')} that could not be read" if rejected else "none",
+            ),
+            ("Health events", f"{counts.get('health_events', 0):,}"),
+        ]
+        if counts.get("attempts"):
+            flag = {
+                "present": "in the log (sacct --duplicates)",
+                "missing": "HIDDEN: sacct ran without --duplicates",
+            }
+            unknown = "cannot be told: no job was requeued"
+            rows.append(("Earlier attempts", flag.get(facts.get("duplicates_flag", ""), unknown)))
+        return rows
+
+    def _window(self) -> str:
+        log, outages = self.analysis.log, self.analysis.outages
+        begin, end = minute(log.begin_s), minute(log.end_s)
+        if log.begin_s > log.end_s:
+            return f"after {begin}; the log ends {end}"
+        nodes = log.count("nodes") if outages is None else outages.nodes
+        return f"{begin} to {end}, {counted(nodes, 'node')}"
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """The gaps of the log, those that matter most first."""
+        facts = self.analysis.log.store.facts
+        return [
+            *self._hidden_attempts(),
+            *self._rejects(),
+            *self._columns(),
+            *self._clocks(),
+            *self._thresholds(),
+            *(Unknown(sentence) for sentence in facts.get("inferred", [])),
+        ]
+
+    def _hidden_attempts(self) -> Iterator[Unknown]:
+        if self.analysis.log.store.facts.get("duplicates_flag") == "missing":
+            yield Unknown(
+                "Earlier attempts of requeued jobs are hidden: the log was written without sacct "
+                "--duplicates. Failure rates and losses are too low by an unknown amount.",
+                "Run sacct -a -D -P --format=ALL -S START and ingest its output.",
+            )
+
+    def _rejects(self) -> Iterator[Unknown]:
+        rejected = self.analysis.log.store.facts.get("counts", {}).get("rejected", 0)
+        if rejected:
+            rows = self.analysis.rejects[:3]
+            reasons = "; ".join(f"{row['reason']} ({row['n']:,})" for row in rows)
+            yield Unknown(
+                f"{counted(rejected, 'record')} could not be read: {reasons}.",
+                "The table rejects of the store has file, line and text of each.",
+            )
+
+    def _columns(self) -> Iterator[Unknown]:
+        """Columns whose absence changes an answer."""
+        log = self.analysis.log
+        facts = [each.get("facts", {}) for each in log.store.facts["sources"]]
+        if broken := sum(each.get("unreadable_node_lists", 0) for each in facts):
+            yield Unknown(
+                f"{counted(broken, 'node list')} could not be read (cut off, or of over a million "
+                "nodes): those attempts have no nodes.",
+                "Export with sacct --parsable2, which does not cut columns off.",
+            )
+        missing = log.unknown_columns
+        ran = missing["ran"]
+        for column, (name, consequence) in KNOWABLE.items():
+            if n := missing[column]:
+                of = "" if n == ran else f" for {n:,} of {counted(ran, 'attempt')}"
+                yield Unknown(
+                    f"{name} is not in the log{of}: {consequence}.",
+                    f"Add {name} to sacct --format.",
+                )
+
+    def _clocks(self) -> Iterator[Unknown]:
+        lag = self.analysis.clock_lag
+        if lag is not None:
+            hours = -lag.lag_s / 3600
+            example = f" (for example Etc/GMT{-hours:+.0f})" if hours.is_integer() else ""
+            away = f"{abs(hours):g} h"
+            yield Unknown(
+                f"The clocks of jobs and health events differ by about {away}: {lag.matched:,} of "
+                f"{counted(lag.failures, 'failure')} have a failed check {away} "
+                f"{'earlier' if hours > 0 else 'later'}, {lag.matched_now:,} at their end.",
+                "sacct prints local time: ingest into a new store with --timezone ZONE, likely one at "
+                f"UTC{hours:+g}{example}.",
+            )
+
+    def _thresholds(self) -> Iterator[Unknown]:
+        """What the log has too little of."""
+        analysis = self.analysis
+        log, assumed = analysis.log, analysis.log.assumptions
+        if analysis.outages is not None and not all_nodes_known(log):
+            yield NODES_UNKNOWN
+        if not analysis.status.attempts:
+            return
+        none, failures = analysis.unattributed
+        if not log.store.facts.get("counts", {}).get("health_events"):
+            yield Unknown(
+                "No health events: no failure has a cause, and FAILED attempts that the infrastructure "
+                "ended cannot be told from others.",
+                "Ingest the results of health checks (JSON lines or CSV: time, node, check, severity).",
+            )
+        elif none:
+            yield Unknown(
+                f"{none:,} of {counted(failures, 'failure')} have no failed check near their end.",
+                "Add kernel logs (XIDs), or widen the window with --check-before.",
+            )
+        if analysis.min_gpus != assumed.min_gpus:
+            yield Unknown(
+                f"No attempt used more than {assumed.min_gpus:,} GPUs, so the failure rate is taken "
+                "over all attempts.",
+                "Set the threshold with --min-gpus.",
+            )
+        if not analysis.measured.runs:
+            yield Unknown(
+                f"No run spent {duration(assumed.long_run_s)} on its nodes, so no ETTR was measured.",
+                "Shorten the threshold with --long-run.",
+            )
+
+
+def _attempts(counts: dict[str, int]) -> str:
+    text = f"{counts.get('attempts', 0):,} of {counted(counts.get('jobs', 0), 'job')}"
+    recovered = counts.get("attempts_recovered")
+    return text + (f", {recovered:,} of them recovered from steps" if recovered else "")
+
+
+def report(log: str | Path | Store | FleetLog, *, html: str | Path | None = None) -> FleetReport:
+    """Summarise a fleet's log, and write the page with every figure if asked.
+
+    Args:
+        log: a store or an open log.
+        html: file to write the page to.
+
+    Returns:
+        The findings, the results behind them, and where the page is.
+    """
+    if html is not None:
+        warm_up()
+    found = FleetReport(Analysis(open_log(log)))
+    found.sections()  # a damaged store is an error of this call, not of the first look at its result
+    return found if html is None else FleetReport(found.analysis, write(found.page(), html))
