@@ -18,7 +18,6 @@ from holdfast.errors import HoldfastError, InputError
 from holdfast.tables import DEFAULT_ENGINE
 
 HEAVY = (
-    "altair",
     "duckdb",
     "lifelines",
     "numba",

@@ -22,7 +22,6 @@ ROOMS = [
     for room in line.split("|")
 ]
 HEAVY = {
-    "altair",
     "duckdb",
     "lifelines",
     "numba",

@@ -54,7 +54,7 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
         "import sys; from holdfast import cli\n"
         f"try: cli.main(['lm', *{arguments!r}, '--help'])\n"
         "except SystemExit: pass\n"
-        "print([m for m in ('numba', 'torch', 'numpy', 'pyarrow', 'altair', 'rich.table') "
+        "print([m for m in ('numba', 'torch', 'numpy', 'pyarrow', 'rich.table') "
         "if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run(

@@ -6,9 +6,9 @@ import datetime
 import math
 import random
 import sys
+from dataclasses import replace
 from datetime import UTC, timedelta
 
-import altair as alt
 import pyarrow as pa
 
 from holdfast.report import (
@@ -21,10 +21,9 @@ from holdfast.report import (
     Table,
     Tile,
     Unknown,
-    charts,
+    figures,
     write,
 )
-from holdfast.report.theme import colour
 
 ENDS = {"NODE_FAIL": "purple", "PREEMPTED": "sky", "COMPLETED": "good"}
 ORDERS = {"first order": "first", "second order (preempted by a restart)": "second"}
@@ -45,259 +44,107 @@ STATES = {
 }
 
 
-def status_mix() -> alt.Chart:
+def status_mix() -> Figure:
     shares = {
-        "by attempts": [0.60, 0.24, 0.09, 0.05, 0.01, 0.01],
-        "by GPU time": [0.42, 0.21, 0.10, 0.12, 0.14, 0.01],
+        "by attempts": [60, 24, 9, 5, 1, 1],
+        "by GPU time": [42, 18, 11, 7, 14, 8],
     }
     rows = [
-        {"base": base, "state": state, "share": share, "order": order}
+        {"base": base, "state": state, "share": share}
         for base, values in shares.items()
-        for order, (state, share) in enumerate(zip(STATES, values, strict=True))
+        for state, share in zip(STATES, values, strict=True)
     ]
-    return (
-        alt.Chart(charts.data(rows))
-        .mark_bar()
-        .encode(
-            x=alt.X("share:Q").axis(format=".0%").title("Share").scale(domain=[0, 1]),
-            y=alt.Y("base:N").title(None),
-            color=charts.meaning_colour("state", STATES),
-            order="order:Q",
-            tooltip=charts.tooltip({"base": "base", "state": "state", "share": ("share", ".1%")}),
-        )
-        .properties(height={"step": 34})
-    )
+    return figures.bars(rows, "base", "share", "Share (%)", part="state", meanings=STATES)
 
 
 def rate_by_month() -> Figure:
-    chance = random.Random(1)
+    chance = random.Random(2)
     rows = [
-        {
-            "month": START.replace(month=month + 1),
-            "cause": cause,
-            "rate": round(chance.uniform(0.4, 2.2), 3),
-        }
-        for month in range(11)
+        {"month": START.replace(month=month), "cause": cause, "rate": chance.uniform(0.3, 2.2)}
+        for month in range(1, 12)
         for cause in CAUSES
     ]
-    bars = (
-        alt.Chart(charts.data(rows))
-        .mark_bar()
-        .encode(
-            x=charts.time_axis("month", "Month").timeUnit("utcyearmonth"),
-            y=alt.Y("rate:Q").title("Failures per 1,000 node-days"),
-            color=charts.meaning_colour("cause", CAUSES),
-            tooltip=charts.tooltip(
-                {
-                    "month": ("month", "%Y-%m"),
-                    "cause": "cause",
-                    "rate": ("per 1,000 node-days", ".2f"),
-                }
-            ),
-        )
+    return figures.lines(
+        rows,
+        "month",
+        "rate",
+        "Month",
+        "Failures per 1,000 node-days",
+        series="cause",
+        meanings=CAUSES,
+        zone="UTC",
+        marks=[
+            {"at": START.replace(month=4, day=3), "text": "IB link check first seen"},
+            {"at": START.replace(month=4, day=9), "text": "driver update"},
+        ],
     )
-    marks, notes = charts.event_marks(
-        [
-            (START + timedelta(days=95), "IB link check first seen (2026-04-06)"),
-            (START + timedelta(days=101), "maintenance (2026-04-12)"),
-            (START + timedelta(days=240), "row remap check first seen (2026-08-29)"),
-        ]
-    )
-    return Figure(bars + marks, legend=CAUSES, notes=notes)
 
 
-def mttf_by_size() -> alt.LayerChart:
-    sizes = [8, 16, 64, 256, 1024, 2048, 4096]
-    hours = [1145, 640, 130, 31, 7.9, 4.4, 1.9]
+def mttf_by_size() -> Figure:
     rows = [
-        {"gpus": gpus, "mttf": mttf, "low": mttf * 0.7, "high": mttf * 1.5}
-        for gpus, mttf in zip(sizes, hours, strict=True)
+        {"gpus": gpus, "mttf": 8100 / gpus, "low": 5200 / gpus, "high": 12_700 / gpus}
+        for gpus in (8, 64, 512, 4096, 16_384)
     ]
-    line = [{"gpus": gpus, "mttf": 8 * 24000 / 23 / gpus * 24 / 24} for gpus in (8, 131072)]
-    x = charts.log_axis(alt.X, "gpus", "Job size (GPUs)", domain=[8, 131072])
-    y = charts.log_axis(alt.Y, "mttf", "Mean time to failure (hours)")
-    shown = charts.tooltip({"gpus": ("GPUs", ",d"), "mttf": ("MTTF (hours)", ".3~s")})
-    points = charts.interval_points(x, y, "low", "high", shown).properties(data=charts.data(rows))
-    model = (
-        alt.Chart(charts.data(line))
-        .mark_line(color=colour("model"))
-        .encode(x=x, y=y, tooltip=shown)
-    )
-    labels = charts.line_labels(
-        [{"gpus": 8192, "mttf": 8 * 24000 / 23 / 8192, "text": "1/N with the fitted rate"}],
-        x,
-        y,
-        "text",
-        align="right",
-        dx=-8,
-        dy=14,
-    )
-    return alt.layer(model, points, labels)
+    return figures.lines(
+        rows, "gpus", "mttf", "Job size (GPUs)", "Mean time to failure (hours)",
+        low="low", high="high", points=True, log_x=True, log_y=True,
+    )  # fmt: skip
 
 
-def goodput_by_size() -> alt.Chart:
-    sizes = ["1-8", "9-64", "65-256", "257-1,024", "over 1,024"]
+def goodput_by_size() -> Figure:
     rows = [
-        {
-            "size": size,
-            "order": order,
-            "hours": (index + 1) ** 2 * (40 if order == "first order" else 9),
-        }
-        for index, size in enumerate(sizes)
-        for order in ORDERS
+        {"size": size, "order": order, "hours": hours / (1 + place)}
+        for size, hours in (("1-8", 40), ("9-64", 180), ("65-512", 420), ("513-4096", 560))
+        for place, order in enumerate(ORDERS)
     ]
-    return (
-        alt.Chart(charts.data(rows))
-        .mark_bar()
-        .encode(
-            x=alt.X("hours:Q").title("GPU-hours lost"),
-            y=alt.Y("size:N").sort(sizes).title("Job size (GPUs)"),
-            color=charts.meaning_colour("order", ORDERS),
-            tooltip=charts.tooltip(
-                {"size": "GPUs", "order": "order", "hours": ("GPU-hours", ",.0f")}
-            ),
-        )
-    )
+    return figures.bars(
+        rows, "size", "hours", "GPU-hours lost",
+        label_title="Job size (GPUs)", part="order", meanings=ORDERS,
+    )  # fmt: skip
 
 
-def ettr() -> alt.LayerChart:
-    chance = random.Random(2)
-    nodes = [4, 8, 16, 32, 64, 128, 256, 512]
-    expected = [{"nodes": n, "ettr": 1 / (1 + n / 1500)} for n in nodes]
-    measured = [
-        {
-            "nodes": n,
-            "ettr": min(1.0, e + chance.uniform(-0.05, 0.04)),
-            "low": max(0.0, e - 0.07),
-            "high": min(1.0, e + 0.05),
-        }
-        for n, e in ((row["nodes"], row["ettr"]) for row in expected)
+def ettr() -> Figure:
+    rows = [
+        {"nodes": nodes, "ettr": 100 / (1 + nodes / 900), "kind": kind}
+        for kind in ("expected", "measured")
+        for nodes in (4, 16, 64, 256, 512)
     ]
-    x = charts.log_axis(alt.X, "nodes", "Job size (nodes)", domain=[4, 512])
-    y = alt.Y("ettr", type="quantitative").scale(domain=[0, 1]).axis(format=".0%").title("ETTR")
-    shown = charts.tooltip({"nodes": ("nodes", "d"), "ettr": ("ETTR", ".1%")})
-    points = charts.interval_points(x, y, "low", "high", shown).properties(
-        data=charts.data(measured)
-    )
-    line = alt.Chart(charts.data(expected)).mark_line().encode(x=x, y=y)
-    label = charts.line_labels(
-        [{"nodes": 128, "ettr": 0.86, "text": "expected (exact form)"}],
-        x,
-        y,
-        "text",
-        align="right",
-        dx=0,
-        dy=14,
-    )
-    return alt.layer(line, points, label)
+    return figures.lines(rows, "nodes", "ettr", "Nodes", "ETTR (%)", series="kind", log_x=True)
 
 
-def contours() -> alt.LayerChart:
-    levels = [0.5, 0.7, 0.8, 0.9, 0.95]
-    rows, ends = [], []
-    for level in levels:
-        line = []
-        for step in range(40):
-            interval = 2 * 10 ** (step / 20)
-            rate = (1 / level - 1) * 40 / (interval / 2 + 5)
-            if 0.3 <= rate <= 30:
-                line.append({"interval": interval, "rate": rate, "ettr": f"{level:.0%}"})
-        rows += line
-        ends.append({**line[0], "text": f"ETTR {level:.0%}"})
-    x = charts.log_axis(alt.X, "interval", "Checkpoint interval (minutes)")
-    y = charts.log_axis(alt.Y, "rate", "Failures per 1,000 node-days")
-    lines = (
-        alt.Chart(charts.data(rows))
-        .mark_line()
-        .encode(x=x, y=y, color=alt.Color("ettr:O").legend(None))
-    )
-    return lines + charts.line_labels(ends, x, y, "text")
+def by_rate_and_interval() -> Figure:
+    rows = [
+        {"interval": f"{interval} min", "rate": str(rate), "ettr": 100 - 2 * interval * rate / 10}
+        for interval in (5, 15, 60)
+        for rate in (2, 6, 20)
+    ]
+    return figures.heat_map(rows, "interval", "rate", "ettr", "ETTR (%)")
 
 
-def lemon_steps() -> alt.LayerChart:
+def lemon_steps() -> Figure:
     chance = random.Random(3)
-    rows = []
-    ends = []
-    for name in ("node failures", "distinct XIDs", "exclusions"):
-        values = sorted(int(chance.expovariate(0.5)) for _ in range(60))
-        line = [{"value": v, "share": (i + 1) / 60, "signal": name} for i, v in enumerate(values)]
-        rows += line
-        ends.append(line[36 + 6 * len(ends)])
-    x = alt.X("value", type="quantitative").title("Count in 28 days")
-    y = (
-        alt.Y("share", type="quantitative")
-        .axis(format=".0%")
-        .title("Share of nodes at or below")
-        .scale(domain=[0, 1])
-    )
-    meanings = {"node failures": "hardware", "distinct XIDs": "user", "exclusions": "good"}
-    lines = (
-        alt.Chart(charts.data(rows))
-        .mark_line(interpolate="step-after")
-        .encode(
-            x=x,
-            y=y,
-            color=charts.meaning_colour("signal", meanings),
-        )
-    )
-    threshold = (
-        alt.Chart(charts.data([{"value": 7}]))
-        .mark_rule(color=colour("reference"), strokeDash=[5, 4])
-        .encode(x=x)
-    )
-    return alt.layer(
-        lines, threshold, charts.line_labels(ends, x, y, "signal", dy=10, baseline="top")
+    signals = ("XID errors", "tickets")
+    return figures.ecdf(
+        {name: [int(chance.expovariate(0.5)) for _ in range(60)] for name in signals},
+        "Count in 28 days",
     )
 
 
-def timeline() -> alt.LayerChart:
+def timeline() -> Figure:
+    states = ["NODE_FAIL"] * 3 + ["PREEMPTED", "COMPLETED"]
+    starts = [START + timedelta(hours=3 * place) for place in range(len(states))]
     rows = [
-        {
-            "attempt": index + 1,
-            "start": START + timedelta(hours=5 * index),
-            "end": START + timedelta(hours=5 * index + 4.5),
-            "state": state,
-        }
-        for index, state in enumerate(["NODE_FAIL"] * 5 + ["PREEMPTED", "COMPLETED"])
+        {"attempt": str(place), "start": at, "end": at + timedelta(hours=2), "state": state}
+        for place, (at, state) in enumerate(zip(starts, states, strict=True), 1)
     ]
-    events = [
-        {
-            "attempt": row["attempt"],
-            "at": row["end"] - timedelta(minutes=6),
-            "check": "ib_link </script><b>",
-        }
-        for row in rows[:5]
+    marks = [
+        {"attempt": row["attempt"], "at": row["end"], "text": "ib_link"}
+        for row in rows
+        if row["state"] == "NODE_FAIL"
     ]
-    x = charts.time_axis("start", "Time")
-    y = alt.Y("attempt:O").title("Attempt")
-    bars = (
-        alt.Chart(charts.data(rows))
-        .mark_bar(height={"band": 0.6})
-        .encode(
-            x=x,
-            x2="end:T",
-            y=y,
-            color=charts.meaning_colour("state", ENDS),
-            tooltip=charts.tooltip(
-                {
-                    "attempt": "attempt",
-                    "state": "state",
-                    "start": ("start", "%Y-%m-%d %H:%M"),
-                    "end": ("end", "%Y-%m-%d %H:%M"),
-                }
-            ),
-        )
+    return figures.timeline(
+        rows, "attempt", "start", "end", "state", ENDS, lane_title="Attempt", marks=marks
     )
-    ticks = (
-        alt.Chart(charts.data(events))
-        .mark_tick(color=colour("ink"), thickness=3, height=22)
-        .encode(
-            x=alt.X("at", type="temporal").scale(type="utc"),
-            y=y,
-            tooltip=charts.tooltip({"check": "check", "at": ("at", "%Y-%m-%d %H:%M")}),
-        )
-    )
-    return alt.layer(bars, ticks)
 
 
 def lemons_table(rows: int = 60) -> Table:
@@ -422,7 +269,7 @@ def page() -> Page:
                 "How do attempts end?",
                 "60 % of the attempts complete; NODE_FAIL is 1 % of the attempts but 14 % of "
                 "the GPU time.",
-                [Figure(status_mix(), legend=STATES)],
+                [status_mix()],
                 how=how,
             ),
             Section(
@@ -436,14 +283,14 @@ def page() -> Page:
                 "mttf",
                 "How long will a job of N GPUs run before it fails?",
                 "A job on 1,024 GPUs fails every 7.9 h [5.1, 12.4]; at 16,384 GPUs expect 0.5 h.",
-                [Figure(mttf_by_size())],
+                [mttf_by_size()],
                 how=how,
             ),
             Section(
                 "goodput",
                 "What did failures cost?",
                 "1,204 GPU-hours, 84 % of it in the failed jobs themselves.",
-                [Figure(goodput_by_size(), legend=ORDERS)],
+                [goodput_by_size()],
                 [Table(pa.table({"size": pa.array([], pa.string())}), empty="No job was lost.")],
                 how,
             ),
@@ -452,8 +299,8 @@ def page() -> Page:
                 "How much of a large run's time is productive?",
                 "Runs on 512 nodes spend 75 % of their time productively, as expected.",
                 [
-                    Figure(ettr(), "Expected and measured"),
-                    Figure(contours(), "Failure rate and checkpoint interval at a given ETTR"),
+                    replace(ettr(), caption="Expected and measured"),
+                    replace(by_rate_and_interval(), caption="By failure rate and interval"),
                 ],
                 how=how,
             ),
@@ -461,7 +308,7 @@ def page() -> Page:
                 "lemons",
                 "Which nodes should I pull?",
                 "node05 and node16: 26 failures, 61 % of all (q = 0.03).",
-                [Figure(lemon_steps())],
+                [lemon_steps()],
                 [lemons_table()],
                 how,
             ),
@@ -469,7 +316,7 @@ def page() -> Page:
                 "timeline",
                 "What happened to job 93?",
                 "Nine attempts ended by node failures; each had an InfiniBand check.",
-                [Figure(timeline(), legend=ENDS)],
+                [timeline()],
                 how=how,
             ),
         ],

@@ -11,7 +11,6 @@ from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 
-import altair as alt
 import pyarrow as pa
 import pytest
 from sample_page import page as sample_page
@@ -27,7 +26,6 @@ from holdfast.report import (
     Table,
     Tile,
     Unknown,
-    charts,
     render,
     write,
 )
@@ -83,8 +81,13 @@ def parsed(sample: str) -> Reader:
     return read(sample)
 
 
-def bars(values: list[dict[str, object]]) -> alt.Chart:
-    return alt.Chart(charts.data(values)).mark_bar().encode(x="n:Q", y="name:N", tooltip="name:N")
+def bars(values: list[dict[str, object]]) -> dict[str, object]:
+    encoding = {
+        "x": {"field": "n", "type": "quantitative"},
+        "y": {"field": "name", "type": "nominal"},
+        "tooltip": {"field": "name", "type": "nominal"},
+    }
+    return {"data": {"values": values}, "mark": "bar", "encoding": encoding}
 
 
 def section(**changes: object) -> Section:
@@ -267,8 +270,9 @@ def test_a_plain_specification_is_a_figure_too() -> None:
 
 
 def test_a_figure_too_large_to_draw_is_left_to_the_browser() -> None:
-    points = alt.Chart(charts.data([{"x": n, "y": n} for n in range(4000)])).mark_point()
-    figure = Figure(points.encode(x="x:Q", y="y:Q"))
+    axes = {name: {"field": name, "type": "quantitative"} for name in ("x", "y")}
+    points = [{"x": n, "y": n} for n in range(4000)]
+    figure = Figure({"data": {"values": points}, "mark": "point", "encoding": axes})
     html = render(Page("x", sections=[section(figures=[figure])]))
     assert "This figure needs JavaScript" in html
 

@@ -69,13 +69,13 @@ def bars(
         encoding: dict[str, Any] = {
             "x": {"field": value, "type": "quantitative", "title": title},
             "y": _names(label, values, label_title),
-            "tooltip": _tooltip(values, [label, part, value]),
+            "tooltip": tooltip(values, [label, part, value]),
         }
         if part:
             order = {name: place for place, name in enumerate(meanings or {})}
             for row in values:
                 row["_order"] = order.get(row[part], len(order))
-            encoding["color"] = _meant(part, meanings or {})
+            encoding["color"] = meanings_colour(part, meanings or {})
             encoding["order"] = {"field": "_order", "type": "quantitative"}
         return {"data": {"values": values}, "mark": "bar", "encoding": encoding}
 
@@ -114,8 +114,8 @@ def ecdf(
             "encoding": {
                 "x": _quantity("value", title, log),
                 "y": _share("share", "Share at or below"),
-                "color": _meant("series", meant),
-                "tooltip": _tooltip(points, ["series", "value", "share"]),
+                "color": meanings_colour("series", meant),
+                "tooltip": tooltip(points, ["series", "value", "share"]),
             },
         }
 
@@ -158,11 +158,11 @@ def timeline(
                 "data": {"values": values},
                 "mark": {"type": "bar", "height": {"band": 0.6}},
                 "encoding": {
-                    "x": _when(start, "Time", zone),
+                    "x": time_axis(start, "Time", zone),
                     "x2": {"field": end},
                     "y": y,
-                    "color": _meant(kind, meanings),
-                    "tooltip": _tooltip(values, [lane, kind, start, end], times={start, end}),
+                    "color": meanings_colour(kind, meanings),
+                    "tooltip": tooltip(values, [lane, kind, start, end], times={start, end}),
                 },
             }
         ]
@@ -172,9 +172,9 @@ def timeline(
                     "data": {"values": ticks},
                     "mark": {"type": "tick", "color": colour("ink"), "thickness": 3, "height": 20},
                     "encoding": {
-                        "x": _when("at", "Time", zone),
+                        "x": time_axis("at", "Time", zone),
                         "y": y,
-                        "tooltip": _tooltip(ticks, [lane, "text", "at"], times={"at"}),
+                        "tooltip": tooltip(ticks, [lane, "text", "at"], times={"at"}),
                     },
                 }
             )
@@ -212,13 +212,13 @@ def intervals(
     def chart() -> dict[str, Any]:
         values = plain_rows(rows)
         x, y = _quantity(value, title, log), _names(label, values, label_title)
-        tooltip = _tooltip(values, [label, value, low, high])
+        shown = tooltip(values, [label, value, low, high])
         layers: list[dict[str, Any]] = [
             {
                 "mark": {"type": "rule", "strokeWidth": 1.5},
                 "encoding": {"x": {**x, "field": low}, "x2": {"field": high}, "y": y},
             },
-            {"mark": "point", "encoding": {"x": x, "y": y, "tooltip": tooltip}},
+            {"mark": "point", "encoding": {"x": x, "y": y, "tooltip": shown}},
         ]
         if reference is not None:
             layers.append(_reference(reference))
@@ -259,7 +259,7 @@ def waterfall(
                 "x2": {"field": "to"},
                 "y": _names("step", values, ""),
                 "color": {"field": "colour", "type": "nominal", "scale": None},
-                "tooltip": _tooltip(values, ["step", "amount", "to"]),
+                "tooltip": tooltip(values, ["step", "amount", "to"]),
             },
         }
 
@@ -297,7 +297,7 @@ def heat_map(
                     # The palette's colours are variables of the page: only steps can be drawn.
                     "scale": {"type": "quantize", "range": ramp},
                 },
-                "tooltip": _tooltip(values, [x, y, value]),
+                "tooltip": tooltip(values, [x, y, value]),
             },
         }
 
@@ -350,7 +350,7 @@ def lines(
 
     def chart() -> dict[str, Any]:
         values = plain_rows(rows)
-        across = _when(x, x_title, zone) if zone else _quantity(x, x_title, log_x)
+        across = time_axis(x, x_title, zone) if zone else _quantity(x, x_title, log_x)
         up = _quantity(y, y_title, log_y)
         if not zero:
             up["scale"] = {**up.get("scale", {}), "zero": False}
@@ -360,20 +360,20 @@ def lines(
             names = meant or dict(
                 zip(dict.fromkeys(r[series] for r in values), _SERIES, strict=False)
             )
-            shade = _meant(series, names)
-        tooltip = _tooltip(values, [series, x, y, low, high], times={x} if zone else set())
+            shade = meanings_colour(series, names)
+        shown = tooltip(values, [series, x, y, low, high], times={x} if zone else set())
         layers: list[dict[str, Any]] = []
         if low:
             band = {"x": across, "y": {**up, "field": low}, "y2": {"field": high}, "color": shade}
             layers.append(
                 {"mark": {"type": "area", "opacity": 0.2, "stroke": None, **mark}, "encoding": band}
             )
-        drawn = {"x": across, "y": up, "color": shade, "tooltip": tooltip}
+        drawn = {"x": across, "y": up, "color": shade, "tooltip": shown}
         layers.append({"mark": {"type": "line", "point": points, **mark}, "encoding": drawn})
         if reference is not None:
             layers.append(_reference(reference, "y"))
         if known:
-            at = {"x": {**across, "field": "at"}, "tooltip": _tooltip(known, ["text"])}
+            at = {"x": {**across, "field": "at"}, "tooltip": tooltip(known, ["text"])}
             rule = {"type": "rule", "strokeDash": [4, 3], "color": colour("muted")}
             label = {"type": "text", "align": "left", "dx": 4, "fontWeight": 600}
             numbers = {**at, "y": {"value": 8}, "text": {"field": "number"}}
@@ -467,7 +467,8 @@ def _share(field: str, title: str) -> dict[str, Any]:
     }
 
 
-def _when(field: str, title: str, zone: str) -> dict[str, Any]:
+def time_axis(field: str, title: str, zone: str) -> dict[str, Any]:
+    """An axis of times that names their zone."""
     return {
         "field": field,
         "type": "temporal",
@@ -483,7 +484,7 @@ def _names(field: str, rows: Sequence[Mapping[str, Any]], title: str) -> dict[st
     return {"field": field, "type": "nominal", "sort": order, "title": title or None}
 
 
-def _meant(field: str, meanings: Mapping[str, str]) -> dict[str, Any]:
+def meanings_colour(field: str, meanings: Mapping[str, str]) -> dict[str, Any]:
     """The colours of values with fixed meanings; the page draws the legend, which wraps."""
     scale = {"domain": list(meanings), "range": [colour(name) for name in meanings.values()]}
     return {"field": field, "type": "nominal", "scale": scale, "legend": None}
@@ -497,9 +498,10 @@ def _reference(value: float, channel: str = "x") -> dict[str, Any]:
     }
 
 
-def _tooltip(
+def tooltip(
     rows: Sequence[Mapping[str, Any]], fields: Iterable[str], times: Iterable[str] = ()
 ) -> list[dict[str, Any]]:
+    """What stands in a tooltip: a line per field that is named, numbers to four digits."""
     shown: list[dict[str, Any]] = []
     for field in filter(None, fields):
         title = field.replace("_", " ")

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    import altair
     import pyarrow as pa
 
-    Chart: TypeAlias = altair.TopLevelMixin | Mapping[str, Any]
+    Chart: TypeAlias = Mapping[str, Any]
 
 Trend = Literal["rising", "falling", "steady"]
 
@@ -94,13 +93,13 @@ class Figure:
     """A chart."""
 
     chart: Chart | Callable[[], Chart]
-    """A Vega-Lite specification or an Altair chart, or what makes one; at most 20,000 rows of data."""
+    """A Vega-Lite specification, or what makes one; at most 20,000 rows of data."""
     caption: str = ""
     """One line above the chart where a section has several."""
     legend: Mapping[str, str] = field(default_factory=dict)
     """Label -> a name in `theme.COLOURS`; drawn above the chart, where it wraps on any screen."""
     notes: Sequence[str] = ()
-    """The texts of numbered marks (see `charts.event_marks`), from number 1 on."""
+    """The texts of numbered marks, from number 1 on."""
     description: str = ""
     """What a reader who cannot see the chart is told; by default the section's sentence."""
 

@@ -118,11 +118,8 @@ def _figure(figure: Figure, name: str, section: Section) -> dict[str, Any]:
 
 
 def _specification(figure: Figure) -> dict[str, Any]:
-    """The Vega-Lite specification, without the configuration that Altair adds by default."""
-    chart = figure.chart() if callable(figure.chart) else figure.chart
-    # Altair validated each part when it was made; the whole need not be validated again.
-    made = dict(chart) if isinstance(chart, Mapping) else chart.to_dict(validate=False)
-    made.pop("config", None)
+    """The Vega-Lite specification, as wide as the page."""
+    made = dict(figure.chart() if callable(figure.chart) else figure.chart)
     single = "mark" in made or "layer" in made
     if single and not isinstance(made.get("width"), Mapping):
         made["width"] = theme.WIDTH
@@ -131,9 +128,8 @@ def _specification(figure: Figure) -> dict[str, Any]:
 
 
 def _count_rows(specification: Mapping[str, Any]) -> int:
-    named = specification.get("datasets", {})
-    total = sum(len(rows) for rows in named.values())
-    pending: list[Any] = [{k: v for k, v in specification.items() if k != "datasets"}]
+    total = 0
+    pending: list[Any] = [specification]
     while pending:
         part = pending.pop()
         if isinstance(part, Mapping):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 15
 MOST_FINDINGS = 5
-MOST_SECTIONS = 5
-"""Questions whose tables share a screen."""
+MOST_TABLES = 4
+"""Tables that share a screen."""
 FEWEST_ROWS = 6
 MOST_UNKNOWNS = 2
 PIPE_WIDTH = 160
@@ -79,9 +79,9 @@ def _parts(answer: Shown, verbose: bool) -> list[RenderableType]:
     if len(found) > len(shown):
         parts.append(Text(f"({len(found) - len(shown)} more with --verbose)"))
     # Many questions are a report: its tables are for the page, or for who asks for details.
-    if verbose or len(sections) <= MOST_SECTIONS:
-        tables = [[t for t in s.tables if verbose or not t.detail] for s in sections]
-        count = sum(map(len, tables))
+    tables = [[t for t in s.tables if verbose or not t.detail] for s in sections]
+    count = sum(map(len, tables))
+    if verbose or count <= MOST_TABLES:
         most = None if verbose else max(FEWEST_ROWS, MOST_ROWS // max(count, 1))
         for section, shown_tables in zip(sections, tables, strict=True):
             if len(sections) > 1 and (shown_tables or verbose):

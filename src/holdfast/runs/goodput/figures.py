@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.fleet.moments import moment
-from holdfast.report import Figure, charts, figures
+from holdfast.report import Figure, figures
 from holdfast.report.theme import colour
 from holdfast.runs.goodput.accounting import Breakdown
 from holdfast.runs.goodput.ledger import PARTS, Ledger
@@ -25,7 +25,6 @@ SEAM = 0.4
 """Bins that a rectangle is drawn too far."""
 WHOLE = 0.999
 """A part with a larger share of a bin fills it."""
-EXACT = "%Y-%m-%d %H:%M:%S"
 
 
 def waterfall(made: Breakdown) -> Figure:
@@ -70,53 +69,50 @@ def _lanes(
     legend: Mapping[str, str],
     marked: Sequence[tuple[list[dict[str, Any]], str, str]],
     title: str,
-) -> Any:
+) -> dict[str, Any]:
     """A lane per label: rectangles, and marks over them."""
-    import altair as alt
-
     count = len(labels)
-    y = (
-        alt.Y("top", type="quantitative")
-        .scale(domain=[0, count], reverse=True, nice=False)
-        .axis(
-            values=[lane + 0.5 for lane in range(count)],
-            labelExpr=f"{labels!r}[floor(datum.value)]",
-            grid=False,
-        )
-        .title("Attempt, and how it ended")
-    )
-    x = charts.time_axis("from", title)
-    layers: list[Any] = [
-        alt.Chart(charts.data(rows))
-        .mark_rect(strokeWidth=0)
-        .encode(
-            x=x,
-            x2="drawn:T",
-            y=y,
-            y2="bottom:Q",
-            color=charts.meaning_colour("part", legend),
-            tooltip=charts.tooltip(
-                {
-                    "attempt": "attempt",
-                    "part": "part",
-                    "share": ("of the ranks' time", ".0%"),
-                    "from": ("from", EXACT),
-                    "to": ("to", EXACT),
-                }
+    y = {
+        "type": "quantitative",
+        "title": "Attempt, and how it ended",
+        "scale": {"domain": [0, count], "reverse": True, "nice": False},
+        "axis": {
+            "values": [lane + 0.5 for lane in range(count)],
+            "labelExpr": f"{labels!r}[floor(datum.value)]",
+            "grid": False,
+        },
+    }
+    values = figures.plain_rows(rows)
+    bars = {
+        "data": {"values": values},
+        "mark": {"type": "rect", "strokeWidth": 0},
+        "encoding": {
+            "x": figures.time_axis("from", title, "UTC"),
+            "x2": {"field": "drawn"},
+            "y": {"field": "top", **y},
+            "y2": {"field": "bottom"},
+            "color": figures.meanings_colour("part", legend),
+            "tooltip": figures.tooltip(
+                values, ["attempt", "part", "share", "from", "to"], times={"from", "to"}
             ),
-        )
-    ]
+        },
+    }
+    layers: list[dict[str, Any]] = [bars]
     for marks, _, shape in marked:
+        points = figures.plain_rows(marks)
+        mark = {"type": "point", "shape": shape, "filled": True, "size": 50, "opacity": 1}
         layers.append(
-            alt.Chart(charts.data(marks))
-            .mark_point(shape=shape, filled=True, size=50, opacity=1, color=colour("ink"))
-            .encode(
-                x=alt.X("at", type="temporal").scale(type="utc"),
-                y=charts.same_axis(y, "lane"),
-                tooltip=charts.tooltip({"text": "mark", "at": ("at", EXACT)}),
-            )
+            {
+                "data": {"values": points},
+                "mark": {**mark, "color": colour("ink")},
+                "encoding": {
+                    "x": figures.time_axis("at", title, "UTC"),
+                    "y": {"field": "lane", **y},
+                    "tooltip": figures.tooltip(points, ["text", "at"], times={"at"}),
+                },
+            }
         )
-    return alt.layer(*layers).properties(height=max(34 * count, 60))
+    return {"layer": layers, "height": max(34 * count, 60)}
 
 
 def _stretches(ledger: Ledger, made: Breakdown, lanes: bool) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.report import Figure, charts
+from holdfast.report import Figure, figures
 from holdfast.report.theme import colour
 from holdfast.runs.straggling.matrix import Bar
 
@@ -34,36 +34,38 @@ def heat_map(found: Stragglers) -> Figure:
     names = list(dict.fromkeys(row["ranks"] for row in rows))
     extent = [rows[0]["begin"], rows[-1]["end"]]
 
-    def chart() -> Any:
-        import altair as alt
-
-        scale = alt.Scale(
-            type="threshold", domain=list(LEVELS), range=[colour(name) for name in LEVEL_COLOURS]
-        )
-        return (
-            alt.Chart(
-                charts.data(row for row in rows if row["late"] >= LEVELS[0]),
-                view=alt.ViewBackground(fill=colour(LEVEL_COLOURS[0])),
-            )
-            .mark_rect(strokeWidth=0)
-            .encode(
-                x=alt.X("begin:Q").title(title).scale(domain=extent, nice=False).axis(format=",d"),
-                x2="end:Q",
-                y=alt.Y("ranks:N")
-                .scale(domain=names)
-                .title("Rank" if len(names) == _ranks(found) else "Ranks"),
-                color=alt.Color("late:Q", scale=scale, legend=None),
-                tooltip=charts.tooltip(
-                    {
-                        "ranks": "rank",
-                        "steps": "steps",
-                        "late": ("late by (share of a step)", ".1%"),
-                        "late_s": ("late by (s)", ",.4~g"),
-                    }
-                ),
-            )
-            .properties(height={"step": max(6, min(24, 400 // len(names)))})
-        )
+    def chart() -> dict[str, Any]:
+        values = figures.plain_rows(row for row in rows if row["late"] >= LEVELS[0])
+        ramp = [colour(name) for name in LEVEL_COLOURS]
+        return {
+            "data": {"values": values},
+            "view": {"fill": ramp[0]},
+            "mark": {"type": "rect", "strokeWidth": 0},
+            "encoding": {
+                "x": {
+                    "field": "begin",
+                    "type": "quantitative",
+                    "title": title,
+                    "scale": {"domain": extent, "nice": False},
+                    "axis": {"format": ",d"},
+                },
+                "x2": {"field": "end"},
+                "y": {
+                    "field": "ranks",
+                    "type": "nominal",
+                    "title": "Rank" if len(names) == _ranks(found) else "Ranks",
+                    "scale": {"domain": names},
+                },
+                "color": {
+                    "field": "late",
+                    "type": "quantitative",
+                    "scale": {"type": "threshold", "domain": list(LEVELS), "range": ramp},
+                    "legend": None,
+                },
+                "tooltip": figures.tooltip(values, ["ranks", "steps", "late", "late_s"]),
+            },
+            "height": {"step": max(6, min(24, 400 // len(names)))},
+        }
 
     return Figure(
         chart,
@@ -156,23 +158,22 @@ def timeline(found: Stragglers) -> Figure | None:
     kinds = {bar.kind for bar in bars}
     legend = {BAR_NAMES[kind]: name for kind, name in BAR_COLOURS.items() if kind in kinds}
 
-    def chart() -> Any:
-        import altair as alt
-
-        return (
-            alt.Chart(charts.data(rows))
-            .mark_bar(height={"band": 0.8}, strokeWidth=0.4)
-            .encode(
-                x=alt.X("begin:Q").title("Time (ms)").scale(nice=False),
-                x2="end:Q",
-                y=alt.Y("rank:N").sort(list(chosen.values())).title("Rank"),
-                color=charts.meaning_colour("what", legend),
-                tooltip=charts.tooltip(
-                    {"rank": "rank", "step": "step", "what": "", "length": ("for (ms)", ",.4~g")}
-                ),
-            )
-            .properties(height={"step": 26})
-        )
+    def chart() -> dict[str, Any]:
+        values = figures.plain_rows(rows)
+        across = {"field": "begin", "type": "quantitative", "title": "Time (ms)"}
+        names = {"field": "rank", "type": "nominal", "sort": list(chosen.values())}
+        return {
+            "data": {"values": values},
+            "mark": {"type": "bar", "height": {"band": 0.8}, "strokeWidth": 0.4},
+            "encoding": {
+                "x": {**across, "scale": {"nice": False}},
+                "x2": {"field": "end"},
+                "y": {**names, "title": "Rank"},
+                "color": figures.meanings_colour("what", legend),
+                "tooltip": figures.tooltip(values, ["rank", "step", "what", "length"]),
+            },
+            "height": {"step": 26},
+        }
 
     steps = sorted({bar.step for bar in bars})
     return Figure(
