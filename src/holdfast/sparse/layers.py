@@ -1,0 +1,418 @@
+"""Packed layers for inference: linear, RNN, GRU and LSTM whose sparse weights stay sparse in memory.
+
+A packed weight is four buffers in the place of a parameter (``fc.weight.values``, ``.indices``,
+``.starts``, ``.shape``), so that a packed model has a state dict like any other.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from holdfast.errors import InputError
+from holdfast.sparse.bench import medians
+from holdfast.sparse.matrices import LAYOUTS, PARTS, Layout, SparseMatrix
+from holdfast.sparse.schedules import kind_of
+
+Choice = Literal["auto", "csr", "bsr16x1"]
+REPLACED = (nn.Linear, nn.RNN, nn.GRU, nn.LSTM)
+"""Exactly these classes: one that inherits may use its weight in ways of its own."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How one weight is stored, and why.
+
+    Args:
+        weight: its name in the state dict.
+        shape: rows and columns.
+        sparsity: share of zeros.
+        layout: "csr", "bsr16x1" or "dense".
+        dense_bytes: bytes of the dense matrix.
+        stored_bytes: bytes as it is stored.
+        reason: why this layout.
+        seconds: median time of one product, of each layout that was tried.
+    """
+
+    weight: str
+    shape: tuple[int, int]
+    sparsity: float
+    layout: str
+    dense_bytes: int
+    stored_bytes: int
+    reason: str = ""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class _Inference(torch.autograd.Function):  # type: ignore[misc]
+    """Lets results through, and refuses gradients, which would silently end here."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, result: Tensor) -> Tensor:
+        return result.view_as(result)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise InputError(
+            "packed layers have no gradients",
+            code="unsupported",
+            place="backward",
+            remedy="train the dense model, then pack it",
+        )
+
+
+class PackedWeight(nn.Module):  # type: ignore[misc]
+    """The buffers of a packed matrix, which multiply the last dimension of their input."""
+
+    def __init__(self, matrix: SparseMatrix | None = None) -> None:
+        super().__init__()
+        packed = packed_state(matrix) if matrix else {}
+        for part in PARTS:
+            self.register_buffer(part, packed.get(part))
+
+    @property
+    def matrix(self) -> SparseMatrix:
+        """The matrix over the buffers (nothing is copied)."""
+        return matrix_of({part: getattr(self, part) for part in PARTS})
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., columns] -> [..., rows]."""
+        flat = x.detach().reshape(-1, x.shape[-1]).numpy()
+        product = self.matrix.multiply(flat, torch.get_num_threads())
+        return torch.from_numpy(product).reshape(*x.shape[:-1], -1)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> PackedWeight:
+        return self  # the kernels need these types: `half()` and `to()` do not reach them
+
+    def _load_from_state_dict(
+        self, state_dict: Any, prefix: str, metadata: Any, strict: Any, missing: Any, *rest: Any
+    ) -> None:
+        # The sizes are those of the matrix that comes, not of the one that was.
+        found = {part: state_dict.get(prefix + part) for part in PARTS}
+        missing += [prefix + part for part, tensor in found.items() if tensor is None]
+        if all(tensor is not None for tensor in found.values()):
+            matrix_of(found).check(prefix.rstrip("."))
+            for part, tensor in found.items():
+                setattr(self, part, tensor.detach().clone())
+
+
+class _Packed(nn.Module):  # type: ignore[misc]
+    """A layer some of whose weights are packed; the rest are plain tensors without gradients."""
+
+    def _take(self, dense: nn.Module, packed: frozenset[str]) -> None:
+        for name, parameter in dense.named_parameters(recurse=False):
+            if name in packed:
+                self.add_module(name, PackedWeight())
+            else:
+                self.register_parameter(name, nn.Parameter(parameter.detach(), requires_grad=False))
+
+    def _affine(self, x: Tensor, weight: str, bias: str) -> Tensor:
+        matrix, offset = getattr(self, weight), getattr(self, bias, None)
+        if isinstance(matrix, Tensor):
+            return nn.functional.linear(x, matrix, offset)
+        product: Tensor = matrix(x)
+        return product if offset is None else product.add_(offset)
+
+    @staticmethod
+    def _check(x: Tensor, columns: int) -> None:
+        if isinstance(x, nn.utils.rnn.PackedSequence):
+            found, remedy = "a PackedSequence", "pad the sequences"
+        elif x.dtype != torch.float32 or x.device.type != "cpu":
+            found, remedy = f"{x.dtype} on {x.device}", "move the input to the CPU as float32"
+        elif x.shape[-1] != columns:
+            found, remedy = f"{x.shape[-1]} features", f"give {columns}"
+        else:
+            return
+        raise InputError(
+            "packed layers cannot take this", code="unsupported", found=found, remedy=remedy
+        )
+
+
+class PackedLinear(_Packed):
+    """`torch.nn.Linear` with a packed weight, for float32 inference on CPUs."""
+
+    def __init__(self, dense: nn.Linear, packed: frozenset[str]) -> None:
+        super().__init__()
+        self.in_features, self.out_features = dense.in_features, dense.out_features
+        self._take(dense, packed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., in_features] -> [..., out_features]."""
+        self._check(x, self.in_features)
+        with torch.no_grad():
+            result = self._affine(x, "weight", "bias")
+        return _Inference.apply(x, result) if x.requires_grad else result
+
+
+class PackedRNN(_Packed):
+    """`torch.nn.RNN`, `GRU` or `LSTM` with packed weights, for float32 inference on CPUs.
+
+    Inputs, states and outputs are those of the dense layer; dropout between layers is not applied.
+    """
+
+    def __init__(self, dense: nn.RNNBase, packed: frozenset[str]) -> None:
+        super().__init__()
+        self.mode, self.batch_first = dense.mode, dense.batch_first
+        self.nonlinearity = getattr(dense, "nonlinearity", "")
+        self.input_size, self.hidden_size = dense.input_size, dense.hidden_size
+        self.num_layers, self.directions = dense.num_layers, 1 + dense.bidirectional
+        self._take(dense, packed)
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        """[steps, batch, input_size] (or as the dense layer) -> outputs and last state."""
+        self._check(x, self.input_size)
+        with torch.no_grad():
+            outputs, last = self._layers(x, state)
+        return _Inference.apply(x, outputs) if x.requires_grad else outputs, last
+
+    def _layers(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
+        unbatched = x.dim() == 2
+        if unbatched:
+            x = x.unsqueeze(1)
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        paths = self.num_layers * self.directions
+        given = state if isinstance(state, tuple) or state is None else (state,)
+        if given is None:
+            given = (x.new_zeros(paths, x.shape[1], self.hidden_size),) * (
+                1 + (self.mode == "LSTM")
+            )
+        elif unbatched:
+            given = tuple(each.unsqueeze(1) for each in given)
+        last: list[tuple[Tensor, ...]] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(self.directions):
+                suffix = f"l{layer}" + "_reverse" * direction
+                first = tuple(each[len(last)] for each in given)
+                steps = x.flip(0) if direction else x
+                output, end = self._run(steps, first, suffix)
+                outputs.append(output.flip(0) if direction else output)
+                last.append(end)
+            x = torch.cat(outputs, dim=-1)
+        ends = tuple(torch.stack(each) for each in zip(*last, strict=True))
+        if unbatched:
+            x, ends = x.squeeze(1), tuple(each.squeeze(1) for each in ends)
+        elif self.batch_first:
+            x = x.transpose(0, 1)
+        return x, ends if self.mode == "LSTM" else ends[0]
+
+    def _run(
+        self, x: Tensor, state: tuple[Tensor, ...], suffix: str
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """One direction of one layer: [steps, batch, features] -> [steps, batch, hidden]."""
+        inputs = self._affine(x, f"weight_ih_{suffix}", f"bias_ih_{suffix}")
+        outputs = []
+        for step in inputs:  # [batch, gates * hidden]
+            hidden = self._affine(state[0], f"weight_hh_{suffix}", f"bias_hh_{suffix}")
+            state = self._gates(step, hidden, state)
+            outputs.append(state[0])
+        return torch.stack(outputs), state
+
+    def _gates(self, step: Tensor, hidden: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if self.mode == "GRU":
+            reset, update = (
+                (step[:, : 2 * self.hidden_size] + hidden[:, : 2 * self.hidden_size])
+                .sigmoid()
+                .chunk(2, 1)
+            )
+            fresh = (
+                step[:, 2 * self.hidden_size :] + reset * hidden[:, 2 * self.hidden_size :]
+            ).tanh()
+            return (torch.lerp(fresh, state[0], update),)
+        total = step + hidden
+        if self.mode == "LSTM":
+            take, keep, fresh, show = total.chunk(4, 1)
+            cell = keep.sigmoid() * state[1] + take.sigmoid() * fresh.tanh()
+            return show.sigmoid() * cell.tanh(), cell
+        return (total.relu() if self.nonlinearity == "relu" else total.tanh(),)
+
+
+def packed_state(matrix: SparseMatrix) -> dict[str, Tensor]:
+    """The tensors of a matrix, as state dicts hold them."""
+    arrays = (matrix.values, matrix.indices, matrix.starts, np.array(matrix.shape, np.int64))
+    return {part: torch.from_numpy(array) for part, array in zip(PARTS, arrays, strict=True)}
+
+
+def matrix_of(parts: Mapping[str, Tensor]) -> SparseMatrix:
+    """The matrix whose tensors these are (nothing is copied)."""
+    values, indices, starts, shape = (parts[part].numpy() for part in PARTS)
+    rows, columns = [int(each) for each in shape.ravel()[:2]] if shape.size == 2 else (-1, -1)
+    return SparseMatrix((rows, columns), values, indices, starts)
+
+
+def matrices_in(state: Mapping[str, Tensor]) -> dict[str, SparseMatrix]:
+    """Name of a weight -> its matrix, for all packed weights of a state dict."""
+    found = {}
+    for name in [key.removesuffix(".values") for key in state if key.endswith(".values")]:
+        parts = {part: state.get(f"{name}.{part}") for part in PARTS}
+        if all(part is not None for part in parts.values()):
+            found[name] = matrix_of(parts).check(name)
+    return found
+
+
+def pack_state(
+    state: Mapping[str, Tensor], layout: Choice = "auto", batch: int = 1
+) -> tuple[dict[str, Tensor], list[Decision]]:
+    """Pack the linear and recurrent weights of a state dict.
+
+    Args:
+        state: with dense weights.
+        layout: "csr" or "bsr16x1" packs every weight so; "auto" measures each weight on this machine and
+            keeps it dense where dense is faster or smaller.
+        batch: vectors per product in that measurement.
+
+    Returns:
+        The state dict with packed weights, and how each weight is stored.
+    """
+    made: dict[str, Tensor] = {}
+    decisions = []
+    for name, tensor in state.items():
+        if kind_of(name, tensor.ndim) is None or not tensor.numel():
+            made[name] = tensor
+            continue
+        matrix, decision = _pack_weight(name, tensor.detach().cpu(), layout, batch)
+        if matrix is None:
+            made[name] = tensor
+        else:
+            made |= {f"{name}.{part}": each for part, each in packed_state(matrix).items()}
+        decisions.append(decision)
+    return made, decisions
+
+
+def _pack_weight(
+    name: str, weight: Tensor, layout: Choice, batch: int
+) -> tuple[SparseMatrix | None, Decision]:
+    seconds: dict[str, float] = {}
+    matrix: SparseMatrix | None = None
+    if weight.dtype != torch.float32:
+        reason = f"{str(weight.dtype).removeprefix('torch.')}: only float32 is packed"
+    else:
+        wanted = LAYOUTS if layout == "auto" else (layout,)
+        packed = {each: SparseMatrix.pack(weight.numpy(), each) for each in wanted}
+        packed = {each: made for each, made in packed.items() if made.nbytes < weight.nbytes}
+        reason = "packed would be larger"
+        if packed and layout != "auto":
+            matrix, reason = packed[layout], "as requested"
+        elif packed:
+            x = torch.randn(batch, weight.shape[1], generator=torch.Generator().manual_seed(0))
+            seconds = product_seconds(weight, packed, x)
+            dense = seconds["dense"]
+            best = min(packed, key=seconds.__getitem__)
+            reason = f"dense is {seconds[best] / dense:.1f} times as fast"
+            if seconds[best] < dense:
+                matrix, reason = packed[best], f"{dense / seconds[best]:.1f} times as fast as dense"
+    rows, columns = weight.shape
+    return matrix, Decision(
+        weight=name,
+        shape=(rows, columns),
+        sparsity=1 - int(weight.count_nonzero()) / weight.numel(),
+        layout=matrix.layout if matrix else "dense",
+        dense_bytes=weight.nbytes,
+        stored_bytes=matrix.nbytes if matrix else weight.nbytes,
+        reason=reason,
+        seconds=seconds,
+    )
+
+
+def product_seconds(
+    weight: Tensor, packed: Mapping[Layout, SparseMatrix], x: Tensor
+) -> dict[str, float]:
+    """Median time of one product with x, dense and in each layout."""
+    calls = {"dense": partial(nn.functional.linear, x, weight)}
+    for each, matrix in packed.items():
+        calls[each] = partial(matrix.multiply, x.numpy(), torch.get_num_threads())
+    return medians(calls)
+
+
+def pack(
+    model: nn.Module, layout: Choice = "auto", batch: int = 1
+) -> tuple[nn.Module, list[Decision]]:
+    """A copy of a model whose linear and recurrent layers are packed for inference.
+
+    Args:
+        model: float32, on the CPU; it stays as it is.
+        layout: see `pack_state`.
+        batch: vectors per product that "auto" measures with.
+
+    Returns:
+        The packed copy, and how each weight is stored and why.
+    """
+    state, decisions = pack_state(model.state_dict(), layout, batch)
+    return install(copy.deepcopy(model), state), decisions
+
+
+def install(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
+    """Load a packed state dict into a model, whose layers are replaced by packed ones where needed.
+
+    Args:
+        model: built as for training, also on the device "meta", where its dense weights take no memory.
+        state: of `pack_state`, or the state dict of a packed model.
+
+    Returns:
+        The same model. Packed weights of layers that cannot use them (embeddings) are made dense.
+
+    Raises:
+        InputError: if names or shapes do not fit the model.
+    """
+    state = dict(state)
+    matrices = matrices_in(state)
+    for prefix, module in list(model.named_modules()):
+        start = f"{prefix}." if prefix else ""
+        names = {name: f"{start}{name}" for name, _ in module.named_parameters(recurse=False)}
+        packed = frozenset(short for short, name in names.items() if name in matrices)
+        for short in packed:
+            rows, columns = matrices[names[short]].shape
+            if getattr(module, short).shape != (rows, columns):
+                raise InputError(
+                    "the file is of another model",
+                    code="conflict",
+                    place=names[short],
+                    found=f"[{rows}, {columns}]",
+                    expected=str(list(getattr(module, short).shape)),
+                )
+        if packed and type(module) in REPLACED and not getattr(module, "proj_size", 0):
+            kind = PackedLinear if isinstance(module, nn.Linear) else PackedRNN
+            replacement = kind(module, packed)
+            replacement.train(module.training)
+            if not prefix:
+                model = replacement
+            else:
+                model.set_submodule(prefix, replacement)
+        else:
+            for short in packed:
+                for part in PARTS:
+                    del state[f"{names[short]}.{part}"]
+                state[names[short]] = torch.from_numpy(matrices[names[short]].dense())
+    on_meta = any(each.is_meta for each in model.parameters())
+    try:
+        found = model.load_state_dict(state, strict=False, assign=on_meta)
+    except RuntimeError as error:
+        raise InputError(
+            "the file is of another model", code="conflict", place="shapes", found=str(error)
+        ) from error
+    loaded = {
+        id(each) for name, each in model.named_parameters(remove_duplicate=False) if name in state
+    }
+    tied = {
+        name for name, each in model.named_parameters(remove_duplicate=False) if id(each) in loaded
+    }
+    for code, keys in (
+        ("missing-key", [key for key in found.missing_keys if key not in tied]),
+        ("unknown-key", found.unexpected_keys),
+    ):
+        if keys:
+            raise InputError(
+                "the file is of another model",
+                code=code,
+                place=keys[0],
+                found=f"{len(keys)} such keys",
+            )
+    return model
