@@ -200,10 +200,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         trained("dense", options.width)
         state = runs["dense"][-1].model.state_dict()
-        weights = {name: each for name, each in state.items() if "embedding" not in name}
-        trained("sparse", options.width, sparse.percentiles(weights, options.percentile))
+        trained("sparse", options.width, sparse.percentiles(state, options.percentile))
         trained("small", equal_width(characters, runs["sparse"][-1].nonzeros))
-        trained("wide", options.wide, sparse.percentiles(weights, options.wide_percentile))
+        trained("wide", options.wide, sparse.percentiles(state, options.wide_percentile))
     text_size = f"{len(text):,} characters to learn from and {len(held_out):,} held out"
     results = _results(options, runs, host, f"{text_size} (SHA-256 {checksum}...)")
     results["figures"]["packed"] = packed(runs["wide"][-1], runs["dense"][-1], held_out, characters)
@@ -255,7 +254,7 @@ def _results(
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--size", type=int, default=4_000_000, help="characters of text")
     parser.add_argument("--width", type=int, default=160)
     parser.add_argument("--wide", type=int, default=320)

@@ -80,6 +80,8 @@ def test_q_is_a_weight_of_the_dense_run_per_layer_type() -> None:
         "rnn.weight_hh_l0": -np.arange(51, 101, dtype=np.float32).reshape(5, 10),
         "rnn.bias_ih_l0": np.full(10, 1e6, np.float32),
         "fc.weight": np.array([[3.0, -1.0], [2.0, 4.0]], np.float32),
+        "embedding.weight": np.full((9, 9), 1e6, np.float32),
+        "transformer.wte.weight": np.full((9, 9), 1e6, np.float32),
         "norm.weight": np.full(9, 1e6, np.float32),
     }
     assert percentiles(state) == {"recurrent": 90.0, "linear": 4.0}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.sparse.bench import bench
+    from holdfast.sparse.benchmark import bench
     from holdfast.sparse.layers import PackedLinear, PackedRNN, install, pack
     from holdfast.sparse.matrices import SparseMatrix
     from holdfast.sparse.pruning import Pruner
@@ -29,7 +29,7 @@ _HOMES = {
     "PackedRNN": "layers",
     "Pruner": "pruning",
     "SparseMatrix": "matrices",
-    "bench": "bench",
+    "bench": "benchmark",
     "inspect": "storage",
     "install": "layers",
     "load": "storage",

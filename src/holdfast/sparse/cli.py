@@ -92,7 +92,7 @@ def bench(
         layout: Layout to measure.
         repeats: Samples of each contender.
     """
-    from holdfast.sparse.bench import bench as run
+    from holdfast.sparse.benchmark import bench as run
     from holdfast.sparse.matrices import LAYOUTS
 
     sizes = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import InputError
-from holdfast.sparse.bench import medians
+from holdfast.sparse.benchmark import medians
 from holdfast.sparse.matrices import LAYOUTS, PARTS, Layout, SparseMatrix
 from holdfast.sparse.schedules import kind_of
 

@@ -1,7 +1,7 @@
 """Packed matrices: compressed rows, or blocks of 16 rows by one column, with 16-bit column indices.
 
-Bytes, of 4 values[n] + indices[n] + 4 starts: a matrix of R rows with n non-zeros takes 6 n + 4 (R + 1) as
-csr, and with b blocks 66 b + 4 (ceil(R / 16) + 1) as bsr16x1; 2 n or 2 b more with over 65,536 columns.
+A matrix of R rows takes 6 n + 4 (R + 1) + 16 bytes as csr with n non-zeros, and as bsr16x1 with b blocks
+66 b + 4 (ceil(R / 16) + 1) + 16 (values, indices, starts, shape); 2 n or 2 b more with over 65,536 columns.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class SparseMatrix:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays."""
-        return int(self.values.nbytes + self.indices.nbytes + self.starts.nbytes)
+        """Bytes of the arrays, and of two 64-bit numbers for the shape."""
+        return int(self.values.nbytes + self.indices.nbytes + self.starts.nbytes + 16)
 
     @property
     def nonzeros(self) -> int:

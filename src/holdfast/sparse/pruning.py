@@ -57,7 +57,8 @@ class Pruner:
         seen = set()
         for prefix, module in model.named_modules():
             for name, weight in module.named_parameters(prefix, recurse=False):
-                kind = kind_of(name, weight.ndim) if isinstance(module, PRUNED) else None
+                short = name.rpartition(".")[2]  # here the type of the module says what it is
+                kind = kind_of(short, weight.ndim) if isinstance(module, PRUNED) else None
                 chosen = schedule.get(kind) if isinstance(schedule, Mapping) and kind else schedule
                 # Two names of one storage share one mask.
                 storage = (weight.data_ptr(), weight.shape)

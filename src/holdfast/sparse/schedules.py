@@ -29,14 +29,16 @@ BLOCK_PAPER = "Narang, Undersander, Diamos: Block-Sparse Recurrent Neural Networ
 
 _RECURRENT = re.compile(r"(^|\.)weight_(ih|hh)(_l\d+(_reverse)?)?$")
 _LINEAR = re.compile(r"(^|\.)weight$")
+_EMBEDDING = re.compile(r"emb|\bwte\b|\bwpe\b", re.IGNORECASE)
+"""A state dict does not say which matrices are looked up by row; their names do."""
 
 
 def kind_of(name: str, dimensions: int) -> str | None:
     """The layer type of a parameter, "recurrent" or "linear", by its name in a state dict.
 
-    Biases, norms and convolutions have none.
+    Biases, norms, convolutions and embeddings have none.
     """
-    if dimensions != 2:
+    if dimensions != 2 or _EMBEDDING.search(name):
         return None
     return "recurrent" if _RECURRENT.search(name) else "linear" if _LINEAR.search(name) else None
 
@@ -264,10 +266,12 @@ class PruningPlan(Answer):
     """What a schedule does to the weights of a dense run.
 
     Args:
+        weights: names of the weights whose magnitudes count.
         schedules: layer type -> its schedule.
         rows: one per layer type and update: kind, step, threshold, sparsity.
     """
 
+    weights: list[str]
     schedules: dict[str, Narang]
     rows: list[dict[str, Any]]
 
@@ -287,7 +291,7 @@ class PruningPlan(Answer):
             }
             for kind, each in self.schedules.items()
         }
-        return {"schedules": schedules, "updates": self.rows}
+        return {"weights": self.weights, "schedules": schedules, "updates": self.rows}
 
     def _final(self, kind: str) -> float:
         return float([row["sparsity"] for row in self.rows if row["kind"] == kind][-1])
@@ -299,13 +303,17 @@ class PruningPlan(Answer):
             for kind in self.schedules
         ]
 
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """The weights."""
+        return [("weights", ", ".join(self.weights))]
+
     def sections(self) -> Sequence[Section]:
         """The thresholds, and how sparse the dense weights would be under them."""
         parts = [f"{percent(self._final(kind))} of the {kind} weights" for kind in self.schedules]
         one = next(iter(self.schedules.values()))
         sentence = (
-            f"{counted(len(one.updates), 'update')} between steps {one.start:,} and {one.end:,} remove "
-            f"{' and '.join(parts)}, if training leaves their magnitudes as in the dense run."
+            f"{counted(len(one.updates), 'update')} between steps {one.start:,} and {one.end:,} would remove "
+            f"{' and '.join(parts)} of the dense run."
         )
         columns = {
             "kind": ColumnFormat("Layers"),
@@ -370,4 +378,5 @@ def plan(
             eps = schedule.threshold(step)
             removed = np.searchsorted(magnitudes[kind], eps, side="right") / len(magnitudes[kind])
             rows.append({"kind": kind, "step": step, "threshold": eps, "sparsity": float(removed)})
-    return PruningPlan(schedules, rows)
+    weights = [name for name, weight in state.items() if kind_of(name, weight.ndim)]
+    return PruningPlan(weights, schedules, rows)

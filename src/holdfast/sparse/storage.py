@@ -1,7 +1,7 @@
 """Packed models as safetensors files: written, read back, checked, described.
 
-A packed file is a state dict like any other; the metadata hold ``format`` and, as JSON, the CRC-32 of every
-tensor and the names that share one (`tied`). Nothing is ever unpickled.
+A packed file is a state dict like any other; its metadata hold, as JSON under ``holdfast-sparse``, the CRC-32
+of every tensor and the names that share one (``tied``). Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.report.figures import bars
 from holdfast.sparse.layers import Choice, Decision, install, matrices_in, pack_state
 from holdfast.sparse.schedules import kind_of
 
-FORMAT = "holdfast-sparse/1"
+METADATA = "holdfast-sparse"
 
 
 def save(model: nn.Module | Mapping[str, Tensor], path: str | Path) -> None:
@@ -50,8 +50,9 @@ def save(model: nn.Module | Mapping[str, Tensor], path: str | Path) -> None:
         else:
             tied[name] = holder
     checksums = {name: _checksum(tensor) for name, tensor in tensors.items()}
-    metadata = {"format": FORMAT, "crc32": json.dumps(checksums), "tied": json.dumps(tied)}
-    write_whole(path, safetensors.torch.save(tensors, metadata))
+    metadata = json.dumps({"version": 1, "crc32": checksums, "tied": tied})
+    # One key: safetensors writes several in any order, and equal models should be equal files.
+    write_whole(path, safetensors.torch.save(tensors, {METADATA: metadata}))
 
 
 def read(path: str | Path) -> dict[str, Tensor]:
@@ -78,10 +79,8 @@ def read(path: str | Path) -> dict[str, Tensor]:
         )
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            own = json.loads((file.metadata() or {}).get(METADATA, "{}"))
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        checksums = json.loads(metadata.get("crc32", "{}"))
-        tied = json.loads(metadata.get("tied", "{}"))
     except (safetensors.SafetensorError, ValueError, OSError) as error:
         raise InputError(
             "damaged safetensors file",
@@ -91,23 +90,20 @@ def read(path: str | Path) -> dict[str, Tensor]:
             found=str(error),
             remedy="copy or pack it again",
         ) from error
-    if metadata.get("format") == FORMAT:
-        for name in {*checksums, *state}:
-            found = _checksum(state[name]) if name in state else None
-            if found != checksums.get(name):
-                raise InputError(
-                    "damaged tensor",
-                    code="damaged",
-                    path=path,
-                    place=name,
-                    found="none" if found is None else f"CRC-32 {found:08x}",
-                    expected="a checksum"
-                    if name not in checksums
-                    else f"CRC-32 {checksums[name]:08x}",
-                    remedy="copy or pack the file again",
-                )
-        state |= {name: state[holder] for name, holder in tied.items()}
-    return state
+    checksums = own.get("crc32", {})
+    for name in {*checksums, *(state if own else ())}:
+        found = _checksum(state[name]) if name in state else None
+        if found != checksums.get(name):
+            raise InputError(
+                "damaged tensor",
+                code="damaged",
+                path=path,
+                place=name,
+                found=f"CRC-32 {found}",
+                expected=f"CRC-32 {checksums.get(name)}",
+                remedy="copy or pack the file again",
+            )
+    return state | {name: state[holder] for name, holder in own.get("tied", {}).items()}
 
 
 def load(model: nn.Module, path: str | Path) -> nn.Module:
@@ -222,7 +218,7 @@ class Packing(Answer):
             [
                 "csr: 6 bytes per non-zero + 4 (rows + 1)",
                 "bsr16x1: 66 bytes per block + 4 (ceil(rows / 16) + 1)",
-                "2 bytes more per entry with over 65,536 columns; 16 bytes for the shape",
+                "2 bytes more per entry with over 65,536 columns; 16 bytes for the shape of each",
             ],
             notes="Layout auto times each weight on this machine and keeps it dense where dense is faster.",
         )
