@@ -312,8 +312,8 @@ class PruningPlan(Answer):
         parts = [f"{percent(self._final(kind))} of the {kind} weights" for kind in self.schedules]
         one = next(iter(self.schedules.values()))
         sentence = (
-            f"{counted(len(one.updates), 'update')} between steps {one.start:,} and {one.end:,} would remove "
-            f"{' and '.join(parts)} of the dense run."
+            f"{counted(len(one.updates), 'update')} between steps {one.start:,} and {one.end:,} would "
+            f"remove {' and '.join(parts)} of the dense run."
         )
         columns = {
             "kind": ColumnFormat("Layers"),

@@ -1,7 +1,7 @@
 """Packed models as safetensors files: written, read back, checked, described.
 
-A packed file is a state dict like any other; its metadata hold, as JSON under ``holdfast-sparse``, the CRC-32
-of every tensor and the names that share one (``tied``). Nothing is ever unpickled.
+A packed file is a state dict like any other; its metadata hold, as JSON under ``holdfast-sparse``, the
+CRC-32 of every tensor and the names that share one (``tied``). Nothing is ever unpickled.
 """
 
 from __future__ import annotations
