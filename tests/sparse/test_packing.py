@@ -167,6 +167,7 @@ def net() -> nn.Module:
     return pruned(Net())
 
 
+PADDED = nn.utils.rnn.pack_sequence([torch.ones(3, 40), torch.ones(2, 40)])
 TEXT = torch.arange(30).view(3, 10)
 
 
@@ -214,7 +215,7 @@ def test_auto_keeps_dense_what_dense_does_better(
 ) -> None:
     times: dict[str, float] = {}
     monkeypatch.setattr(
-        "holdfast.sparse.layers.medians", lambda calls: {k: times[k] for k in calls}
+        "holdfast.sparse.layers.fastest", lambda calls: {k: times[k] for k in calls}
     )
     for times, layout in (
         ({"dense": 1.0, "csr": 2.0, "bsr16x1": 3.0}, "dense"),
@@ -362,8 +363,13 @@ def test_what_cannot_be_packed_is_said(net: nn.Module, packed_file: Path, tmp_pa
         (lambda: sparse.pack_file(packed_file, tmp_path / "x"), "conflict"),
         (lambda: sparse.pack_file(tmp_path / "absent", tmp_path / "x"), "not-found"),
         (lambda: sparse.load(nn.GRU(3, 3), packed_file), "missing-key"),
-        (lambda: sparse.pack(net, "csr")[0].gru(torch.ones(2, 3, 39)), "unsupported"),
+        (lambda: sparse.pack(net, "csr")[0].gru(torch.ones(2, 3, 39)), "conflict"),
         (lambda: sparse.pack(net, "csr")[0].gru(torch.ones(2, 3, 40).double()), "unsupported"),
+        (lambda: sparse.pack(net, "csr")[0].gru(PADDED), "unsupported"),
+        (
+            lambda: sparse.pack(net, "csr")[0].gru(torch.ones(2, 3, 40), torch.ones(2, 1, 48)),
+            "unsupported",
+        ),
         (lambda: SparseMatrix.pack(np.ones((2, 2)), "csr"), "unsupported"),
     ):
         with pytest.raises(InputError) as refused:

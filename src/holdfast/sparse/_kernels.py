@@ -16,8 +16,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 LANES = 16
+# Vectors that `blocks_by_tile` multiplies together: as many sums as hide the latency of an addition.
 TILE = 8
-"""Vectors that `blocks_by_tile` multiplies together: as many sums as hide the latency of an addition."""
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _ALIGNMENT = 4  # arrays are aligned to their elements, not to vectors
 

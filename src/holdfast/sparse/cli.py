@@ -80,7 +80,6 @@ def bench(
     shape: Annotated[str, option(metavar="ROWSxCOLUMNS")] = "7680x2560",
     sparsity: Share = 0.9,
     batch: Annotated[str, option(metavar="N,...")] = "1,16",
-    layout: Literal["all", "csr", "bsr16x1"] = "all",
     repeats: Positive = 7,
 ) -> Answer:
     """Measure packed products on this machine beside dense and sparse products of torch and scipy.
@@ -89,11 +88,9 @@ def bench(
         shape: Rows (outputs) and columns (inputs) of the matrix.
         sparsity: Share of zeros.
         batch: Numbers of vectors per product.
-        layout: Layout to measure.
         repeats: Samples of each contender.
     """
     from holdfast.sparse.benchmark import bench as run
-    from holdfast.sparse.matrices import LAYOUTS
 
     sizes = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
     batches = re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", batch)
@@ -115,6 +112,5 @@ def bench(
         int(sizes[2]),
         sparsity,
         [int(each) for each in dict.fromkeys(batch.split(","))],
-        layouts=LAYOUTS if layout == "all" else (layout,),
         repeats=repeats,
     )

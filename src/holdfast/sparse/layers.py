@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from holdfast.errors import InputError
-from holdfast.sparse.benchmark import medians
+from holdfast.sparse.benchmark import fastest
 from holdfast.sparse.matrices import LAYOUTS, PARTS, Layout, SparseMatrix
 from holdfast.sparse.schedules import kind_of
 
 Choice = Literal["auto", "csr", "bsr16x1"]
+# Exactly these classes: one that inherits may use its weight in ways of its own.
 REPLACED = (nn.Linear, nn.RNN, nn.GRU, nn.LSTM)
-"""Exactly these classes: one that inherits may use its weight in ways of its own."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Decision:
         dense_bytes: bytes of the dense matrix.
         stored_bytes: bytes as it is stored.
         reason: why this layout.
-        seconds: median time of one product, of each layout that was tried.
+        seconds: time of one product, of each layout that was tried.
     """
 
     weight: str
@@ -71,11 +71,10 @@ class _Inference(torch.autograd.Function):  # type: ignore[misc]
 class PackedWeight(nn.Module):  # type: ignore[misc]
     """The buffers of a packed matrix, which multiply the last dimension of their input."""
 
-    def __init__(self, matrix: SparseMatrix | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        packed = packed_state(matrix) if matrix else {}
         for part in PARTS:
-            self.register_buffer(part, packed.get(part))
+            self.register_buffer(part, None)
 
     @property
     def matrix(self) -> SparseMatrix:
@@ -121,18 +120,17 @@ class _Packed(nn.Module):  # type: ignore[misc]
         return product if offset is None else product.add_(offset)
 
     @staticmethod
-    def _check(x: Tensor, columns: int) -> None:
-        if isinstance(x, nn.utils.rnn.PackedSequence):
-            found, remedy = "a PackedSequence", "pad the sequences"
-        elif x.dtype != torch.float32 or x.device.type != "cpu":
-            found, remedy = f"{x.dtype} on {x.device}", "move the input to the CPU as float32"
-        elif x.shape[-1] != columns:
-            found, remedy = f"{x.shape[-1]} features", f"give {columns}"
-        else:
-            return
-        raise InputError(
-            "packed layers cannot take this", code="unsupported", found=found, remedy=remedy
-        )
+    def _check(x: Tensor) -> None:
+        plain = isinstance(x, Tensor)
+        _refuse_unless(plain, type(x).__name__, "give a tensor; pad sequences of several lengths")
+        right = x.dtype == torch.float32 and x.device.type == "cpu"
+        _refuse_unless(right, f"{x.dtype} on {x.device}", "move the input to the CPU as float32")
+
+
+def _refuse_unless(right: bool, found: str, remedy: str) -> None:
+    if not right:
+        problem = "packed layers cannot take this"
+        raise InputError(problem, code="unsupported", place="input", found=found, remedy=remedy)
 
 
 class PackedLinear(_Packed):
@@ -145,7 +143,7 @@ class PackedLinear(_Packed):
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., in_features] -> [..., out_features]."""
-        self._check(x, self.in_features)
+        self._check(x)
         with torch.no_grad():
             result = self._affine(x, "weight", "bias")
         return _Inference.apply(x, result) if x.requires_grad else result
@@ -167,7 +165,7 @@ class PackedRNN(_Packed):
 
     def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
         """[steps, batch, input_size] (or as the dense layer) -> outputs and last state."""
-        self._check(x, self.input_size)
+        self._check(x)
         with torch.no_grad():
             outputs, last = self._layers(x, state)
         return _Inference.apply(x, outputs) if x.requires_grad else outputs, last
@@ -178,14 +176,16 @@ class PackedRNN(_Packed):
             x = x.unsqueeze(1)
         elif self.batch_first:
             x = x.transpose(0, 1)
-        paths = self.num_layers * self.directions
-        given = state if isinstance(state, tuple) or state is None else (state,)
+        shape = (self.num_layers * self.directions, x.shape[1], self.hidden_size)
+        given = (state,) if isinstance(state, Tensor) else state
         if given is None:
-            given = (x.new_zeros(paths, x.shape[1], self.hidden_size),) * (
-                1 + (self.mode == "LSTM")
-            )
+            given = (x.new_zeros(shape),) * 2  # only an LSTM looks at the second
         elif unbatched:
             given = tuple(each.unsqueeze(1) for each in given)
+        for each in given:
+            _refuse_unless(
+                each.shape == shape, f"a state of {list(each.shape)}", f"give {list(shape)}"
+            )
         last: list[tuple[Tensor, ...]] = []
         for layer in range(self.num_layers):
             outputs = []
@@ -218,14 +218,9 @@ class PackedRNN(_Packed):
 
     def _gates(self, step: Tensor, hidden: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         if self.mode == "GRU":
-            reset, update = (
-                (step[:, : 2 * self.hidden_size] + hidden[:, : 2 * self.hidden_size])
-                .sigmoid()
-                .chunk(2, 1)
-            )
-            fresh = (
-                step[:, 2 * self.hidden_size :] + reset * hidden[:, 2 * self.hidden_size :]
-            ).tanh()
+            cut = 2 * self.hidden_size
+            reset, update = (step[:, :cut] + hidden[:, :cut]).sigmoid().chunk(2, 1)
+            fresh = (step[:, cut:] + reset * hidden[:, cut:]).tanh()
             return (torch.lerp(fresh, state[0], update),)
         total = step + hidden
         if self.mode == "LSTM":
@@ -309,27 +304,34 @@ def _pack_weight(
             reason = f"dense is {seconds[best] / dense:.1f} times as fast"
             if seconds[best] < dense:
                 matrix, reason = packed[best], f"{dense / seconds[best]:.1f} times as fast as dense"
-    rows, columns = weight.shape
-    return matrix, Decision(
-        weight=name,
-        shape=(rows, columns),
-        sparsity=1 - int(weight.count_nonzero()) / weight.numel(),
-        layout=matrix.layout if matrix else "dense",
-        dense_bytes=weight.nbytes,
-        stored_bytes=matrix.nbytes if matrix else weight.nbytes,
-        reason=reason,
-        seconds=seconds,
-    )
+    return matrix, decision(name, matrix or weight, reason, seconds)
+
+
+def decision(
+    name: str,
+    stored: Tensor | SparseMatrix,
+    reason: str = "",
+    seconds: Mapping[str, float] | None = None,
+) -> Decision:
+    """What is to be said of a weight that is stored so."""
+    rows, columns = stored.shape
+    if isinstance(stored, SparseMatrix):
+        nonzeros, layout, dense_bytes = stored.nonzeros, stored.layout, 4 * rows * columns
+    else:
+        nonzeros, layout, dense_bytes = int(stored.count_nonzero()), "dense", stored.nbytes
+    zeros = 1 - nonzeros / max(rows * columns, 1)
+    shape, times = (rows, columns), dict(seconds or {})
+    return Decision(name, shape, zeros, layout, dense_bytes, stored.nbytes, reason, times)
 
 
 def product_seconds(
     weight: Tensor, packed: Mapping[Layout, SparseMatrix], x: Tensor
 ) -> dict[str, float]:
-    """Median time of one product with x, dense and in each layout."""
+    """Time of one product with x, dense and in each layout."""
     calls = {"dense": partial(nn.functional.linear, x, weight)}
     for each, matrix in packed.items():
         calls[each] = partial(matrix.multiply, x.numpy(), torch.get_num_threads())
-    return medians(calls)
+    return fastest(calls)
 
 
 def pack(
@@ -362,57 +364,48 @@ def install(model: nn.Module, state: Mapping[str, Tensor]) -> nn.Module:
     Raises:
         InputError: if names or shapes do not fit the model.
     """
+
+    def wrong(code: str, place: str, found: object, expected: str) -> InputError:
+        problem = "the file is of another model"
+        return InputError(problem, code=code, place=place, found=str(found), expected=expected)
+
     state = dict(state)
     matrices = matrices_in(state)
     for prefix, module in list(model.named_modules()):
         start = f"{prefix}." if prefix else ""
-        names = {name: f"{start}{name}" for name, _ in module.named_parameters(recurse=False)}
-        packed = frozenset(short for short, name in names.items() if name in matrices)
-        for short in packed:
-            rows, columns = matrices[names[short]].shape
-            if getattr(module, short).shape != (rows, columns):
-                raise InputError(
-                    "the file is of another model",
-                    code="conflict",
-                    place=names[short],
-                    found=f"[{rows}, {columns}]",
-                    expected=str(list(getattr(module, short).shape)),
-                )
-        if packed and type(module) in REPLACED and not getattr(module, "proj_size", 0):
+        weights = {
+            short: weight
+            for short, weight in module.named_parameters(recurse=False)
+            if start + short in matrices
+        }
+        for short, weight in weights.items():
+            if weight.shape != matrices[start + short].shape:
+                found = matrices[start + short].shape
+                raise wrong("conflict", start + short, found, str(tuple(weight.shape)))
+        if weights and type(module) in REPLACED and not getattr(module, "proj_size", 0):
             kind = PackedLinear if isinstance(module, nn.Linear) else PackedRNN
-            replacement = kind(module, packed)
-            replacement.train(module.training)
-            if not prefix:
-                model = replacement
-            else:
+            replacement = kind(module, frozenset(weights)).train(module.training)
+            if prefix:
                 model.set_submodule(prefix, replacement)
+            else:
+                model = replacement
         else:
-            for short in packed:
+            for name in (start + short for short in weights):
                 for part in PARTS:
-                    del state[f"{names[short]}.{part}"]
-                state[names[short]] = torch.from_numpy(matrices[names[short]].dense())
-    on_meta = any(each.is_meta for each in model.parameters())
+                    del state[f"{name}.{part}"]
+                state[name] = torch.from_numpy(matrices[name].dense())
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    on_meta = any(each.is_meta for each in parameters.values())
     try:
-        found = model.load_state_dict(state, strict=False, assign=on_meta)
+        left = model.load_state_dict(state, strict=False, assign=on_meta)
     except RuntimeError as error:
-        raise InputError(
-            "the file is of another model", code="conflict", place="shapes", found=str(error)
-        ) from error
-    loaded = {
-        id(each) for name, each in model.named_parameters(remove_duplicate=False) if name in state
-    }
-    tied = {
-        name for name, each in model.named_parameters(remove_duplicate=False) if id(each) in loaded
-    }
-    for code, keys in (
-        ("missing-key", [key for key in found.missing_keys if key not in tied]),
-        ("unknown-key", found.unexpected_keys),
-    ):
-        if keys:
-            raise InputError(
-                "the file is of another model",
-                code=code,
-                place=keys[0],
-                found=f"{len(keys)} such keys",
-            )
+        raise wrong("conflict", "shapes", error, "the shapes of the model") from error
+    # A tied weight may stand in the file under one of its names.
+    loaded = {id(each) for name, each in parameters.items() if name in state}
+    missing = [
+        n for n in left.missing_keys if n not in parameters or id(parameters[n]) not in loaded
+    ]
+    for code, names in (("missing-key", missing), ("unknown-key", left.unexpected_keys)):
+        if names:
+            raise wrong(code, names[0], f"{len(names)} such names", "those of the model")
     return model

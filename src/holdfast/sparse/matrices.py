@@ -19,29 +19,30 @@ from holdfast.errors import InputError
 
 Layout = Literal["csr", "bsr16x1"]
 LAYOUTS: tuple[Layout, ...] = ("csr", "bsr16x1")
-BLOCK = 16
-"""Rows per block."""
-PARTS = ("values", "indices", "starts", "shape")
-"""The arrays of a packed matrix in a file."""
+BLOCK = 16  # rows
+PARTS = ("values", "indices", "starts", "shape")  # the arrays of a packed matrix in a file
 
 _SMALL_INDEX = 1 << 16
 _MOST_STORED = 1 << 32
+# Steps of the inner loop (some 100 us) from which a second thread is worth its start.
 _SPLIT = 200_000
-"""Steps of the inner loop (some 100 us) from which a second thread is worth its start."""
 
 
 @dataclass(frozen=True, eq=False)
 class SparseMatrix:
-    """A float32 matrix of which only non-zeros, or blocks that hold one, are stored."""
+    """A float32 matrix of which only non-zeros, or blocks that hold one, are stored.
+
+    Args:
+        shape: rows and columns.
+        values: float32 [non-zeros] as csr, [blocks, 16] as bsr16x1.
+        indices: uint16, or uint32 with more than 65,536 columns: the column of each non-zero or block.
+        starts: uint32 [rows + 1], of blocks [ceil(rows / 16) + 1]: the first entry of each row.
+    """
 
     shape: tuple[int, int]
-    """Rows and columns."""
     values: np.ndarray
-    """float32: [non-zeros] as csr, [blocks, 16] as bsr16x1."""
     indices: np.ndarray
-    """uint16, or uint32 with more than 65,536 columns: the column of each non-zero or block."""
     starts: np.ndarray
-    """uint32 [rows + 1], of blocks [ceil(rows / 16) + 1]: the first entry of each row."""
 
     @classmethod
     def pack(cls, dense: np.ndarray, layout: Layout) -> SparseMatrix:
@@ -54,31 +55,24 @@ class SparseMatrix:
         Raises:
             InputError: if it is not a float32 matrix, or has 2^32 entries to store or more.
         """
-        if dense.ndim != 2 or dense.dtype != np.float32:
+        if dense.ndim != 2 or dense.dtype != np.float32 or np.count_nonzero(dense) >= _MOST_STORED:
             raise InputError(
                 "only float32 matrices can be packed",
                 code="unsupported",
                 found=f"{dense.dtype} {list(dense.shape)}",
+                expected=f"float32 [rows, columns] with less than {_MOST_STORED:,} non-zeros",
                 remedy="convert the model to float32 first: other types would be rounded",
             )
         rows, columns = dense.shape
+        height = 1 if layout == "csr" else BLOCK
+        padded = np.zeros((-(-rows // height) * height, columns), np.float32)
+        padded[:rows] = dense
+        blocks = padded.reshape(-1, height, columns)
+        stored = (blocks != 0).any(axis=1)  # [rows or block rows, columns]
+        values = blocks.transpose(0, 2, 1)[stored]  # [stored, height]
         if layout == "csr":
-            stored = dense != 0  # [rows, columns]
-            values = dense[stored]
-        else:
-            padded = np.zeros((-(-rows // BLOCK) * BLOCK, columns), np.float32)
-            padded[:rows] = dense
-            blocks = padded.reshape(-1, BLOCK, columns)
-            stored = (blocks != 0).any(axis=1)  # [block rows, columns]
-            values = blocks.transpose(0, 2, 1)[stored]
+            values = values.ravel()
         starts = np.concatenate([[0], np.cumsum(stored.sum(axis=1))])
-        if starts[-1] >= _MOST_STORED:
-            raise InputError(
-                "too many entries to pack",
-                code="out-of-range",
-                found=f"{starts[-1]:,}",
-                expected=f"less than {_MOST_STORED:,}",
-            )
         index = np.uint16 if columns <= _SMALL_INDEX else np.uint32
         return cls(
             (rows, columns), values, np.nonzero(stored)[1].astype(index), starts.astype(np.uint32)
@@ -103,13 +97,10 @@ class SparseMatrix:
         """The whole matrix, float32 [rows, columns]."""
         rows, columns = self.shape
         lengths = self.starts[1:].astype(np.int64) - self.starts[:-1]
-        places = np.repeat(np.arange(len(lengths)), lengths)
-        if self.layout == "csr":
-            dense = np.zeros((rows, columns), np.float32)
-            dense[places, self.indices] = self.values
-            return dense
-        blocks = np.zeros((len(self.starts) - 1, columns, BLOCK), np.float32)
-        blocks[places, self.indices] = self.values
+        lines = np.repeat(np.arange(len(lengths)), lengths)
+        height = 1 if self.layout == "csr" else BLOCK
+        blocks = np.zeros((len(lengths), columns, height), np.float32)
+        blocks[lines, self.indices] = self.values.reshape(-1, height)
         return blocks.transpose(0, 2, 1).reshape(-1, columns)[:rows]
 
     def check(self, place: str) -> SparseMatrix:
@@ -155,8 +146,19 @@ class SparseMatrix:
 
         Returns:
             float32 [vectors, rows].
+
+        Raises:
+            InputError: if the vectors have another length.
         """
         from holdfast.sparse import _kernels
+
+        if x.shape[1] != self.shape[1]:  # the kernels would read beyond them
+            raise InputError(
+                "vectors of another length than the rows of the matrix",
+                code="conflict",
+                found=str(x.shape[1]),
+                expected=str(self.shape[1]),
+            )
 
         by_rows = self.layout == "csr"
         if by_rows:
@@ -169,8 +171,8 @@ class SparseMatrix:
         width = 1 if by_rows else BLOCK
         # Rows and vectors are padded to whole blocks and tiles.
         out = np.empty((-(-vectors // tile) * tile, lines * width), np.float32)
+        # First vector, how many, and the tile's numbers, those of a column side by side.
         tiles: list[tuple[int, int, np.ndarray]] = []
-        """First vector, how many, and the tile's numbers, those of a column side by side."""
         for first in range(0, vectors, tile):
             count = min(tile, vectors - first)
             if count <= 2:  # a tile takes two to three times as long as a vector, however full

@@ -29,8 +29,8 @@ BLOCK_PAPER = "Narang, Undersander, Diamos: Block-Sparse Recurrent Neural Networ
 
 _RECURRENT = re.compile(r"(^|\.)weight_(ih|hh)(_l\d+(_reverse)?)?$")
 _LINEAR = re.compile(r"(^|\.)weight$")
+# A state dict does not say which matrices are looked up by row; their names do.
 _EMBEDDING = re.compile(r"emb|\bwte\b|\bwpe\b", re.IGNORECASE)
-"""A state dict does not say which matrices are looked up by row; their names do."""
 
 
 def kind_of(name: str, dimensions: int) -> str | None:
@@ -123,16 +123,9 @@ class Narang:
     block: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 < self.q < np.inf:
-            raise InputError(
-                "the schedule needs the magnitude of the weights of a dense run",
-                code="out-of-range",
-                place="q",
-                found=str(self.q),
-                expected="a number above 0",
-                remedy="take q from `percentiles` of a dense run; 0 means that most weights are zero",
-            )
-        _check_steps(self, ("start", "ramp", "end"))
+        _check(
+            self, ("start", "ramp", "end"), ("q", 0 < self.q < np.inf, "above 0: see `percentiles`")
+        )
 
     @classmethod
     def of_epochs(
@@ -195,15 +188,7 @@ class Cubic:
     block: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 < self.final < 1:
-            raise InputError(
-                "invalid final sparsity",
-                code="out-of-range",
-                place="final",
-                found=str(self.final),
-                expected="between 0 and 1, both excluded",
-            )
-        _check_steps(self, ("start", "end"))
+        _check(self, ("start", "end"), ("final", 0 < self.final < 1, "between 0 and 1"))
 
     @property
     def updates(self) -> Sequence[int]:
@@ -224,41 +209,29 @@ class Cubic:
 
 
 def _updates(schedule: Narang | Cubic) -> Sequence[int]:
-    first = (schedule.start // schedule.freq + 1) * schedule.freq
-    return range(first, schedule.end, schedule.freq)
+    freq = max(schedule.freq, 1)  # a wrong one is about to be refused
+    return range((schedule.start // freq + 1) * freq, schedule.end, freq)
 
 
-def _check_steps(schedule: Narang | Cubic, names: Sequence[str]) -> None:
-    for name in ("freq", "block"):
-        if getattr(schedule, name) < 1:
-            raise InputError(
-                f"invalid {name}",
-                code="out-of-range",
-                place=name,
-                found=str(getattr(schedule, name)),
-                expected="1 or more",
-            )
+def _check(schedule: Narang | Cubic, names: Sequence[str], target: tuple[str, bool, str]) -> None:
     steps = [getattr(schedule, name) for name in names]
-    for name, low, high in zip(names, [-1, *steps], steps, strict=False):
-        if high <= low:
+    ascending = zip(names, [-1, *steps], steps, strict=False)
+    for place, right, expected in (
+        target,
+        ("freq", schedule.freq >= 1, "1 or more"),
+        ("block", schedule.block >= 1, "1 or more"),
+        *((name, low < high, f"more than {low}") for name, low, high in ascending),
+        ("freq", len(schedule.updates) > 0, "an update between start and end"),
+    ):
+        if not right:
             raise InputError(
-                "the steps of a pruning schedule must ascend",
+                "impossible pruning schedule",
                 code="out-of-range",
-                place=name,
-                found=", ".join(
-                    f"{name} = {step}" for name, step in zip(names, steps, strict=True)
-                ),
-                expected=" < ".join(["0 <= " + names[0], *names[1:]]),
-                remedy="train longer (the published epochs need at least 5), or set the steps",
+                place=place,
+                found=str(getattr(schedule, place)),
+                expected=expected,
+                remedy="q must be of a dense run; the published epochs need at least 5",
             )
-    if not schedule.updates:
-        raise InputError(
-            "no update of the masks lies between start and end",
-            code="out-of-range",
-            place="freq",
-            found=str(schedule.freq),
-            expected=f"less than {schedule.end - schedule.start} steps",
-        )
 
 
 @dataclass(frozen=True)
@@ -309,7 +282,9 @@ class PruningPlan(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The thresholds, and how sparse the dense weights would be under them."""
-        parts = [f"{percent(self._final(kind))} of the {kind} weights" for kind in self.schedules]
+        parts = [
+            f"{percent(self._final(kind), 1)} of the {kind} weights" for kind in self.schedules
+        ]
         one = next(iter(self.schedules.values()))
         sentence = (
             f"{counted(len(one.updates), 'update')} between steps {one.start:,} and {one.end:,} would "
@@ -335,9 +310,11 @@ class PruningPlan(Answer):
             source=PAPER if one.block == 1 else f"{PAPER}; {BLOCK_PAPER} (theta times block^(1/4))",
             notes="Sparsity is an outcome of training; weights that pruning lets grow or shrink change it.",
         )
+        colours = {"recurrent": "user", "linear": "system"}
+        meanings = {kind: colours[kind] for kind in self.schedules}
         figures = [
-            lines(self.rows, "step", "threshold", "Optimizer step", "Threshold", series="kind"),
-            lines(self.rows, "step", "sparsity", "Optimizer step", "Sparsity", series="kind"),
+            lines(self.rows, "step", y, "Optimizer step", title, series="kind", meanings=meanings)
+            for y, title in (("threshold", "Threshold"), ("sparsity", "Sparsity"))
         ]
         last = [[row for row in self.rows if row["kind"] == kind][-1] for kind in self.schedules]
         tables = [Table(pa.Table.from_pylist(last), columns, "The last update of each layer type.")]

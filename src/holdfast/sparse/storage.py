@@ -24,7 +24,7 @@ from holdfast.errors import InputError
 from holdfast.files import write_whole
 from holdfast.numbers import counted, percent, size
 from holdfast.report.figures import bars
-from holdfast.sparse.layers import Choice, Decision, install, matrices_in, pack_state
+from holdfast.sparse.layers import Choice, Decision, decision, install, matrices_in, pack_state
 from holdfast.sparse.schedules import kind_of
 
 METADATA = "holdfast-sparse"
@@ -258,18 +258,12 @@ def inspect(path: str | Path) -> Packing:
         InputError: if the file cannot be read, is damaged, or has no linear or recurrent weight.
     """
     state = read(path)
-    weights = []
-    for name, matrix in matrices_in(state).items():
-        rows, columns = matrix.shape
-        zeros = 1 - matrix.nonzeros / (rows * columns)
-        dense = 4 * rows * columns
-        weights.append(Decision(name, (rows, columns), zeros, matrix.layout, dense, matrix.nbytes))
-    for name, tensor in state.items():
-        if kind_of(name, tensor.ndim) and tensor.numel():
-            rows, columns = tensor.shape
-            zeros = 1 - int(tensor.count_nonzero()) / tensor.numel()
-            taken = tensor.nbytes
-            weights.append(Decision(name, (rows, columns), zeros, "dense", taken, taken))
+    weights = [decision(name, matrix) for name, matrix in matrices_in(state).items()]
+    weights += [
+        decision(name, tensor)
+        for name, tensor in state.items()
+        if kind_of(name, tensor.ndim) and tensor.numel()
+    ]
     return Packing(Path(path), weights, _bytes(state))
 
 
