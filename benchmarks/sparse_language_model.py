@@ -215,7 +215,7 @@ def _results(
 ) -> dict[str, Any]:
     mean = {name: statistics.mean(run.perplexity for run in each) for name, each in runs.items()}
     share = max(w.nonzeros / d.nonzeros for w, d in zip(runs["wide"], runs["dense"], strict=True))
-    seeds = f"mean of {options.seeds} seeds"
+    seeds = f"mean of {options.seeds} seeds" if options.seeds > 1 else "one seed"
     return {
         "title": "Pruned character models",
         "script": "benchmarks/sparse_language_model.py",
