@@ -256,6 +256,11 @@ def test_tied_weights_are_stored_once(tmp_path: Path) -> None:
     sparse.save(model, tmp_path / "tied")
     sparse.pack_file(tmp_path / "tied", tmp_path / "packed", "csr")
     x = torch.randn(2, 30)
+    assert set(load_file(tmp_path / "tied")) == {f"{n}.bias" for n in "012"} | {
+        "0.weight",
+        "2.weight",
+    }
+    assert len(load_file(tmp_path / "packed")) == 3 + 2 * 4 + 1  # shapes have no ties
     for name in ("tied", "packed"):
         torch.testing.assert_close(sparse.load(tied(), tmp_path / name)(x), model(x))
     save_file({k: v for k, v in model.state_dict().items() if k != "1.weight"}, tmp_path / "alias")

@@ -200,7 +200,11 @@ def test_what_cannot_be_pruned_is_refused() -> None:
     assert set(Pruner(model, schedule, exclude=["1.*"]).masks) == {"0.weight"}
     for make, code, place in (
         (lambda: Pruner(nn.LayerNorm(3), schedule), "no-data", "model"),
-        (lambda: Pruner(model, schedule, masters={"x": torch.ones(1)}), "unknown-name", "masters"),
+        (
+            lambda: Pruner(model, schedule, masters={"x": torch.ones(1)}),
+            "unknown-name",
+            "masters, x",
+        ),
         (
             lambda: Pruner(model, schedule).attach(torch.optim.SGD(model[0].parameters())),
             "unknown-name",

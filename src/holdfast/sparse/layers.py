@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from holdfast.errors import InputError
 from holdfast.sparse.benchmark import fastest
-from holdfast.sparse.matrices import LAYOUTS, PARTS, Layout, SparseMatrix
+from holdfast.sparse.matrices import LAYOUTS, PARTS, SparseMatrix
 from holdfast.sparse.schedules import kind_of
 
 Choice = Literal["auto", "csr", "bsr16x1"]
@@ -269,42 +269,45 @@ def pack_state(
     """
     made: dict[str, Tensor] = {}
     decisions = []
+    known: dict[Any, tuple[Tensor | SparseMatrix, str, dict[str, float]]] = {}
     for name, tensor in state.items():
-        if kind_of(name, tensor.ndim) is None or not tensor.numel():
-            made[name] = tensor
-            continue
-        matrix, decision = _pack_weight(name, tensor.detach().cpu(), layout, batch)
-        if matrix is None:
-            made[name] = tensor
+        stored: Tensor | SparseMatrix = tensor
+        if kind_of(name, tensor.ndim) and tensor.numel():
+            key = (tensor.data_ptr(), tensor.shape)  # tied weights are packed once
+            if key not in known:
+                known[key] = _choose(tensor.detach().cpu(), layout, batch)
+            stored, reason, seconds = known[key]
+            decisions.append(decision(name, stored, reason, seconds))
+        if isinstance(stored, SparseMatrix):
+            made |= {f"{name}.{part}": each for part, each in packed_state(stored).items()}
         else:
-            made |= {f"{name}.{part}": each for part, each in packed_state(matrix).items()}
-        decisions.append(decision)
+            made[name] = tensor
     return made, decisions
 
 
-def _pack_weight(
-    name: str, weight: Tensor, layout: Choice, batch: int
-) -> tuple[SparseMatrix | None, Decision]:
-    seconds: dict[str, float] = {}
-    matrix: SparseMatrix | None = None
+def _choose(
+    weight: Tensor, layout: Choice, batch: int
+) -> tuple[Tensor | SparseMatrix, str, dict[str, float]]:
+    """A weight as it is to be stored, the reason, and the time of one product of all that was tried."""
     if weight.dtype != torch.float32:
-        reason = f"{str(weight.dtype).removeprefix('torch.')}: only float32 is packed"
-    else:
-        wanted = LAYOUTS if layout == "auto" else (layout,)
-        packed = {each: SparseMatrix.pack(weight.numpy(), each) for each in wanted}
-        packed = {each: made for each, made in packed.items() if made.nbytes < weight.nbytes}
-        reason = "packed would be larger"
-        if packed and layout != "auto":
-            matrix, reason = packed[layout], "as requested"
-        elif packed:
-            x = torch.randn(batch, weight.shape[1], generator=torch.Generator().manual_seed(0))
-            seconds = product_seconds(weight, packed, x)
-            dense = seconds["dense"]
-            best = min(packed, key=seconds.__getitem__)
-            reason = f"dense is {seconds[best] / dense:.1f} times as fast"
-            if seconds[best] < dense:
-                matrix, reason = packed[best], f"{dense / seconds[best]:.1f} times as fast as dense"
-    return matrix, decision(name, matrix or weight, reason, seconds)
+        return weight, f"{weight.dtype}: only float32 is packed", {}
+    wanted = LAYOUTS if layout == "auto" else (layout,)
+    packed = {each: SparseMatrix.pack(weight.numpy(), each) for each in wanted}
+    packed = {each: made for each, made in packed.items() if made.nbytes < weight.nbytes}
+    if not packed:
+        return weight, "packed would be larger", {}
+    if layout != "auto":
+        return packed[layout], "as requested", {}
+    x = torch.randn(batch, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    calls = {"dense": partial(nn.functional.linear, x, weight)}
+    for each, made in packed.items():
+        calls[each] = partial(made.multiply, x.numpy(), torch.get_num_threads())
+    seconds = fastest(calls)
+    best = min(packed, key=seconds.__getitem__)
+    gain = seconds["dense"] / seconds[best]
+    if gain > 1:
+        return packed[best], f"{gain:.1f} times as fast as dense", seconds
+    return weight, f"dense is {1 / gain:.1f} times as fast", seconds
 
 
 def decision(
@@ -322,16 +325,6 @@ def decision(
     zeros = 1 - nonzeros / max(rows * columns, 1)
     shape, times = (rows, columns), dict(seconds or {})
     return Decision(name, shape, zeros, layout, dense_bytes, stored.nbytes, reason, times)
-
-
-def product_seconds(
-    weight: Tensor, packed: Mapping[Layout, SparseMatrix], x: Tensor
-) -> dict[str, float]:
-    """Time of one product with x, dense and in each layout."""
-    calls = {"dense": partial(nn.functional.linear, x, weight)}
-    for each, matrix in packed.items():
-        calls[each] = partial(matrix.multiply, x.numpy(), torch.get_num_threads())
-    return fastest(calls)
 
 
 def pack(

@@ -78,8 +78,7 @@ class Pruner:
             raise InputError(
                 "master copies of weights that are not pruned" if unknown else "nothing to prune",
                 code="unknown-name" if unknown else "no-data",
-                place="masters" if unknown else "model",
-                found=", ".join(sorted(unknown)) or type(model).__name__,
+                place=f"masters, {min(unknown)}" if unknown else "model",
                 expected="linear or recurrent layers with a schedule for their type",
             )
 
@@ -114,7 +113,7 @@ class Pruner:
             schedule = self._schedules[name]
             if self.step_count in schedule.updates:
                 source = self._masters.get(name, weight)
-                magnitudes = _block_maxima(source.detach().abs(), schedule.block)
+                magnitudes = block_maxima(source.detach().abs(), schedule.block)
                 kept = schedule.keep(magnitudes, self.step_count)
                 kept = kept.repeat_interleave(schedule.block, dim=0)[: len(weight)]
                 kept &= self.masks[name]
@@ -168,7 +167,7 @@ class Pruner:
         self.masks = {name: state["masks"][name].to(mask) for name, mask in self.masks.items()}
 
 
-def _block_maxima(magnitudes: torch.Tensor, block: int) -> torch.Tensor:
+def block_maxima(magnitudes: torch.Tensor, block: int) -> torch.Tensor:
     """The largest magnitude in each block of rows of a column: [ceil(rows / block), columns]."""
     rows, columns = magnitudes.shape
     padded = nn.functional.pad(magnitudes, (0, 0, 0, -rows % block))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table
 from holdfast.errors import InputError
 from holdfast.numbers import counted, number, percent
 from holdfast.report.figures import lines
@@ -64,13 +64,16 @@ def percentiles(state: Mapping[str, Any], share: float = 0.9) -> dict[str, float
 
 def sorted_magnitudes(state: Mapping[str, Any], block: int = 1) -> dict[str, np.ndarray]:
     """Layer type -> the magnitudes of all its weights (of blocks, their largest), ascending."""
-    by_kind: dict[str, list[np.ndarray]] = {}
+    import torch
+
+    from holdfast.sparse.pruning import block_maxima
+
+    by_kind: dict[str, list[torch.Tensor]] = {}
     for name, weight in state.items():
         kind = kind_of(name, weight.ndim)
         if kind:
-            if hasattr(weight, "detach"):
-                weight = weight.detach().float().cpu().numpy()
-            by_kind.setdefault(kind, []).append(block_magnitudes(weight, block).ravel())
+            magnitudes = torch.as_tensor(weight).detach().float().cpu().abs()
+            by_kind.setdefault(kind, []).append(block_maxima(magnitudes, block).flatten())
     if not by_kind:
         raise InputError(
             "no recurrent or linear weights",
@@ -80,15 +83,7 @@ def sorted_magnitudes(state: Mapping[str, Any], block: int = 1) -> dict[str, np.
             expected="matrices named weight, weight_ih_l0, weight_hh_l0 ...",
             remedy="give the state dict of a dense run: the schedule needs its magnitudes",
         )
-    return {kind: np.sort(np.concatenate(parts)) for kind, parts in by_kind.items()}
-
-
-def block_magnitudes(weight: np.ndarray, block: int) -> np.ndarray:
-    """The largest magnitude in each block of `block` rows of a column: [ceil(rows / block), columns]."""
-    magnitudes: np.ndarray = np.abs(weight)
-    if block > 1 and len(weight):
-        magnitudes = np.maximum.reduceat(magnitudes, range(0, len(weight), block), axis=0)
-    return magnitudes
+    return {kind: torch.cat(parts).sort().values.numpy() for kind, parts in by_kind.items()}
 
 
 @dataclass(frozen=True)
@@ -268,13 +263,6 @@ class PruningPlan(Answer):
 
     def _final(self, kind: str) -> float:
         return float([row["sparsity"] for row in self.rows if row["kind"] == kind][-1])
-
-    def values(self) -> Sequence[Value]:
-        """The sparsity that each layer type ends at."""
-        return [
-            Value(f"{kind}_sparsity", self._final(kind), how="share of dense |w| <= last threshold")
-            for kind in self.schedules
-        ]
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """The weights."""

@@ -63,18 +63,15 @@ def read(path: str | Path) -> dict[str, Tensor]:
     """
     path = Path(path)
     if not path.is_file():
-        raise InputError(
-            "file not found", code="not-found", path=path, expected="a safetensors file"
-        )
+        raise InputError("file not found", code="not-found", path=path)
     with path.open("rb") as source:
         start = source.read(9)
     # A safetensors file starts with the length of its header, whatever that looks like, and JSON.
     if start[:1] in (b"P", b"\x80") and start[8:] != b"{":
         raise InputError(
-            "not a safetensors file",
+            "a pickle, which could run any program",
             code="unknown-format",
             path=path,
-            found="a pickle of torch.save, which could run any program",
             remedy="save the state dict with safetensors.torch.save_model",
         )
     try:
@@ -82,28 +79,21 @@ def read(path: str | Path) -> dict[str, Tensor]:
             own = json.loads((file.metadata() or {}).get(METADATA, "{}"))
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, ValueError, OSError) as error:
+        problem = "damaged safetensors file"
         raise InputError(
-            "damaged safetensors file",
-            code="damaged",
-            path=path,
-            place="header",
-            found=str(error),
-            remedy="copy or pack it again",
+            problem, code="damaged", path=path, place="header", found=str(error)
         ) from error
     checksums = own.get("crc32", {})
     for name in {*checksums, *(state if own else ())}:
         found = _checksum(state[name]) if name in state else None
         if found != checksums.get(name):
+            expected = f"CRC-32 {checksums.get(name)}, found {found}"
             raise InputError(
-                "damaged tensor",
-                code="damaged",
-                path=path,
-                place=name,
-                found=f"CRC-32 {found}",
-                expected=f"CRC-32 {checksums.get(name)}",
-                remedy="copy or pack the file again",
+                "damaged tensor", code="damaged", path=path, place=name, expected=expected
             )
-    return state | {name: state[holder] for name, holder in own.get("tied", {}).items()}
+    return state | {
+        name: state[holder] for name, holder in own.get("tied", {}).items() if holder in state
+    }
 
 
 def load(model: nn.Module, path: str | Path) -> nn.Module:
