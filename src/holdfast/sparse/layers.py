@@ -98,8 +98,9 @@ class PackedWeight(nn.Module):  # type: ignore[misc]
         missing += [prefix + part for part, tensor in found.items() if tensor is None]
         if all(tensor is not None for tensor in found.values()):
             matrix_of(found).check(prefix.rstrip("."))
+            assign = metadata.get("assign_to_params_buffers", False)
             for part, tensor in found.items():
-                setattr(self, part, tensor.detach().clone())
+                setattr(self, part, tensor.detach() if assign else tensor.detach().clone())
 
 
 class _Packed(nn.Module):  # type: ignore[misc]
