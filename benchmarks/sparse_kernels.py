@@ -183,8 +183,12 @@ def _results(
         for key, what in (("file", "file"), ("memory", "resident memory"))
         for name in ("dense", *LAYOUTS)
     ]
-    processor = [
-        f"{key}: " + ", ".join(f"{name} {1e3 * times['cpu_s']:.2f}" for name, times in each.items())
+    other_times = [
+        f"{key}: "
+        + ", ".join(
+            f"{name} {1e3 * times['wall_min_s']:.2f} / {1e3 * times['cpu_s']:.2f}"
+            for name, times in each.items()
+        )
         for key, each in made.items()
         if "batch" in key
     ]
@@ -206,7 +210,8 @@ def _results(
             f"Load after: {load_after}.",
             "Peers get their operands in the order and type that suit them: bfloat16 inputs, transposed "
             "inputs for CSR. torch CSR is MKL's. Ours take and return rows, as layers do.",
-            "Processor milliseconds per product. " + "; ".join(processor) + ".",
+            "Other work on the machine slows whoever uses both cores most. Wall time of the fastest "
+            "sample / median processor time, ms: " + "; ".join(other_times) + ".",
             "Resident memory is what loading the GRU and one step add to a process that has loaded torch "
             "and the kernels. The GRU has zeros in blocks in both layouts.",
         ],

@@ -182,6 +182,24 @@ def packed(wide: Trained, dense: Trained, held_out: Tensor, characters: int) -> 
     return {**sizes, **timed, "packed_perplexity": round(perplexity(loaded, held_out), 4)}
 
 
+def add_packed(results: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Add what `packed` found to the results."""
+    results["figures"]["packed"] = facts
+    results["limits"] += [
+        limited("perplexity, wide and sparse, packed and loaded", facts["packed_perplexity"], ""),
+        limited(
+            "its file (limit: dense)",
+            facts["packed_file_bytes"],
+            "bytes",
+            facts["dense_file_bytes"],
+        ),
+        *(
+            limited(f"time per character, {each}", facts[f"{each}_us_per_character"], "us")
+            for each in ("dense", "wide", "packed")
+        ),
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, and write the results."""
     options = _options(arguments)
@@ -205,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         trained("wide", options.wide, sparse.percentiles(state, options.wide_percentile))
     text_size = f"{len(text):,} characters to learn from and {len(held_out):,} held out"
     results = _results(options, runs, host, f"{text_size} (SHA-256 {checksum}...)")
-    results["figures"]["packed"] = packed(runs["wide"][-1], runs["dense"][-1], held_out, characters)
+    add_packed(results, packed(runs["wide"][-1], runs["dense"][-1], held_out, characters))
     options.result.write_text(json.dumps(results, indent=2) + "\n")
     print(f"wrote {options.result}")
 
