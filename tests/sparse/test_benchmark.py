@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from holdfast.errors import InputError
 from holdfast.sparse import SparseMatrix, benchmark
 from holdfast.sparse.matrices import LAYOUTS
 
@@ -47,6 +46,5 @@ def test_a_wrong_product_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         SparseMatrix, "multiply", lambda *arguments: right(*arguments) * np.float32(1.001)
     )
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(ArithmeticError, match="csr"):
         benchmark.contenders(np.eye(20, dtype=np.float32), "csr", 2)
-    assert (refused.value.code, refused.value.place) == ("wrong-result", "csr")

@@ -250,19 +250,16 @@ class PruningPlan(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast sparse plan``."""
+        last = self._last
         schedules = {
-            kind: {
-                **vars(each),
-                "theta": each.theta,
-                "phi": each.phi,
-                "sparsity": self._final(kind),
-            }
-            for kind, each in self.schedules.items()
+            kind: {**vars(s), "theta": s.theta, "phi": s.phi, "sparsity": last[kind]["sparsity"]}
+            for kind, s in self.schedules.items()
         }
         return {"weights": self.weights, "schedules": schedules, "updates": self.rows}
 
-    def _final(self, kind: str) -> float:
-        return float([row["sparsity"] for row in self.rows if row["kind"] == kind][-1])
+    @property
+    def _last(self) -> dict[str, dict[str, Any]]:
+        return {row["kind"]: row for row in self.rows}
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """The weights."""
@@ -270,13 +267,11 @@ class PruningPlan(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The thresholds, and how sparse the dense weights would be under them."""
-        parts = [
-            f"{percent(self._final(kind), 1)} of the {kind} weights" for kind in self.schedules
-        ]
+        parts = [f"{percent(row['sparsity'], 1)} of the {kind}" for kind, row in self._last.items()]
         one = next(iter(self.schedules.values()))
         sentence = (
             f"{counted(len(one.updates), 'update')} between steps {one.start:,} and {one.end:,} would "
-            f"remove {' and '.join(parts)} of the dense run."
+            f"remove {' and '.join(parts)} weights of the dense run."
         )
         columns = {
             "kind": ColumnFormat("Layers"),
@@ -304,7 +299,7 @@ class PruningPlan(Answer):
             lines(self.rows, "step", y, "Optimizer step", title, series="kind", meanings=meanings)
             for y, title in (("threshold", "Threshold"), ("sparsity", "Sparsity"))
         ]
-        last = [[row for row in self.rows if row["kind"] == kind][-1] for kind in self.schedules]
+        last = list(self._last.values())
         tables = [Table(pa.Table.from_pylist(last), columns, "The last update of each layer type.")]
         question = "Which weights are removed, and when?"
         return [Section("schedule", question, sentence, figures, tables, how)]

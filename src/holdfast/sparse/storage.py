@@ -149,9 +149,8 @@ class Packing(Answer):
     @property
     def dense_bytes(self) -> int:
         """Bytes of all tensors with dense weights."""
-        return self.stored_bytes + sum(
-            each.dense_bytes - each.stored_bytes for each in self.weights
-        )
+        saved = sum(each.dense_bytes - each.stored_bytes for each in self.weights)
+        return self.stored_bytes + saved
 
     @property
     def sparsity(self) -> float:
@@ -179,13 +178,12 @@ class Packing(Answer):
     def sections(self) -> Sequence[Section]:
         """The weights, one row each."""
         packed = sum(each.layout != "dense" for each in self.weights)
-        taken = (
-            f"{size(self.stored_bytes)} ({self.dense_bytes / self.stored_bytes:.2f} times smaller)"
-        )
+        ratio = self.dense_bytes / self.stored_bytes
         sentence = (
             f"{percent(self.sparsity)} of the weights are zero; {packed} of "
             f"{counted(len(self.weights), 'matrix', 'matrices')} are packed: "
-            f"{size(self.dense_bytes)} of tensors take {taken}."
+            f"{size(self.dense_bytes)} of tensors take {size(self.stored_bytes)} "
+            f"({ratio:.2f} times smaller)."
         )
         empty = [each.weight for each in self.weights if each.sparsity == 1]
         if empty:
