@@ -28,7 +28,10 @@ def test_rows_follow_from_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
         useful = 2e-9 * np.count_nonzero(dense) * row["batch"]
         assert row["gflops"] == pytest.approx(useful / seconds)
         assert row["stored_bytes"] == SparseMatrix.pack(dense, row["layout"]).nbytes
-    assert "2 of 4" in answer.sections()[0].sentence
+    (section,) = answer.sections()
+    assert "2 of 4" in section.sentence
+    bars = section.figures[0].chart()["data"]["values"]
+    assert [bar["speed"] for bar in bars] == [0.8, 2.0, 8.0] * 2  # csr, bfloat16 once, bsr16x1
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

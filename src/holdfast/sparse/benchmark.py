@@ -189,11 +189,12 @@ class Bench(Answer):
             ),
         )
         # The layouts, and the dense bfloat16 that an unpruned model could use instead.
-        speed_ups = [
-            {"product": f"batch {row['batch']}, {name}", "speed": row["dense_fp32"] / row[seconds]}
+        speeds = {
+            f"batch {row['batch']}, {name}": row["dense_fp32"] / row[seconds]
             for row in self.rows
             for name, seconds in ((row["layout"], "seconds"), ("dense bfloat16", "dense_bf16"))
-        ]
+        }
+        speed_ups = [{"product": name, "speed": speed} for name, speed in speeds.items()]
         figure = bars(speed_ups, "product", "speed", "Speed (torch float32 = 1)")
         return [Section("kernels", "Is sparse faster here?", sentence, [figure], [table], how)]
 
