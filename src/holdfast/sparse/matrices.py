@@ -24,8 +24,8 @@ PARTS = ("values", "indices", "starts", "shape")  # the arrays of a packed matri
 
 _SMALL_INDEX = 1 << 16
 _MOST_STORED = 1 << 32
-# Steps of the inner loop (0.3 to 1.6 ms) from which a second thread is worth its start.
-_SPLIT = 1_000_000
+# Steps of the inner loop (a millisecond; those of tiles count twice) that are worth a second thread.
+_SPLIT = 3_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +193,8 @@ class SparseMatrix:
                 else:
                     tiled(*arrays, numbers, out[first : first + tile].ravel(), low, high)
 
-        if threads == 1 or len(self.indices) * len(tiles) < _SPLIT:
+        steps = len(self.indices) * sum(min(count, 2) for _, count, _ in tiles)
+        if threads == 1 or steps < _SPLIT:
             multiply_lines(0, lines)
         else:
             # Each thread takes lines with its share of the entries.
