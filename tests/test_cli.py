@@ -87,7 +87,7 @@ def run(*arguments: str) -> int:
 def test_help_lists_the_rooms(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     with_flag = capsys.readouterr().out
-    assert "fleet  What failures cost" in with_flag
+    assert "fleet   What failures cost" in with_flag
     assert "A room for tests." in with_flag
     assert run() == 0
     assert capsys.readouterr().out == with_flag

@@ -43,6 +43,10 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.lm.cli",
         "Language models: regex queries with proven order, and audits.",
     ),
+    "sparse": (
+        "holdfast.sparse.cli",
+        "Pruned networks that are smaller and faster: schedules, packing, kernels.",
+    ),
     "fst": (
         "holdfast.automata.cli",
         "Weighted finite-state transducers: OpenFST's operations and files.",
@@ -54,10 +58,17 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"diff", "fleet", "runs", "why"}
+FUNCTIONS = {"diff", "fleet", "runs", "sparse", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
-EXTRAS = {"data": "croissant", "fleet": "sim", "fst": "automata", "lm": "lm", "runs": "runs"}
+EXTRAS = {
+    "data": "croissant",
+    "fleet": "sim",
+    "fst": "automata",
+    "lm": "lm",
+    "runs": "runs",
+    "sparse": "sparse",
+}
 """The extra with the libraries of a room; records have one of their own."""
 
 INTERRUPTED = 130

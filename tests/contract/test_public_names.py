@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from holdfast import automata as fa
-from holdfast import fleet, runs
+from holdfast import fleet, runs, sparse
 from holdfast.data import croissant, records
 from holdfast.lm import query as q
 
@@ -29,13 +29,17 @@ ROOMS: dict[str, ModuleType] = {
     "automata": fa,
     "data.croissant": croissant,
     "data.records": records,
+    "sparse": sparse,
 }
 CLASSES = {
     *("Assumptions", "LemonDetector", "RunRecorder", "Query", "Fst", "SymbolTable", "Arc"),
     *("LazyRecordSet", "Cache", "Settings"),
 }
 """Classes whose parameters count too: users make them."""
-LOAD_TORCH = {"compose_tensors", "emissions"}
+LOAD_TORCH = {
+    *("compose_tensors", "emissions"),
+    *("inspect", "install", "load", "pack", "pack_file", "save"),
+}
 """Names that are not touched: torch takes seconds to load."""
 
 

@@ -1,0 +1,287 @@
+"""A character language model, dense and pruned while it trains: is wide and sparse better than dense?
+
+    python benchmarks/sparse_language_model.py
+
+Trains GRUs on the text of Python's standard library with the same steps, batches and seeds: a dense one, a
+small dense one with as many weights as the sparse one has non-zeros, a sparse one of the dense one's width,
+and a wide sparse one with at most a quarter of the dense one's parameters. The sparse ones follow the
+published schedule, with q from the dense run. The wide one is then packed into a file, loaded and asked for
+its perplexity again. Writes `benchmarks/results/sparse_language_model.json`, of which `render.py` makes the
+page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import math
+import platform
+import statistics
+import sysconfig
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from holdfast import sparse
+from measuring import limited, machine
+
+RESULT = Path(__file__).resolve().parent / "results" / "sparse_language_model.json"
+HELD_OUT = 200_000
+EMBEDDING = 48
+STEPS, BATCH = 64, 32
+EPOCHS = 20
+"""The run is divided into as many epochs; pruning starts with the second and ends after half of them."""
+
+
+class CharacterModel(nn.Module):
+    """Embedding, GRU, linear layer over the characters."""
+
+    def __init__(self, characters: int, width: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(characters, EMBEDDING)
+        self.gru = nn.GRU(EMBEDDING, width, batch_first=True)
+        self.decoder = nn.Linear(width, characters)
+
+    def forward(self, text: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """[batch, steps] -> logits and last state."""
+        output, state = self.gru(self.embedding(text), state)
+        return self.decoder(output), state
+
+
+@dataclass
+class Trained:
+    """A trained model and what it cost."""
+
+    model: CharacterModel
+    perplexity: float
+    nonzeros: int
+    sparsity: float
+    seconds: float
+
+    def facts(self) -> dict[str, Any]:
+        """For the results file."""
+        return {
+            "width": self.model.gru.hidden_size,
+            "nonzeros": self.nonzeros,
+            "sparsity": round(self.sparsity, 4),
+            "perplexity": round(self.perplexity, 4),
+            "training_s": round(self.seconds, 1),
+        }
+
+
+def corpus(size: int) -> tuple[Tensor, Tensor, int, str]:
+    """Training text, held-out text, number of characters, checksum: ASCII of the standard library."""
+    text = ""
+    for path in sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py")):
+        text += path.read_text(encoding="utf-8", errors="ignore")
+        if len(text) > size:
+            break
+    codes = torch.tensor(list(text[:size].encode("ascii", "ignore")))
+    known, encoded = codes.unique(return_inverse=True)
+    checksum = hashlib.sha256(bytes(codes.tolist())).hexdigest()[:12]
+    # Held-out pieces from all over the text: its end alone would be a few modules of one author.
+    pieces = encoded[: len(encoded) // 20_000 * 20_000].view(-1, 20_000)
+    held = torch.arange(len(pieces)) % (len(pieces) * 20_000 // HELD_OUT) == 5
+    return pieces[~held].reshape(-1), pieces[held].reshape(-1), len(known), checksum
+
+
+def train(
+    text: Tensor,
+    held_out: Tensor,
+    characters: int,
+    width: int,
+    steps: int,
+    seed: int,
+    q: dict[str, float] | None = None,
+) -> Trained:
+    """Train from one seed, pruned by the published schedule where q is given."""
+    torch.manual_seed(seed)
+    model = CharacterModel(characters, width)
+    optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
+    rate = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=1e-4)
+    per_epoch = steps // EPOCHS
+    if q is not None:
+        schedules = {
+            kind: sparse.Narang.of_epochs(each, EPOCHS, per_epoch, freq=max(1, per_epoch // 10))
+            for kind, each in q.items()
+        }
+        sparse.Pruner(model, schedules).attach(optimizer)
+    draws = torch.Generator().manual_seed(seed)
+    places = torch.arange(STEPS + 1)
+    begin = time.perf_counter()
+    for _ in range(steps):
+        starts = torch.randint(len(text) - STEPS - 1, (BATCH, 1), generator=draws)
+        window = text[starts + places]  # [batch, steps + 1]
+        logits, _ = model(window[:, :-1])
+        loss = nn.functional.cross_entropy(logits.flatten(0, 1), window[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        rate.step()
+    seconds = time.perf_counter() - begin
+    total = sum(each.numel() for each in model.parameters())
+    nonzeros = sum(int(each.count_nonzero()) for each in model.parameters())
+    return Trained(model, perplexity(model, held_out), nonzeros, 1 - nonzeros / total, seconds)
+
+
+@torch.no_grad()
+def perplexity(model: nn.Module, text: Tensor) -> float:
+    """Per character, over lines of 2,000 characters read side by side with their state."""
+    lines = text[: len(text) // 2_000 * 2_000].view(-1, 2_000)
+    state, total, count = None, 0.0, 0
+    for first in range(0, 1_999, 100):
+        part = lines[:, first : first + 101]
+        logits, state = model(part[:, :-1], state)
+        wrong = nn.functional.cross_entropy(
+            logits.flatten(0, 1), part[:, 1:].flatten(), reduction="sum"
+        )
+        total, count = total + float(wrong), count + part[:, 1:].numel()
+    return math.exp(total / count)
+
+
+def equal_width(characters: int, parameters: int) -> int:
+    """The width of the largest dense model with at most so many parameters."""
+    width = 1
+    while sum(p.numel() for p in CharacterModel(characters, width + 1).parameters()) <= parameters:
+        width += 1
+    return width
+
+
+def packed(wide: Trained, dense: Trained, held_out: Tensor, characters: int) -> dict[str, Any]:
+    """The wide model as a packed file: its bytes, its perplexity when loaded, its time per character."""
+    with tempfile.TemporaryDirectory() as name:
+        files = {each: Path(name) / each for each in ("dense", "wide", "packed")}
+        save_file(dense.model.state_dict(), files["dense"])
+        save_file(wide.model.state_dict(), files["wide"])
+        sparse.pack_file(files["wide"], files["packed"], layout="csr")
+        loaded = sparse.load(
+            CharacterModel(characters, wide.model.gru.hidden_size), files["packed"]
+        )
+        sizes = {f"{each}_file_bytes": file.stat().st_size for each, file in files.items()}
+    one = held_out[:200].view(1, -1)
+    timed: dict[str, float] = {}
+    for each, model in (("dense", dense.model), ("wide", wide.model), ("packed", loaded)):
+        with torch.no_grad():
+            model(one)
+            samples = []
+            for _ in range(7):
+                begin = time.perf_counter()
+                model(one)
+                samples.append((time.perf_counter() - begin) / one.numel())
+        timed[f"{each}_us_per_character"] = round(1e6 * statistics.median(samples), 1)
+    return {**sizes, **timed, "packed_perplexity": round(perplexity(loaded, held_out), 4)}
+
+
+def add_packed(results: dict[str, Any], facts: dict[str, Any]) -> None:
+    """Add what `packed` found to the results."""
+    results["figures"]["packed"] = facts
+    results["limits"] += [
+        limited("perplexity, wide and sparse, packed and loaded", facts["packed_perplexity"], ""),
+        limited(
+            "its file (limit: dense)",
+            facts["packed_file_bytes"],
+            "bytes",
+            facts["dense_file_bytes"],
+        ),
+        *(
+            limited(f"time per character, {each}", facts[f"{each}_us_per_character"], "us")
+            for each in ("dense", "wide", "packed")
+        ),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Train, and write the results."""
+    options = _options(arguments)
+    host = machine()
+    torch.set_num_threads(1)  # matrices this small gain nothing from a second one
+    text, held_out, characters, checksum = corpus(options.size)
+    runs: dict[str, list[Trained]] = {name: [] for name in ("dense", "small", "sparse", "wide")}
+    for seed in range(options.seeds):
+
+        def trained(
+            name: str, width: int, q: dict[str, float] | None = None, seed: int = seed
+        ) -> None:
+            run = train(text, held_out, characters, width, options.steps, seed, q)
+            runs[name].append(run)
+            print(name, seed, run.facts(), flush=True)
+
+        trained("dense", options.width)
+        state = runs["dense"][-1].model.state_dict()
+        trained("sparse", options.width, sparse.percentiles(state, options.percentile))
+        trained("small", equal_width(characters, runs["sparse"][-1].nonzeros))
+        trained("wide", options.wide, sparse.percentiles(state, options.wide_percentile))
+    text_size = f"{len(text):,} characters to learn from and {len(held_out):,} held out"
+    results = _results(options, runs, host, f"{text_size} (SHA-256 {checksum}...)")
+    add_packed(results, packed(runs["wide"][-1], runs["dense"][-1], held_out, characters))
+    options.result.write_text(json.dumps(results, indent=2) + "\n")
+    print(f"wrote {options.result}")
+
+
+def _results(
+    options: argparse.Namespace, runs: dict[str, list[Trained]], host: dict[str, Any], text: str
+) -> dict[str, Any]:
+    mean = {name: statistics.mean(run.perplexity for run in each) for name, each in runs.items()}
+    share = max(w.nonzeros / d.nonzeros for w, d in zip(runs["wide"], runs["dense"], strict=True))
+    seeds = f"mean of {options.seeds} seeds" if options.seeds > 1 else "one seed"
+    return {
+        "title": "Pruned character models",
+        "script": "benchmarks/sparse_language_model.py",
+        "input": f"source text of Python {platform.python_version()}'s standard library: {text}",
+        "comparisons": [],
+        "limits": [
+            limited(
+                f"perplexity, wide and sparse (limit: dense; {seeds})",
+                mean["wide"],
+                "",
+                mean["dense"],
+            ),
+            limited("its parameters, as a share of the dense ones", share, "", 0.25),
+            limited(
+                f"perplexity, sparse (limit: small dense, equal non-zeros; {seeds})",
+                mean["sparse"],
+                "",
+                mean["small"],
+            ),
+            limited("perplexity, dense", mean["dense"], ""),
+        ],
+        "figures": {name: [run.facts() for run in each] for name, each in runs.items()},
+        "machine": host,
+        "versions": {name: version(name) for name in ("holdfast", "torch")},
+        "notes": [
+            f"GRUs of width {options.width} (dense, sparse) and {options.wide} (wide); {options.steps:,} "
+            f"steps of Adam on {BATCH} windows of {STEPS} characters.",
+            f"The published schedule with {EPOCHS} epochs of {options.steps // EPOCHS} steps; q is the "
+            f"{options.percentile:.0%} percentile of the dense run's magnitudes per layer type "
+            f"({options.wide_percentile:.0%} for the wide one).",
+            "Perplexity is per character of held-out text. Parameters are all non-zeros: weights, biases, "
+            "embedding.",
+        ],
+    }
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--size", type=int, default=4_000_000, help="characters of text")
+    parser.add_argument("--width", type=int, default=160)
+    parser.add_argument("--wide", type=int, default=320)
+    parser.add_argument("--percentile", type=float, default=0.9)
+    parser.add_argument("--wide-percentile", type=float, default=0.92)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--result", type=Path, default=RESULT)
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()
