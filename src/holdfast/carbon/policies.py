@@ -324,6 +324,9 @@ def balance(
     below = (0.0, [np.zeros(len(grams)) for _ in responders], 0.0)
     while above[2] < pool and above[0] < MOST_REBATE:
         below, above = above, answers(4 * above[0])
+    while below[0] == 0 and above[0] > 1 / MOST_REBATE:  # the guess was too high
+        lower = answers(above[0] / 4)
+        below, above = (lower, above) if lower[2] < pool else (below, lower)
     if above[2] < pool:  # nothing can be cut at any rebate
         return above[1], above[0]
     for _ in range(STEPS):
