@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 from holdfast.carbon.comparing import BASELINES, best_baseline, compare
 from holdfast.carbon.formats import read_signal
 from holdfast.carbon.penalties import lost_throughput, segments
-from holdfast.carbon.plan import Plan, aligned, fairness, plan
+from holdfast.carbon.planning import Plan, aligned, fairness, plan
 from holdfast.carbon.policies import Window, balance, efficient, fair, market, part_of
-from holdfast.carbon.rolling import recent_days, rolling
+from holdfast.carbon.rolling_horizon import recent_days, rolling
 from holdfast.carbon.signals import FloatArray, Signal
 from holdfast.carbon.workloads import Load, Workload, WorkloadSpec, read_load
 from holdfast.errors import InputError
@@ -149,8 +150,7 @@ def oracle(window: Window, price: float, limit: float | None = None) -> float:
                 points = [p for p in points if p[0] != 1 - 196 / 220]  # above the hull
             x = cp.multiply(1 / part.power, d)
             pieces = [
-                y0 + (y1 - y0) / (x1 - x0) * (x - x0)
-                for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False)
+                y0 + (y1 - y0) / (x1 - x0) * (x - x0) for (x0, y0), (x1, y1) in pairwise(points)
             ]
             lost = cp.sum(cp.maximum(0, *pieces))
             cost = lost * (spec.jobs if spec.kind == "training" else 1.0)
@@ -304,18 +304,22 @@ def test_infeasible_limits_say_which_when_and_by_how_much() -> None:
     assert error.code == "infeasible"
 
 
+FALLING = {"kind": "online", "curve": [(0, 0), (0.1, 2), (0.2, 3)]}
+ONE_POWER = {"kind": "training", "curve": [(100, 0.5)]}
+
+
 @pytest.mark.parametrize(
     ("options", "code", "place"),
     [
         ({"window_s": 5400.0}, "out-of-range", "--window"),
         ({"window_s": 7 * 86400.0}, "out-of-range", "--window"),
-        ({"signal": signal_of(np.ones(24), 3600 * 100), "load": Load(mixture(24), 0)}, "no-match", None),
+        ({"load": Load(mixture(24), 3600 * 100)}, "no-match", None),
         ({"load": Load(mixture(24))}, "missing-key", "--strength"),
-        ({"load": Load(mixture(24)), "strength": 1.0, "policy": "market", "ramp": 9.0}, "unsupported", "--ramp"),
-        ({"load": constant(24, kind="online", curve=[(0, 0), (0.1, 2), (0.2, 3)]), "strength": 1.0}, "not-convex", "curve at 0.1"),
-        ({"load": constant(24, kind="training", curve=[(100, 0.5)]), "strength": 1.0}, "invalid-value", "curve"),
+        ({"policy": "market", "ramp": 9.0}, "unsupported", "--ramp"),
+        ({"load": constant(24, **FALLING), "strength": 1.0}, "not-convex", "curve at 0.1"),
+        ({"load": constant(24, **ONE_POWER), "strength": 1.0}, "invalid-value", "curve"),
     ],
-)  # fmt: skip
+)
 def test_refused(options: dict[str, Any], code: str, place: str | None) -> None:
     error = refusal(**options)
     assert (error.code, error.place) == (code, place)

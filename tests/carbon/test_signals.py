@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from holdfast.carbon.formats import GRAMS_PER_POUND, read_signal, read_with_mix, recognize
-from holdfast.carbon.intensity import intensity
+from holdfast.carbon.signal_summary import intensity
 from holdfast.carbon.signals import Signal, joined, marginal_intensity, mix_intensity
 from holdfast.errors import InputError
 

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazily
 
 if TYPE_CHECKING:
-    from holdfast.carbon.account import account
+    from holdfast.carbon.accounting import account
     from holdfast.carbon.comparing import compare
     from holdfast.carbon.fitting import fit_penalty
     from holdfast.carbon.formats import read_signal
-    from holdfast.carbon.intensity import intensity
     from holdfast.carbon.job_simulation import read_jobs, simulate
-    from holdfast.carbon.plan import plan
-    from holdfast.carbon.rolling import rolling
+    from holdfast.carbon.planning import plan
+    from holdfast.carbon.rolling_horizon import rolling
     from holdfast.carbon.schedules import write_schedule
+    from holdfast.carbon.signal_summary import intensity
     from holdfast.carbon.signals import Signal, mix_intensity
     from holdfast.carbon.workloads import Load, Workload, read_load
 
@@ -30,16 +30,16 @@ _HOMES = {
     "Load": "workloads",
     "Signal": "signals",
     "Workload": "workloads",
-    "account": "account",
+    "account": "accounting",
     "compare": "comparing",
     "fit_penalty": "fitting",
-    "intensity": "intensity",
+    "intensity": "signal_summary",
     "mix_intensity": "signals",
-    "plan": "plan",
+    "plan": "planning",
     "read_jobs": "job_simulation",
     "read_load": "workloads",
     "read_signal": "formats",
-    "rolling": "rolling",
+    "rolling": "rolling_horizon",
     "simulate": "job_simulation",
     "write_schedule": "schedules",
 }

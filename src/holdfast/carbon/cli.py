@@ -60,7 +60,7 @@ def account(
         watts_per_gpu: Mean power per allocated GPU, with its share of the server.
         typical: For hours that the signal lacks, use the mean of the same month and hour of day.
     """
-    from holdfast.carbon.account import account as run
+    from holdfast.carbon.accounting import account as run
 
     signal = reading.read(*intensity)
     return run(store, signal, pue=pue, watts_per_gpu=watts_per_gpu, typical=typical)
@@ -106,8 +106,8 @@ def plan(
         watts_per_gpu: Power limit of a GPU without a plan, for nvidia-smi.
     """
     from holdfast import progress
-    from holdfast.carbon.plan import plan as run
-    from holdfast.carbon.rolling import rolling
+    from holdfast.carbon.planning import plan as run
+    from holdfast.carbon.rolling_horizon import rolling
     from holdfast.carbon.schedules import write_schedule
     from holdfast.carbon.signals import refused
     from holdfast.carbon.workloads import read_load
@@ -154,7 +154,7 @@ def intensity(
         output: Write the signal as CSV with timestamp,value,unit,kind,zone.
     """
     from holdfast.carbon.formats import read_with_mix
-    from holdfast.carbon.intensity import intensity as run
+    from holdfast.carbon.signal_summary import intensity as run
 
     found, mix = read_with_mix(
         file, zone=reading.zone, timezone=reading.timezone, scope=reading.scope

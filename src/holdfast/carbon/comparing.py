@@ -24,7 +24,7 @@ from scipy.optimize import brentq
 
 from holdfast import progress
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
-from holdfast.carbon.plan import DAY_H, POLICIES, Plan, aligned, collected
+from holdfast.carbon.planning import DAY_H, POLICIES, Plan, aligned, collected
 from holdfast.carbon.policies import Part, Solved, Window, efficient
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused
 from holdfast.carbon.workloads import Load

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from holdfast import __version__
-from holdfast.carbon.plan import Plan
+from holdfast.carbon.planning import Plan
 from holdfast.carbon.signals import HOUR_S, refused, utc
 from holdfast.files import write_whole
 from holdfast.plain import plain

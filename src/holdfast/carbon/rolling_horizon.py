@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from holdfast import progress
-from holdfast.carbon.plan import DAY_H, Plan, Problem, aligned
+from holdfast.carbon.planning import DAY_H, Plan, Problem, aligned
 from holdfast.carbon.policies import Window, efficient, part_of
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused
 from holdfast.carbon.workloads import Load
