@@ -137,7 +137,7 @@ class Account(Answer):
             found.append(Unknown(f"{text} It is in no figure of CO2.", remedy))
         if typical:
             text = f"{percent(round(typical, 9))} of the energy is in hours that the signal lacks."
-            remedy = "name a file that covers them"
+            remedy = "Name a file that covers them."
             found.append(Unknown(f"{text} They have the mean of month and hour of day.", remedy))
         if self.attempts_without_gpus:
             attempts = counted(self.attempts_without_gpus, "attempt")
@@ -179,7 +179,8 @@ class Account(Answer):
             if key != "user":
                 rows = [row for row in table.to_pylist() if row["kg_co2"] is not None]
                 most = max(rows, key=lambda row: row["kg_co2"], default={key: "–", "kg_co2": None})
-                sentence = f"Most: {most[key]}, {brief(most['kg_co2'])} kg." if rows else ""
+                name = f"{key.capitalize()} with the most CO2"
+                sentence = f"{name}: {most[key]}, {brief(most['kg_co2'])} kg." if rows else ""
             shown = Table(table, {key: ColumnFormat(key.capitalize()), **COLUMNS})
             pictures, computed = ([drawn], how) if key == "user" else ([], None)
             found.append(Section(key, question, sentence, pictures, [shown], computed))

@@ -192,7 +192,7 @@ class Plan(Answer):
                 "The saving is that of an account by average intensity; what a grid emits less is set "
                 "by its marginal plants."
             )
-            found.append(Unknown(text, "plan with a marginal signal too, and compare"))
+            found.append(Unknown(text, "Plan with a marginal signal too, and compare."))
         if self.hours_left_out:
             hours = counted(self.hours_left_out, "hour")
             text = f"{hours} at the end are no whole window: not planned, and in no figure."
@@ -204,7 +204,7 @@ class Plan(Answer):
         sentence = (
             f"The {self.policy} plan saves {percent(self.saved_share, 2)} of "
             f"{brief(self.kg_before / 1000)} t CO2; the dual bound proves that none of its kind is "
-            f"better by more than a share of {self.gap:.0e}."
+            f"better by more than a share of {max(self.gap, 1e-6):.0e}."
         )
         if "kept_share" in self.extra:
             sentence = (
