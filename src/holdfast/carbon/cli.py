@@ -144,14 +144,12 @@ def intensity(
     *,
     reading: SignalOptions = SignalOptions(),
     marginal: bool = False,
-    output: Annotated[Path | None, option("--output", "-o", metavar="FILE")] = None,
 ) -> Answer:
     """Summarize a grid signal: type, unit, gaps, clean hours; estimate the marginal one.
 
     Args:
         file: EIA-930, Electricity Maps, WattTime, codecarbon, or CSV with timestamp,value,unit,kind.
         marginal: Estimate the marginal intensity from an EIA-930 fuel mix, by decile of load.
-        output: Write the signal as CSV with timestamp,value,unit,kind,zone.
     """
     from holdfast.carbon.formats import read_with_mix
     from holdfast.carbon.signal_summary import intensity as run
@@ -159,7 +157,7 @@ def intensity(
     found, mix = read_with_mix(
         file, zone=reading.zone, timezone=reading.timezone, scope=reading.scope
     )
-    return run(found, generation=mix, marginal=marginal, output=output)
+    return run(found, generation=mix, marginal=marginal)
 
 
 @app.command(name="fit-penalty")

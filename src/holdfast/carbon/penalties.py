@@ -12,7 +12,7 @@ Units: latency and throughput penalties in hours lost, batch penalties in job-ho
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -82,6 +82,11 @@ class Penalty:
     def value(self, d: FloatArray, due: float = 0.0) -> float:
         """The penalty of a curtailment; arguments as of `hourly`."""
         return float(self.hourly(d, due).sum())
+
+    def first(self, hours: int) -> Penalty:
+        """Its first hours."""
+        hinges = tuple(replace(hinge, rate=hinge.rate[:hours]) for hinge in self.hinges)
+        return Penalty(hinges, self.backlog[:hours], self.quadratic[:hours])
 
     def owed(self, d: FloatArray) -> FloatArray:
         """[T] MWh that the work lost in each hour needs later."""

@@ -85,6 +85,21 @@ class Window:
         """CO2 in kg that a curtailment [T] saves, less what its work emits later."""
         return float(self.grams @ d - self.later * part.penalty.owed(d).sum())
 
+    def first(self, hours: int) -> Window:
+        """Its first hours, with the penalties that they have in the whole."""
+        parts = tuple(
+            replace(
+                part,
+                power=part.power[:hours],
+                low=part.low[:hours],
+                high=part.high[:hours],
+                penalty=part.penalty.first(hours),
+                entitlement=part.entitlement * min(hours / len(part.power), 1.0),
+            )
+            for part in self.parts
+        )
+        return replace(self, parts=parts, grams=self.grams[:hours])
+
     def with_rights(self) -> Window:
         """The window with its cap split among the parts by entitlement, and no cap of its own."""
         if self.cap is None:

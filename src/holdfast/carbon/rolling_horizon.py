@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from holdfast import progress
-from holdfast.carbon.planning import DAY_H, Plan, Problem, aligned
+from holdfast.carbon.planning import DAY_H, Plan, Problem, aligned, collected
 from holdfast.carbon.policies import Window, efficient, part_of
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused
 from holdfast.carbon.workloads import Load
@@ -106,61 +106,24 @@ def course(
 
     The objective and the bound are sums over all horizons: their gap is that of what was planned.
     """
-    before = np.array([workload.power for workload in problem.workloads])
-    count, hours = before.shape
-    d = np.zeros((count, hours))
-    due, penalties, cut, owed, energy = np.zeros((5, count))
+    due = [0.0] * len(problem.workloads)
     price = None if strength is None else strength / 1000
-    objective = bound = 0.0
-    with progress.track("planning", -(-hours // step_h), "steps") as bar:
-        for first in range(0, hours, step_h):
-            last = min(first + horizon_h, hours)
-            kept = slice(0, step_h)
-            parts = tuple(
-                part_of(workload, slice(first, last), flex, put_off)
-                for workload, put_off in zip(problem.workloads, due.tolist(), strict=True)
-            )
-            window = Window(parts, view(first, last), problem.start_s + HOUR_S * first, cap)
-            solved = efficient(window, price)
-            constant = (1.0 if price is None else price) * float(window.grams @ window.total)
-            objective, bound = (
-                objective + solved.objective + constant,
-                bound + solved.bound + constant,
-            )
-            actual = problem.grams[first:last]
-            for n, (part, one) in enumerate(zip(parts, solved.d, strict=True)):
-                d[n, first : first + step_h] = one[kept]
-                later = float(part.penalty.owed(one)[kept].sum())
-                owed[n] += later
-                cut[n] += float(actual[kept] @ one[kept]) - later * float(actual.mean())
-                penalties[n] += part.penalty.hourly(one, part.due)[kept].sum()
-                due[n] += part.conserves * one[kept].sum()
-                energy[n] += part.power[kept].sum()
+    windows, solved = [], []
+    with progress.track("planning", -(-len(problem.grams) // step_h), "steps") as bar:
+        for first in range(0, len(problem.grams), step_h):
+            hours = slice(first, min(first + horizon_h, len(problem.grams)))
+            start_s = problem.start_s + HOUR_S * first
+            pairs = zip(problem.workloads, due, strict=True)
+            parts = tuple(part_of(workload, hours, flex, put_off) for workload, put_off in pairs)
+            seen = Window(parts, view(hours.start, hours.stop), start_s, cap)
+            found = efficient(seen, price)
+            done = [each[:step_h] for each in found.d]
+            windows.append(Window(parts, problem.grams[hours], start_s).first(step_h))
+            solved.append(replace(found, d=done))
+            due = [
+                part.due + float(each.sum()) if part.conserves else 0.0
+                for part, each in zip(parts, done, strict=True)
+            ]
             bar.advance(1)
-    kg_before = float(before.sum(axis=0) @ problem.grams)
-    stated = [workload.spec.entitlement for workload in problem.workloads]
-    return Plan(
-        policy="efficient",
-        strength=strength,
-        kg_before=kg_before,
-        kg_after=kg_before - float(cut.sum()),
-        objective=objective,
-        bound=bound,
-        names=tuple(workload.name for workload in problem.workloads),
-        start_s=problem.start_s,
-        before=before,
-        after=before - d,
-        grams=problem.grams,
-        penalties=penalties,
-        entitlements=np.array([e if s is None else s for e, s in zip(energy, stated, strict=True)]),
-        kg_cut=cut,
-        mwh_owed=owed,
-        hours_left_out=0,
-        signal=problem.signal,
-        settings={
-            "horizon_h": float(horizon_h),
-            "step_h": float(step_h),
-            "flex": flex,
-            "cap_mw": cap,
-        },
-    )
+    settings = {"horizon_h": float(horizon_h), "flex": flex, "cap_mw": cap}
+    return collected(problem, windows, solved, "efficient", strength, settings)

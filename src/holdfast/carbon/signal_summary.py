@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +12,6 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.carbon.signals import HOUR_S, Signal, marginal_intensity, refused, utc
-from holdfast.files import write_whole
 from holdfast.numbers import brief
 from holdfast.report import figures
 
@@ -28,13 +24,11 @@ class Intensity(Answer):
         signal: as read, or the marginal one that was estimated.
         by_hour: hour (UTC), mean, low, high (5 % and 95 % of the days).
         deciles: of a marginal fit, as of `marginal_intensity`.
-        path: the file that was written.
     """
 
     signal: Signal
     by_hour: list[dict[str, float]]
     deciles: list[dict[str, float]]
-    path: Path | None
 
     @property
     def mean(self) -> float:
@@ -63,10 +57,6 @@ class Intensity(Answer):
         """The mean and the gaps."""
         missing = Value("hours_missing", self.signal.missing, better="lower")
         return [Value("mean", self.mean, self.signal.unit), missing]
-
-    def written(self) -> Mapping[str, Path]:
-        """The signal as a table."""
-        return {} if self.path is None else {"signal": self.path}
 
     def inputs(self) -> Sequence[tuple[str, str]]:
         """The type of the signal and its hours."""
@@ -117,15 +107,13 @@ def intensity(
     *,
     generation: Mapping[str, npt.ArrayLike] | None = None,
     marginal: bool = False,
-    output: str | Path | None = None,
 ) -> Intensity:
-    """Summarize a signal; estimate the marginal intensity from a fuel mix; write it as a typed table.
+    """Summarize a signal; estimate the marginal intensity from a fuel mix.
 
     Args:
         signal: of any kind.
         generation: fuel code -> [H] MW of the same hours.
         marginal: estimate the marginal intensity from `generation`.
-        output: a CSV file of timestamp, value, unit, kind, zone.
 
     Raises:
         InputError: ``no-data`` for `marginal` without a fuel mix, or a signal without values.
@@ -138,8 +126,6 @@ def intensity(
         raise refused("no hour has a value", "no-data", signal.source)
     if marginal and generation:
         signal, deciles = marginal_intensity(generation, signal)
-    if output is not None:
-        write_whole(output, _table(signal).encode())
     hour = (signal.start_s // HOUR_S + np.arange(signal.hours)) % 24
     rows = []
     for each in range(24):
@@ -147,15 +133,4 @@ def intensity(
         if len(values):
             low, high = np.quantile(values, [0.05, 0.95])
             rows.append({"hour": each, "mean": values.mean(), "low": low, "high": high})
-    return Intensity(signal, rows, deciles, None if output is None else Path(output))
-
-
-def _table(signal: Signal) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["timestamp", "value", "unit", "kind", "zone"])
-    for hour, value in enumerate(signal.values.tolist()):
-        text = "" if np.isnan(value) else repr(value)
-        time = utc(signal.start_s + HOUR_S * hour)
-        writer.writerow([time, text, signal.unit, signal.kind, signal.zone])
-    return out.getvalue()
+    return Intensity(signal, rows, deciles)
