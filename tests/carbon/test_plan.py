@@ -403,6 +403,15 @@ def test_baselines_conserve_energy_and_respect_the_cap() -> None:
         assert moved > 0
 
 
+def test_a_price_goes_through_the_same_optimizer_under_its_own_name() -> None:
+    values = np.random.default_rng(1).uniform(20, 90, 24)
+    price = Signal(values, 0, "price", unit="EUR/MWh")
+    made = plan(constant(24), price, cap=125).to_dict()
+    assert made["saved_share"] == pytest.approx(closed_form(values, 100.0, 0.4, 125.0))
+    assert (made["unit"], made["cost_before"]) == ("EUR", pytest.approx(100 * values.sum()))
+    assert "kg_co2_before" not in made
+
+
 def test_saved_answer_and_page() -> None:
     signal = read_signal(EXAMPLES / "CISO_2022-05.csv")
     load = read_load(EXAMPLES / "load.csv", penalties=EXAMPLES / "penalties.toml")

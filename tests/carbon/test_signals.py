@@ -112,6 +112,11 @@ def test_pounds_per_megawatt_hour(tmp_path: Path) -> None:
     for unit, grams in (("lb/MWh", 0.45359237), ("kgCO2/MWh", 1.0), ("tCO2eq/MWh", 1000.0)):
         path = written(tmp_path, "u.csv", typed(("2022-01-01T00:00Z", 1), unit=unit))
         assert read_signal(path).values == pytest.approx([grams])
+    path = written(
+        tmp_path, "u.csv", typed(("2022-01-01T00:00Z", 0.2), unit="EUR/kWh", kind="price")
+    )
+    price = read_signal(path)
+    assert (price.values.tolist(), price.unit, price.kind) == ([200.0], "EUR/MWh", "price")
     path = written(tmp_path, "u.csv", typed(("2022-01-01T00:00Z", 1), unit="stone/MWh"))
     assert (refusal(path).code, refusal(path).place) == ("invalid-value", "unit")
     meta["signal_type"] = "health_damage"

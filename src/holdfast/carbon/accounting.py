@@ -178,9 +178,11 @@ class Account(Answer):
             table = self.tables[key]
             if key != "user":
                 rows = [row for row in table.to_pylist() if row["kg_co2"] is not None]
-                most = max(rows, key=lambda row: row["kg_co2"], default={key: "–", "kg_co2": None})
+                rows.sort(key=lambda row: row["kg_co2"])
                 name = f"{key.capitalize()} with the most CO2"
-                sentence = f"{name}: {most[key]}, {brief(most['kg_co2'])} kg." if rows else ""
+                sentence = (
+                    f"{name}: {rows[-1][key]}, {brief(rows[-1]['kg_co2'])} kg." if rows else ""
+                )
             shown = Table(table, {key: ColumnFormat(key.capitalize()), **COLUMNS})
             pictures, computed = ([drawn], how) if key == "user" else ([], None)
             found.append(Section(key, question, sentence, pictures, [shown], computed))

@@ -196,13 +196,13 @@ def read_with_mix(
         enough = (counts > 0) & (counts * found.step_s >= HOUR_S / 2)
         return np.where(enough, totals / np.maximum(counts, 1), np.nan)
 
-    price = found.kind == "price"
+    unit, factor = _unit(path, found.unit, found.kind)
     signal = Signal(
-        hourly(found.values) * (1.0 if price else _grams(path, found.unit)),
+        hourly(found.values) * factor,
         start,
         found.kind,
         found.zone or zone,
-        found.unit if price else "gCO2/kWh",
+        unit,
         found.basis,
         found.scope,
         str(path),
@@ -431,11 +431,15 @@ def instants(
     return np.array(found, np.int64)
 
 
-def _grams(path: Path, unit: str) -> float:
-    """gCO2/kWh in one unit."""
-    bare = re.sub(r"[\s_]|co2(eq?)?", "", unit.lower().replace("₂", "2"))
-    mass, _, energy = bare.partition("/")
-    if mass not in MASSES or energy not in ENERGIES:
-        problem, expected = "unknown unit of intensity", "such as gCO2/kWh, kg/MWh or lb/MWh"
+def _unit(path: Path, unit: str, kind: Kind) -> tuple[str, float]:
+    """The unit that values are converted to, and the factor: gCO2/kWh, or a currency per MWh."""
+    mass, _, energy = unit.lower().replace("₂", "2").partition("/")
+    mass = re.sub(r"[\s_]|co2(eq?)?", "", mass)
+    known = energy.strip() in ENERGIES and (kind == "price" or mass in MASSES)
+    if not known:
+        problem, expected = "unknown unit", "such as gCO2/kWh, kg/MWh, lb/MWh; EUR/MWh for a price"
         raise refused(problem, "invalid-value", path, "unit", unit, expected)
-    return MASSES[mass] / ENERGIES[energy]
+    per_kwh = 1 / ENERGIES[energy.strip()]
+    if kind == "price":
+        return f"{unit.partition('/')[0].strip()}/MWh", 1e3 * per_kwh
+    return "gCO2/kWh", MASSES[mass] * per_kwh

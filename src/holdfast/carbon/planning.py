@@ -38,7 +38,7 @@ class Plan(Answer):
     Attributes:
         policy: ``"efficient"``, ``"fair"`` or ``"market"``.
         strength: as of `plan`.
-        kg_before: CO2 without the plan.
+        kg_before: CO2 without the plan; with a price as signal, its currency, here and below.
         kg_after: CO2 with it, and with what curtailed training emits when it is made up for.
         objective: what the policy minimizes (kg CO2, or penalty units), summed over the windows.
         bound: the dual bound: no plan has a lower objective.
@@ -88,6 +88,12 @@ class Plan(Answer):
         return 1 - self.kg_after / self.kg_before if self.kg_before else 0.0
 
     @property
+    def unit(self) -> str:
+        """Of what is saved: ``"kg CO2"``, or the currency of a price."""
+        price = self.signal.kind == "price"
+        return self.signal.unit.partition("/")[0] if price else "kg CO2"
+
+    @property
     def penalty(self) -> float:
         """Of all workloads."""
         return float(self.penalties.sum())
@@ -132,14 +138,16 @@ class Plan(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast carbon plan``."""
+        stem = "cost" if self.signal.kind == "price" else "kg_co2"
         return {
             "policy": self.policy,
             "saved_share": self.saved_share,
             "gap": self.gap,
             "objective": self.objective,
             "dual_bound": self.bound,
-            "kg_co2_before": self.kg_before,
-            "kg_co2_after": self.kg_after,
+            f"{stem}_before": self.kg_before,
+            f"{stem}_after": self.kg_after,
+            "unit": self.unit,
             "penalty": self.penalty,
             "fairness": self.fairness,
             "strength": self.strength,
@@ -157,18 +165,17 @@ class Plan(Answer):
         """The figures of the plan."""
         return [
             Value("saved_share", self.saved_share, better="higher"),
-            Value("kg_co2_after", self.kg_after, "kg", better="lower"),
+            Value("after", self.kg_after, self.unit, better="lower"),
             Value("penalty", self.penalty, "penalty units", better="lower"),
             Value("gap", self.gap, better="lower", how="(objective - dual bound) / |objective|"),
         ]
 
     def tiles(self) -> Sequence[Tile]:
         """Saving, proof, penalty, fairness."""
-        before, after = (f"{brief(kg / 1000)}" for kg in (self.kg_before, self.kg_after))
-        jain = self.fairness["jain"]
+        jain, note = self.fairness["jain"], f"of {brief(self.kg_before)}"
         return [
-            Tile("CO2 saved", percent(self.saved_share, 2), note=f"{self.signal.kind} intensity"),
-            Tile("CO2", after, "t", note=f"of {before} t"),
+            Tile("Saved", percent(self.saved_share, 2), note=f"by the {self.signal.kind} signal"),
+            Tile("With the plan", brief(self.kg_after), self.unit, note=note),
             Tile("Optimality gap", f"{self.gap:.0e}", note="proved by the dual bound"),
             Tile("Penalty", brief(self.penalty), "units", section_id="workloads"),
             Tile("Jain's fairness", "–" if jain is None else f"{jain:.3f}", section_id="workloads"),
@@ -203,13 +210,13 @@ class Plan(Answer):
         """The power over the signal, and the workloads."""
         sentence = (
             f"The {self.policy} plan saves {percent(self.saved_share, 2)} of "
-            f"{brief(self.kg_before / 1000)} t CO2; the dual bound proves that none of its kind is "
+            f"{brief(self.kg_before)} {self.unit}; the dual bound proves that none of its kind is "
             f"better by more than a share of {max(self.gap, 1e-6):.0e}."
         )
         if "kept_share" in self.extra:
             sentence = (
                 f"Planned anew each day on a forecast, {percent(self.saved_share, 2)} of "
-                f"{brief(self.kg_before / 1000)} t CO2 is saved: "
+                f"{brief(self.kg_before)} {self.unit} is saved: "
                 f"{percent(self.extra['kept_share'])} of what perfect foresight saves."
             )
         jain, entropy = self.fairness["jain"], self.fairness["entropy"]
@@ -238,8 +245,8 @@ class Plan(Answer):
             "mwh_before": ColumnFormat("Energy before", "MWh"),
             "mwh_after": ColumnFormat("with the plan", "MWh"),
             "mwh_owed": ColumnFormat("made up for later", "MWh", detail=True),
-            "kg_cut": ColumnFormat("CO2 saved", "kg"),
-            "penalty": ColumnFormat("Penalty", "units"),
+            "kg_cut": ColumnFormat("Saved", self.unit, 1),
+            "penalty": ColumnFormat("Penalty", "units", 1),
             "penalty_per_entitlement": ColumnFormat("Penalty per entitlement", detail=True),
         }
         strength = "unlimited" if self.strength is None else self.strength
@@ -256,7 +263,7 @@ class Plan(Answer):
             {name: ColumnFormat(detail=True) for name in self.schedule.column_names},
             f"One row per hour and workload, the first {counted(hours // DAY_H, 'day')}.",
         )
-        bars = figures.bars(self.by_workload, "workload", "kg_cut", "CO2 saved, kg")
+        bars = figures.bars(self.by_workload, "workload", "kg_cut", f"Saved, {self.unit}")
         question = "Who saves, and what does it cost them?"
         table = Table(self.by_workload, columns)
         return [
