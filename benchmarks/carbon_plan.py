@@ -17,6 +17,7 @@ import json
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--gaia", type=Path, help="checkout of GAIA; without it that row is left out"
     )
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--years", type=int, default=3, help="runs of the year")
     parser.add_argument("--result", type=Path, default=RESULT)
     parser.add_argument("--step", choices=["year", "jobs"], help=argparse.SUPPRESS)
     parser.add_argument("--trace", type=Path, help=argparse.SUPPRESS)
@@ -88,7 +90,7 @@ def year() -> dict[str, float]:
     load = carbon.Load(tuple(mixed(cpu / cpu.mean(), n) for n in range(WORKLOADS)))
     problem = aligned(load, signal("CISO"))
     made = course(problem, lambda first, last: problem.grams[first:last], 0.4, None, 100.0)
-    return {"saved": made.saved_share, "gap": made.gap}
+    return {"saved": made.saved_share, "gap": made.gap, "cpu_s": time.process_time()}
 
 
 def mixed(cpu: Any, n: int) -> carbon.Workload:
@@ -115,7 +117,7 @@ def measure(options: argparse.Namespace) -> None:
     """Run everything and write the file."""
     host = machine()
     program = [sys.executable, HERE]
-    years = [run([*program, "--step", "year"]) for _ in range(3)]
+    years = [run([*program, "--step", "year"]) for _ in range(options.years)]
     facts = json.loads(years[0].output)
     deviation = reductions()
     fit = fit_penalty(carbon.read_jobs(DATA / "gaia" / "azure-100k.csv"))
@@ -130,7 +132,7 @@ def measure(options: argparse.Namespace) -> None:
         what = f"start times of {count:,} jobs, whole processes"
         comparisons.append(compared(what, ours_s, "GAIA", theirs_s, 50.0))
     limits = [
-        limited("a year of 50 workloads", statistics.median(r.seconds for r in years), "s", 60),
+        limited("CPU time of a year of 50 workloads, one core", facts["cpu_s"], "s", 60),
         {**limited("its optimality gap", 0, "of the objective", 1e-6), "value": facts["gap"]},
         limited("largest deviation from 18 published reductions", deviation, "points", 0.01),
     ]
@@ -172,9 +174,10 @@ def notes(options: argparse.Namespace, count: int) -> list[str]:
     """What a reader must know about the figures."""
     found = [
         "A year of 50 workloads: 365 plans of 48 h, the first day of each kept; a quarter online, a "
-        "quarter training, half batch.",
+        "quarter training, half batch. CPU time, as the machine was shared; the table below has the "
+        "wall time.",
         "Baselines: the best of 18 (priority: 54) settings, scaled to the total penalty of the efficient "
-        "plan, over 28 days.",
+        "plan, over 14 days of January.",
         "The ratio depends on the penalties: where cheap curtailment exists (training at a lower power "
         "limit, batch work with slack) an optimizer finds it and a rule does not.",
     ]
@@ -223,7 +226,7 @@ def four(weights: dict[str, float], hours: int = HOURS) -> carbon.Load:
 
 def at_equal_penalty(weights: dict[str, float]) -> list[tuple[str, float, float]]:
     """(area, % saved, cut of the efficient plan over that of the best baseline) near 4 % saved."""
-    load, found = four(weights, 28 * 24), []
+    load, found = four(weights, 14 * 24), []
     for area in ("CISO", "ERCO", "PJM"):
         most = carbon.plan(load, signal(area), strength=1e12).saved_share
         rows = compare(load, signal(area), levels=(min(0.04 / most, 0.9),)).rows
