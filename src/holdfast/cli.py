@@ -35,6 +35,7 @@ ROOMS: Mapping[str, tuple[str, str]] = {
         "holdfast.runs.cli",
         "What one training run did with its time, and what stopped it.",
     ),
+    "carbon": ("holdfast.carbon.cli", "CO2 of machine time, and when to spend power."),
     "data": (
         "holdfast.data.cli",
         "Training data: check, load, describe and store datasets.",
@@ -58,10 +59,11 @@ ROOMS: Mapping[str, tuple[str, str]] = {
     "diff": ("holdfast.compare", "Compare two saved answers; exit with 1 on a regression."),
 }
 
-FUNCTIONS = {"diff", "fleet", "runs", "sparse", "why"}
+FUNCTIONS = {"carbon", "diff", "fleet", "runs", "sparse", "why"}
 """The rooms whose commands `holdfast.command` makes from functions; in time all of them."""
 
 EXTRAS = {
+    "carbon": "carbon",
     "data": "croissant",
     "fleet": "sim",
     "fst": "automata",

@@ -221,6 +221,12 @@ def _is_records(path: Path, head: bytes) -> bool:
     return head.startswith(b"\x89PCR") or (path.is_dir() and (path / "manifest.parquet").exists())
 
 
+def _is_signal(_: Path, head: bytes) -> bool:
+    from holdfast.carbon.formats import recognize
+
+    return bool(recognize(head))
+
+
 def _is_cluster_log(path: Path, head: bytes) -> bool:
     return bool(head) and recognize_log(path) is not None
 
@@ -321,6 +327,12 @@ def _of_dumps(path: Path) -> str:
     from holdfast.runs import hang
 
     return str(hang(path).to_dict()["sentence"])
+
+
+def _of_signal(path: Path) -> str:
+    from holdfast.carbon import intensity, read_signal
+
+    return intensity(read_signal(path)).headline
 
 
 def _of_steps(path: Path) -> str:
@@ -425,6 +437,7 @@ KINDS = (
         "by folder",
     ),
     Kind("checkpoints", "runs", _is_checkpoints, _of_checkpoints, "runs checkpoints {}"),
+    Kind("a grid signal", "carbon", _is_signal, _of_signal, "carbon intensity {}"),
     Kind(
         "logs of a cluster", "fleet", _is_cluster_log, _of_fleet, "fleet ingest {} -o store", "all"
     ),

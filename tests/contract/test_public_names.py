@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 
 from holdfast import automata as fa
-from holdfast import fleet, runs, sparse
+from holdfast import carbon, fleet, runs, sparse
 from holdfast.data import croissant, records
 from holdfast.lm import query as q
 
 ROOMS: dict[str, ModuleType] = {
+    "carbon": carbon,
     "fleet": fleet,
     "runs": runs,
     "lm.query": q,

@@ -60,6 +60,8 @@ class Goodput(Answer):
     """account, and the same."""
     crash_loops: pa.Table
     """run, job_id, gpus, requeues, preempted, gpu_hours_lost, first_s, last_s, most requeues first."""
+    by_attempt: pa.Table
+    """key (of the attempt), gpu_hours: what each attempt lost, those that lost nothing left out."""
     log: FleetLog = field(repr=False, compare=False)
 
     @property
@@ -376,6 +378,11 @@ def goodput(log: str | Path | Store | FleetLog) -> Goodput:
         by_account=owners["account"],
         crash_loops=crash_loops.crash_loops(log, failures, preempted),
         log=log,
+        by_attempt=log.arrow(
+            f"""SELECT key, sum(lost) AS gpu_hours FROM (
+                SELECT key, lost FROM {failures} UNION ALL SELECT key, lost FROM {preempted}
+            ) AS lost WHERE lost > 0 GROUP BY key"""
+        ),
     )
 
 

@@ -1,0 +1,65 @@
+"""When to spend power: grid signals, the CO2 of past jobs, plans that shift work to cleaner hours.
+
+    signal = holdfast.carbon.read_signal("CISO_2022_hourly.csv")
+    load = holdfast.carbon.read_load("load.csv")
+    holdfast.carbon.plan(load, signal, flex=0.4, cap=125).saved_share
+
+Names are imported when they are first used, so that a command that needs one does not pay for all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.lazy import lazily
+
+if TYPE_CHECKING:
+    from holdfast.carbon.accounting import account
+    from holdfast.carbon.comparing import compare
+    from holdfast.carbon.fitting import fit_penalty
+    from holdfast.carbon.formats import read_signal
+    from holdfast.carbon.job_simulation import read_jobs, simulate
+    from holdfast.carbon.planning import plan
+    from holdfast.carbon.rolling_horizon import rolling
+    from holdfast.carbon.schedules import write_schedule
+    from holdfast.carbon.signal_summary import intensity
+    from holdfast.carbon.signals import Signal, mix_intensity
+    from holdfast.carbon.workloads import Load, Workload, read_load
+
+_HOMES = {
+    "Load": "workloads",
+    "Signal": "signals",
+    "Workload": "workloads",
+    "account": "accounting",
+    "compare": "comparing",
+    "fit_penalty": "fitting",
+    "intensity": "signal_summary",
+    "mix_intensity": "signals",
+    "plan": "planning",
+    "read_jobs": "job_simulation",
+    "read_load": "workloads",
+    "read_signal": "formats",
+    "rolling": "rolling_horizon",
+    "simulate": "job_simulation",
+    "write_schedule": "schedules",
+}
+
+__all__ = [
+    "Load",
+    "Signal",
+    "Workload",
+    "account",
+    "compare",
+    "fit_penalty",
+    "intensity",
+    "mix_intensity",
+    "plan",
+    "read_jobs",
+    "read_load",
+    "read_signal",
+    "rolling",
+    "simulate",
+    "write_schedule",
+]
+
+__getattr__ = lazily(__name__, _HOMES)

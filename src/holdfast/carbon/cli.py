@@ -1,0 +1,227 @@
+"""`holdfast carbon`: each command calls the function of the same name and returns its result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from holdfast.command import Answer, Duration, Options, Positive, Share, option, room
+
+if TYPE_CHECKING:
+    from holdfast.carbon.signals import Signal
+
+app = room("carbon", "CO2 of machine time, and when to spend power.")
+
+
+@Options
+@dataclass(frozen=True)
+class SignalOptions:
+    """How a file with a grid signal is read."""
+
+    zone: str = ""
+    """Zone to read, where a file has several; the name of the zone, where it has none."""
+    timezone: Annotated[str, option(metavar="ZONE")] = ""
+    """Time zone of times that state none, such as America/Los_Angeles."""
+    scope: Literal["lifecycle", "direct"] = "lifecycle"
+    """Which intensity of an Electricity Maps file."""
+
+    def read(self, *paths: Path) -> Signal:
+        """The signal of one or several files."""
+        from holdfast.carbon.formats import read_signal
+        from holdfast.carbon.signals import joined
+
+        return joined(
+            [
+                read_signal(path, zone=self.zone, timezone=self.timezone, scope=self.scope)
+                for path in paths
+            ]
+        )
+
+
+@app.command
+def account(
+    store: Path,
+    /,
+    *,
+    intensity: Annotated[tuple[Path, ...], option(metavar="FILE")],
+    reading: SignalOptions = SignalOptions(),
+    pue: float = 1.1,
+    watts_per_gpu: Annotated[float, option(metavar="W", at_least=0)] = 400.0,
+    typical: bool = False,
+) -> Answer:
+    """Account for the CO2 of past jobs, by user, month, job and node, and of failed work.
+
+    Args:
+        store: Store folder that `holdfast fleet ingest` wrote.
+        intensity: Hourly average intensity: EIA-930, Electricity Maps, WattTime, codecarbon, or CSV
+            with timestamp,value,unit,kind; repeat it for several years.
+        pue: Power usage effectiveness: energy of the site over energy of its machines.
+        watts_per_gpu: Mean power per allocated GPU, with its share of the server.
+        typical: For hours that the signal lacks, use the mean of the same month and hour of day.
+    """
+    from holdfast.carbon.accounting import account as run
+
+    signal = reading.read(*intensity)
+    return run(store, signal, pue=pue, watts_per_gpu=watts_per_gpu, typical=typical)
+
+
+@app.command
+def plan(
+    *,
+    load: Annotated[Path, option(metavar="FILE")],
+    signal: Annotated[Path, option(metavar="FILE")],
+    policy: Literal["efficient", "fair", "market"] = "efficient",
+    flex: Share = 0.4,
+    cap: Annotated[float | None, option(metavar="MW", at_least=0)] = None,
+    ramp: Annotated[float | None, option(metavar="MW", at_least=0)] = None,
+    window: Duration = 86_400.0,
+    penalties: Annotated[Path | None, option(metavar="FILE")] = None,
+    strength: Annotated[float | None, option(at_least=0)] = None,
+    reading: SignalOptions = SignalOptions(),
+    forecast: bool = False,
+    output: Annotated[Path | None, option("--output", "-o", metavar="FILE")] = None,
+    form: Literal["csv", "json", "slurm", "nvidia-smi"] = "csv",
+    watts_per_node: Annotated[float, option(metavar="W")] = 10_000.0,
+    watts_per_gpu: Annotated[float, option(metavar="W")] = 700.0,
+) -> Answer:
+    """Shift load to cleaner hours at a provable optimum.
+
+    Args:
+        load: CSV with a column of times and one column of MW per workload.
+        signal: Average or marginal intensity, or a price; formats as for `account`.
+        policy: Least total penalty, equal burden, or a market of private penalties.
+        flex: Share of its power that a workload can curtail.
+        cap: Maximum power of the whole site.
+        ramp: Maximum change of the site's power from hour to hour.
+        window: Time within which batch work is made up for.
+        penalties: What moving each workload costs (TOML or JSON; default: nothing).
+        strength: Penalty units per t CO2 (efficient), or per MWh of entitlement (fair: the limit,
+            market: the tax).
+        forecast: Plan each day over 48 h on a forecast from the past (policy efficient), and compare
+            with perfect foresight.
+        output: Write the schedule to FILE; scripts are for review, nothing is run.
+        form: Form of the schedule.
+        watts_per_node: Power of a busy node, for Slurm reservations.
+        watts_per_gpu: Power limit of a GPU without a plan, for nvidia-smi.
+    """
+    from holdfast import progress
+    from holdfast.carbon.planning import plan as run
+    from holdfast.carbon.rolling_horizon import rolling
+    from holdfast.carbon.schedules import write_schedule
+    from holdfast.carbon.signals import refused
+    from holdfast.carbon.workloads import read_load
+
+    loads = read_load(load, timezone=reading.timezone, penalties=penalties)
+    found = reading.read(signal)
+    if forecast and (policy != "efficient" or ramp is not None):
+        problem = "a plan on a forecast is that of the policy efficient, without a ramp"
+        raise refused(problem, "unsupported", None, "--forecast")
+    if forecast:
+        made = rolling(loads, found, flex=flex, cap=cap, strength=strength)
+    else:
+        made = run(
+            loads,
+            found,
+            policy=policy,
+            flex=flex,
+            cap=cap,
+            ramp=ramp,
+            window_s=window,
+            strength=strength,
+        )
+    if output is not None:
+        watts = {"watts_per_node": watts_per_node, "watts_per_gpu": watts_per_gpu}
+        write_schedule(made, output, form, **watts)
+        progress.remark(f"schedule: {output}")
+    return made
+
+
+@app.command
+def intensity(
+    file: Path,
+    /,
+    *,
+    reading: SignalOptions = SignalOptions(),
+    marginal: bool = False,
+) -> Answer:
+    """Summarize a grid signal: type, unit, gaps, clean hours; estimate the marginal one.
+
+    Args:
+        file: EIA-930, Electricity Maps, WattTime, codecarbon, or CSV with timestamp,value,unit,kind.
+        marginal: Estimate the marginal intensity from an EIA-930 fuel mix, by decile of load.
+    """
+    from holdfast.carbon.formats import read_with_mix
+    from holdfast.carbon.signal_summary import intensity as run
+
+    found, mix = read_with_mix(
+        file, zone=reading.zone, timezone=reading.timezone, scope=reading.scope
+    )
+    return run(found, generation=mix, marginal=marginal)
+
+
+@app.command(name="fit-penalty")
+def fit_penalty(
+    jobs: Path,
+    /,
+    *,
+    name: str = "batch",
+    time_unit: Literal["s", "m", "h"] = "h",
+    samples: Positive = 300,
+    slo: Duration = 86_400.0,
+    watts_per_cpu: Annotated[float, option(metavar="W", at_least=0)] = 10.0,
+    seed: int = 0,
+    output: Annotated[Path | None, option("--output", "-o", metavar="FILE")] = None,
+) -> Answer:
+    """Fit what putting batch work off costs in waiting, from a simulation of its jobs.
+
+    Args:
+        jobs: CSV with arrival_time, length and cpus, over ten weeks or more.
+        name: Name of the workload in the load.
+        time_unit: Unit of the times.
+        samples: Number of simulated pairs of curtailment and waiting.
+        slo: Time that put-off work may stand before it counts as late.
+        watts_per_cpu: Power of a busy CPU.
+        seed: Random seed (same seed, same result).
+        output: Write a penalties file for `plan` and `compare`.
+    """
+    from holdfast.carbon.fitting import fit_penalty as run
+    from holdfast.carbon.job_simulation import read_jobs
+
+    return run(
+        read_jobs(jobs, unit=time_unit),
+        name=name,
+        samples=samples,
+        slo_h=round(slo / 3600),
+        watts_per_cpu=watts_per_cpu,
+        seed=seed,
+        output=output,
+    )
+
+
+@app.command
+def compare(
+    *,
+    load: Annotated[Path, option(metavar="FILE")],
+    signal: Annotated[Path, option(metavar="FILE")],
+    penalties: Annotated[Path, option(metavar="FILE")],
+    flex: Share = 0.4,
+    cap: Annotated[float | None, option(metavar="MW", at_least=0)] = None,
+    window: Duration = 86_400.0,
+    reading: SignalOptions = SignalOptions(),
+) -> Answer:
+    """Compare all policies and the usual baselines at equal total penalty.
+
+    Args:
+        load: CSV with a column of times and one column of MW per workload.
+        signal: Average or marginal intensity, or a price; formats as for `account`.
+        penalties: What moving each workload costs (TOML or JSON).
+        flex: Share of its power that a workload can curtail.
+        cap: Maximum power of the whole site.
+        window: Time within which batch work is made up for.
+    """
+    from holdfast.carbon.comparing import compare as run
+    from holdfast.carbon.workloads import read_load
+
+    loads = read_load(load, timezone=reading.timezone, penalties=penalties)
+    return run(loads, reading.read(signal), flex=flex, cap=cap, window_s=window)

@@ -1,0 +1,336 @@
+"""All policies and the usual baselines on one load, each at the same total penalty.
+
+A cut bought with more waiting is no better plan, so every row of the comparison spends the same. The
+efficient plan sets the level; the other policies get the strength at which they spend as much, and each
+baseline the best of its settings, scaled down to the same total penalty:
+
+    proportional    in hours above a quantile of the signal, everyone gives up the same share
+    priority        in those hours, batch work gives up first, the rest only what is still missing
+    capacity curve  batch work follows the hourly capacity of least CO2, without penalties (CICS,
+                    Radovanovic et al., IEEE Trans. Power Systems 2022)
+    waiting         batch work waits while the signal is above a quantile (Wiesner et al., Let's Wait
+                    Awhile, Middleware 2021)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.optimize import brentq
+
+from holdfast import progress
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
+from holdfast.carbon.planning import DAY_H, POLICIES, Plan, aligned, collected
+from holdfast.carbon.policies import Part, Solved, Window, efficient
+from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused
+from holdfast.carbon.workloads import Load
+from holdfast.numbers import brief, percent
+from holdfast.report import figures
+
+# Settings of the baselines: quantiles of the signal in a window above which they curtail, shares of the
+# site's power that the priority cap takes, the hours in which batch work is made up for.
+QUANTILES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+DEPTHS = (0.1, 0.2, 0.3)
+ORDERS = ("even", "cleanest", "first")
+LEVELS = (0.25, 0.5, 0.75)
+"""Shares of the largest cut at which policies are compared."""
+CLOSE = 1e-3
+"""Relative difference of total penalties that counts as equal."""
+COLOURS = {
+    "efficient": "user",
+    "fair": "good",
+    "market": "purple",
+    "proportional": "system",
+    "priority": "hardware",
+    "capacity curve": "sky",
+    "waiting": "unattributed",
+}
+BASELINES = tuple(COLOURS)[3:]
+Curtailments = list[list[FloatArray]]
+"""Per window and part."""
+
+
+@dataclass(frozen=True)
+class Comparison(Answer):
+    """Cuts at equal total penalty.
+
+    Attributes:
+        rows: level, policy, saved_share, penalty, of_efficient (its cut over that of the efficient plan
+            at the same penalty), equal_penalty (False: the baseline cannot spend as much), jain,
+            entropy, setting.
+        hours: that were planned.
+        signal: of the plans.
+    """
+
+    rows: list[dict[str, Any]]
+    hours: int
+    signal: Signal
+
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Power policies compared"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast carbon compare``."""
+        return {"hours": self.hours, "signal": self.signal.to_dict(), "rows": self.rows}
+
+    def values(self) -> Sequence[Value]:
+        """Cuts by policy and level."""
+        names = [f"saved_share_{r['policy']}_{r['level']:g}".replace(" ", "_") for r in self.rows]
+        return [Value(n, r["saved_share"]) for n, r in zip(names, self.rows, strict=True)]
+
+    def sections(self) -> Sequence[Section]:
+        """The Pareto fronts, and fairness."""
+        levels = sorted({row["level"] for row in self.rows})
+        middle = [row for row in self.rows if row["level"] == levels[len(levels) // 2]]
+        own, rivals = middle[0], [row for row in middle if row["policy"] in BASELINES]
+        best = max(rivals, key=lambda row: row["saved_share"])
+        sentence = (
+            f"At a total penalty of {brief(own['penalty'])} units the efficient plan saves "
+            f"{percent(own['saved_share'], 2)} of the CO2, the best baseline ({best['policy']}) "
+            f"{percent(best['saved_share'], 2)}."
+        )
+        points = [{**row, "saved": 100 * row["saved_share"]} for row in self.rows]
+        front = figures.lines(
+            *(points, "penalty", "saved", "Total penalty, units", "CO2 saved, %"),
+            series="policy",
+            meanings=COLOURS,
+            points=True,
+        )
+        columns = {
+            "level": ColumnFormat("Level"),
+            "policy": ColumnFormat("Policy"),
+            "penalty": ColumnFormat("Penalty", "units"),
+            "saved_share": ColumnFormat("CO2 saved", "%", 2),
+            "of_efficient": ColumnFormat("of the efficient cut", "%", 0),
+            "jain": ColumnFormat("Jain", digits=3),
+            "entropy": ColumnFormat("Entropy", digits=3, detail=True),
+            "equal_penalty": ColumnFormat("Same penalty", detail=True),
+            "setting": ColumnFormat("Setting", detail=True),
+        }
+        how = How(
+            [
+                "level: share of the largest cut that the efficient plan makes",
+                "policies: strength at which the total penalty is that of the efficient plan (0.1 %)",
+                "baselines: best of their settings, curtailment scaled to that penalty",
+            ],
+            source="Carbon Responder, arXiv 2311.08589; CICS; Let's Wait Awhile",
+        )
+        table = Table(pa.Table.from_pylist(self.rows), columns, "One row per level and policy.")
+        question = "How much CO2 does a given penalty save?"
+        found = [Section("pareto", question, sentence, [front], [table], how)]
+        fair = [row for row in middle if row["jain"] is not None]
+        if fair:
+            most = max(fair, key=lambda row: row["jain"])
+            sentence = (
+                f"Jain's index of penalty per entitlement is highest for {most['policy']}: "
+                f"{most['jain']:.3f} (1: all bear the same)."
+            )
+            drawn = figures.bars(fair, "policy", "jain", "Jain's index")
+            found.append(Section("fairness", "Who bears the penalty?", sentence, [drawn]))
+        return found
+
+
+def compare(
+    load: Load,
+    signal: Signal,
+    *,
+    flex: float = 0.4,
+    cap: float | None = None,
+    window_s: float = DAY_H * HOUR_S,
+    levels: Sequence[float] = LEVELS,
+) -> Comparison:
+    """Compare the three policies and four baselines at equal total penalty.
+
+    Args:
+        load: workloads with penalties.
+        signal: intensity or price.
+        flex: as of `plan`.
+        cap: as of `plan`.
+        window_s: as of `plan`.
+        levels: shares of the largest cut at which to compare, between 0 and 1.
+
+    Raises:
+        InputError: ``missing-key`` if no work has a penalty; as `plan` raises.
+    """
+    problem = aligned(load, signal)
+    if not problem.costs:
+        remedy = "fit them with `holdfast carbon fit-penalty`, or state them"
+        text = "without penalties every policy is the same"
+        raise refused(text, "missing-key", None, "--penalties", remedy=remedy)
+    windows = problem.windows(window_s, flex, cap)
+
+    def solved(policy: str, strength: float | None) -> Plan:
+        made = [POLICIES[policy](window, strength) for window in windows]
+        return collected(problem, windows, made, policy, strength, {})
+
+    most = solved("efficient", None).saved_share
+    rows: list[dict[str, Any]] = []
+    strength = 1.0
+    with progress.track("comparing", len(levels) * len(COLOURS), "policies") as bar:
+        for level in levels:
+            own, strength = _reaching(
+                lambda value: solved("efficient", value),
+                lambda made: made.saved_share,
+                level * most,
+                strength,
+                0.02,
+            )
+            found = {"efficient": (own, f"{strength:.4g} per t")}
+            bar.advance(1)
+            for policy in ("fair", "market"):
+                made, at = _reaching(
+                    lambda value, policy=policy: solved(policy, value),  # type: ignore[misc]
+                    lambda made: made.penalty,
+                    own.penalty,
+                    own.penalty / float(own.entitlements.sum()),
+                    CLOSE,
+                )
+                found[policy] = made, f"{at:.4g} per entitlement"
+                bar.advance(1)
+            for name in BASELINES:
+                best, setting = best_baseline(windows, name, own.penalty)
+                pretended = [Solved(d, 0.0, 0.0) for d in best]
+                found[name] = collected(problem, windows, pretended, name, None, {}), setting
+                bar.advance(1)
+            for policy, (made, setting) in found.items():
+                spent = made.penalty / own.penalty if own.penalty else 1.0
+                row = {
+                    "level": level,
+                    "policy": policy,
+                    "saved_share": made.saved_share,
+                    "penalty": made.penalty,
+                    "of_efficient": made.saved_share / own.saved_share,
+                    "equal_penalty": abs(spent - 1) <= 2 * CLOSE,
+                }
+                rows.append(row | made.fairness | {"setting": setting})
+    return Comparison(rows, own.before.shape[1], problem.signal)
+
+
+def _reaching(
+    solve: Callable[[float], Plan],
+    figure: Callable[[Plan], float],
+    aim: float,
+    guess: float,
+    close: float,
+) -> tuple[Plan, float]:
+    """The plan, and the strength, at which a figure that grows with the strength is as aimed."""
+    low, high = 0.0, max(guess, 1e-9)
+    made = solve(high)
+    while figure(made) < aim and high < 1e15:
+        low, high = high, 4 * high
+        made = solve(high)
+    strength = high
+    while abs(figure(made) - aim) > close * aim and high - low > 1e-9 * high:
+        strength = (low + high) / 2
+        made = solve(strength)
+        low, high = (strength, high) if figure(made) < aim else (low, strength)
+    return made, strength
+
+
+def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> tuple[Curtailments, str]:
+    """The baseline's best setting at a total penalty; one that cannot spend it counts at what it spends.
+
+    Args:
+        windows: the hours.
+        name: one of `BASELINES`.
+        penalty: penalty units, over all windows.
+    """
+
+    def cut(d: Curtailments) -> float:
+        pairs = zip(windows, d, strict=True)
+        return sum(w.cut(p, x) for w, each in pairs for p, x in zip(w.parts, each, strict=True))
+
+    entitled = [window.with_rights() for window in windows]
+    scaled = [(_scaled(windows, d, penalty), text) for text, d in _settings(name, entitled)]
+    return max(scaled, key=lambda pair: cut(pair[0]))
+
+
+def _scaled(windows: Sequence[Window], d: Curtailments, penalty: float) -> Curtailments:
+    """Curtailments times the largest share at which their total penalty is no more than allowed.
+
+    A penalty is convex and zero at zero, so it grows with the share.
+    """
+
+    def spent(share: float) -> float:
+        return sum(
+            part.penalty.value(share * each, part.due)
+            for window, group in zip(windows, d, strict=True)
+            for part, each in zip(window.parts, group, strict=True)
+        )
+
+    share = 1.0 if spent(1.0) <= penalty else brentq(lambda x: spent(x) - penalty, 0, 1, rtol=1e-9)
+    return [[share * each for each in group] for group in d]
+
+
+def _settings(name: str, windows: Sequence[Window]) -> Iterator[tuple[str, Curtailments]]:
+    """Every setting of a baseline, with its curtailments."""
+    if name == "capacity curve":
+        yield "least CO2", [_capacity_curve(window) for window in windows]
+        return
+    for quantile in QUANTILES:
+        for order in ORDERS:
+            text = f"above quantile {quantile:g}, made up for {order}"
+            for depth in DEPTHS if name == "priority" else (1.0,):
+                batch_only = name == "waiting"
+                d = [_in_turn(window, quantile, depth, order, batch_only) for window in windows]
+                yield f"{text}, depth {depth:g}", d
+
+
+def _capacity_curve(window: Window) -> list[FloatArray]:
+    return [
+        efficient(replace(window, parts=(part,)), None).d[0]
+        if part.conserves
+        else np.zeros(len(window.grams))
+        for part in window.parts
+    ]
+
+
+def _in_turn(
+    window: Window, quantile: float, depth: float, order: str, batch_only: bool
+) -> list[FloatArray]:
+    """Take a share of the site's power in dirty hours, batch work first; depth 1 is all there is."""
+    dirty = window.grams > np.quantile(window.grams, quantile)
+    missing = depth * dirty * window.total
+    found = {}
+    for place in sorted(range(len(window.parts)), key=lambda n: not window.parts[n].conserves):
+        part = window.parts[place]
+        taken = np.clip(missing, 0.0, np.maximum(part.high, 0.0)) * (
+            part.conserves or not batch_only
+        )
+        found[place] = _made_up(part, taken, window.grams, order)
+        missing = missing - taken
+    return [found[place] for place in range(len(found))]
+
+
+def _made_up(part: Part, cut: FloatArray, grams: FloatArray, order: str) -> FloatArray:
+    """A curtailment of batch work with its energy made up for in the window; of other work, as it is.
+
+    Args:
+        part: the workload.
+        cut: [T] MW >= 0.
+        grams: [T] signal.
+        order: ``"even"`` over all other hours, the ``"cleanest"`` first, or the ``"first"`` that come.
+    """
+    if not part.conserves:
+        return cut
+    room = np.where(cut > 0, 0.0, -part.low)  # [T] MW that can be drawn more
+    total = float(room.sum())
+    cut = cut * min(1.0, total / max(float(cut.sum()), 1e-12))
+    owed = float(cut.sum())
+    if order == "even":  # the same share of its room in every other hour
+        extra = room * owed / total if total else room
+    else:
+        if order == "cleanest":
+            places = np.argsort(grams, kind="stable")
+        else:  # after the first curtailment, then around
+            places = np.roll(np.arange(len(cut)), -int(np.argmax(cut > 0)))
+        filled = np.minimum(np.cumsum(room[places]), owed)
+        extra = np.zeros(len(cut))
+        extra[places] = np.diff(np.concatenate([[0.0], filled]))
+    return cut - extra

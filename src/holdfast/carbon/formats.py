@@ -1,0 +1,445 @@
+"""Files with grid signals: EIA-930, Electricity Maps, WattTime, codecarbon, and a plain typed table.
+
+Every reader yields samples of (time, value) with what they mean; `read_signal` checks the times, converts
+the unit to gCO2/kWh and averages what is finer than an hour.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+
+from holdfast.carbon.signals import (
+    HOUR_S,
+    LIFECYCLE_FACTORS,
+    FloatArray,
+    IntArray,
+    Kind,
+    Signal,
+    mix_intensity,
+    refused,
+)
+from holdfast.numbers import counted
+from holdfast.opening import open_source
+
+GRAMS_PER_POUND = 453.59237
+# Name of a mass -> grams, name of an energy -> kWh.
+MASSES = {"g": 1.0, "kg": 1e3, "t": 1e6, "lb": GRAMS_PER_POUND, "lbs": GRAMS_PER_POUND}
+ENERGIES = {"kwh": 1.0, "mwh": 1e3}
+# Fuels in the columns of EIA-930's balance files -> fuel codes.
+BALANCE = {
+    "Wind": "WND",
+    "Solar": "SUN",
+    "Hydropower and Pumped Storage": "WAT",
+    "All Petroleum Products": "OIL",
+    "Natural Gas": "NG",
+    "Coal": "COL",
+    "Nuclear": "NUC",
+    "Other Fuel Sources": "OTH",
+}
+BALANCE_END = "UTC Time at End of Hour"
+AUTHORITY = "Balancing Authority"
+
+
+@dataclass
+class Records:
+    """The rows of a CSV file.
+
+    Attributes:
+        path: the file.
+        columns: names in the header.
+        rows: place ("line 17") and cells of each row that is not empty.
+    """
+
+    path: Path
+    columns: list[str]
+    rows: list[tuple[str, dict[str, str]]]
+
+    def number(self, place: str, text: str) -> float:
+        """A cell as a number; NaN if it is empty."""
+        try:
+            return float(text.replace(",", "")) if text else np.nan
+        except ValueError:
+            raise refused("not a number", "invalid-value", self.path, place, text) from None
+
+    def of_zone(self, column: str, zone: str) -> str:
+        """Keep the rows of the zone that was asked for, or of the only one; return it."""
+        zones = list(dict.fromkeys(cells[column] for _, cells in self.rows))
+        names = ", ".join(zones[:20])
+        if zone and zone not in zones:
+            raise refused("no such zone", "no-match", self.path, column, zone, names)
+        if not zone and len(zones) > 1:
+            remedy = "name one with --zone"
+            raise refused("several zones", "conflict", self.path, column, names, remedy=remedy)
+        chosen = zone or zones[0]
+        self.rows = [row for row in self.rows if row[1][column] == chosen]
+        return chosen
+
+
+def read_records(path: Path, text: str | None = None) -> Records:
+    """The rows of a CSV file, plain or compressed.
+
+    Raises:
+        InputError: ``damaged`` for a row of another length, with the line; ``empty-input``.
+    """
+    rows = csv.reader(io.StringIO(read_text(path) if text is None else text))
+    found = Records(path, [name.strip() for name in next(rows, [])], [])
+    for row in rows:
+        if not any(cell.strip() for cell in row):
+            continue
+        place = f"line {rows.line_num}"
+        if len(row) != len(found.columns):
+            expected = counted(len(found.columns), "cell")
+            raise refused("damaged row", "damaged", path, place, f"{len(row)}", expected)
+        found.rows.append((place, dict(zip(found.columns, map(str.strip, row), strict=True))))
+    if not found.rows:
+        raise refused("no rows", "empty-input", path)
+    return found
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, plain or compressed."""
+    with open_source(path) as source:
+        return source.read().decode("utf-8-sig", errors="replace")
+
+
+@dataclass
+class Samples:
+    """What a reader found in a file, in its own unit and order.
+
+    Attributes:
+        times: start of each sample; texts are read by `instants`.
+        values: in `unit`; NaN where there is none.
+        places: for messages.
+        step_s: length of a sample, at most.
+        utc: the format says that its times are UTC, also where they name no zone.
+        repeats: several samples may be of the same time.
+        generation: fuel code -> MW per sample, of a fuel mix.
+    """
+
+    times: Sequence[datetime | str] = ()
+    values: list[float] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    kind: Kind = "average"
+    unit: str = "gCO2/kWh"
+    zone: str = ""
+    basis: str = ""
+    scope: str = ""
+    step_s: int = HOUR_S
+    utc: bool = False
+    repeats: bool = False
+    notes: list[str] = field(default_factory=list)
+    generation: dict[str, list[float]] = field(default_factory=dict)
+
+
+def read_signal(
+    path: str | Path, *, zone: str = "", timezone: str = "", scope: str = "lifecycle"
+) -> Signal:
+    """An hourly signal from a file; the format is detected.
+
+    Args:
+        path: the file, plain or compressed.
+        zone: the zone to read; needed where the file has several. A file that names none gets this one.
+        timezone: IANA name of the zone of times that state none.
+        scope: which column of Electricity Maps: ``"lifecycle"`` or ``"direct"``.
+
+    Raises:
+        InputError: ``unknown-format``, ``naive-time``, ``invalid-value`` and more, with the line.
+    """
+    return read_with_mix(path, zone=zone, timezone=timezone, scope=scope)[0]
+
+
+def read_with_mix(
+    path: str | Path, *, zone: str = "", timezone: str = "", scope: str = "lifecycle"
+) -> tuple[Signal, dict[str, FloatArray]]:
+    """`read_signal`, and the hourly generation (fuel code -> [H] MW) where the file is a fuel mix."""
+    path = Path(path)
+    text = read_text(path)
+    if text.lstrip()[:1] == "{":
+        found = _watttime(path, text)
+    else:
+        records = read_records(path, text)
+        read = next((read for _, fits, read in _TABLES if fits(records.columns)), None)
+        if read is None:
+            columns = ", ".join(records.columns)[:200]
+            known = "EIA-930, Electricity Maps, WattTime, codecarbon, or timestamp,value,unit,kind"
+            raise refused("not a grid signal", "unknown-format", path, None, columns, known)
+        found = read(records, zone, scope)
+    if not found.values:
+        raise refused("no values", "empty-input", path)
+    times = instants(path, found.times, found.places, "UTC" if found.utc else timezone)
+    unique, counts = np.unique(times, return_counts=True)
+    if len(unique) < len(times) and not found.repeats:
+        again = int(np.flatnonzero(np.isin(times, unique[counts > 1]))[1])
+        place, when = found.places[again], str(found.times[again])
+        raise refused("a time that stands twice", "duplicate", path, place, when)
+    if len(unique) > 1:  # samples of five minutes are averaged
+        found.step_s = min(found.step_s, int(np.bincount(np.diff(unique)).argmax()))
+    start = int(unique[0]) // HOUR_S * HOUR_S
+    slots = (times - start) // HOUR_S
+
+    def hourly(values: Sequence[float]) -> FloatArray:
+        """Means per hour; an hour with less than half of its samples has no value."""
+        known = ~np.isnan(values)
+        counts = np.bincount(slots[known], minlength=slots.max() + 1)
+        totals = np.bincount(slots[known], np.array(values)[known], slots.max() + 1)
+        enough = (counts > 0) & (counts * found.step_s >= HOUR_S / 2)
+        return np.where(enough, totals / np.maximum(counts, 1), np.nan)
+
+    unit, factor = _unit(path, found.unit, found.kind)
+    signal = Signal(
+        hourly(found.values) * factor,
+        start,
+        found.kind,
+        found.zone or zone,
+        unit,
+        found.basis,
+        found.scope,
+        str(path),
+        tuple(found.notes),
+    )
+    return signal, {fuel: hourly(mw) for fuel, mw in found.generation.items()}
+
+
+def recognize(head: bytes) -> str:
+    """The name of the signal format that the first bytes of a file show; empty if none."""
+    text = head.decode("utf-8-sig", errors="replace")
+    if text.lstrip()[:1] == "{":
+        return "WattTime" if '"signal_type"' in text and '"point_time"' in text else ""
+    columns = next(csv.reader([text.partition("\n")[0].strip()]), [])
+    return next((name for name, fits, _ in _TABLES if fits(columns)), "")
+
+
+def _mixed(records: Records, names: dict[str, str], samples: Samples) -> Samples:
+    """Fill samples from columns of MW; `names`: fuel code -> column."""
+    for fuel, column in names.items():
+        values = [records.number(place, cells[column]) for place, cells in records.rows]
+        # A fuel that a zone does not have is empty in every row, and no gap.
+        if not np.isnan(values).all() or len(values) == 1:
+            samples.generation[fuel] = values
+    intensity, negative = mix_intensity(samples.generation)
+    samples.values, samples.places = intensity.tolist(), [place for place, _ in records.rows]
+    samples.basis, samples.scope = "production", "lifecycle"
+    if negative:
+        note = f"{counted(negative, 'value')} of negative generation counted as zero."
+        samples.notes.append(note)
+    return samples
+
+
+def _eia_codes(records: Records, zone: str, _: str) -> Samples:
+    """One row per hour, one column per EIA-930 fuel code, as HewlettPackard/dc-rl publishes them."""
+    found = re.match(r"([A-Z]+)_", records.path.name)
+    samples = Samples([cells["timestamp"] for _, cells in records.rows])
+    samples.zone = zone or (found[1] if found else "")
+    names = {name: name for name in records.columns if name in LIFECYCLE_FACTORS}
+    return _mixed(records, names, samples)
+
+
+def _eia_balance(records: Records, zone: str, _: str) -> Samples:
+    """EIA-930's own balance files; the hour is named by its end."""
+    samples = Samples(zone=records.of_zone(AUTHORITY, zone))
+    times = []
+    for place, cells in records.rows:
+        try:
+            end = datetime.strptime(cells[BALANCE_END], "%m/%d/%Y %I:%M:%S %p")
+        except ValueError:
+            end = _parsed(records.path, place, cells[BALANCE_END])
+        times.append(end.replace(tzinfo=end.tzinfo or UTC) - timedelta(hours=1))
+    samples.times = times
+    names = {code: f"Net Generation (MW) from {fuel}" for fuel, code in BALANCE.items()}
+    # A column of adjusted values, where there is one, is EIA's correction of the reported ones.
+    adjusted = {code: f"{name} (Adjusted)" for code, name in names.items()}
+    names |= {code: name for code, name in adjusted.items() if name in records.columns}
+    known = {code: name for code, name in names.items() if name in records.columns}
+    return _mixed(records, known, samples)
+
+
+def _electricity_maps(records: Records, zone: str, scope: str) -> Samples:
+    """Electricity Maps' CSV: consumption-based averages, direct and life-cycle."""
+    columns = {name.lower(): name for name in records.columns}
+    wanted = "direct" if scope == "direct" else "life cycle"
+    values = [n for n in columns if n.startswith("carbon intensity") and wanted in n]
+    if not values:
+        expected = f"carbon intensity ({wanted})"
+        problem = "no intensity of this scope"
+        raise refused(problem, "missing-column", records.path, None, None, expected)
+    where = next((columns[n] for n in ("zone id", "zone name", "zone") if n in columns), "")
+    time = next(name for name in columns if name.startswith("datetime"))
+    chosen = records.of_zone(where, zone) if where else zone
+    return Samples(
+        [cells[columns[time]] for _, cells in records.rows],
+        [records.number(place, cells[columns[values[0]]]) for place, cells in records.rows],
+        [place for place, _ in records.rows],
+        zone=chosen,
+        basis="consumption",
+        scope=scope,
+        utc="utc" in time,
+    )
+
+
+def _codecarbon(records: Records, zone: str, _: str) -> Samples:
+    """The intensity that codecarbon used: emissions over energy, in the hours of each run."""
+    column = "region" if any(cells.get("region") for _, cells in records.rows) else ""
+    column = column or ("country_iso_code" if "country_iso_code" in records.columns else "")
+    samples = Samples(zone=records.of_zone(column, zone) if column else zone, repeats=True)
+    times: list[str] = []
+    for place, cells in records.rows:
+        kwh, kg, seconds = (
+            records.number(place, cells[name])
+            for name in ("energy_consumed", "emissions", "duration")
+        )
+        end = _parsed(records.path, place, cells["timestamp"])
+        hour = (end - timedelta(seconds=seconds)).replace(minute=0, second=0, microsecond=0)
+        while hour < end and kwh > 0:
+            times.append(hour.isoformat())
+            samples.values.append(1000 * kg / kwh)
+            samples.places.append(place)
+            hour += timedelta(hours=1)
+    samples.times = times
+    return samples
+
+
+def _typed_table(records: Records, zone: str, _: str) -> Samples:
+    """A table that says what it holds: timestamp, value, unit, kind, and perhaps zone."""
+    samples = Samples(zone=records.of_zone("zone", zone) if "zone" in records.columns else zone)
+    first = records.rows[0][1]
+    for place, cells in records.rows:
+        for column in ("kind", "unit"):
+            if cells[column] != first[column]:
+                where = f"{place}, {column}"
+                problem = f"rows of different {column}"
+                raise refused(
+                    problem, "conflict", records.path, where, cells[column], first[column]
+                )
+        samples.values.append(records.number(place, cells["value"]))
+        samples.places.append(place)
+    samples.times = [cells["timestamp"] for _, cells in records.rows]
+    samples.kind, samples.unit = _kind(records.path, "kind", first["kind"]), first["unit"]
+    return samples
+
+
+def _kind(path: Path, place: str, text: str) -> Kind:
+    if text not in ("average", "marginal", "price"):
+        problem, expected = "unknown kind of signal", "average, marginal or price"
+        raise refused(problem, "invalid-value", path, place, text, expected)
+    return cast("Kind", text)
+
+
+def _watttime(path: Path, text: str) -> Samples:
+    """WattTime's historical or forecast answer: {"data": [{"point_time", "value"}], "meta": {...}}."""
+    try:
+        content = json.loads(text)
+        rows, meta = content["data"], content["meta"]
+        times = [row["point_time"] for row in rows]
+        values = [float("nan" if row["value"] is None else row["value"]) for row in rows]
+        kind, unit = str(meta["signal_type"]), str(meta["units"])
+    except (ValueError, KeyError, TypeError) as error:
+        found = f"{type(error).__name__}: {error}"
+        expected = '{"data": [{"point_time", "value"}], "meta": {"signal_type", "units"}}'
+        problem = "not an answer of WattTime"
+        raise refused(problem, "unknown-format", path, None, found, expected) from error
+    return Samples(
+        times,
+        values,
+        [f"data[{n}]" for n in range(len(rows))],
+        _kind(
+            path,
+            "meta.signal_type",
+            {"co2_moer": "marginal", "co2_aoer": "average"}.get(kind, kind),
+        ),
+        unit.replace("lbs_co2_per_mwh", "lbs/MWh"),
+        str(meta.get("region", "")),
+        scope="direct",
+        step_s=int(meta.get("data_point_period_seconds", HOUR_S)),
+    )
+
+
+def _has(*names: str) -> Callable[[Sequence[str]], bool]:
+    return lambda columns: set(names) <= set(columns)
+
+
+def _starting(names: Sequence[str], text: str) -> bool:
+    return any(name.lower().startswith(text) for name in names)
+
+
+Reader = Callable[[Records, str, str], Samples]
+_TABLES: tuple[tuple[str, Callable[[Sequence[str]], bool], Reader], ...] = (
+    ("EIA-930", _has("timestamp", "COL", "NG"), _eia_codes),
+    ("EIA-930", _has(AUTHORITY, BALANCE_END), _eia_balance),
+    (
+        "Electricity Maps",
+        lambda names: _starting(names, "datetime") and _starting(names, "carbon intensity"),
+        _electricity_maps,
+    ),
+    ("codecarbon", _has("timestamp", "duration", "emissions", "energy_consumed"), _codecarbon),
+    ("signal table", _has("timestamp", "value", "unit", "kind"), _typed_table),
+)
+
+
+def _parsed(path: Path, place: str, text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        expected = "for example 2022-01-01T00:00:00+00:00"
+        raise refused("not a time", "invalid-value", path, place, text, expected) from None
+
+
+def instants(
+    path: Path, texts: Sequence[str | datetime], places: Sequence[str], timezone: str
+) -> IntArray:
+    """Times as seconds since 1970 UTC.
+
+    Local times need `timezone`. Of an hour that a clock shows twice (the end of summer time) the second
+    row is the later one; a time that no clock showed is an error.
+
+    Raises:
+        InputError: ``naive-time``, ``invalid-value`` or ``unknown-name``, with the place.
+    """
+    try:
+        zone = ZoneInfo(timezone) if timezone else None
+    except (ZoneInfoNotFoundError, ValueError):
+        expected = "an IANA name such as America/Los_Angeles"
+        problem = "unknown time zone"
+        raise refused(problem, "unknown-name", None, "--timezone", timezone, expected) from None
+    seconds: dict[int, None] = {}
+    found = []
+    for text, place in zip(texts, places, strict=True):
+        moment = text if isinstance(text, datetime) else _parsed(path, place, text)
+        if moment.tzinfo is None and zone is None:
+            remedy = "name the zone of the file with --timezone, such as UTC"
+            problem = "a time without a time zone"
+            raise refused(problem, "naive-time", path, place, str(text), remedy=remedy)
+        if moment.tzinfo is None:
+            local = moment.replace(tzinfo=zone)
+            if local.astimezone(UTC).astimezone(zone).replace(tzinfo=None) != moment:
+                problem = "a time that does not exist: clocks were put forward"
+                expected = f"a time that clocks in {timezone} showed"
+                raise refused(problem, "invalid-value", path, place, str(text), expected)
+            moment = local.replace(fold=int(int(local.timestamp()) in seconds))
+        found.append(int(moment.timestamp()))
+        seconds[found[-1]] = None
+    return np.array(found, np.int64)
+
+
+def _unit(path: Path, unit: str, kind: Kind) -> tuple[str, float]:
+    """The unit that values are converted to, and the factor: gCO2/kWh, or a currency per MWh."""
+    mass, _, energy = unit.lower().replace("₂", "2").partition("/")
+    mass = re.sub(r"[\s_]|co2(eq?)?", "", mass)
+    known = energy.strip() in ENERGIES and (kind == "price" or mass in MASSES)
+    if not known:
+        problem, expected = "unknown unit", "such as gCO2/kWh, kg/MWh, lb/MWh; EUR/MWh for a price"
+        raise refused(problem, "invalid-value", path, "unit", unit, expected)
+    per_kwh = 1 / ENERGIES[energy.strip()]
+    if kind == "price":
+        return f"{unit.partition('/')[0].strip()}/MWh", 1e3 * per_kwh
+    return "gCO2/kWh", MASSES[mass] * per_kwh

@@ -1,0 +1,388 @@
+"""The three policies of Carbon Responder (arXiv 2311.08589) on one window of hours.
+
+    efficient   minimize  sum of C_i(d_i) - price * cut            (cut: kg CO2 less than without a plan)
+    fair        maximize  cut  subject to  C_i(d_i) <= limit * E_i for every workload i
+    market      a tax of tax * E_i from everyone, shared out again in proportion to each one's cut; every
+                workload answers the rebate per kg with its own curtailment, and keeps its C_i to itself
+
+All within  0 <= U - d <= maximum power, the share that can be curtailed, the site's cap and ramp; the
+energy of batch work is conserved in every window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from holdfast.carbon.penalties import Penalty
+from holdfast.carbon.program import Program
+from holdfast.carbon.signals import HOUR_S, FloatArray, IntArray, refused, utc
+from holdfast.carbon.workloads import Workload
+from holdfast.errors import InputError
+
+# Of the search for the market's rebate.
+STEPS = 60
+CLOSE = 1e-6
+MOST_REBATE = 1e12
+
+
+@dataclass(frozen=True)
+class Part:
+    """One workload in one window of T hours.
+
+    Attributes:
+        power: [T] MW without a plan.
+        low: [T] least curtailment (negative: most extra power), MW.
+        high: [T] largest curtailment, MW.
+        penalty: of the curtailment.
+        entitlement: its weight in fair policies.
+        conserves: its energy must be made up for by the end of the window.
+        due: MWh that earlier windows put off.
+    """
+
+    name: str
+    power: FloatArray
+    low: FloatArray
+    high: FloatArray
+    penalty: Penalty
+    entitlement: float
+    conserves: bool
+    due: float = 0.0
+
+
+@dataclass(frozen=True)
+class Window:
+    """The workloads and the signal of T hours.
+
+    Attributes:
+        parts: the workloads.
+        grams: [T] gCO2/kWh, which is kg/MWh.
+        start_s: start of the first hour.
+        cap: MW of the whole site.
+        ramp: MW by which the site's power may change from one hour to the next.
+    """
+
+    parts: tuple[Part, ...]
+    grams: FloatArray
+    start_s: int
+    cap: float | None = None
+    ramp: float | None = None
+
+    @property
+    def later(self) -> float:
+        """Signal of energy that is used after the window: its mean."""
+        return float(self.grams.mean())
+
+    @property
+    def total(self) -> FloatArray:
+        """[T] MW of the site without a plan."""
+        return np.sum([part.power for part in self.parts], axis=0)  # type: ignore[no-any-return]
+
+    def cut(self, part: Part, d: FloatArray) -> float:
+        """CO2 in kg that a curtailment [T] saves, less what its work emits later."""
+        return float(self.grams @ d - self.later * part.penalty.owed(d).sum())
+
+    def first(self, hours: int) -> Window:
+        """Its first hours, with the penalties that they have in the whole."""
+        parts = tuple(
+            replace(
+                part,
+                power=part.power[:hours],
+                low=part.low[:hours],
+                high=part.high[:hours],
+                penalty=part.penalty.first(hours),
+                entitlement=part.entitlement * min(hours / len(part.power), 1.0),
+            )
+            for part in self.parts
+        )
+        return replace(self, parts=parts, grams=self.grams[:hours])
+
+    def with_rights(self) -> Window:
+        """The window with its cap split among the parts by entitlement, and no cap of its own."""
+        if self.cap is None:
+            return self
+        everyone = sum(part.entitlement for part in self.parts)
+        spare = (self.cap - self.total) / everyone  # [T] MW per unit, may be negative
+        parts = [_bounded(part, spare * part.entitlement, "--cap") for part in self.parts]
+        return replace(self, parts=tuple(parts), cap=None)
+
+
+@dataclass(frozen=True)
+class Solved:
+    """Curtailments, and how far they can be from the optimum.
+
+    Attributes:
+        d: [T] MW per part.
+        objective: what the policy minimizes, at `d`.
+        bound: no feasible curtailments have a lower objective.
+        rebate: of the market, penalty units per kg CO2.
+    """
+
+    d: list[FloatArray]
+    objective: float
+    bound: float
+    rebate: float | None = None
+
+
+def part_of(workload: Workload, hours: slice, flex: float, due: float = 0.0) -> Part:
+    """A workload in some of its hours.
+
+    Args:
+        workload: the workload.
+        hours: which hours.
+        flex: share of its power that can be curtailed, where the workload does not say.
+        due: MWh put off earlier that these hours must make up for (batch work).
+
+    Raises:
+        InputError: ``infeasible``: the workload's own limits contradict each other.
+    """
+    power, spec = workload.power[hours], workload.spec
+    high = workload.flex(flex) * power
+    batch = spec.kind == "batch"
+    # At most all that can be curtailed in the window, and what is due, in one hour.
+    low = np.full(len(power), -(high.sum() + max(due, 0.0)) if batch else 0.0)
+    entitlement = float(power.sum()) if spec.entitlement is None else spec.entitlement
+    penalty = workload.penalty(hours)
+    # More done ahead than can be curtailed in these hours is left for the next ones.
+    due = max(due, -float(high.sum()))
+    part = Part(workload.name, power, low, high, penalty, entitlement, batch, due)
+    return part if spec.max_power is None else _bounded(part, spec.max_power - power, "max_power")
+
+
+def _bounded(part: Part, extra: FloatArray, place: str) -> Part:
+    """A part whose power is at most its own plus some more (negative: less), [T] MW."""
+    low = np.maximum(part.low, -extra)
+    over, missing = float((low - part.high).max()), float(low.sum()) + part.due
+    for excess, unit in ((over, "MW in an hour"), (missing * part.conserves, "MWh in a window")):
+        if excess > 1e-9:
+            problem, remedy = "no plan keeps this limit", "raise it, or the share of --flex"
+            found = f"exceeded by at least {excess:.6g} {unit}"
+            place = f"{part.name}, {place}"
+            raise refused(problem, "infeasible", None, place, found, None, remedy)
+    return replace(part, low=low, high=np.maximum(part.high, low))
+
+
+@dataclass
+class _Added:
+    """Where a part's variables are in a program, with the linear terms of its penalty and energy owed."""
+
+    d: IntArray
+    penalty: list[tuple[IntArray, FloatArray]]
+    owed: list[tuple[IntArray, FloatArray]]
+
+
+def _add(program: Program, part: Part) -> _Added:
+    """Add a part's variables and the constraints that are its own."""
+    hours = np.arange(len(part.power))
+    d = program.bounded(part.low, part.high)
+    added = _Added(d, [], [])
+
+    def positive(right: FloatArray, most: FloatArray, *term: Any) -> IntArray:
+        """Variables [T] of at least 0 and at least term - right; an optimum has no larger ones."""
+        h = program.variables(np.zeros(len(hours)), np.maximum(most, 0.0))
+        program.at_most(np.zeros(len(hours)), (hours, h, -1.0))
+        program.at_most(right, term, (hours, h, -1.0))
+        return h
+
+    if part.conserves and not part.penalty.backlog.any():
+        program.equal(-part.due, (np.zeros(len(hours)), d, 1.0))
+    elif part.conserves:  # the energy put off by the end of each hour; nothing by that of the last
+        low, high = part.due + np.cumsum(part.low), part.due + np.cumsum(part.high)
+        put_off = program.variables(low, high)
+        now, before = (hours, put_off, 1.0), (hours[1:], put_off[:-1], -1.0)
+        program.equal(np.where(hours == 0, part.due, 0.0), now, before, (hours, d, -1.0))
+        program.equal(0.0, ([0], put_off[-1:], 1.0))
+        h = positive(np.zeros(len(hours)), high, hours, put_off, 1.0)
+        added.penalty.append((h, part.penalty.backlog))
+    for hinge in part.penalty.hinges:
+        knot = np.full(len(hours), hinge.knot)
+        h = positive(knot, hinge.rate * part.high - knot, hours, d, hinge.rate)
+        added.penalty.append((h, np.full(len(hours), hinge.weight)))
+        if hinge.owed:
+            added.owed.append((h, np.full(len(hours), hinge.owed)))
+    return added
+
+
+def _add_site(
+    program: Program, window: Window, added: Sequence[_Added], exceed: IntArray | None = None
+) -> None:
+    """Add the site's cap and ramp; with variables [T] by which they may be exceeded, if given."""
+    hours, total = np.arange(len(window.grams)), window.total
+
+    def within(right: FloatArray, places: IntArray, *terms: Any) -> None:
+        spare = [] if exceed is None else [(np.arange(len(places)), exceed[places], -1.0)]
+        program.at_most(right, *terms, *spare)
+
+    if window.cap is not None:
+        within(window.cap - total, hours, *[(hours, each.d, -1.0) for each in added])
+    if window.ramp is not None:
+        for sign in (1.0, -1.0):
+            after = [(hours[:-1], each.d[1:], -sign) for each in added]
+            before = [(hours[:-1], each.d[:-1], sign) for each in added]
+            within(window.ramp - sign * np.diff(total), hours[1:], *after, *before)
+
+
+def _infeasible(window: Window) -> InputError:
+    """The error that says when and by how much the site's limits are exceeded by the best plan."""
+    program = Program()
+    added = [_add(program, part) for part in window.parts]
+    most = 2 * sum(float(part.power.sum() + np.abs(part.low).sum()) for part in window.parts)
+    exceed = program.bounded(np.zeros(len(window.grams)), np.full(len(window.grams), most))
+    _add_site(program, window, added, exceed)
+    program.cost(exceed, 1.0)
+    found = program.solve()
+    excess = np.zeros(1) if found is None else np.maximum(found.x[exceed], 0.0)
+    worst = int(np.argmax(excess))
+    return refused(
+        "no plan keeps the site's limits",
+        "infeasible",
+        place=utc(window.start_s + HOUR_S * worst),
+        found=f"{excess.sum():.6g} MWh too much in this window, {excess[worst]:.6g} MW in this hour",
+        expected=f"cap {window.cap} MW, ramp {window.ramp} MW",
+        remedy="raise the limit, or the share that can be curtailed (--flex)",
+    )
+
+
+def _optimum(window: Window, paid: float, price: float, limit: float | None = None) -> Solved:
+    """Minimize paid x penalties - price x cut; no penalty above limit x entitlement."""
+    program = Program()
+    added = [_add(program, part) for part in window.parts]
+    for part, each in zip(window.parts, added, strict=True):
+        program.cost(each.d, -price * window.grams)
+        program.square(each.d, paid * part.penalty.quadratic)
+        for places, weights in each.penalty:
+            program.cost(places, paid * weights)
+        for places, weights in each.owed:
+            program.cost(places, price * window.later * weights)
+        if limit is not None:
+            most = limit * part.entitlement
+            program.limit(most, each.penalty, each.d, part.penalty.quadratic)
+    _add_site(program, window, added)
+    found = program.solve()
+    if found is None:
+        raise _infeasible(window)
+    d = [_feasible(part, found.x[each.d]) for part, each in zip(window.parts, added, strict=True)]
+    return Solved(d, _objective(window, d, paid, price), found.bound)
+
+
+def _objective(window: Window, d: Sequence[FloatArray], paid: float, price: float) -> float:
+    return sum(
+        paid * part.penalty.value(one, part.due) - price * window.cut(part, one)
+        for part, one in zip(window.parts, d, strict=True)
+    )
+
+
+def _feasible(part: Part, d: FloatArray) -> FloatArray:
+    """The nearest curtailment that keeps the part's limits to the last digit."""
+    d = np.clip(d, part.low, part.high)
+    for _ in range(3 * part.conserves):
+        left = -part.due - d.sum()
+        room = part.high - d if left > 0 else d - part.low
+        if left == 0 or room.sum() <= 0:
+            break
+        d = np.clip(d + left * room / room.sum(), part.low, part.high)
+    return d
+
+
+def efficient(window: Window, price: float | None) -> Solved:
+    """The least total penalty less price x cut.
+
+    Args:
+        window: the hours.
+        price: penalty units per kg CO2; None: the largest cut, whatever its penalty.
+    """
+    return _optimum(window, 0.0, 1.0) if price is None else _optimum(window, 1.0, price)
+
+
+def fair(window: Window, limit: float | None) -> Solved:
+    """The largest cut at which no workload bears more than limit x its entitlement (None: no limit)."""
+    return _optimum(window, 0.0, 1.0, limit)
+
+
+Responder = Callable[[float], FloatArray]
+"""What the market knows of a workload: a rebate per kg CO2 -> its curtailment [T] in MW."""
+
+
+def balance(
+    responders: Sequence[Responder],
+    entitlements: Sequence[float],
+    grams: FloatArray,
+    tax: float,
+    guess: float = 1e-3,
+) -> tuple[list[FloatArray], float]:
+    """The market's coordinator: find the rebate at which it pays out what the tax brings in.
+
+    It calls the workloads and meters their curtailments, and knows nothing else of them. A larger rebate
+    never means a smaller cut, so the rebate is found by narrowing an interval. At a rebate where some
+    workload jumps from one answer to another, both suit it equally, and so does every mixture of them.
+
+    Args:
+        responders: one per workload.
+        entitlements: one per workload; the tax is in penalty units per unit of them.
+        grams: [T] kg CO2 per MWh.
+        tax: >= 0.
+        guess: of the rebate, > 0.
+
+    Returns:
+        Curtailments [T] per workload, and the rebate in penalty units per kg CO2.
+    """
+    pool = tax * sum(entitlements)
+
+    def answers(rebate: float) -> tuple[float, list[FloatArray], float]:
+        d = [respond(rebate) for respond in responders]
+        return rebate, d, rebate * float(sum(grams @ each for each in d))
+
+    above = answers(guess)
+    below = (0.0, [np.zeros(len(grams)) for _ in responders], 0.0)
+    while above[2] < pool and above[0] < MOST_REBATE:
+        below, above = above, answers(4 * above[0])
+    while below[0] == 0 and above[0] > 1 / MOST_REBATE:  # the guess was too high
+        lower = answers(above[0] / 4)
+        below, above = (lower, above) if lower[2] < pool else (below, lower)
+    if above[2] < pool:  # nothing can be cut at any rebate
+        return above[1], above[0]
+    for _ in range(STEPS):
+        if above[0] - below[0] <= CLOSE * above[0] or above[2] - below[2] <= CLOSE * pool:
+            break
+        # Between the chord and the middle: the chord alone creeps where the answers jump.
+        share = (pool - below[2]) / (above[2] - below[2])
+        share = min(max(share, 0.1), 0.9)
+        middle = answers(below[0] + share * (above[0] - below[0]))
+        below, above = (middle, above) if middle[2] < pool else (below, middle)
+    paid = above[2] - below[2]
+    share = (pool - below[2]) / paid if paid > 0 else 1.0
+    mixed = [(1 - share) * a + share * b for a, b in zip(below[1], above[1], strict=True)]
+    return mixed, above[0]
+
+
+def market(window: Window, tax: float | None) -> Solved:
+    """The market's plan; a cap is split into rights by entitlement, so that nobody sees another's load.
+
+    Args:
+        window: the hours.
+        tax: penalty units per unit of entitlement; None: an unlimited rebate.
+
+    Raises:
+        InputError: ``unsupported`` with a ramp, which couples the workloads.
+    """
+    if window.ramp is not None:
+        problem, remedy = "a market keeps no ramp of the site", "use the policy efficient or fair"
+        raise refused(problem, "unsupported", None, "--ramp", remedy=remedy)
+    window = window.with_rights()
+    alone = [replace(window, parts=(part,)) for part in window.parts]
+    if tax is None:
+        solved = [efficient(each, None) for each in alone]
+        d, rebate, price = [each.d[0] for each in solved], None, 1.0
+    else:
+        # Each closure holds a workload's penalty; the coordinator gets the closures only.
+        responders = [lambda rebate, each=each: efficient(each, rebate).d[0] for each in alone]
+        entitlements = [part.entitlement for part in window.parts]
+        d, rebate = balance(responders, entitlements, window.grams, tax)
+        # For the reader of the plan: what everyone's private optimum adds up to.
+        price = rebate
+        solved = [efficient(each, rebate) for each in alone]
+    objective = _objective(window, d, 0.0 if tax is None else 1.0, price)
+    return Solved(d, objective, sum(each.bound for each in solved), rebate)

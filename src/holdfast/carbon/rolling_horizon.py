@@ -1,0 +1,129 @@
+"""Plans that are made anew every day on a forecast, and what they lose against perfect foresight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from holdfast import progress
+from holdfast.carbon.planning import DAY_H, Plan, Problem, aligned, collected
+from holdfast.carbon.policies import Window, efficient, part_of
+from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused
+from holdfast.carbon.workloads import Load
+
+Forecast = Callable[[FloatArray, int], FloatArray]
+"""(values of all hours so far [now], number of hours to foresee) -> forecast [hours]."""
+DAYS = 7
+
+
+def recent_days(known: FloatArray, hours: int) -> FloatArray:
+    """The mean of the same hour of the last seven days, moved to the level of the last one.
+
+    It uses nothing after now; without a whole day of past, the mean of what there is.
+    """
+    days = min(len(known) // DAY_H, DAYS)
+    if days == 0:
+        return np.full(hours, known.mean() if len(known) else 0.0)
+    past = known[len(known) - days * DAY_H :].reshape(-1, DAY_H)
+    profile = past.mean(axis=0) + (past[-1].mean() - past.mean())
+    return np.tile(profile, -(-hours // DAY_H))[:hours]
+
+
+def rolling(
+    load: Load,
+    signal: Signal,
+    *,
+    flex: float = 0.4,
+    cap: float | None = None,
+    strength: float | None = None,
+    horizon_h: int = 48,
+    step_h: int = DAY_H,
+    forecast: Forecast = recent_days,
+) -> Plan:
+    """Plan every `step_h` hours over the next `horizon_h` on a forecast, and keep the first step.
+
+    Energy that is put off is carried over, and due by the end of every horizon. The same with perfect
+    foresight is the oracle; the keys of `Plan.extra` compare both: kept_share (of the oracle's cut),
+    regret (penalty units, or kg CO2 without a strength), saved_share_oracle, forecast_error.
+
+    Args:
+        load: workloads.
+        signal: intensity or price, known up to now.
+        flex: as of `plan`.
+        cap: as of `plan`.
+        strength: penalty units per t CO2; None: the largest cut.
+        horizon_h: hours that each plan looks ahead.
+        step_h: hours after which it is made anew.
+        forecast: from what is known to what is expected.
+
+    Raises:
+        InputError: ``out-of-range`` for a horizon shorter than a step, or longer than the load.
+    """
+    problem = aligned(load, signal)
+    hours = len(problem.grams)
+    if not 0 < step_h <= horizon_h <= hours:
+        found, expected = f"{horizon_h} h in steps of {step_h} h", f"step <= horizon <= {hours} h"
+        raise refused("invalid horizon", "out-of-range", None, "horizon_h", found, expected)
+    errors: list[float] = []
+
+    def foreseen(first: int, last: int) -> FloatArray:
+        expected = forecast(problem.grams[:first], last - first)
+        errors.append(float(np.abs(expected - problem.grams[first:last]).mean()))
+        return expected
+
+    def known(first: int, last: int) -> FloatArray:
+        return problem.grams[first:last]
+
+    settings = (flex, cap, strength, horizon_h, step_h)
+    made, oracle = (course(problem, view, *settings) for view in (foreseen, known))
+    cuts = [one.kg_before - one.kg_after for one in (made, oracle)]
+    price = 1.0 if strength is None else strength / 1000
+    spent = 0.0 if strength is None else made.penalty - oracle.penalty
+    extra = {
+        "kept_share": cuts[0] / cuts[1] if cuts[1] else 1.0,
+        "saved_share_oracle": oracle.saved_share,
+        "penalty_oracle": oracle.penalty,
+        "regret": spent + price * (cuts[1] - cuts[0]),
+        "forecast_error": float(
+            np.mean(errors[1:] or errors)
+        ),  # before the first hour none is known
+    }
+    return replace(made, extra=extra)
+
+
+def course(
+    problem: Problem,
+    view: Callable[[int, int], FloatArray],
+    flex: float,
+    cap: float | None,
+    strength: float | None,
+    horizon_h: int = 48,
+    step_h: int = DAY_H,
+) -> Plan:
+    """What comes of planning again and again on what `view(first, last)` shows of the hours to come.
+
+    The objective and the bound are sums over all horizons: their gap is that of what was planned.
+    """
+    due = [0.0] * len(problem.workloads)
+    price = None if strength is None else strength / 1000
+    windows, solved = [], []
+    with progress.track("planning", -(-len(problem.grams) // step_h), "steps") as bar:
+        for first in range(0, len(problem.grams), step_h):
+            hours = slice(first, min(first + horizon_h, len(problem.grams)))
+            start_s = problem.start_s + HOUR_S * first
+            pairs = zip(problem.workloads, due, strict=True)
+            parts = tuple(part_of(workload, hours, flex, put_off) for workload, put_off in pairs)
+            seen = Window(parts, view(hours.start, hours.stop), start_s, cap)
+            found = efficient(seen, price)
+            done = [each[:step_h] for each in found.d]
+            windows.append(Window(parts, problem.grams[hours], start_s).first(step_h))
+            solved.append(replace(found, d=done))
+            due = [
+                part.due + float(each.sum()) if part.conserves else 0.0
+                for part, each in zip(parts, done, strict=True)
+            ]
+            bar.advance(1)
+    settings = {"horizon_h": float(horizon_h), "flex": flex, "cap_mw": cap}
+    return collected(problem, windows, solved, "efficient", strength, settings)

@@ -1,0 +1,146 @@
+"""CO2 of past jobs: by hand on a small log, and against a loop over the real one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from holdfast import fleet
+from holdfast.carbon.accounting import Account, account
+from holdfast.carbon.signals import Signal
+from holdfast.errors import InputError
+
+HEADER = (
+    "JobID|JobName|User|Partition|QOS|State|ExitCode|Submit|Start|End|"
+    "NNodes|NodeList|AllocTRES|Elapsed"
+)
+
+
+def epoch(text: str) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
+
+
+def job(number: int, user: str, state: str, start: str, end: str, nodes: str, gpus: int) -> str:
+    seconds = epoch(end) - epoch(start)
+    elapsed = f"{seconds // 86400}-{seconds // 3600 % 24:02d}:{seconds // 60 % 60:02d}:00"
+    count = 2 if "[" in nodes else 1
+    tres = f"billing=1,gres/gpu={gpus},node={count}" if gpus else f"billing=1,node={count}"
+    return (
+        f"{number}|j|{user}|p|q|{state}|0:0|{start}|{start}|{end}|{count}|{nodes}|{tres}|{elapsed}"
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("carbon")
+    rows = [
+        job(1, "ana", "COMPLETED", "2026-01-31T22:30:00", "2026-02-01T01:30:00", "n[1-2]", 16),
+        job(2, "bo", "NODE_FAIL", "2026-02-01T00:00:00", "2026-02-01T02:00:00", "n3", 8),
+        job(3, "bo", "COMPLETED", "2026-02-01T00:00:00", "2026-02-01T03:00:00", "n4", 0),
+    ]
+    (folder / "sacct.psv").write_text("\n".join([HEADER, *rows]) + "\n")
+    fleet.ingest([folder / "sacct.psv"], folder / "store")
+    return folder / "store"
+
+
+def signal_of(values: Any, start: str = "2026-01-31T22:00:00", **typed: str) -> Signal:
+    return Signal(np.asarray(values, float), epoch(start), **({"kind": "average"} | typed))  # type: ignore[arg-type]
+
+
+def rows_of(made: Account, key: str) -> dict[str, dict[str, Any]]:
+    return {row[key]: row for row in made.tables[key].to_pylist()}
+
+
+def test_by_hand(store: Path) -> None:
+    made = account(store, signal_of([100, 200, 300, 400, 500]), pue=1.5, watts_per_gpu=1000)
+    # Job 1: 16 kW x 1.5 for half of 22:00, 23:00, 0:00 and half of 1:00. Job 2: 8 kW, 0:00 to 2:00.
+    ana = 24 * (50 + 200 + 300 + 200) / 1000
+    bo = 12 * (300 + 400) / 1000
+    assert made.totals["kg_co2"] == pytest.approx(ana + bo)
+    assert made.totals["energy_kwh"] == pytest.approx(24 * 3 + 12 * 2)
+    assert made.totals["energy_kwh_without_intensity"] == 0
+    # A failure loses the last half checkpoint interval: from 1:30 to 2:00.
+    assert made.gpu_hours_lost == pytest.approx(4.0)
+    assert made.totals["kg_co2_failed"] == pytest.approx(12 * 0.5 * 400 / 1000)
+    months = rows_of(made, "month")
+    assert months["2026-01"]["kg_co2"] == pytest.approx(24 * 250 / 1000)
+    assert months["2026-02"]["kg_co2"] == pytest.approx(24 * 500 / 1000 + bo)
+    nodes = rows_of(made, "node")
+    assert nodes["n1"]["kg_co2"] == pytest.approx(ana / 2)
+    assert rows_of(made, "user")["bo"]["kg_co2_failed"] == made.totals["kg_co2_failed"]
+    assert rows_of(made, "job")["2"]["energy_kwh"] == pytest.approx(24)
+    assert (made.attempts, made.attempts_without_gpus) == (3, 1)
+
+
+def test_hours_without_an_intensity_are_never_zero(store: Path) -> None:
+    signal = signal_of([100, 200, np.nan, 400])
+    made = account(store, signal, pue=1.0, watts_per_gpu=1000)
+    assert made.totals["energy_kwh_without_intensity"] == pytest.approx(16 + 8)
+    assert made.to_dict()["energy_share_without_intensity"] == pytest.approx(24 / 64)
+    assert made.totals["kg_co2"] == pytest.approx((16 * (50 + 200 + 200) + 8 * 400) / 1000)
+    assert any("38 %" in part.text for part in made.unknowns())
+    filled = account(store, signal_of([100, 200, np.nan, 400] + 22 * [0] + [300]), typical=True)
+    assert filled.totals["energy_kwh_without_intensity"] == 0
+    assert filled.totals["energy_kwh_typical"] == pytest.approx((16 + 8) * 0.4 * 1.1)
+    other_year = account(store, signal_of([100], "2022-01-01T00:00:00"))
+    assert other_year.totals["kg_co2"] is None
+    assert other_year.totals["kg_co2_failed"] is None
+    assert all(
+        row["kg_co2"] is None for row in other_year.tables["user"].to_pylist() if row["energy_kwh"]
+    )
+    assert other_year.to_dict()["energy_share_without_intensity"] == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "options", "code", "place"),
+    [
+        ({"kind": "marginal"}, {}, "conflict", "kind"),
+        ({"kind": "price"}, {}, "conflict", "kind"),
+        ({}, {"pue": 0.9}, "out-of-range", "--pue"),
+        ({}, {"watts_per_gpu": float("nan")}, "out-of-range", "--watts-per-gpu"),
+    ],
+)
+def test_refused(
+    typed: dict[str, str], options: dict[str, float], code: str, place: str, store: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        account(store, signal_of([1.0], **typed), **options)  # type: ignore[arg-type]
+    assert (caught.value.code, caught.value.place) == (code, place)
+
+
+def test_a_real_log_against_a_loop(testbed: Path, tmp_path: Path) -> None:
+    fleet.ingest([testbed], tmp_path / "store")
+    log = fleet.open(tmp_path / "store")
+    lost = dict(zip(*fleet.goodput(log).by_attempt.to_pydict().values(), strict=True))
+    random = np.random.default_rng(7)
+    signal = signal_of(random.uniform(50, 600, 48), "2026-11-20T00:00:00")
+    total = failed = 0.0
+    for row in log.rows(f"SELECT * FROM {log.executions} WHERE stop_s IS NOT NULL"):
+        lost_s = 3600 * lost.get(row["key"], 0.0) / max(row["gpus"] or 0, 1)
+        for second in range(int(row["stop_s"] - row["exposed_s"]), int(row["stop_s"])):
+            grams = signal.values[(second - signal.start_s) // 3600]
+            kilograms = (row["gpus"] or 0) * 0.4 * 1.1 / 3600 * grams / 1000
+            total += kilograms
+            failed += kilograms * min(max(second + 1 - (row["stop_s"] - lost_s), 0), 1)
+    made = account(log, signal)
+    assert made.totals["kg_co2"] == pytest.approx(total, rel=1e-9)
+    assert made.totals["kg_co2_failed"] == pytest.approx(failed, rel=1e-9)
+    assert made.gpu_hours_lost == pytest.approx(sum(lost.values()))
+    for key in ("user", "month", "state", "job", "node"):
+        assert sum(row["kg_co2"] for row in made.tables[key].to_pylist()) == pytest.approx(total)
+
+
+def test_an_empty_store(tmp_path: Path) -> None:
+    waiting = job(1, "a", "PENDING", "2026-01-01T00:00:00", "2026-01-01T00:00:00", "n1", 8)
+    waiting = waiting.replace(
+        "|2026-01-01T00:00:00|2026-01-01T00:00:00|2026-01-01T00:00:00|",
+        "|2026-01-01T00:00:00|Unknown|Unknown|",
+    )
+    (tmp_path / "sacct.psv").write_text(f"{HEADER}\n{waiting}\n")
+    fleet.ingest([tmp_path / "sacct.psv"], tmp_path / "store")
+    made = account(tmp_path / "store", signal_of([1.0]))
+    assert (made.totals["energy_kwh"], made.attempts) == (0, 0)

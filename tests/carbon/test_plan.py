@@ -1,0 +1,423 @@
+"""Plans against closed forms, against CVXPY's own formulation, and against published reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+from holdfast.carbon.comparing import BASELINES, best_baseline, compare
+from holdfast.carbon.formats import read_signal
+from holdfast.carbon.penalties import lost_throughput, segments
+from holdfast.carbon.planning import Plan, aligned, fairness, plan
+from holdfast.carbon.policies import Window, balance, efficient, fair, market, part_of
+from holdfast.carbon.rolling_horizon import recent_days, rolling
+from holdfast.carbon.signals import FloatArray, Signal
+from holdfast.carbon.workloads import Load, Workload, WorkloadSpec, read_load
+from holdfast.errors import InputError
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "carbon"
+WATTS = ((98, 0.518), (122, 0.694), (147, 0.847), (172, 0.912), (196, 0.95), (208, 0.981), (220, 1))
+WEIGHTS = {"backlog_jobs": 0.02, "squared": 0.05, "curtailed_jobs": 0.3, "backlog_late": 0.06}
+# % CO2 cut of 100 MW: flex, cap -> (area: day, week).
+PUBLISHED = {
+    (0.1, 125): {"CISO": (3.04, 3.28), "ERCO": (1.22, 1.99), "PJM": (0.43, 0.66)},
+    (0.4, 125): {"CISO": (5.41, 6.37), "ERCO": (2.65, 4.22), "PJM": (0.83, 1.30)},
+    (0.4, 200): {"CISO": (12.14, 13.11), "ERCO": (4.87, 7.96), "PJM": (1.70, 2.65)},
+}
+
+
+def signal_of(values: Any, start_s: int = 0) -> Signal:
+    return Signal(np.asarray(values, float), start_s, "marginal")
+
+
+def constant(hours: int, power: float = 100.0, **spec: Any) -> Load:
+    return Load((Workload("site", np.full(hours, power), WorkloadSpec(**spec)),))
+
+
+def mixture(hours: int) -> tuple[Workload, ...]:
+    day = np.sin(2 * np.pi * np.arange(hours) / 24)
+    specs = {
+        "batch": (
+            np.full(hours, 30.0),
+            WorkloadSpec(max_power=45, jobs=900, slo_h=6, weights=WEIGHTS),
+        ),
+        "etl": (
+            12 + 4 * day,
+            WorkloadSpec(jobs=300, weights={"backlog_energy": 1.0, "squared": 0.2}),
+        ),
+        "web": (
+            25 - 6 * day,
+            WorkloadSpec("online", flex=0.2, curve=[(0, 0), (0.05, 0), (0.1, 10), (0.2, 60)]),
+        ),
+        "training": (np.full(hours, 20.0), WorkloadSpec("training", jobs=64, curve=list(WATTS))),
+    }
+    return tuple(Workload(name, power, spec) for name, (power, spec) in specs.items())
+
+
+def window(hours: int = 24, cap: float | None = None, seed: int = 0) -> Window:
+    grams = np.random.default_rng(seed).uniform(100, 500, hours)
+    parts = tuple(part_of(each, slice(0, hours), 0.4) for each in mixture(hours))
+    return Window(parts, grams, 0, cap)
+
+
+def closed_form(grams: FloatArray, power: float, flex: float, cap: float) -> float:
+    """Saved share of one window: a fractional knapsack, the cleanest hours filled first."""
+    left = flex * power * len(grams)
+    used = np.full(len(grams), (1 - flex) * power)
+    for hour in np.argsort(grams):
+        used[hour] += min(left, cap - used[hour])
+        left -= used[hour] - (1 - flex) * power
+    return 1 - float(used @ grams) / (power * float(grams.sum()))
+
+
+@pytest.mark.parametrize("flex_cap", PUBLISHED)
+@pytest.mark.parametrize("area", ["CISO", "ERCO", "PJM"])
+def test_published_reductions(area: str, flex_cap: tuple[float, float], shared_data: Path) -> None:
+    path = shared_data / "carbon" / "eia930_2022" / f"{area}_2022_hourly.csv"
+    signal, (flex, cap) = read_signal(path), flex_cap
+    for days, published in zip((1, 7), PUBLISHED[flex_cap][area], strict=True):
+        made = plan(constant(8760), signal, flex=flex, cap=cap, window_s=days * 86400)
+        assert 100 * made.saved_share == pytest.approx(published, abs=0.01)
+        assert made.gap <= 1e-6
+        assert made.hours_left_out == 8760 % (24 * days)
+        assert made.after.sum() == pytest.approx(
+            made.before.sum(), rel=1e-12
+        )  # shifted, not dropped
+
+
+@pytest.mark.parametrize(("flex", "cap"), PUBLISHED)
+@pytest.mark.parametrize("hours", [24, 168])
+def test_fractional_knapsack(flex: float, cap: float, hours: int) -> None:
+    signal = read_signal(EXAMPLES / "CISO_2022-05.csv")
+    made = plan(constant(336), signal, flex=flex, cap=cap, window_s=3600 * hours)
+    blocks = signal.interpolated().values.reshape(-1, hours)
+    shares = [closed_form(block, 100.0, flex, cap) for block in blocks]
+    assert made.saved_share == pytest.approx(
+        np.average(shares, weights=blocks.sum(axis=1)), rel=1e-9
+    )
+    assert made.gap <= 1e-6
+    assert made.after.max() <= cap + 1e-9
+    assert made.after.min() >= (1 - flex) * 100 - 1e-9
+
+
+def test_quadratic_penalty_in_closed_form() -> None:
+    # min sum a_t d^2 / 2 - p g d, sum d = 0: d = (p g - m) / a with m such that d sums to zero.
+    hours, price = 12, 2e-4
+    grams = np.random.default_rng(3).uniform(200, 400, hours)
+    load = constant(hours, jobs=50, weights={"squared": 0.01})
+    made = plan(load, signal_of(grams), flex=1.0, window_s=3600 * hours, strength=1000 * price)
+    a = 2 * 0.01 * (hours - np.arange(hours)) * 50 / 100
+    m = (price * grams / a).sum() / (1 / a).sum()
+    d = (price * grams - m) / a
+    assert np.abs(d).max() < 100  # no limit binds, so the formula holds
+    assert made.before[0] - made.after[0] == pytest.approx(d, abs=1e-5)
+    assert made.penalty == pytest.approx((a * d * d / 2).sum(), rel=1e-6)
+    assert made.gap <= 1e-6
+
+
+def oracle(window: Window, price: float, limit: float | None = None) -> float:
+    """The optimum as CVXPY finds it from the formulas of the documentation."""
+    total, constraints, used = 0, [], 0
+    for part, workload in zip(window.parts, mixture(len(window.grams)), strict=True):
+        d, spec, mean = cp.Variable(len(part.power)), workload.spec, workload.power.mean()
+        cost, owed = 0, 0
+        if spec.kind == "batch":
+            constraints.append(cp.sum(d) == 0)
+            rate, sums = spec.jobs / mean, cp.cumsum(d)
+            w = {name: spec.weights.get(name, 0.0) for name in ("backlog_energy", *WEIGHTS)}
+            late = (
+                cp.sum(cp.pos(rate * sums[: len(part.power) - spec.slo_h]))
+                if w["backlog_late"]
+                else 0
+            )
+            cost = (
+                w["backlog_jobs"] * cp.sum(cp.pos(rate * sums))
+                + w["backlog_energy"] * cp.sum(cp.pos(sums))
+                + w["squared"] * cp.sum(cp.cumsum(rate * cp.square(d)))
+                + w["curtailed_jobs"] * cp.sum(rate * cp.pos(d))
+                + w["backlog_late"] * late
+            )
+        else:
+            points = list(spec.curve)
+            if spec.kind == "training":
+                points = [(1 - w / 220, 1 - y) for w, y in reversed(WATTS)]
+                points = [p for p in points if p[0] != 1 - 196 / 220]  # above the hull
+            x = cp.multiply(1 / part.power, d)
+            pieces = [
+                y0 + (y1 - y0) / (x1 - x0) * (x - x0) for (x0, y0), (x1, y1) in pairwise(points)
+            ]
+            lost = cp.sum(cp.maximum(0, *pieces))
+            cost = lost * (spec.jobs if spec.kind == "training" else 1.0)
+            owed = lost * mean if spec.kind == "training" else 0
+        constraints += [d >= part.low, d <= part.high]
+        used = used + part.power - d
+        if limit is not None:
+            constraints.append(cost <= limit * part.entitlement)
+        cut = window.grams @ d - window.later * owed
+        total = total + (cost if limit is None else 0) - price * cut
+    if window.cap is not None:
+        constraints.append(used <= window.cap)
+    return float(cp.Problem(cp.Minimize(total), constraints).solve(solver=cp.CLARABEL))
+
+
+@pytest.mark.parametrize("cap", [None, 95.0])
+@pytest.mark.parametrize("price", [0.02, 0.2])
+def test_efficient_is_what_cvxpy_finds(price: float, cap: float | None) -> None:
+    found, expected = efficient(window(cap=cap), price), oracle(window(cap=cap), price)
+    assert found.objective == pytest.approx(expected, rel=1e-6)
+    assert found.bound <= expected + 1e-6 * abs(expected)  # a bound from below, and a tight one
+    assert found.objective - found.bound <= 1e-6 * abs(found.objective)
+    if cap is not None:
+        used = window().total - np.sum(found.d, axis=0)
+        assert used.max() <= cap + 1e-6
+
+
+def test_fair_is_what_cvxpy_finds() -> None:
+    at, limit = window(), 0.2
+    found = fair(at, limit)
+    assert found.objective == pytest.approx(oracle(at, 1.0, limit), rel=1e-5)
+    assert found.objective - found.bound <= 1e-5 * abs(found.objective)
+    for part, d in zip(at.parts, found.d, strict=True):
+        assert part.penalty.value(d) <= limit * part.entitlement * (1 + 1e-5)
+
+
+def test_the_bound_holds_at_any_feasible_plan() -> None:
+    at, random = window(), np.random.default_rng(5)
+    bound = efficient(at, 0.05).bound
+    for _ in range(50):
+        total = 0.0
+        for part in at.parts:
+            d = random.uniform(part.low / 20, part.high)
+            d = d - d.mean() if part.conserves else d
+            assert part.conserves or (d >= part.low).all()
+            total += part.penalty.value(d) - 0.05 * at.cut(part, d)
+        assert total >= bound
+
+
+def test_at_a_fixed_price_private_optima_add_up_to_the_efficient_plan() -> None:
+    at, price = window(), 0.1
+    together = efficient(at, price)
+    alone = [efficient(Window((part,), at.grams, 0), price) for part in at.parts]
+    assert sum(each.objective for each in alone) == pytest.approx(together.objective, rel=1e-7)
+
+
+def test_the_coordinator_needs_nothing_but_answers() -> None:
+    # Answers in closed form: C_i = d^2 / (2 k_i), so d_i = k_i rebate g; pool = rebate^2 g'g sum(k).
+    grams, sizes, asked = np.array([3.0, 1.0, 2.0]), (1.0, 4.0), []
+
+    def answer(size: float) -> Callable[[float], FloatArray]:
+        def respond(rebate: float) -> FloatArray:
+            asked.append(rebate)
+            return size * rebate * grams
+
+        return respond
+
+    d, rebate = balance([answer(size) for size in sizes], [10.0, 30.0], grams, tax=0.5)
+    expected = np.sqrt(0.5 * 40 / (14 * 5))
+    assert rebate == pytest.approx(expected, rel=1e-5)
+    assert d[1] == pytest.approx(4 * expected * grams, rel=1e-5)
+    assert len(asked) < 100
+    # Answers that jump at a rebate of 2: half of the jump balances the pool.
+    jump = [lambda rebate: np.full(3, 1.0 if rebate > 2 else 0.0)]
+    d, rebate = balance(jump, [1.0], grams, tax=6.0)
+    assert (rebate, d[0][0]) == (pytest.approx(2.0, rel=1e-4), pytest.approx(0.5, rel=1e-3))
+
+
+def test_the_market_balances_its_pool_and_keeps_its_cap() -> None:
+    at, tax = window(cap=100.0), 0.3
+    found = market(at, tax)
+    assert found.rebate is not None
+    paid = found.rebate * sum(float(at.grams @ d) for d in found.d)
+    assert paid == pytest.approx(tax * sum(part.entitlement for part in at.parts), rel=1e-4)
+    assert (at.total - np.sum(found.d, axis=0)).max() <= 100 + 1e-6
+    assert found.objective - found.bound <= 1e-3 * abs(found.objective)
+
+
+def test_two_identical_workloads_are_treated_alike() -> None:
+    spec = WorkloadSpec(jobs=50, weights={"squared": 0.02, "backlog_jobs": 0.01})
+    pair = tuple(Workload(name, np.full(24, 50.0), spec) for name in "ab")
+    signal = signal_of(np.random.default_rng(2).uniform(100, 500, 24))
+    for policy, strength in (("efficient", 100.0), ("fair", 0.5), ("market", 0.5)):
+        made = plan(Load(pair), signal, policy=policy, strength=strength)  # type: ignore[arg-type]
+        assert made.penalty > 0
+        assert made.after[0] == pytest.approx(made.after[1], abs=1e-3)
+        assert made.fairness == {k: pytest.approx(1.0, abs=1e-5) for k in ("entropy", "jain")}
+
+
+def test_fairness_by_hand() -> None:
+    found = fairness(np.array([3.0, 1.0]), np.array([1.0, 1.0]))
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25)) / np.log(2)
+    assert found == {"entropy": pytest.approx(entropy), "jain": pytest.approx(16 / 20)}
+    assert fairness(np.zeros(2), np.ones(2)) == {"entropy": None, "jain": None}
+
+
+def test_training_that_is_put_off_is_charged_later() -> None:
+    load = constant(4, 10.0, kind="training", curve=[(50, 0.6), (100, 1.0)])
+    made = plan(load, signal_of([400, 100, 100, 100]), flex=0.5, strength=1e9, window_s=4 * 3600)
+    # Half the power loses 40 % of the throughput: 4 of 10 MWh come back at the mean of 175 g/kWh.
+    assert made.before[0] - made.after[0] == pytest.approx([5, 0, 0, 0], abs=1e-6)
+    assert made.mwh_owed[0] == pytest.approx(4.0)
+    assert made.kg_before - made.kg_after == pytest.approx(5 * 400 - 4 * 175)
+
+
+def test_measured_throughput_stays_on_its_hull() -> None:
+    hull = lost_throughput(WATTS)
+    assert hull[0] == (0.0, 0.0)
+    assert hull[-1] == (pytest.approx(1 - 98 / 220), pytest.approx(0.482))
+    slopes = np.diff([y for _, y in hull]) / np.diff([x for x, _ in hull])
+    assert (np.diff(slopes) > 0).all()
+    for watts, rate in WATTS:
+        at = np.interp(1 - watts / 220, *zip(*hull, strict=True))
+        assert at <= 1 - rate + 1e-12
+    assert segments([(0, 0), (1, 1), (2, 3)]) == [(0, 1), (1, 1)]
+
+
+def refusal(**options: Any) -> InputError:
+    load = options.pop("load", None) or constant(24)
+    signal = options.pop("signal", None) or signal_of(np.arange(24.0) + 100)
+    with pytest.raises(InputError) as caught:
+        plan(load, signal, **options)
+    return caught.value
+
+
+def test_infeasible_limits_say_which_when_and_by_how_much() -> None:
+    error = refusal(cap=50.0)
+    assert error.code == "infeasible"
+    assert error.place is not None
+    assert error.place.startswith("1970-01-01T")
+    assert error.found is not None
+    assert error.found.startswith("1200 MWh")  # 24 h x 50 MW: the energy does not fit
+    load = Load((Workload("web", np.r_[np.full(23, 10.0), 100.0]),))
+    error = refusal(load=load, cap=50.0)
+    assert (error.code, error.place) == ("infeasible", "1970-01-01T23:00:00Z")
+    error = refusal(load=constant(24, max_power=90.0))
+    assert (error.code, error.place) == ("infeasible", "site, max_power")
+    spiky = Load((Workload("site", np.r_[np.full(12, 10.0), np.full(12, 100.0)]),))
+    assert refusal(load=spiky, ramp=5.0, flex=0.1).code == "infeasible"
+    error = refusal(load=Load(mixture(24)), policy="market", cap=60.0, strength=1.0)
+    assert error.code == "infeasible"
+
+
+FALLING = {"kind": "online", "curve": [(0, 0), (0.1, 2), (0.2, 3)]}
+ONE_POWER = {"kind": "training", "curve": [(100, 0.5)]}
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "place"),
+    [
+        ({"window_s": 5400.0}, "out-of-range", "--window"),
+        ({"window_s": 7 * 86400.0}, "out-of-range", "--window"),
+        ({"load": Load(mixture(24), 3600 * 100)}, "no-match", None),
+        ({"load": Load(mixture(24))}, "missing-key", "--strength"),
+        ({"policy": "market", "ramp": 9.0}, "unsupported", "--ramp"),
+        ({"load": constant(24, **FALLING), "strength": 1.0}, "not-convex", "curve at 0.1"),
+        ({"load": constant(24, **ONE_POWER), "strength": 1.0}, "invalid-value", "curve"),
+    ],
+)
+def test_refused(options: dict[str, Any], code: str, place: str | None) -> None:
+    error = refusal(**options)
+    assert (error.code, error.place) == (code, place)
+
+
+def test_hours_without_power_and_ramps() -> None:
+    power = np.r_[np.zeros(6), np.full(18, 40.0)]
+    grams = np.r_[np.full(6, 50.0), np.full(18, 500.0)]
+    load = Load((Workload("etl", power, WorkloadSpec(jobs=9, weights={"backlog_jobs": 0.1})),))
+    made = plan(load, signal_of(grams), strength=1e6, flex=0.5)
+    assert made.after.sum() == pytest.approx(720)
+    assert made.after[0, :6].sum() == pytest.approx(0.5 * 720)  # work moves into empty hours
+    assert np.isfinite(made.penalty)
+    gentle = plan(constant(24), signal_of(np.arange(24.0)), ramp=2.0, window_s=86400)
+    assert np.abs(np.diff(gentle.after[0])).max() <= 2 + 1e-6
+    assert gentle.saved_share > 0
+
+
+def test_the_forecast_sees_the_past_only_and_loses_little() -> None:
+    signal = read_signal(EXAMPLES / "CISO_2022-05.csv")
+    load = read_load(EXAMPLES / "load.csv", penalties=EXAMPLES / "penalties.toml")
+    seen: list[int] = []
+
+    def forecast(known: FloatArray, hours: int) -> FloatArray:
+        seen.append(len(known))
+        return recent_days(known, hours)
+
+    made = rolling(load, signal, strength=60.0, forecast=forecast)
+    assert seen == list(range(0, 336, 24))
+    assert made.extra["kept_share"] >= 0.8  # the first day has no past; a year: the benchmark
+    assert made.extra["regret"] >= 0
+    batch = made.names.index("batch")
+    assert made.after[batch].sum() == pytest.approx(
+        made.before[batch].sum()
+    )  # nothing is left over
+    assert made.gap <= 1e-6
+    perfect = rolling(
+        load, signal, strength=60.0, forecast=lambda k, n: _truth(signal)[len(k) :][:n]
+    )
+    assert perfect.extra["kept_share"] == pytest.approx(1.0)
+    assert perfect.extra["regret"] == pytest.approx(0.0, abs=1e-6)
+    assert perfect.saved_share == pytest.approx(made.extra["saved_share_oracle"])
+
+
+def _truth(signal: Signal) -> FloatArray:
+    return signal.interpolated().values
+
+
+def test_recent_days_by_hand() -> None:
+    known = np.r_[np.zeros(24), np.arange(24.0)]  # level 5.75 above the mean of both days
+    assert recent_days(known, 30)[:24] == pytest.approx(np.arange(24.0) / 2 + 5.75)
+    assert recent_days(np.array([2.0, 4.0]), 3) == pytest.approx(3.0)
+
+
+def test_all_policies_at_the_same_total_penalty() -> None:
+    hours = 48
+    signal = read_signal(EXAMPLES / "CISO_2022-05.csv")
+    made = compare(Load(mixture(hours)), signal, levels=(0.4,))
+    rows = {row["policy"]: row for row in made.rows}
+    assert set(rows) == {"efficient", "fair", "market", *BASELINES}
+    best = rows["efficient"]["saved_share"]
+    for row in rows.values():
+        assert row["penalty"] <= rows["efficient"]["penalty"] * 1.002
+        assert row["saved_share"] <= best * 1.001  # the optimum is one
+        assert row["equal_penalty"] == (row["penalty"] >= 0.998 * rows["efficient"]["penalty"])
+    assert rows["fair"]["jain"] > rows["efficient"]["jain"]
+
+
+def test_baselines_conserve_energy_and_respect_the_cap() -> None:
+    problem = aligned(Load(mixture(48)), read_signal(EXAMPLES / "CISO_2022-05.csv"))
+    windows = problem.windows(86400.0, 0.4, 110.0)
+    for name in BASELINES:
+        d, _ = best_baseline(windows, name, 1e12)
+        moved = 0.0
+        for at, group in zip(windows, d, strict=True):
+            for part, each in zip(at.parts, group, strict=True):
+                assert abs(each.sum()) < 1e-6 or not part.conserves
+                assert (each <= part.high + 1e-9).all()
+                moved += float(np.abs(each).sum())
+            assert (at.total - np.sum(group, axis=0)).max() <= 110 + 1e-6
+        assert moved > 0
+
+
+def test_a_price_goes_through_the_same_optimizer_under_its_own_name() -> None:
+    values = np.random.default_rng(1).uniform(20, 90, 24)
+    price = Signal(values, 0, "price", unit="EUR/MWh")
+    made = plan(constant(24), price, cap=125).to_dict()
+    assert made["saved_share"] == pytest.approx(closed_form(values, 100.0, 0.4, 125.0))
+    assert (made["unit"], made["cost_before"]) == ("EUR", pytest.approx(100 * values.sum()))
+    assert "kg_co2_before" not in made
+
+
+def test_saved_answer_and_page() -> None:
+    signal = read_signal(EXAMPLES / "CISO_2022-05.csv")
+    load = read_load(EXAMPLES / "load.csv", penalties=EXAMPLES / "penalties.toml")
+    made: Plan = plan(load, signal, strength=60.0)
+    document = made.document()
+    assert document["data"]["notes"] == ["1 hour without a value interpolated."]
+    assert [section["id"] for section in document["sections"]] == ["power", "workloads"]
+    shares = [row["kg_cut"] for row in made.by_workload.to_pylist()]
+    assert sum(shares) == pytest.approx(made.kg_before - made.kg_after)

@@ -1,0 +1,269 @@
+"""Signals: formats, units, times, gaps, mixes; what must not be mixed is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from holdfast.carbon.formats import GRAMS_PER_POUND, read_signal, read_with_mix, recognize
+from holdfast.carbon.signal_summary import intensity
+from holdfast.carbon.signals import Signal, joined, marginal_intensity, mix_intensity
+from holdfast.errors import InputError
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "carbon" / "CISO_2022-05.csv"
+AREAS = ("CISO", "ERCO", "PJM", "MISO", "SOCO")
+BALANCE = (
+    "Balancing Authority,UTC Time at End of Hour,Net Generation (MW) from Coal,"
+    "Net Generation (MW) from Natural Gas,Net Generation (MW) from Solar,"
+    "Net Generation (MW) from Coal (Adjusted)\n"
+)
+
+
+def written(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def refusal(path: Path, **options: str) -> InputError:
+    with pytest.raises(InputError) as caught:
+        read_signal(path, **options)
+    return caught.value
+
+
+def typed(*rows: tuple[str, object], unit: str = "gCO2/kWh", kind: str = "average") -> str:
+    lines = [f"{time},{value},{unit},{kind}" for time, value in rows]
+    return "\n".join(["timestamp,value,unit,kind", *lines]) + "\n"
+
+
+@pytest.mark.parametrize("area", AREAS)
+def test_the_published_intensity_is_reproduced(area: str, shared_data: Path) -> None:
+    path = shared_data / "carbon" / "eia930_2022" / f"{area}_2022_hourly.csv"
+    with path.open() as file:
+        published = [row["avg_CI"] for row in csv.DictReader(file)]
+    signal = read_signal(path)
+    assert (signal.kind, signal.scope, signal.zone) == ("average", "lifecycle", area)
+    assert signal.missing == published.count("")
+    for ours, theirs in zip(signal.values.tolist(), published, strict=True):
+        assert np.isnan(ours) if not theirs else ours == pytest.approx(float(theirs), rel=1e-12)
+
+
+def test_the_example_has_one_empty_hour() -> None:
+    signal, mix = read_with_mix(EXAMPLE)
+    hour = (signal.start_s - 1652140800, signal.hours, signal.missing)
+    assert hour == (0, 14 * 24, 1)
+    empty = int(np.flatnonzero(np.isnan(signal.values))[0])
+    assert empty == 7 * 24 + 18
+    filled = signal.interpolated()
+    assert filled.values[empty] == pytest.approx(signal.values[[empty - 1, empty + 1]].mean())
+    assert set(mix) == {"WND", "SUN", "WAT", "OIL", "NG", "COL", "NUC", "OTH"}
+
+
+def test_mix_by_hand_and_negative_generation() -> None:
+    mix = {"COL": [100.0, 0.0, np.nan, 50.0], "SUN": [100.0, -5.0, 1.0, -50.0]}
+    values, negative = mix_intensity(mix)
+    assert values[0] == pytest.approx((820 + 41) / 2)
+    assert np.isnan(values[[1, 2]]).all()  # nothing generated; a fuel unknown
+    assert values[3] == 820  # what a plant draws is not subtracted from the coal
+    assert negative == 2
+    with pytest.raises(InputError) as caught:
+        mix_intensity({"PEAT": [1.0]})
+    assert caught.value.code == "unknown-name"
+
+
+def test_marginal_intensity_of_one_fuel_and_of_a_known_mixture() -> None:
+    random = np.random.default_rng(1)
+    gas = 1000 + random.uniform(0, 500, 2000)
+    wind = random.uniform(0, 900, 2000)
+    average = Signal(mix_intensity({"NG": gas, "WND": wind})[0], 0, "average")
+    signal, rows = marginal_intensity({"NG": gas, "WND": wind}, average)
+    assert signal.kind == "marginal"
+    assert np.allclose(signal.values, 490)  # the wind follows nobody
+    # Coal carries a fixed share of every change.
+    load = 2000 + random.uniform(0, 1000, 4000)
+    mix = {"COL": 0.3 * load, "NG": 0.7 * load}
+    average = Signal(mix_intensity(mix)[0], 0, "average")
+    _, rows = marginal_intensity(mix, average)
+    assert len(rows) == 10
+    for row in rows:
+        assert row["low"] <= 0.3 * 820 + 0.7 * 490 + 1e-6
+        assert row["g_per_kwh"] == pytest.approx(0.3 * 820 + 0.7 * 490)
+
+
+def test_marginal_needs_a_fuel_mix(tmp_path: Path) -> None:
+    signal = read_signal(written(tmp_path, "a.csv", typed(("2022-01-01T00:00Z", 1))))
+    with pytest.raises(InputError) as caught:
+        intensity(signal, marginal=True)
+    assert (caught.value.code, caught.value.place) == ("no-data", "--marginal")
+
+
+def test_pounds_per_megawatt_hour(tmp_path: Path) -> None:
+    assert GRAMS_PER_POUND == 453.59237
+    point = {"point_time": "2024-01-01T00:00:00+00:00", "value": 1000.0}
+    meta = {"signal_type": "co2_moer", "units": "lbs_co2_per_mwh", "region": "CAISO_NORTH"}
+    text = json.dumps({"data": [point], "meta": meta})
+    signal = read_signal(written(tmp_path, "w.json", text))
+    assert signal.values == pytest.approx([453.59237])
+    assert (signal.kind, signal.zone, signal.unit) == ("marginal", "CAISO_NORTH", "gCO2/kWh")
+    for unit, grams in (("lb/MWh", 0.45359237), ("kgCO2/MWh", 1.0), ("tCO2eq/MWh", 1000.0)):
+        path = written(tmp_path, "u.csv", typed(("2022-01-01T00:00Z", 1), unit=unit))
+        assert read_signal(path).values == pytest.approx([grams])
+    path = written(
+        tmp_path, "u.csv", typed(("2022-01-01T00:00Z", 0.2), unit="EUR/kWh", kind="price")
+    )
+    price = read_signal(path)
+    assert (price.values.tolist(), price.unit, price.kind) == ([200.0], "EUR/MWh", "price")
+    path = written(tmp_path, "u.csv", typed(("2022-01-01T00:00Z", 1), unit="stone/MWh"))
+    assert (refusal(path).code, refusal(path).place) == ("invalid-value", "unit")
+    meta["signal_type"] = "health_damage"
+    path = written(tmp_path, "w.json", json.dumps({"data": [point], "meta": meta}))
+    assert refusal(path).place == "meta.signal_type"
+
+
+def test_five_minutes_become_hours(tmp_path: Path) -> None:
+    data = [
+        {"point_time": f"2024-01-01T{n // 12:02d}:{n % 12 * 5:02d}:00+00:00", "value": float(n)}
+        for n in range(28)
+    ]
+    data[13]["value"] = None  # type: ignore[assignment]
+    meta = {"signal_type": "co2_aoer", "units": "g/kWh", "data_point_period_seconds": 300}
+    text = json.dumps({"data": data, "meta": meta})
+    signal = read_signal(written(tmp_path, "w.json", text))
+    assert signal.kind == "average"
+    # Hour 0 whole, hour 1 without one sample, hour 2 with 4 of 12: less than half.
+    expected = [5.5, np.mean([n for n in range(12, 24) if n != 13])]
+    assert signal.values[:2] == pytest.approx(expected)
+    assert np.isnan(signal.values[2])
+
+
+def test_electricity_maps_and_its_scopes(tmp_path: Path) -> None:
+    header = (
+        "Datetime (UTC),Country,Zone name,Zone id,Carbon intensity gCO₂eq/kWh (direct),"
+        "Carbon intensity gCO₂eq/kWh (Life cycle)\n"
+    )
+    rows = "2024-01-01 00:00:00,DE,Germany,DE,300,350\n2024-01-01 00:00:00,FR,France,FR,30,50\n"
+    path = written(tmp_path, "em.csv", header + rows)
+    assert refusal(path).code == "conflict"
+    assert refusal(path, zone="PL").code == "no-match"
+    whole, direct = (read_signal(path, zone="FR", scope=s) for s in ("lifecycle", "direct"))
+    assert (whole.values[0], direct.values[0]) == (50, 30)
+    assert (whole.basis, whole.scope, direct.scope) == ("consumption", "lifecycle", "direct")
+    with pytest.raises(InputError) as caught:
+        joined([whole, direct])
+    assert (caught.value.code, caught.value.place) == ("conflict", "scope")
+
+
+def test_eia_balance_file(tmp_path: Path) -> None:
+    rows = 'CISO,01/01/2024 1:00:00 AM,100,"1,000",,50\nCISO,01/01/2024 2:00:00 AM,100,1000,,150\n'
+    signal, mix = read_with_mix(written(tmp_path, "EIA930_BALANCE.csv", BALANCE + rows))
+    assert signal.start_s == 1704067200  # the hour that ends at 1:00
+    assert mix["COL"].tolist() == [50, 150]  # adjusted values; the empty solar column is no gap
+    assert signal.values[0] == pytest.approx((50 * 820 + 1000 * 490) / 1050)
+
+
+def test_codecarbon_runs(tmp_path: Path) -> None:
+    header = "timestamp,duration,emissions,energy_consumed,country_iso_code\n"
+    rows = "2024-01-01T02:30:00,5400,0.5,2.0,FRA\n2024-01-01T02:40:00,60,0.3,1.0,FRA\n"
+    path = written(tmp_path, "emissions.csv", header + rows)
+    assert (refusal(path).code, refusal(path).place) == ("naive-time", "line 2")
+    signal = read_signal(path, timezone="UTC")
+    assert signal.zone == "FRA"
+    assert signal.values == pytest.approx([250.0, (250 + 300) / 2])
+
+
+def test_kinds_and_units_never_mix(tmp_path: Path) -> None:
+    average = typed(("2022-01-01T00:00Z", 1))
+    mixed = average + "2022-01-01T01:00Z,2,gCO2/kWh,marginal\n"
+    error = refusal(written(tmp_path, "m.csv", mixed))
+    assert (error.code, error.place) == ("conflict", "line 3, kind")
+    error = refusal(written(tmp_path, "m.csv", average + "2022-01-01T01:00Z,2,lb/MWh,average\n"))
+    assert (error.code, error.place) == ("conflict", "line 3, unit")
+    first = Signal(np.ones(2), 0, "average", "A")
+    cases = (
+        (Signal(np.ones(2), 7200, "marginal", "A"), "conflict", "kind"),
+        (Signal(np.ones(2), 7200, "average", "B"), "conflict", "zone"),
+        (Signal(np.ones(2), 3600, "average", "A"), "duplicate", "1970-01-01T01:00:00Z"),
+    )
+    for other, code, place in cases:
+        with pytest.raises(InputError) as caught:
+            joined([first, other])
+        assert (caught.value.code, caught.value.place) == (code, place)
+    both = joined([Signal(np.ones(1), 10800, "average", "A"), first])
+    assert np.isnan(both.values).tolist() == [False, False, True, False]
+
+
+def test_local_times_over_both_changes_of_the_clock(tmp_path: Path) -> None:
+    zone = "America/Los_Angeles"
+    autumn = [f"2024-11-03T{hour:02d}:00" for hour in (0, 1, 1, 2)]
+    path = written(tmp_path, "a.csv", typed(*((t, n) for n, t in enumerate(autumn))))
+    assert read_signal(path, timezone=zone).values.tolist() == [0, 1, 2, 3]
+    assert refusal(path, timezone="UTC").code == "duplicate"
+    assert (refusal(path).code, refusal(path).place) == ("naive-time", "line 2")
+    spring = [f"2024-03-10T{hour:02d}:00" for hour in (1, 3)]
+    path = written(tmp_path, "s.csv", typed(*((t, n) for n, t in enumerate(spring))))
+    assert read_signal(path, timezone=zone).values.tolist() == [0, 1]
+    path = written(tmp_path, "s.csv", typed(("2024-03-10T02:00", 1)))
+    error = refusal(path, timezone=zone)
+    assert (error.code, error.place) == ("invalid-value", "line 2")
+    assert refusal(path, timezone="Mars/Olympus").code == "unknown-name"
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "place"),
+    [
+        ("a,b\n1,2\n", "unknown-format", None),
+        ("timestamp,value,unit,kind\n", "empty-input", None),
+        (typed(("2022-01-01T00:00Z", "high")), "invalid-value", "line 2"),
+        (typed(("yesterday", 1)), "invalid-value", "line 2"),
+        (typed(("2022-01-01T00:00Z", 1), kind="medium"), "invalid-value", "kind"),
+        ("timestamp,value,unit,kind\n2022-01-01T00:00Z,1\n", "damaged", "line 2"),
+        (typed(("2022-01-01T00:00Z", 1), ("2022-01-01T00:00Z", 2)), "duplicate", "line 3"),
+        ('{"data": []}', "unknown-format", None),
+    ],
+)
+def test_bad_files(text: str, code: str, place: str | None, tmp_path: Path) -> None:
+    error = refusal(written(tmp_path, "bad.csv", text))
+    assert (error.code, error.place) == (code, place)
+
+
+def test_gaps_longer_than_a_day_are_not_filled() -> None:
+    values = np.ones(60)
+    values[10:34] = np.nan
+    assert Signal(values, 0, "average").interpolated().missing == 0
+    values[10:35] = np.nan
+    with pytest.raises(InputError) as caught:
+        Signal(values, 0, "average").interpolated()
+    assert (caught.value.code, caught.value.place) == ("no-data", "1970-01-01T10:00:00Z")
+
+
+def test_typical_hours() -> None:
+    values = np.tile(np.arange(24.0), 40)  # 40 days from 1 January: the hour of day
+    values[:24] += 100
+    values[48] = np.nan
+    signal = Signal(values, 0, "average")
+    hours = 3600 * np.array([48, 24 * 50 + 5, -19])
+    assert np.isnan(signal.at(hours)).all()
+    found = signal.at(hours, typical=True)
+    # Hour 0 of January: 100 once and 0 on 29 days (one is missing); 20 February; 5:00 on 31 December.
+    assert found == pytest.approx([100 / 30, 5.0, (40 * 5 + 100) / 40])
+
+
+def test_what_is_recognized(tmp_path: Path) -> None:
+    assert recognize(EXAMPLE.read_bytes()[:1000]) == "EIA-930"
+    assert recognize(BALANCE.encode()) == "EIA-930"
+    assert recognize(typed().encode()) == "signal table"
+    assert recognize(b'{"data": [{"point_time": 1}], "meta": {"signal_type": "x"}}') == "WattTime"
+    assert recognize(b"arrival_time,length,cpus\n") == ""
+
+
+def test_a_summary() -> None:
+    signal = read_signal(EXAMPLE)
+    summary = intensity(signal).to_dict()
+    assert summary["mean"] == pytest.approx(np.nanmean(signal.values))
+    hours = signal.values.reshape(14, 24)
+    means = [row["mean"] for row in summary["by_hour_utc"]]
+    assert means == pytest.approx(np.nanmean(hours, axis=0).tolist())
