@@ -331,7 +331,7 @@ GOOD = made.image(0, made.picture(0), GROUPS)
     [
         (GOOD._replace(width=47), "it is 48 x 40, orientation 1"),
         (GOOD._replace(orientation=6), "it is 48 x 40, orientation 1"),
-        (GOOD._replace(pieces=[GOOD.pieces[0], b""]), "no image"),
+        (GOOD._replace(pieces=[GOOD.pieces[0], b""]), "not an image"),
         (GOOD._replace(pieces=[GOOD.pieces[0][:-1], GOOD.pieces[1]]), None),
         (GOOD._replace(pieces=[b"".join(GOOD.pieces), b""]), "do not end where scans do"),
         (
@@ -339,7 +339,7 @@ GOOD = made.image(0, made.picture(0), GROUPS)
             "do not end where scans do",
         ),
         (GOOD._replace(pieces=[made.picture(0)[:-2], b""]), "not progressive"),
-        (GOOD._replace(pieces=[b"GIF89a", b""]), "no image"),
+        (GOOD._replace(pieces=[b"GIF89a", b""]), "not an image"),
         (GOOD._replace(reason="PNG image"), "group 1 alone"),
         (GOOD._replace(reason="PNG image", pieces=[b"", b""]), "group 1 alone"),
         (GOOD._replace(reason="PNG image", pieces=[b"anything", b""]), None),
