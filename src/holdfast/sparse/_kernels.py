@@ -25,9 +25,6 @@ _ALIGNMENT = 4  # arrays are aligned to their elements, not to vectors
 class Lanes(types.Type):
     """Numba's type of 16 float32 numbers in a register."""
 
-    def __init__(self) -> None:
-        super().__init__(name="lanes")
-
 
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
@@ -35,7 +32,7 @@ class _LanesModel(models.PrimitiveModel):
         super().__init__(manager, kind, _VECTOR)
 
 
-_lanes = Lanes()
+_lanes = Lanes("lanes")
 
 
 def _address(context: Any, builder: Any, kind: Any, array: Any, place: Any) -> Any:
@@ -114,16 +111,15 @@ def blocks_by_vector(
     for row in range(first, last):
         # Four sums: an addition takes four cycles, and two can start in each.
         a = b = c = d = zero
-        k, end = np.int64(starts[row]), np.int64(starts[row + 1])
-        while k + 4 <= end:
+        begin, end = np.int64(starts[row]), np.int64(starts[row + 1])
+        whole = end - (end - begin) % 4
+        for k in range(begin, whole, 4):
             a = _fma(_load(values, k * LANES), _splat(x[indices[k]]), a)
             b = _fma(_load(values, (k + 1) * LANES), _splat(x[indices[k + 1]]), b)
             c = _fma(_load(values, (k + 2) * LANES), _splat(x[indices[k + 2]]), c)
             d = _fma(_load(values, (k + 3) * LANES), _splat(x[indices[k + 3]]), d)
-            k += 4
-        while k < end:
+        for k in range(whole, end):
             a = _fma(_load(values, k * LANES), _splat(x[indices[k]]), a)
-            k += 1
         _store(out, row * LANES, _fma(one, _fma(one, a, b), _fma(one, c, d)))
 
 
@@ -159,15 +155,8 @@ def blocks_by_tile(
                 _fma(v, _splat(x[c + 6]), s[6]),
                 _fma(v, _splat(x[c + 7]), s[7]),
             )
-        place = row * LANES
-        _store(out, place, s[0])
-        _store(out, place + rows, s[1])
-        _store(out, place + 2 * rows, s[2])
-        _store(out, place + 3 * rows, s[3])
-        _store(out, place + 4 * rows, s[4])
-        _store(out, place + 5 * rows, s[5])
-        _store(out, place + 6 * rows, s[6])
-        _store(out, place + 7 * rows, s[7])
+        for vector in range(TILE):
+            _store(out, row * LANES + vector * rows, s[vector])
 
 
 @njit(nogil=True, cache=True)
@@ -187,16 +176,15 @@ def rows_by_vector(
     """
     for row in range(first, last):
         a = b = c = d = np.float32(0)
-        k, end = np.int64(starts[row]), np.int64(starts[row + 1])
-        while k + 4 <= end:
+        begin, end = np.int64(starts[row]), np.int64(starts[row + 1])
+        whole = end - (end - begin) % 4
+        for k in range(begin, whole, 4):
             a += values[k] * x[indices[k]]
             b += values[k + 1] * x[indices[k + 1]]
             c += values[k + 2] * x[indices[k + 2]]
             d += values[k + 3] * x[indices[k + 3]]
-            k += 4
-        while k < end:
+        for k in range(whole, end):
             a += values[k] * x[indices[k]]
-            k += 1
         out[row] = (a + b) + (c + d)
 
 
@@ -218,14 +206,13 @@ def rows_by_tile(
     zero, one = _splat(np.float32(0)), _splat(np.float32(1))
     for row in range(first, last):
         a = b = c = d = zero
-        k, end = np.int64(starts[row]), np.int64(starts[row + 1])
-        while k + 4 <= end:
+        begin, end = np.int64(starts[row]), np.int64(starts[row + 1])
+        whole = end - (end - begin) % 4
+        for k in range(begin, whole, 4):
             a = _fma(_splat(values[k]), _load(x, np.int64(indices[k]) * LANES), a)
             b = _fma(_splat(values[k + 1]), _load(x, np.int64(indices[k + 1]) * LANES), b)
             c = _fma(_splat(values[k + 2]), _load(x, np.int64(indices[k + 2]) * LANES), c)
             d = _fma(_splat(values[k + 3]), _load(x, np.int64(indices[k + 3]) * LANES), d)
-            k += 4
-        while k < end:
+        for k in range(whole, end):
             a = _fma(_splat(values[k]), _load(x, np.int64(indices[k]) * LANES), a)
-            k += 1
         _store(out, row * LANES, _fma(one, _fma(one, a, b), _fma(one, c, d)))

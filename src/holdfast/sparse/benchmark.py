@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from timeit import Timer
 from typing import Any
 
 import numpy as np
@@ -32,20 +32,15 @@ def fastest(contenders: Mapping[str, Callable[[], object]], repeats: int = 7) ->
 
     The contenders take turns, so that a busy moment meets all of them.
     """
+    timers = {name: Timer(call) for name, call in contenders.items()}
     calls = {}
-    for name, call in contenders.items():
-        call()  # compile, allocate
-        begin = time.perf_counter()
-        call()
-        took = time.perf_counter() - begin
-        calls[name] = max(1, round(_SAMPLE_S / max(took, 1e-7)))
+    for name, timer in timers.items():
+        timer.timeit(1)  # compile, allocate
+        calls[name] = max(1, round(_SAMPLE_S / max(timer.timeit(1), 1e-7)))
     samples: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repeats):
-        for name, call in contenders.items():
-            begin = time.perf_counter()
-            for _ in range(calls[name]):
-                call()
-            samples[name].append((time.perf_counter() - begin) / calls[name])
+        for name, timer in timers.items():
+            samples[name].append(timer.timeit(calls[name]) / calls[name])
     return {name: min(each) for name, each in samples.items()}
 
 
@@ -87,8 +82,7 @@ def contenders(
     }
     oracle = x.astype(np.float64) @ dense.T.astype(np.float64)
     for name, call in calls.items():
-        output = call()
-        output = output.float().numpy() if isinstance(output, torch.Tensor) else output
+        output = torch.as_tensor(call()).float().numpy()
         error = float(np.abs(output - oracle).max() / max(np.abs(oracle).max(), 1e-30))
         if not error <= _TOLERANCE.get(name, 1e-5):
             raise ArithmeticError(f"wrong product by {name}: relative error {error:.1e}")
@@ -175,11 +169,7 @@ class Bench(Answer):
         shown = [
             {k: v * 1e3 if k in milliseconds else v for k, v in row.items()} for row in self.rows
         ]
-        table = Table(
-            pa.Table.from_pylist(shown),
-            columns,
-            "Times are those of the fastest sample.",
-        )
+        table = Table(pa.Table.from_pylist(shown), columns, "Times are of the fastest sample.")
         how = How(
             "ratio = time of the best peer / time of the packed product",
             source="Every output is compared with float64 before it is timed.",

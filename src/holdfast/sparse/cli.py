@@ -92,13 +92,11 @@ def bench(
     """
     from holdfast.sparse.benchmark import bench as run
 
-    sizes = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", shape)
-    batches = re.fullmatch(r"[1-9]\d*(,[1-9]\d*)*", batch)
-    for place, given, right, expected in (
-        ("--shape", shape, sizes, "7680x2560"),
-        ("--batch", batch, batches, "1,16"),
+    for place, given, pattern, expected in (
+        ("--shape", shape, r"[1-9]\d*x[1-9]\d*", "7680x2560"),
+        ("--batch", batch, r"[1-9]\d*(,[1-9]\d*)*", "1,16"),
     ):
-        if not right:
+        if not re.fullmatch(pattern, given):
             raise InputError(
                 f"invalid {place}",
                 code="invalid-value",
@@ -106,11 +104,6 @@ def bench(
                 found=given,
                 expected=expected,
             )
-    assert sizes is not None
-    return run(
-        int(sizes[1]),
-        int(sizes[2]),
-        sparsity,
-        [int(each) for each in dict.fromkeys(batch.split(","))],
-        repeats=repeats,
-    )
+    rows, columns = map(int, shape.split("x"))
+    batches = [int(each) for each in dict.fromkeys(batch.split(","))]
+    return run(rows, columns, sparsity, batches, repeats)

@@ -7,7 +7,6 @@ A matrix of R rows takes 6 n + 4 (R + 1) + 16 bytes as csr with n non-zeros, and
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -200,13 +199,9 @@ class SparseMatrix:
             # Each thread takes lines with its share of the entries.
             shares = np.linspace(0, len(self.indices), threads + 1)[1:-1]
             cuts = [0, *np.searchsorted(self.starts, shares).tolist(), lines]
-            others = [
-                _pool(os.getpid(), threads).submit(multiply_lines, low, high)
-                for low, high in itertools.pairwise(cuts[1:])
-            ]
+            others = _pool(os.getpid(), threads).map(multiply_lines, cuts[1:], cuts[2:])
             multiply_lines(0, cuts[1])
-            for other in others:
-                other.result()
+            list(others)  # wait, and raise what they raised
         return out[:vectors, : self.shape[0]]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,17 @@ def kind_of(name: str, dimensions: int) -> str | None:
     return "recurrent" if _RECURRENT.search(name) else "linear" if _LINEAR.search(name) else None
 
 
+def no_weights(path: Path | None = None) -> InputError:
+    """The error of a state dict, or a file with one, that has nothing to prune or pack."""
+    return InputError(
+        "no linear or recurrent weights",
+        code="no-data",
+        path=path,
+        place="state dict",
+        expected="matrices named weight, weight_ih_l0, weight_hh_l0 ...",
+    )
+
+
 def percentiles(state: Mapping[str, Any], share: float = 0.9) -> dict[str, float]:
     """The magnitude q that the published schedule ends at, for each layer type of a dense run.
 
@@ -75,14 +87,7 @@ def sorted_magnitudes(state: Mapping[str, Any], block: int = 1) -> dict[str, np.
             magnitudes = torch.as_tensor(weight).detach().float().cpu().abs()
             by_kind.setdefault(kind, []).append(block_maxima(magnitudes, block).flatten())
     if not by_kind:
-        raise InputError(
-            "no recurrent or linear weights",
-            code="no-data",
-            place="state dict",
-            found=", ".join(list(state)[:5]) or "nothing",
-            expected="matrices named weight, weight_ih_l0, weight_hh_l0 ...",
-            remedy="give the state dict of a dense run: the schedule needs its magnitudes",
-        )
+        raise no_weights()
     return {kind: torch.cat(parts).sort().values.numpy() for kind, parts in by_kind.items()}
 
 

@@ -25,7 +25,7 @@ from holdfast.files import write_whole
 from holdfast.numbers import counted, percent, size
 from holdfast.report.figures import bars
 from holdfast.sparse.layers import Choice, Decision, decision, install, matrices_in, pack_state
-from holdfast.sparse.schedules import kind_of
+from holdfast.sparse.schedules import kind_of, no_weights
 
 METADATA = "holdfast-sparse"
 
@@ -134,12 +134,7 @@ class Packing(Answer):
 
     def __post_init__(self) -> None:
         if not self.weights:
-            raise InputError(
-                "no linear or recurrent weights",
-                code="no-data",
-                path=self.path,
-                expected="matrices named weight, weight_ih_l0, weight_hh_l0 ...",
-            )
+            raise no_weights(self.path)
 
     @property
     def title(self) -> str:
@@ -212,8 +207,7 @@ class Packing(Answer):
         )
         table = Table(pa.Table.from_pylist(rows), columns)
         figure = bars(rows, "weight", "stored_bytes", "Stored bytes")
-        question = "How are the weights stored?"
-        return [Section("weights", question, sentence, [figure], [table], how)]
+        return [Section("weights", "How are the weights stored?", sentence, [figure], [table], how)]
 
 
 def pack_file(
@@ -246,12 +240,8 @@ def inspect(path: str | Path) -> Packing:
         InputError: if the file cannot be read, is damaged, or has no linear or recurrent weight.
     """
     state = read(path)
-    weights = [decision(name, matrix) for name, matrix in matrices_in(state).items()]
-    weights += [
-        decision(name, tensor)
-        for name, tensor in state.items()
-        if kind_of(name, tensor.ndim) and tensor.numel()
-    ]
+    dense = {name: w for name, w in state.items() if kind_of(name, w.ndim) and w.numel()}
+    weights = [decision(name, stored) for name, stored in (matrices_in(state) | dense).items()]
     return Packing(Path(path), weights, _bytes(state))
 
 
