@@ -15,15 +15,8 @@ from typer.core import TyperGroup
 from typer.main import get_command, get_group
 
 from holdfast import __version__
-from holdfast.console import (
-    EngineOption,
-    JsonOption,
-    QuietOption,
-    VerboseOption,
-)
-from holdfast.durations import duration_text
+from holdfast.console import JsonOption, QuietOption
 from holdfast.errors import HoldfastError, MissingExtraError
-from holdfast.tables import DEFAULT_ENGINE
 
 ROOMS: Mapping[str, tuple[str, str]] = {
     # name: (module that has `app`, one line of help)
@@ -93,7 +86,6 @@ class _Rooms(TyperGroup):
             command = get_group(import_module(module).app)
             command.name = name
             command.help = command.help or help_line
-            _write_durations(command)
         return name, command, rest
 
     def make_context(self, *positional: Any, **named: Any) -> Any:
@@ -112,15 +104,6 @@ class _Rooms(TyperGroup):
             raise typer.Exit(BROKEN_PIPE) from None
 
 
-def _write_durations(command: Any) -> None:
-    """Let help show the default of a duration as it is typed: 1h, not 3600.0."""
-    for member in getattr(command, "commands", {}).values():
-        _write_durations(member)
-    for option in command.params:
-        if option.metavar == "DURATION" and isinstance(option.default, (int, float)):
-            option.show_default = duration_text(option.default)
-
-
 app = typer.Typer(cls=_Rooms, invoke_without_command=True, rich_markup_mode=None)
 
 
@@ -135,8 +118,6 @@ def holdfast(
     context: typer.Context,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
-    verbose: VerboseOption = False,
-    engine: EngineOption = DEFAULT_ENGINE,
     version: Annotated[
         bool,
         typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),

@@ -57,9 +57,8 @@ class Difference(Answer):
 
     def sections(self) -> Sequence[Section]:
         """What changed."""
-        counts = {
-            verdict: len(self._names(verdict)) for verdict in (WORSE, BETTER, CHANGED, UNKNOWN)
-        }
+        found = [row["verdict"] for row in self.rows]
+        counts = {verdict: found.count(verdict) for verdict in (WORSE, BETTER, CHANGED, UNKNOWN)}
         parts = [f"{count} {verdict}" for verdict, count in counts.items() if count]
         sentence = f"Of {counted(len(self.rows), 'figure')}: {', '.join(parts) or 'none changed'}."
         columns = {
@@ -174,19 +173,17 @@ def _reach(value: dict[str, Any]) -> tuple[float, float]:
 
 def _read(path: Path) -> dict[str, Any]:
     data = read_whole(path, "an answer that --save wrote")
-    expected = f'JSON with "schema": "{SCHEMA}"'
     try:
         document = json.loads(data)
-        schema = document.get("schema") if isinstance(document, dict) else type(document).__name__
-    except ValueError as error:
-        document, schema = None, str(error)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InputError(
-            "not a saved answer",
-            code="unknown-format",
-            path=path,
-            found=str(schema),
-            expected=expected,
-            remedy="run the command again with --save FILE",
-        )
-    return document
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and document.get("schema") == SCHEMA:
+        return document
+    raise InputError(
+        "not a saved answer",
+        code="unknown-format",
+        path=path,
+        found=" ".join(data[:60].decode("utf-8", "replace").split()),
+        expected=f'JSON with "schema": "{SCHEMA}"',
+        remedy="run the command again with --save FILE",
+    )

@@ -1,4 +1,4 @@
-"""What the commands of every room share: options, durations, and how a result is printed.
+"""What the commands of every room share: options, and how a result is printed.
 
 A command takes the shared options by their types, calls the function of the same name, and hands the
 result to `emit`:
@@ -19,10 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import typer
 
 from holdfast import progress
-from holdfast.durations import parse_duration
 from holdfast.plain import plain
 from holdfast.report.terminal import table as table
-from holdfast.tables import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -36,68 +34,31 @@ class Result(Protocol):
 
 
 _Result = TypeVar("_Result", bound=Result)
-_Value = TypeVar("_Value")
 
 
-def _or_given_before(name: str, default: _Value) -> Callable[[typer.Context, _Value], _Value]:
-    """A callback: an option left at its default takes what stands before the room's name."""
-
-    def inherit(context: typer.Context, value: _Value) -> _Value:
-        if value != default:
-            return value
-        given: _Value | None = context.find_root().params.get(name)
-        return value if given is None else given
-
-    return inherit
+def _or_before(context: typer.Context, name: str, value: bool) -> bool:
+    """Whether an option is given here or before the room's name."""
+    return value or bool(context.find_root().params.get(name))
 
 
-_quiet_before = _or_given_before("quiet", False)
+def _as_json(context: typer.Context, value: bool) -> bool:
+    return _or_before(context, "as_json", value)
 
 
 def _silence(context: typer.Context, value: bool) -> bool:
-    quiet = _quiet_before(context, value)
+    quiet = _or_before(context, "quiet", value)
     progress.set_quiet(quiet)
     return quiet
 
 
 JsonOption = Annotated[
     bool,
-    typer.Option(
-        "--json",
-        help="Print the result as JSON, for programs.",
-        callback=_or_given_before("as_json", False),
-    ),
+    typer.Option("--json", help="Print the result as JSON, for programs.", callback=_as_json),
 ]
 QuietOption = Annotated[
     bool,
     typer.Option("--quiet", "-q", help="No progress and no remarks.", callback=_silence),
 ]
-VerboseOption = Annotated[
-    bool,
-    typer.Option(
-        "--verbose",
-        "-v",
-        help="Print the details behind the answer.",
-        callback=_or_given_before("verbose", False),
-    ),
-]
-EngineOption = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        metavar="URL",
-        help="Where tables are computed: duckdb, spark://HOST:PORT, spark://local[N].",
-        callback=_or_given_before("engine", DEFAULT_ENGINE),
-    ),
-]
-
-
-def duration(text: str | float) -> float:
-    """Seconds in a duration: the parser of ``typer.Option(parser=duration, metavar="DURATION")``."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 def emit(result: _Result, as_json: bool, render: Callable[[_Result], RenderableType | str]) -> None:

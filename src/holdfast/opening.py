@@ -36,9 +36,13 @@ def is_compressed(path: Path) -> bool:
     Raises:
         InputError: if it cannot be read.
     """
+    return _compression(_start(path)) is not None
+
+
+def _start(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return _compression(file.read(6)) is not None
+            return file.read(6)
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -53,11 +57,7 @@ def open_source(path: Path) -> io.BufferedReader | io.BytesIO:
     Raises:
         InputError: if the file is missing or cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(6)
-    except OSError as error:
-        raise unreadable(path, error) from error
+    head = _start(path)
     kind = _compression(head)
     if kind is not None:
         return io.BufferedReader(_Decompressed(path, kind), SNIFFED_BYTES)

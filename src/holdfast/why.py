@@ -41,15 +41,19 @@ class Kind:
     """Something that a room reads."""
 
     what: str
-    room: str
     test: Callable[[Path, bytes], bool]
     """Called with the path and the first bytes of the (decompressed) file; with ``b""`` for a folder."""
     headline: Callable[[Path], str]
     """The room's own answer in one sentence."""
     command: str
-    """What to run next; ``{}`` stands for the path."""
+    """What to run next, from the room's name on; ``{}`` stands for the path."""
     read: Literal["alone", "by folder", "all"] = "alone"
     """Which files the command takes together: none, those of one folder, or all below the path."""
+
+    @property
+    def room(self) -> str:
+        """The room that reads it."""
+        return self.command.partition(" ")[0]
 
 
 @dataclass(frozen=True)
@@ -323,22 +327,21 @@ def _of_events(path: Path) -> str:
     return str(report(path).to_dict()["findings"][0])
 
 
-def _of_dumps(path: Path) -> str:
-    from holdfast.runs import hang
+def _of_runs(function: str) -> Callable[[Path], str]:
+    """The sentence that a function of the runs answers with."""
 
-    return str(hang(path).to_dict()["sentence"])
+    def headline(path: Path) -> str:
+        from holdfast import runs
+
+        return str(getattr(runs, function)(path).to_dict()["sentence"])
+
+    return headline
 
 
 def _of_signal(path: Path) -> str:
     from holdfast.carbon import intensity, read_signal
 
     return intensity(read_signal(path)).headline
-
-
-def _of_steps(path: Path) -> str:
-    from holdfast.runs import stragglers
-
-    return str(stragglers(path).to_dict()["sentence"])
 
 
 def _of_checkpoints(path: Path) -> str:
@@ -351,12 +354,6 @@ def _of_model(path: Path) -> str:
     if path.is_file():
         return "An n-gram model."
     return f"A {json.loads((path / 'config.json').read_text())['model_type']} model."
-
-
-def _of_training_log(path: Path) -> str:
-    from holdfast.runs import diagnose
-
-    return str(diagnose(path).to_dict()["sentence"])
 
 
 def _is_image(_: Path, head: bytes) -> bool:
@@ -400,57 +397,32 @@ def _of_answer(path: Path) -> str:
 
 
 PLAIN = (
-    Kind("images", "data", _is_image, _of_images, "data records write {} -o records", "all"),
-    Kind("tables", "data", _is_table, _of_tables, "data croissant describe {}", "all"),
+    Kind("images", _is_image, _of_images, "data records write {} -o records", "all"),
+    Kind("tables", _is_table, _of_tables, "data croissant describe {}", "all"),
 )
 KINDS = (
-    Kind(
-        "a saved answer", "diff", _is_json_with(f'"{SCHEMA}"'.encode()), _of_answer, "diff {} OTHER"
-    ),
-    Kind("a store of a fleet", "fleet", _is_store, _of_fleet, "fleet report {} --html report.html"),
-    Kind(
-        "a Croissant description",
-        "data",
-        _is_croissant,
-        _of_croissant,
-        "data croissant validate {}",
-    ),
-    Kind("progressive records", "data", _is_records, _of_records, "data records info {}"),
-    Kind("a model", "lm", _is_model, _of_model, "lm query search --model {} --regex PATTERN"),
-    Kind("a transducer", "fst", lambda _, head: head.startswith(FST_MAGIC), _of_fst, "fst info {}"),
-    Kind("flight records", "runs", _is_dump, _of_dumps, "runs hang {}", "by folder"),
+    Kind("a saved answer", _is_json_with(f'"{SCHEMA}"'.encode()), _of_answer, "diff {} OTHER"),
+    Kind("a store of a fleet", _is_store, _of_fleet, "fleet report {} --html report.html"),
+    Kind("a Croissant description", _is_croissant, _of_croissant, "data croissant validate {}"),
+    Kind("progressive records", _is_records, _of_records, "data records info {}"),
+    Kind("a model", _is_model, _of_model, "lm query search --model {} --regex PATTERN"),
+    Kind("a transducer", lambda _, head: head.startswith(FST_MAGIC), _of_fst, "fst info {}"),
+    Kind("flight records", _is_dump, _of_runs("hang"), "runs hang {}", "by folder"),
     Kind(
         "traces",
-        "runs",
         _is_json_with(b'"traceEvents"'),
-        _of_steps,
+        _of_runs("stragglers"),
         "runs stragglers {}",
         "by folder",
     ),
-    Kind("step times", "runs", _is_steps, _of_steps, "runs stragglers {}"),
+    Kind("step times", _is_steps, _of_runs("stragglers"), "runs stragglers {}"),
+    Kind("events of a run", _is_events, _of_events, "runs report {} --html run.html", "by folder"),
+    Kind("checkpoints", _is_checkpoints, _of_checkpoints, "runs checkpoints {}"),
+    Kind("a grid signal", _is_signal, _of_signal, "carbon intensity {}"),
+    Kind("logs of a cluster", _is_cluster_log, _of_fleet, "fleet ingest {} -o store", "all"),
+    Kind("a transducer as text", _is_fst_text, _of_fst_text, "fst compile {} -o machine.fst"),
     Kind(
-        "events of a run",
-        "runs",
-        _is_events,
-        _of_events,
-        "runs report {} --html run.html",
-        "by folder",
-    ),
-    Kind("checkpoints", "runs", _is_checkpoints, _of_checkpoints, "runs checkpoints {}"),
-    Kind("a grid signal", "carbon", _is_signal, _of_signal, "carbon intensity {}"),
-    Kind(
-        "logs of a cluster", "fleet", _is_cluster_log, _of_fleet, "fleet ingest {} -o store", "all"
-    ),
-    Kind(
-        "a transducer as text", "fst", _is_fst_text, _of_fst_text, "fst compile {} -o machine.fst"
-    ),
-    Kind(
-        "logs of a training run",
-        "runs",
-        _is_training_log,
-        _of_training_log,
-        "runs diagnose {}",
-        "all",
+        "logs of a training run", _is_training_log, _of_runs("diagnose"), "runs diagnose {}", "all"
     ),
     *PLAIN,
 )

@@ -55,8 +55,6 @@ SAMPLES = {
         "low",
         "high",
         "Failures per 1,000 node-days",
-        label_title="GPUs",
-        log=True,
         reference=3.0,
     ),
     "waterfall": figures.waterfall(
@@ -75,8 +73,6 @@ SAMPLES = {
         "node",
         "failures",
         "Failures",
-        x_title="Day",
-        y_title="Node",
     ),
     "lines": figures.lines(
         pa.table(

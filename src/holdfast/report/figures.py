@@ -191,8 +191,6 @@ def intervals(
     high: str,
     title: str,
     *,
-    label_title: str = "",
-    log: bool = False,
     reference: float | None = None,
 ) -> Figure:
     """Estimates with their 95 % intervals, one row each, and a dashed reference.
@@ -204,14 +202,12 @@ def intervals(
         low: column with the lower bound.
         high: column with the upper bound.
         title: what is estimated, with its unit.
-        label_title: what the rows are.
-        log: a logarithmic axis.
         reference: a value to hold the estimates against.
     """
 
     def chart() -> dict[str, Any]:
         values = plain_rows(rows)
-        x, y = _quantity(value, title, log), _names(label, values, label_title)
+        x, y = _quantity(value, title), _names(label, values)
         shown = tooltip(values, [label, value, low, high])
         layers: list[dict[str, Any]] = [
             {
@@ -257,7 +253,7 @@ def waterfall(
             "encoding": {
                 "x": {"field": "from", "type": "quantitative", "title": title},
                 "x2": {"field": "to"},
-                "y": _names("step", values, ""),
+                "y": _names("step", values),
                 "color": {"field": "colour", "type": "nominal", "scale": None},
                 "tooltip": tooltip(values, ["step", "amount", "to"]),
             },
@@ -266,9 +262,7 @@ def waterfall(
     return Figure(chart)
 
 
-def heat_map(
-    rows: Rows, x: str, y: str, value: str, title: str, *, x_title: str = "", y_title: str = ""
-) -> Figure:
+def heat_map(rows: Rows, x: str, y: str, value: str, title: str) -> Figure:
     """A cell per pair of names, darker for larger values; cells without a row stay empty.
 
     Args:
@@ -277,8 +271,6 @@ def heat_map(
         y: column with the vertical name.
         value: column with the value.
         title: what the value is, with its unit.
-        x_title: what the horizontal names are.
-        y_title: what the vertical names are.
     """
 
     def chart() -> dict[str, Any]:
@@ -288,8 +280,8 @@ def heat_map(
             "data": {"values": values},
             "mark": "rect",
             "encoding": {
-                "x": _names(x, values, x_title) | {"axis": {"labelAngle": 0}},
-                "y": _names(y, values, y_title),
+                "x": _names(x, values) | {"axis": {"labelAngle": 0}},
+                "y": _names(y, values),
                 "color": {
                     "field": value,
                     "type": "quantitative",
@@ -445,7 +437,7 @@ def plain_value(value: Any) -> Any:
     return value
 
 
-def _quantity(field: str, title: str, log: bool) -> dict[str, Any]:
+def _quantity(field: str, title: str, log: bool = False) -> dict[str, Any]:
     made: dict[str, Any] = {"field": field, "type": "quantitative", "title": title}
     if log:
         made["title"] = f"{title}, log scale"
@@ -478,7 +470,7 @@ def time_axis(field: str, title: str, zone: str) -> dict[str, Any]:
     }
 
 
-def _names(field: str, rows: Sequence[Mapping[str, Any]], title: str) -> dict[str, Any]:
+def _names(field: str, rows: Sequence[Mapping[str, Any]], title: str = "") -> dict[str, Any]:
     """An axis of names in the order of the rows."""
     order = list(dict.fromkeys(row[field] for row in rows))
     return {"field": field, "type": "nominal", "sort": order, "title": title or None}

@@ -91,23 +91,32 @@ def _cells(
         return _time_cells(values[column])
     if not is_numeric(kind):
         return [_text_cell(value, right, form.link) for value in values[column]]
+    return [
+        f'<td{right} data-v="{_raw(value)}">{escape(text)}'
+        + (f' <span class="ci">{escape(ends)}</span></td>' if ends else "</td>")
+        for value, text, ends in numbers(column, form, values)
+    ]
+
+
+def numbers(
+    column: str, form: ColumnFormat, values: Mapping[str, list[Any]]
+) -> list[tuple[Any, str, str]]:
+    """The numbers of a column in its unit, each with its text and that of its interval, if it has one."""
     scale = 100 if form.unit == "%" else 1
 
-    def shown(value: Any) -> Any:
-        return value * scale if value is not None and scale != 1 else value
+    def scaled(name: str) -> list[Any]:
+        return [each if each is None or scale == 1 else each * scale for each in values[name]]
 
-    texts = [escape(number(shown(value), form.digits)) for value in values[column]]
-    if form.interval:
-        low, high = (values[bound] for bound in form.interval)
-        texts = [
-            text
-            if lower is None or upper is None
-            else f'{text} <span class="ci">{escape(interval(lower, upper, form.digits))}</span>'
-            for text, lower, upper in zip(texts, map(shown, low), map(shown, high), strict=True)
-        ]
+    low, high = map(scaled, form.interval or (column, column))
     return [
-        f'<td{right} data-v="{_raw(shown(value))}">{text}</td>'
-        for value, text in zip(values[column], texts, strict=True)
+        (
+            value,
+            number(value, form.digits),
+            interval(lower, upper, form.digits)
+            if form.interval and None not in (lower, upper)
+            else "",
+        )
+        for value, lower, upper in zip(scaled(column), low, high, strict=True)
     ]
 
 

@@ -107,7 +107,7 @@ def _check(page: Page) -> None:
 
 @cache
 def _template() -> Template:
-    return parts.environment(parts.template_source).get_template("template.html.j2")
+    return parts.environment(parts.resource).get_template("template.html.j2")
 
 
 def _policy(css: str, scripts: list[str]) -> str:

@@ -17,6 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.files import atomic_file
 from holdfast.report import grid, theme
 from holdfast.report.page import Figure, How, Section
 
@@ -45,11 +46,6 @@ def environment(source: Callable[[str], str | None]) -> Environment:
     )
     made.globals.update(arrows=_ARROWS, printed_rows=_PRINTED_ROWS)
     return made
-
-
-def template_source(name: str) -> str:
-    """The text of a template of this package, ``"template.html.j2"`` or ``"parts.html.j2"``."""
-    return _resource(name)
 
 
 def lay_out(section: Section) -> dict[str, Any]:
@@ -120,26 +116,15 @@ def _figure(figure: Figure, name: str, section: Section) -> dict[str, Any]:
 def _specification(figure: Figure) -> dict[str, Any]:
     """The Vega-Lite specification, as wide as the page."""
     made = dict(figure.chart() if callable(figure.chart) else figure.chart)
-    single = "mark" in made or "layer" in made
-    if single and not isinstance(made.get("width"), Mapping):
+    if not isinstance(made.get("width"), Mapping):
         made["width"] = theme.WIDTH
         made["autosize"] = {"type": "fit-x", "contains": "padding"}
     return made
 
 
 def _count_rows(specification: Mapping[str, Any]) -> int:
-    total = 0
-    pending: list[Any] = [specification]
-    while pending:
-        part = pending.pop()
-        if isinstance(part, Mapping):
-            data = part.get("data")
-            if isinstance(data, Mapping) and isinstance(data.get("values"), list):
-                total += len(data["values"])
-            pending.extend(value for key, value in part.items() if key != "data")
-        elif isinstance(part, list):
-            pending.extend(part)
-    return total
+    parts = [specification, *specification.get("layer", ())]
+    return sum(len(part["data"]["values"]) for part in parts if "data" in part)
 
 
 def _draw(specification: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
@@ -178,11 +163,12 @@ def inline(script: str) -> str:
 @cache
 def script() -> str:
     """The script of every page: tables sort and copy, figures come alive."""
-    return inline(_resource("page.js"))
+    return inline(resource("page.js"))
 
 
 @cache
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """The text of a file of this package, such as the template ``"parts.html.j2"``."""
     return files("holdfast.report").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -196,7 +182,7 @@ def style() -> str:
     """The style sheet of every page: the colours of light and dark, and the layout."""
     light, dark = theme.css_variables()
     variables = f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    return f"{variables}\n{_resource('page.css').strip()}"
+    return f"{variables}\n{resource('page.css').strip()}"
 
 
 @cache
@@ -217,12 +203,8 @@ def runtime() -> str:
             return script
     script = inline(vl_convert.javascript_bundle("window.holdfastEmbed=vegaEmbed;"))
     script = f"(function(){{{script}{end}"
-    temporary = kept.with_name(f"{kept.name}.{os.getpid()}.part")
-    try:
+    with suppress(OSError):  # no cache is no failure: the next report bundles again
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(script, encoding="utf-8")
-        temporary.replace(kept)
-    except OSError:
-        with suppress(OSError):  # no cache is no failure: the next report bundles again
-            temporary.unlink()
+        with atomic_file(kept) as file:
+            file.write(script.encode())
     return script

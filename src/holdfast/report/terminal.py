@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from holdfast.numbers import counted, interval, number
+from holdfast.numbers import counted
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -150,27 +150,14 @@ def _table(table: Table, most: int | None) -> RenderableType:
 
 
 def _cells(rows: Any, name: str, form: ColumnFormat) -> list[str]:
-    from holdfast.report.grid import is_numeric, text_of
+    from holdfast.report.grid import is_numeric, numbers, text_of
 
-    values = rows[name].to_pylist()
+    values = {each: rows[each].to_pylist() for each in (name, *(form.interval or ()))}
     if hasattr(rows.schema.field(name).type, "tz"):
-        return ["" if value is None else f"{value:%Y-%m-%d %H:%M:%S}" for value in values]
+        return ["" if time is None else f"{time:%Y-%m-%d %H:%M:%S}" for time in values[name]]
     if not is_numeric(rows.schema.field(name).type):
-        return [text_of(value) for value in values]
-    scale = 100 if form.unit == "%" else 1
-
-    def shown(value: Any) -> str:
-        return number(value * scale if value is not None and scale != 1 else value, form.digits)
-
-    if form.interval is None:
-        return [shown(value) for value in values]
-    ends = zip(*(rows[bound].to_pylist() for bound in form.interval), strict=True)
-    return [
-        shown(value)
-        if low is None or high is None
-        else f"{shown(value)} {interval(low * scale, high * scale, form.digits)}"
-        for value, (low, high) in zip(values, ends, strict=True)
-    ]
+        return [text_of(value) for value in values[name]]
+    return [f"{text} {ends}".rstrip() for _, text, ends in numbers(name, form, values)]
 
 
 def table(

@@ -26,7 +26,7 @@ def environment() -> Any:
 
 def _source(name: str) -> str | None:
     if name == PARTS:
-        return parts.template_source(name)
+        return parts.resource(name)
     file = files("holdfast.fleet.console").joinpath("templates", name)
     return file.read_text(encoding="utf-8") if file.is_file() else None
 
