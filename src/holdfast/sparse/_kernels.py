@@ -111,15 +111,16 @@ def blocks_by_vector(
     for row in range(first, last):
         # Four sums: an addition takes four cycles, and two can start in each.
         a = b = c = d = zero
-        begin, end = np.int64(starts[row]), np.int64(starts[row + 1])
-        whole = end - (end - begin) % 4
-        for k in range(begin, whole, 4):
+        k, end = np.int64(starts[row]), np.int64(starts[row + 1])
+        while k + 4 <= end:
             a = _fma(_load(values, k * LANES), _splat(x[indices[k]]), a)
             b = _fma(_load(values, (k + 1) * LANES), _splat(x[indices[k + 1]]), b)
             c = _fma(_load(values, (k + 2) * LANES), _splat(x[indices[k + 2]]), c)
             d = _fma(_load(values, (k + 3) * LANES), _splat(x[indices[k + 3]]), d)
-        for k in range(whole, end):
+            k += 4
+        while k < end:
             a = _fma(_load(values, k * LANES), _splat(x[indices[k]]), a)
+            k += 1
         _store(out, row * LANES, _fma(one, _fma(one, a, b), _fma(one, c, d)))
 
 
@@ -176,15 +177,16 @@ def rows_by_vector(
     """
     for row in range(first, last):
         a = b = c = d = np.float32(0)
-        begin, end = np.int64(starts[row]), np.int64(starts[row + 1])
-        whole = end - (end - begin) % 4
-        for k in range(begin, whole, 4):
+        k, end = np.int64(starts[row]), np.int64(starts[row + 1])
+        while k + 4 <= end:
             a += values[k] * x[indices[k]]
             b += values[k + 1] * x[indices[k + 1]]
             c += values[k + 2] * x[indices[k + 2]]
             d += values[k + 3] * x[indices[k + 3]]
-        for k in range(whole, end):
+            k += 4
+        while k < end:
             a += values[k] * x[indices[k]]
+            k += 1
         out[row] = (a + b) + (c + d)
 
 
@@ -206,13 +208,14 @@ def rows_by_tile(
     zero, one = _splat(np.float32(0)), _splat(np.float32(1))
     for row in range(first, last):
         a = b = c = d = zero
-        begin, end = np.int64(starts[row]), np.int64(starts[row + 1])
-        whole = end - (end - begin) % 4
-        for k in range(begin, whole, 4):
+        k, end = np.int64(starts[row]), np.int64(starts[row + 1])
+        while k + 4 <= end:
             a = _fma(_splat(values[k]), _load(x, np.int64(indices[k]) * LANES), a)
             b = _fma(_splat(values[k + 1]), _load(x, np.int64(indices[k + 1]) * LANES), b)
             c = _fma(_splat(values[k + 2]), _load(x, np.int64(indices[k + 2]) * LANES), c)
             d = _fma(_splat(values[k + 3]), _load(x, np.int64(indices[k + 3]) * LANES), d)
-        for k in range(whole, end):
+            k += 4
+        while k < end:
             a = _fma(_splat(values[k]), _load(x, np.int64(indices[k]) * LANES), a)
+            k += 1
         _store(out, row * LANES, _fma(one, _fma(one, a, b), _fma(one, c, d)))

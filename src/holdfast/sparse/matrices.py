@@ -167,9 +167,8 @@ class SparseMatrix:
         arrays = (self.values.ravel(), self.indices, self.starts)
         vectors, columns = x.shape
         lines = len(self.starts) - 1
-        width = 1 if by_rows else BLOCK
         # Rows and vectors are padded to whole blocks and tiles.
-        out = np.empty((-(-vectors // tile) * tile, lines * width), np.float32)
+        out = np.empty((-(-vectors // tile) * tile, lines * (1 if by_rows else BLOCK)), np.float32)
         # First vector, how many, and the tile's numbers, those of a column side by side.
         tiles: list[tuple[int, int, np.ndarray]] = []
         for first in range(0, vectors, tile):
