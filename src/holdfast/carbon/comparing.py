@@ -189,14 +189,18 @@ def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> tuple
         name: one of `BASELINES`.
         penalty: penalty units, over all windows.
     """
-
-    def cut(d: Curtailments) -> float:
-        pairs = zip(windows, d, strict=True)
-        return sum(w.cut(p, x) for w, each in pairs for p, x in zip(w.parts, each, strict=True))
-
     entitled = [window.with_rights() for window in windows]
     scaled = [(_scaled(windows, d, penalty), text) for text, d in _settings(name, entitled)]
-    return max(scaled, key=lambda pair: cut(pair[0]))
+    return max(scaled, key=lambda pair: _total(windows, pair[0], Window.cut))
+
+
+def _total(
+    windows: Sequence[Window],
+    d: Curtailments,
+    figure: Callable[[Window, Part, FloatArray], float],
+) -> float:
+    pairs = zip(windows, d, strict=True)
+    return sum(figure(w, p, x) for w, each in pairs for p, x in zip(w.parts, each, strict=True))
 
 
 def _scaled(windows: Sequence[Window], d: Curtailments, penalty: float) -> Curtailments:
@@ -206,11 +210,7 @@ def _scaled(windows: Sequence[Window], d: Curtailments, penalty: float) -> Curta
     """
 
     def spent(share: float) -> float:
-        return sum(
-            part.penalty.value(share * each, part.due)
-            for window, group in zip(windows, d, strict=True)
-            for part, each in zip(window.parts, group, strict=True)
-        )
+        return _total(windows, d, lambda _, part, x: part.penalty.value(share * x, part.due))
 
     share = 1.0 if spent(1.0) <= penalty else brentq(lambda x: spent(x) - penalty, 0, 1, rtol=1e-9)
     return [[share * each for each in group] for group in d]
@@ -248,9 +248,8 @@ def _in_turn(
     found = {}
     for place in sorted(range(len(window.parts)), key=lambda n: not window.parts[n].conserves):
         part = window.parts[place]
-        taken = np.clip(missing, 0.0, np.maximum(part.high, 0.0)) * (
-            part.conserves or not batch_only
-        )
+        most = np.maximum(part.high, 0.0) * (part.conserves or not batch_only)
+        taken = np.clip(missing, 0.0, most)
         found[place] = _made_up(part, taken, window.grams, order)
         missing = missing - taken
     return [found[place] for place in range(len(found))]

@@ -197,13 +197,11 @@ class Plan(Answer):
         title = f"{self.signal.kind.capitalize()}, {self.signal.unit}"
         signal = figures.lines(values, "time", "v", "Time", title, zone="UTC")
         proof = {"strength": self.strength, "objective": self.objective, "bound": self.bound}
-        proof = {
-            name: value for name, value in (self.settings | proof).items() if value is not None
-        }
+        stated = {n: "none" if v is None else v for n, v in (self.settings | proof).items()}
         source = (
-            "Carbon Responder, arXiv 2311.08589; solver: Clarabel, whose multipliers give the bound"
+            "Carbon Responder, arXiv 2311.08589; solver: Clarabel, its multipliers give the bound"
         )
-        how = How(_FORMULAS[self.policy], proof, source)
+        how = How(_FORMULAS[self.policy], stated, source)
         shown = self.schedule.slice(0, min(hours * len(self.names), 20_000))
         caption = f"One row per hour and workload, the first {counted(hours // DAY_H, 'day')}."
         schedule = Table(shown, caption=caption, detail=True)

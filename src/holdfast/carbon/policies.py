@@ -344,16 +344,15 @@ def market(window: Window, tax: float | None) -> Solved:
     """
     window = window.with_rights()
     alone = [replace(window, parts=(part,)) for part in window.parts]
-    if tax is None:
-        solved = [efficient(each, None) for each in alone]
-        d, rebate, price = [each.d[0] for each in solved], None, 1.0
-    else:
+    mixed, rebate = None, None
+    if tax is not None:
         # Each closure holds a workload's penalty; the coordinator gets the closures only.
         responders = [lambda rebate, each=each: efficient(each, rebate).d[0] for each in alone]
         entitlements = [part.entitlement for part in window.parts]
-        d, rebate = balance(responders, entitlements, window.grams, tax)
-        # For the reader of the plan: what everyone's private optimum adds up to.
-        price = rebate
-        solved = [efficient(each, rebate) for each in alone]
+        mixed, rebate = balance(responders, entitlements, window.grams, tax)
+    # For the reader of the plan: what everyone's private optimum adds up to.
+    solved = [efficient(each, rebate) for each in alone]
+    d = [each.d[0] for each in solved] if mixed is None else mixed
+    price = 1.0 if rebate is None else rebate
     objective = _objective(window, d, 0.0 if tax is None else 1.0, price)
     return Solved(d, objective, sum(each.bound for each in solved), rebate)

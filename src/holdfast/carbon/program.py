@@ -160,16 +160,13 @@ class Program:
         if not np.isfinite(x).all() or not np.isfinite(z).all():
             remedy = "check the scale of the load, the signal and the penalties"
             raise refused("the optimizer found no plan", "no-plan", found=status, remedy=remedy)
-        self._into_dual_cone(z)
-        residual = diagonal * x + q + a.T @ z
-        limits = np.minimum(residual * low, residual * high).sum()
-        return Optimum(x, float(-(diagonal * x) @ x / 2 - b @ z + limits))
-
-    def _into_dual_cone(self, z: FloatArray) -> None:
-        """Move multipliers into the dual cone, in place: the bound holds for any such z."""
+        # Multipliers are moved into the dual cone: the bound holds for any such z.
         first = self.equal.count
         after = first + self.at_most.count
-        np.maximum(z[first:after], 0.0, out=z[first:after])
+        z[first:after] = np.maximum(z[first:after], 0.0)
         for size in self._sizes:
             z[after] = max(z[after], float(np.linalg.norm(z[after + 1 : after + size])))
             after += size
+        residual = diagonal * x + q + a.T @ z
+        limits = np.minimum(residual * low, residual * high).sum()
+        return Optimum(x, float(-(diagonal * x) @ x / 2 - b @ z + limits))
