@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -191,7 +191,7 @@ def test_a_report_shows_its_findings_and_with_verbose_its_tables() -> None:
     class Report(Told):
         def sections(self) -> Sequence[Section]:
             (one,) = super().sections()
-            return [one, *(Section(f"none-{n}", "What else?", "Nothing.") for n in range(5))]
+            return [replace(one, id=f"part-{n}") for n in range(5)]
 
         def findings(self) -> Sequence[Finding]:
             return [Finding(f"the {place}th.", lead="Finding") for place in range(7)]

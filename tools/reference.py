@@ -243,7 +243,8 @@ def _made_of_functions(app: Any, names: tuple[str, ...]) -> Iterator[str]:
     for entry in entries:
         label = entry.positional_label or ", ".join(entry.display_labels_with_metavar)
         notes = [str(entry.description.primary_renderable)]
-        notes += [f"[{' | '.join(entry.choices)}]"] if entry.choices else []
+        # Not in brackets beside those of the default: Markdown would take both for a link.
+        notes += [f"One of {', '.join(entry.choices)}."] if entry.choices else []
         notes += [f"[default: {entry.default}]"] if entry.default is not None else []
         yield f"| `{_cell(label)}` | {_cell(' '.join(notes))} |"
     if entries:

@@ -121,4 +121,4 @@ def test_a_name_that_json_cannot_hold(tmp_path: Path) -> None:
     (tmp_path / os.fsdecode(b"bad\xff.csv")).write_text("a,b\n1,2\n")
     made = described(tmp_path)
     assert list(record_sets(made)) == ["t"]
-    assert "no UTF-8" in notes(made)
+    assert "not UTF-8" in notes(made)
