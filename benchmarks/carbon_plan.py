@@ -27,8 +27,7 @@ import numpy as np
 
 from holdfast import carbon
 from holdfast.carbon.comparing import BASELINES, compare
-from holdfast.carbon.fitting import fit_penalty
-from holdfast.carbon.job_simulation import waiting_starts
+from holdfast.carbon.fitting import fit_penalty, waiting_starts
 from holdfast.carbon.planning import aligned
 from holdfast.carbon.rolling_horizon import course
 from holdfast.carbon.workloads import WorkloadSpec

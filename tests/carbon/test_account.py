@@ -83,9 +83,6 @@ def test_hours_without_an_intensity_are_never_zero(store: Path) -> None:
     assert made.to_dict()["energy_share_without_intensity"] == pytest.approx(24 / 64)
     assert made.totals["kg_co2"] == pytest.approx((16 * (50 + 200 + 200) + 8 * 400) / 1000)
     assert any("38 %" in part.text for part in made.unknowns())
-    filled = account(store, signal_of([100, 200, np.nan, 400] + 22 * [0] + [300]), typical=True)
-    assert filled.totals["energy_kwh_without_intensity"] == 0
-    assert filled.totals["energy_kwh_typical"] == pytest.approx((16 + 8) * 0.4 * 1.1)
     other_year = account(store, signal_of([100], "2022-01-01T00:00:00"))
     assert other_year.totals["kg_co2"] is None
     assert other_year.totals["kg_co2_failed"] is None

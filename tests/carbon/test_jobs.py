@@ -8,11 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.carbon.fitting import features, fit_penalty
-from holdfast.carbon.job_simulation import Jobs, read_jobs, simulate, usage, waiting_starts
-from holdfast.carbon.penalties import FEATURES, batch_penalty
+from holdfast.carbon.fitting import (
+    Jobs,
+    features,
+    fit_penalty,
+    read_jobs,
+    simulate,
+    usage,
+    waiting_starts,
+)
 from holdfast.carbon.signals import FloatArray
-from holdfast.carbon.workloads import read_penalties
+from holdfast.carbon.workloads import FEATURES, batch_penalty, read_penalties
 from holdfast.errors import InputError
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from holdfast.carbon.formats import GRAMS_PER_POUND, read_signal, read_with_mix, recognize
-from holdfast.carbon.signal_summary import intensity
-from holdfast.carbon.signals import Signal, joined, marginal_intensity, mix_intensity
+from holdfast.carbon.formats import GRAMS_PER_POUND, read_signal, recognize
+from holdfast.carbon.signals import Signal, intensity, marginal_intensity, mix_intensity
 from holdfast.errors import InputError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "carbon" / "CISO_2022-05.csv"
@@ -53,14 +52,14 @@ def test_the_published_intensity_is_reproduced(area: str, shared_data: Path) -> 
 
 
 def test_the_example_has_one_empty_hour() -> None:
-    signal, mix = read_with_mix(EXAMPLE)
+    signal = read_signal(EXAMPLE)
     hour = (signal.start_s - 1652140800, signal.hours, signal.missing)
     assert hour == (0, 14 * 24, 1)
     empty = int(np.flatnonzero(np.isnan(signal.values))[0])
     assert empty == 7 * 24 + 18
     filled = signal.interpolated()
     assert filled.values[empty] == pytest.approx(signal.values[[empty - 1, empty + 1]].mean())
-    assert set(mix) == {"WND", "SUN", "WAT", "OIL", "NG", "COL", "NUC", "OTH"}
+    assert set(signal.generation) == {"WND", "SUN", "WAT", "OIL", "NG", "COL", "NUC", "OTH"}
 
 
 def test_mix_by_hand_and_negative_generation() -> None:
@@ -79,15 +78,14 @@ def test_marginal_intensity_of_one_fuel_and_of_a_known_mixture() -> None:
     random = np.random.default_rng(1)
     gas = 1000 + random.uniform(0, 500, 2000)
     wind = random.uniform(0, 900, 2000)
-    average = Signal(mix_intensity({"NG": gas, "WND": wind})[0], 0, "average")
-    signal, rows = marginal_intensity({"NG": gas, "WND": wind}, average)
+    mix = {"NG": gas, "WND": wind}
+    signal, rows = marginal_intensity(Signal(mix_intensity(mix)[0], 0, "average", generation=mix))
     assert signal.kind == "marginal"
     assert np.allclose(signal.values, 490)  # the wind follows nobody
     # Coal carries a fixed share of every change.
     load = 2000 + random.uniform(0, 1000, 4000)
     mix = {"COL": 0.3 * load, "NG": 0.7 * load}
-    average = Signal(mix_intensity(mix)[0], 0, "average")
-    _, rows = marginal_intensity(mix, average)
+    _, rows = marginal_intensity(Signal(mix_intensity(mix)[0], 0, "average", generation=mix))
     assert len(rows) == 10
     for row in rows:
         assert row["low"] <= 0.3 * 820 + 0.7 * 490 + 1e-6
@@ -152,16 +150,16 @@ def test_electricity_maps_and_its_scopes(tmp_path: Path) -> None:
     whole, direct = (read_signal(path, zone="FR", scope=s) for s in ("lifecycle", "direct"))
     assert (whole.values[0], direct.values[0]) == (50, 30)
     assert (whole.basis, whole.scope, direct.scope) == ("consumption", "lifecycle", "direct")
-    with pytest.raises(InputError) as caught:
-        joined([whole, direct])
-    assert (caught.value.code, caught.value.place) == ("conflict", "scope")
 
 
 def test_eia_balance_file(tmp_path: Path) -> None:
     rows = 'CISO,01/01/2024 1:00:00 AM,100,"1,000",,50\nCISO,01/01/2024 2:00:00 AM,100,1000,,150\n'
-    signal, mix = read_with_mix(written(tmp_path, "EIA930_BALANCE.csv", BALANCE + rows))
+    signal = read_signal(written(tmp_path, "EIA930_BALANCE.csv", BALANCE + rows))
     assert signal.start_s == 1704067200  # the hour that ends at 1:00
-    assert mix["COL"].tolist() == [50, 150]  # adjusted values; the empty solar column is no gap
+    assert signal.generation["COL"].tolist() == [
+        50,
+        150,
+    ]  # adjusted values; the empty solar column is no gap
     assert signal.values[0] == pytest.approx((50 * 820 + 1000 * 490) / 1050)
 
 
@@ -182,18 +180,6 @@ def test_kinds_and_units_never_mix(tmp_path: Path) -> None:
     assert (error.code, error.place) == ("conflict", "line 3, kind")
     error = refusal(written(tmp_path, "m.csv", average + "2022-01-01T01:00Z,2,lb/MWh,average\n"))
     assert (error.code, error.place) == ("conflict", "line 3, unit")
-    first = Signal(np.ones(2), 0, "average", "A")
-    cases = (
-        (Signal(np.ones(2), 7200, "marginal", "A"), "conflict", "kind"),
-        (Signal(np.ones(2), 7200, "average", "B"), "conflict", "zone"),
-        (Signal(np.ones(2), 3600, "average", "A"), "duplicate", "1970-01-01T01:00:00Z"),
-    )
-    for other, code, place in cases:
-        with pytest.raises(InputError) as caught:
-            joined([first, other])
-        assert (caught.value.code, caught.value.place) == (code, place)
-    both = joined([Signal(np.ones(1), 10800, "average", "A"), first])
-    assert np.isnan(both.values).tolist() == [False, False, True, False]
 
 
 def test_local_times_over_both_changes_of_the_clock(tmp_path: Path) -> None:
@@ -238,18 +224,6 @@ def test_gaps_longer_than_a_day_are_not_filled() -> None:
     with pytest.raises(InputError) as caught:
         Signal(values, 0, "average").interpolated()
     assert (caught.value.code, caught.value.place) == ("no-data", "1970-01-01T10:00:00Z")
-
-
-def test_typical_hours() -> None:
-    values = np.tile(np.arange(24.0), 40)  # 40 days from 1 January: the hour of day
-    values[:24] += 100
-    values[48] = np.nan
-    signal = Signal(values, 0, "average")
-    hours = 3600 * np.array([48, 24 * 50 + 5, -19])
-    assert np.isnan(signal.at(hours)).all()
-    found = signal.at(hours, typical=True)
-    # Hour 0 of January: 100 once and 0 on 29 days (one is missing); 20 February; 5:00 on 31 December.
-    assert found == pytest.approx([100 / 30, 5.0, (40 * 5 + 100) / 40])
 
 
 def test_what_is_recognized(tmp_path: Path) -> None:

@@ -16,14 +16,12 @@ from holdfast.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.carbon.accounting import account
     from holdfast.carbon.comparing import compare
-    from holdfast.carbon.fitting import fit_penalty
+    from holdfast.carbon.fitting import fit_penalty, read_jobs, simulate
     from holdfast.carbon.formats import read_signal
-    from holdfast.carbon.job_simulation import read_jobs, simulate
     from holdfast.carbon.planning import plan
     from holdfast.carbon.rolling_horizon import rolling
     from holdfast.carbon.schedules import write_schedule
-    from holdfast.carbon.signal_summary import intensity
-    from holdfast.carbon.signals import Signal, mix_intensity
+    from holdfast.carbon.signals import Signal, intensity, mix_intensity
     from holdfast.carbon.workloads import Load, Workload, read_load
 
 _HOMES = {
@@ -33,14 +31,14 @@ _HOMES = {
     "account": "accounting",
     "compare": "comparing",
     "fit_penalty": "fitting",
-    "intensity": "signal_summary",
+    "intensity": "signals",
     "mix_intensity": "signals",
     "plan": "planning",
-    "read_jobs": "job_simulation",
+    "read_jobs": "fitting",
     "read_load": "workloads",
     "read_signal": "formats",
     "rolling": "rolling_horizon",
-    "simulate": "job_simulation",
+    "simulate": "fitting",
     "write_schedule": "schedules",
 }
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from holdfast.command import Answer, Duration, Options, Positive, Share, option, room
 
 if TYPE_CHECKING:
     from holdfast.carbon.signals import Signal
+    from holdfast.carbon.workloads import Load
 
 app = room("carbon", "CO2 of machine time, and when to spend power.")
 
@@ -26,17 +27,37 @@ class SignalOptions:
     scope: Literal["lifecycle", "direct"] = "lifecycle"
     """Which intensity of an Electricity Maps file."""
 
-    def read(self, *paths: Path) -> Signal:
-        """The signal of one or several files."""
+    def read(self, path: Path) -> Signal:
+        """The signal of a file."""
         from holdfast.carbon.formats import read_signal
-        from holdfast.carbon.signals import joined
 
-        return joined(
-            [
-                read_signal(path, zone=self.zone, timezone=self.timezone, scope=self.scope)
-                for path in paths
-            ]
-        )
+        return read_signal(path, zone=self.zone, timezone=self.timezone, scope=self.scope)
+
+
+@Options
+@dataclass(frozen=True, kw_only=True)
+class PlanOptions(SignalOptions):
+    """What is planned, and within which limits."""
+
+    load: Annotated[Path, option(metavar="FILE")]
+    """CSV with a column of times and one column of MW per workload."""
+    signal: Annotated[Path, option(metavar="FILE")]
+    """Average or marginal intensity, or a price; formats as for `account`."""
+    penalties: Annotated[Path | None, option(metavar="FILE")] = None
+    """What moving each workload costs (TOML or JSON; default: nothing)."""
+    flex: Share = 0.4
+    """Share of its power that a workload can curtail."""
+    cap: Annotated[float | None, option(metavar="MW", at_least=0)] = None
+    """Maximum power of the whole site."""
+    window: Duration = 86_400.0
+    """Time within which batch work is made up for."""
+
+    def opened(self) -> tuple[Load, Signal]:
+        """The load and the signal."""
+        from holdfast.carbon.workloads import read_load
+
+        load = read_load(self.load, timezone=self.timezone, penalties=self.penalties)
+        return load, self.read(self.signal)
 
 
 @app.command
@@ -44,41 +65,32 @@ def account(
     store: Path,
     /,
     *,
-    intensity: Annotated[tuple[Path, ...], option(metavar="FILE")],
+    intensity: Annotated[Path, option(metavar="FILE")],
     reading: SignalOptions = SignalOptions(),
     pue: float = 1.1,
     watts_per_gpu: Annotated[float, option(metavar="W", at_least=0)] = 400.0,
-    typical: bool = False,
 ) -> Answer:
     """Account for the CO2 of past jobs, by user, month, job and node, and of failed work.
 
     Args:
         store: Store folder that `holdfast fleet ingest` wrote.
         intensity: Hourly average intensity: EIA-930, Electricity Maps, WattTime, codecarbon, or CSV
-            with timestamp,value,unit,kind; repeat it for several years.
+            with timestamp,value,unit,kind.
         pue: Power usage effectiveness: energy of the site over energy of its machines.
         watts_per_gpu: Mean power per allocated GPU, with its share of the server.
-        typical: For hours that the signal lacks, use the mean of the same month and hour of day.
     """
     from holdfast.carbon.accounting import account as run
 
-    signal = reading.read(*intensity)
-    return run(store, signal, pue=pue, watts_per_gpu=watts_per_gpu, typical=typical)
+    signal = reading.read(intensity)
+    return run(store, signal, pue=pue, watts_per_gpu=watts_per_gpu)
 
 
 @app.command
 def plan(
     *,
-    load: Annotated[Path, option(metavar="FILE")],
-    signal: Annotated[Path, option(metavar="FILE")],
+    given: PlanOptions,
     policy: Literal["efficient", "fair", "market"] = "efficient",
-    flex: Share = 0.4,
-    cap: Annotated[float | None, option(metavar="MW", at_least=0)] = None,
-    ramp: Annotated[float | None, option(metavar="MW", at_least=0)] = None,
-    window: Duration = 86_400.0,
-    penalties: Annotated[Path | None, option(metavar="FILE")] = None,
     strength: Annotated[float | None, option(at_least=0)] = None,
-    reading: SignalOptions = SignalOptions(),
     forecast: bool = False,
     output: Annotated[Path | None, option("--output", "-o", metavar="FILE")] = None,
     form: Literal["csv", "json", "slurm", "nvidia-smi"] = "csv",
@@ -88,14 +100,7 @@ def plan(
     """Shift load to cleaner hours at a provable optimum.
 
     Args:
-        load: CSV with a column of times and one column of MW per workload.
-        signal: Average or marginal intensity, or a price; formats as for `account`.
         policy: Least total penalty, equal burden, or a market of private penalties.
-        flex: Share of its power that a workload can curtail.
-        cap: Maximum power of the whole site.
-        ramp: Maximum change of the site's power from hour to hour.
-        window: Time within which batch work is made up for.
-        penalties: What moving each workload costs (TOML or JSON; default: nothing).
         strength: Penalty units per t CO2 (efficient), or per MWh of entitlement (fair: the limit,
             market: the tax).
         forecast: Plan each day over 48 h on a forecast from the past (policy efficient), and compare
@@ -110,26 +115,16 @@ def plan(
     from holdfast.carbon.rolling_horizon import rolling
     from holdfast.carbon.schedules import write_schedule
     from holdfast.carbon.signals import refused
-    from holdfast.carbon.workloads import read_load
 
-    loads = read_load(load, timezone=reading.timezone, penalties=penalties)
-    found = reading.read(signal)
-    if forecast and (policy != "efficient" or ramp is not None):
-        problem = "a plan on a forecast is that of the policy efficient, without a ramp"
-        raise refused(problem, "unsupported", None, "--forecast")
-    if forecast:
-        made = rolling(loads, found, flex=flex, cap=cap, strength=strength)
+    load, signal = given.opened()
+    limits: dict[str, Any] = {"flex": given.flex, "cap": given.cap, "strength": strength}
+    if not forecast:
+        made = run(load, signal, policy=policy, window_s=given.window, **limits)
+    elif policy == "efficient":
+        made = rolling(load, signal, **limits)
     else:
-        made = run(
-            loads,
-            found,
-            policy=policy,
-            flex=flex,
-            cap=cap,
-            ramp=ramp,
-            window_s=window,
-            strength=strength,
-        )
+        problem = "a plan on a forecast is that of the policy efficient"
+        raise refused(problem, "unsupported", None, "--forecast")
     if output is not None:
         watts = {"watts_per_node": watts_per_node, "watts_per_gpu": watts_per_gpu}
         write_schedule(made, output, form, **watts)
@@ -139,11 +134,7 @@ def plan(
 
 @app.command
 def intensity(
-    file: Path,
-    /,
-    *,
-    reading: SignalOptions = SignalOptions(),
-    marginal: bool = False,
+    file: Path, /, *, reading: SignalOptions = SignalOptions(), marginal: bool = False
 ) -> Answer:
     """Summarize a grid signal: type, unit, gaps, clean hours; estimate the marginal one.
 
@@ -151,13 +142,9 @@ def intensity(
         file: EIA-930, Electricity Maps, WattTime, codecarbon, or CSV with timestamp,value,unit,kind.
         marginal: Estimate the marginal intensity from an EIA-930 fuel mix, by decile of load.
     """
-    from holdfast.carbon.formats import read_with_mix
-    from holdfast.carbon.signal_summary import intensity as run
+    from holdfast.carbon.signals import intensity as run
 
-    found, mix = read_with_mix(
-        file, zone=reading.zone, timezone=reading.timezone, scope=reading.scope
-    )
-    return run(found, generation=mix, marginal=marginal)
+    return run(reading.read(file), marginal=marginal)
 
 
 @app.command(name="fit-penalty")
@@ -186,7 +173,7 @@ def fit_penalty(
         output: Write a penalties file for `plan` and `compare`.
     """
     from holdfast.carbon.fitting import fit_penalty as run
-    from holdfast.carbon.job_simulation import read_jobs
+    from holdfast.carbon.fitting import read_jobs
 
     return run(
         read_jobs(jobs, unit=time_unit),
@@ -200,28 +187,9 @@ def fit_penalty(
 
 
 @app.command
-def compare(
-    *,
-    load: Annotated[Path, option(metavar="FILE")],
-    signal: Annotated[Path, option(metavar="FILE")],
-    penalties: Annotated[Path, option(metavar="FILE")],
-    flex: Share = 0.4,
-    cap: Annotated[float | None, option(metavar="MW", at_least=0)] = None,
-    window: Duration = 86_400.0,
-    reading: SignalOptions = SignalOptions(),
-) -> Answer:
-    """Compare all policies and the usual baselines at equal total penalty.
-
-    Args:
-        load: CSV with a column of times and one column of MW per workload.
-        signal: Average or marginal intensity, or a price; formats as for `account`.
-        penalties: What moving each workload costs (TOML or JSON).
-        flex: Share of its power that a workload can curtail.
-        cap: Maximum power of the whole site.
-        window: Time within which batch work is made up for.
-    """
+def compare(*, given: PlanOptions) -> Answer:
+    """Compare all policies and the usual baselines at equal total penalty; --penalties are needed."""
     from holdfast.carbon.comparing import compare as run
-    from holdfast.carbon.workloads import read_load
 
-    loads = read_load(load, timezone=reading.timezone, penalties=penalties)
-    return run(loads, reading.read(signal), flex=flex, cap=cap, window_s=window)
+    load, signal = given.opened()
+    return run(load, signal, flex=given.flex, cap=given.cap, window_s=given.window)

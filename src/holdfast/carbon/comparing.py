@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ import pyarrow as pa
 from scipy.optimize import brentq
 
 from holdfast import progress
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
-from holdfast.carbon.planning import DAY_H, POLICIES, Plan, aligned, collected
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table
+from holdfast.carbon.planning import DAY_H, POLICIES, Plan, aligned, collected, solve
 from holdfast.carbon.policies import Part, Solved, Window, efficient
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused
 from holdfast.carbon.workloads import Load
@@ -40,16 +41,8 @@ LEVELS = (0.25, 0.5, 0.75)
 """Shares of the largest cut at which policies are compared."""
 CLOSE = 1e-3
 """Relative difference of total penalties that counts as equal."""
-COLOURS = {
-    "efficient": "user",
-    "fair": "good",
-    "market": "purple",
-    "proportional": "system",
-    "priority": "hardware",
-    "capacity curve": "sky",
-    "waiting": "unattributed",
-}
-BASELINES = tuple(COLOURS)[3:]
+BASELINES = ("proportional", "priority", "capacity curve", "waiting")
+COLOURS = ("user", "good", "purple", "system", "hardware", "sky", "unattributed")
 Curtailments = list[list[FloatArray]]
 """Per window and part."""
 
@@ -70,20 +63,6 @@ class Comparison(Answer):
     hours: int
     signal: Signal
 
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Power policies compared"
-
-    def to_dict(self) -> dict[str, Any]:
-        """The JSON of ``holdfast carbon compare``."""
-        return {"hours": self.hours, "signal": self.signal.to_dict(), "rows": self.rows}
-
-    def values(self) -> Sequence[Value]:
-        """Cuts by policy and level."""
-        names = [f"saved_share_{r['policy']}_{r['level']:g}".replace(" ", "_") for r in self.rows]
-        return [Value(n, r["saved_share"]) for n, r in zip(names, self.rows, strict=True)]
-
     def sections(self) -> Sequence[Section]:
         """The Pareto fronts, and fairness."""
         levels = sorted({row["level"] for row in self.rows})
@@ -96,22 +75,16 @@ class Comparison(Answer):
             f"{percent(best['saved_share'], 2)}."
         )
         points = [{**row, "saved": 100 * row["saved_share"]} for row in self.rows]
-        front = figures.lines(
-            *(points, "penalty", "saved", "Total penalty, units", "CO2 saved, %"),
-            series="policy",
-            meanings=COLOURS,
-            points=True,
-        )
+        axes = ("penalty", "saved", "Total penalty, units", "CO2 saved, %")
+        meanings = dict(zip((*POLICIES, *BASELINES), COLOURS, strict=True))
+        pictures = [figures.lines(points, *axes, series="policy", meanings=meanings, points=True)]
+        if own["jain"] is not None:  # it needs two workloads
+            title = "Jain's index of penalty per entitlement (1: all bear the same)"
+            pictures.append(figures.bars(middle, "policy", "jain", title))
         columns = {
-            "level": ColumnFormat("Level"),
-            "policy": ColumnFormat("Policy"),
-            "penalty": ColumnFormat("Penalty", "units"),
+            **dict.fromkeys(("level", "policy", "penalty", "jain"), ColumnFormat()),
             "saved_share": ColumnFormat("CO2 saved", "%", 2),
             "of_efficient": ColumnFormat("of the efficient cut", "%", 0),
-            "jain": ColumnFormat("Jain", digits=3),
-            "entropy": ColumnFormat("Entropy", digits=3, detail=True),
-            "equal_penalty": ColumnFormat("Same penalty", detail=True),
-            "setting": ColumnFormat("Setting", detail=True),
         }
         how = How(
             [
@@ -122,18 +95,8 @@ class Comparison(Answer):
             source="Carbon Responder, arXiv 2311.08589; CICS; Let's Wait Awhile",
         )
         table = Table(pa.Table.from_pylist(self.rows), columns, "One row per level and policy.")
-        question = "How much CO2 does a given penalty save?"
-        found = [Section("pareto", question, sentence, [front], [table], how)]
-        fair = [row for row in middle if row["jain"] is not None]
-        if fair:
-            most = max(fair, key=lambda row: row["jain"])
-            sentence = (
-                f"Jain's index of penalty per entitlement is highest for {most['policy']}: "
-                f"{most['jain']:.3f} (1: all bear the same)."
-            )
-            drawn = figures.bars(fair, "policy", "jain", "Jain's index")
-            found.append(Section("fairness", "Who bears the penalty?", sentence, [drawn]))
-        return found
+        question = "How much CO2 does a given penalty save, and who bears it?"
+        return [Section("pareto", question, sentence, pictures, [table], how)]
 
 
 def compare(
@@ -166,38 +129,27 @@ def compare(
     windows = problem.windows(window_s, flex, cap)
 
     def solved(policy: str, strength: float | None) -> Plan:
-        made = [POLICIES[policy](window, strength) for window in windows]
+        made = [solve(policy, window, strength) for window in windows]
         return collected(problem, windows, made, policy, strength, {})
 
     most = solved("efficient", None).saved_share
     rows: list[dict[str, Any]] = []
     strength = 1.0
-    with progress.track("comparing", len(levels) * len(COLOURS), "policies") as bar:
+    with progress.track("comparing", len(levels), "levels") as bar:
         for level in levels:
-            own, strength = _reaching(
-                lambda value: solved("efficient", value),
-                lambda made: made.saved_share,
-                level * most,
-                strength,
-                0.02,
-            )
+            search = partial(solved, "efficient")
+            own, strength = _reaching(search, "saved_share", level * most, strength, 0.02)
             found = {"efficient": (own, f"{strength:.4g} per t")}
-            bar.advance(1)
             for policy in ("fair", "market"):
-                made, at = _reaching(
-                    lambda value, policy=policy: solved(policy, value),  # type: ignore[misc]
-                    lambda made: made.penalty,
-                    own.penalty,
-                    own.penalty / float(own.entitlements.sum()),
-                    CLOSE,
-                )
+                guess = own.penalty / float(own.entitlements.sum())
+                search = partial(solved, policy)
+                made, at = _reaching(search, "penalty", own.penalty, guess, CLOSE)
                 found[policy] = made, f"{at:.4g} per entitlement"
-                bar.advance(1)
             for name in BASELINES:
                 best, setting = best_baseline(windows, name, own.penalty)
                 pretended = [Solved(d, 0.0, 0.0) for d in best]
                 found[name] = collected(problem, windows, pretended, name, None, {}), setting
-                bar.advance(1)
+            bar.advance(1)
             for policy, (made, setting) in found.items():
                 spent = made.penalty / own.penalty if own.penalty else 1.0
                 row = {
@@ -213,23 +165,19 @@ def compare(
 
 
 def _reaching(
-    solve: Callable[[float], Plan],
-    figure: Callable[[Plan], float],
-    aim: float,
-    guess: float,
-    close: float,
+    solve: Callable[[float], Plan], figure: str, aim: float, guess: float, close: float
 ) -> tuple[Plan, float]:
     """The plan, and the strength, at which a figure that grows with the strength is as aimed."""
     low, high = 0.0, max(guess, 1e-9)
     made = solve(high)
-    while figure(made) < aim and high < 1e15:
+    while getattr(made, figure) < aim and high < 1e15:
         low, high = high, 4 * high
         made = solve(high)
     strength = high
-    while abs(figure(made) - aim) > close * aim and high - low > 1e-9 * high:
+    while abs(getattr(made, figure) - aim) > close * aim and high - low > 1e-9 * high:
         strength = (low + high) / 2
         made = solve(strength)
-        low, high = (strength, high) if figure(made) < aim else (low, strength)
+        low, high = (strength, high) if getattr(made, figure) < aim else (low, strength)
     return made, strength
 
 
@@ -241,14 +189,18 @@ def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> tuple
         name: one of `BASELINES`.
         penalty: penalty units, over all windows.
     """
-
-    def cut(d: Curtailments) -> float:
-        pairs = zip(windows, d, strict=True)
-        return sum(w.cut(p, x) for w, each in pairs for p, x in zip(w.parts, each, strict=True))
-
     entitled = [window.with_rights() for window in windows]
     scaled = [(_scaled(windows, d, penalty), text) for text, d in _settings(name, entitled)]
-    return max(scaled, key=lambda pair: cut(pair[0]))
+    return max(scaled, key=lambda pair: _total(windows, pair[0], Window.cut))
+
+
+def _total(
+    windows: Sequence[Window],
+    d: Curtailments,
+    figure: Callable[[Window, Part, FloatArray], float],
+) -> float:
+    pairs = zip(windows, d, strict=True)
+    return sum(figure(w, p, x) for w, each in pairs for p, x in zip(w.parts, each, strict=True))
 
 
 def _scaled(windows: Sequence[Window], d: Curtailments, penalty: float) -> Curtailments:
@@ -258,11 +210,7 @@ def _scaled(windows: Sequence[Window], d: Curtailments, penalty: float) -> Curta
     """
 
     def spent(share: float) -> float:
-        return sum(
-            part.penalty.value(share * each, part.due)
-            for window, group in zip(windows, d, strict=True)
-            for part, each in zip(window.parts, group, strict=True)
-        )
+        return _total(windows, d, lambda _, part, x: part.penalty.value(share * x, part.due))
 
     share = 1.0 if spent(1.0) <= penalty else brentq(lambda x: spent(x) - penalty, 0, 1, rtol=1e-9)
     return [[share * each for each in group] for group in d]
@@ -300,9 +248,8 @@ def _in_turn(
     found = {}
     for place in sorted(range(len(window.parts)), key=lambda n: not window.parts[n].conserves):
         part = window.parts[place]
-        taken = np.clip(missing, 0.0, np.maximum(part.high, 0.0)) * (
-            part.conserves or not batch_only
-        )
+        most = np.maximum(part.high, 0.0) * (part.conserves or not batch_only)
+        taken = np.clip(missing, 0.0, most)
         found[place] = _made_up(part, taken, window.grams, order)
         missing = missing - taken
     return [found[place] for place in range(len(found))]

@@ -8,6 +8,7 @@ is that on time blocks that it has not seen.
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast import progress
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Value
-from holdfast.carbon.job_simulation import Jobs, simulate, usage
-from holdfast.carbon.penalties import FEATURES
+from holdfast.answer import Answer, How, Section, Table, Value
+from holdfast.carbon.formats import read_records
 from holdfast.carbon.signals import FloatArray, IntArray, refused
+from holdfast.carbon.workloads import FEATURES
 from holdfast.files import write_whole
 from holdfast.numbers import brief
 from holdfast.report import figures
@@ -32,6 +34,137 @@ WARM_UP_H = 24
 BLOCK_H = 168
 """Samples that start in the same week are held out together: they share jobs."""
 FOLDS = 10
+UNITS = {"s": 1 / 3600, "m": 1 / 60, "h": 1.0}
+"""Hours in a unit of time."""
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """A trace of jobs; all arrays are [N], in the order of arrival."""
+
+    arrival_h: FloatArray
+    length_h: FloatArray
+    cpus: IntArray
+
+    def __len__(self) -> int:
+        return len(self.cpus)
+
+    def chosen(self, which: npt.NDArray[np.bool_]) -> Jobs:
+        """Some of the jobs."""
+        return Jobs(self.arrival_h[which], self.length_h[which], self.cpus[which])
+
+
+def read_jobs(path: str | Path, *, unit: str = "h") -> Jobs:
+    """A trace from CSV with the columns arrival_time, length and cpus (as GAIA's traces).
+
+    Args:
+        path: the file, plain or compressed.
+        unit: of the times: ``"s"``, ``"m"`` or ``"h"``.
+
+    Raises:
+        InputError: ``missing-column`` or ``invalid-value``, with the line.
+    """
+    records = read_records(Path(path))
+    names = ("arrival_time", "length", "cpus")
+    if not set(names) <= set(records.columns):
+        problem, found = "not a trace of jobs", ", ".join(records.columns)
+        raise refused(problem, "missing-column", path, "line 1", found, ", ".join(names))
+    values = np.array([records.numbers(name) for name in names]).T
+    wrong = ~((values >= 0) & np.isfinite(values)) | (values < [0, 0, 1])
+    for row, column in np.argwhere(wrong)[:1]:
+        place = f"{records.rows[row][0]}, {names[column]}"
+        found, expected = f"{values[row, column]:g}", "times of at least 0 and at least one CPU"
+        raise refused("not a job", "invalid-value", path, place, found, expected)
+    arrival, length, cpus = values[np.argsort(values[:, 0], kind="stable")].T
+    return Jobs(UNITS[unit] * arrival, UNITS[unit] * length, cpus.astype(np.int64))
+
+
+def simulate(
+    jobs: Jobs, limits: FloatArray, *, first_h: float = 0.0, slack_h: float = 24.0
+) -> FloatArray:
+    """Start times under an hourly limit of CPUs, earliest due date first.
+
+    A job is due `slack_h` after it would end without a limit. Waiting jobs start in the order of their
+    due dates; the first that does not fit holds up those behind it. A running job is not stopped.
+
+    Args:
+        jobs: N jobs.
+        limits: [H] CPUs in use at most; before and after these hours there is no limit.
+        first_h: start of the first of these hours.
+        slack_h: hours.
+
+    Returns:
+        [N] hours.
+    """
+    due = jobs.arrival_h + jobs.length_h + slack_h
+    starts = np.empty(len(jobs))
+    arrivals, lengths, cpus = jobs.arrival_h.tolist(), jobs.length_h.tolist(), jobs.cpus.tolist()
+    bounds, dues = limits.tolist(), due.tolist()
+    queue: list[tuple[float, int]] = []
+    running: list[tuple[float, int]] = []
+    used, coming, time = 0, 0, arrivals[0] if arrivals else 0.0
+    while coming < len(arrivals) or queue:
+        following = [arrivals[coming]] if coming < len(arrivals) else []
+        if queue:  # else the end of a job or of an hour starts nothing
+            following.append(first_h + np.floor(time - first_h) + 1.0)
+            following += [running[0][0]] if running else []
+        time = max(time, min(following))
+        while running and running[0][0] <= time:
+            used -= heapq.heappop(running)[1]
+        while coming < len(arrivals) and arrivals[coming] <= time:
+            heapq.heappush(queue, (dues[coming], coming))
+            coming += 1
+        hour = int(np.floor(time - first_h + 1e-9))
+        limit = bounds[hour] if 0 <= hour < len(bounds) else np.inf
+        while queue and used + cpus[queue[0][1]] <= limit:
+            job = heapq.heappop(queue)[1]
+            starts[job] = time
+            used += cpus[job]
+            heapq.heappush(running, (time + lengths[job], cpus[job]))
+    return starts
+
+
+def waiting_starts(jobs: Jobs, grams: FloatArray, wait_h: FloatArray) -> FloatArray:
+    """Start times that wait for the cleanest window, as GAIA's "oracle" and "waiting" policies.
+
+    Each job starts 0, 1, 2 ... whole hours after its arrival, no later than `wait_h`, where the signal
+    over its length is lowest (Hanafy et al., "Going Green for Less Green", ASPLOS 2024).
+
+    Args:
+        jobs: N jobs.
+        grams: [H] signal from hour 0 on.
+        wait_h: [N] longest waits.
+
+    Returns:
+        [N] hours.
+    """
+    edges = np.arange(len(grams) + 1, dtype=np.float64)
+    total = np.concatenate([[0.0], np.cumsum(grams)])
+    best = np.full(len(jobs), np.inf)
+    chosen = np.zeros(len(jobs))
+    for offset in range(int(wait_h.max(initial=0)) + 1):
+        begin = jobs.arrival_h + offset
+        end = begin + jobs.length_h
+        cost = np.interp(end, edges, total) - np.interp(begin, edges, total)
+        # Sums in another order differ in their last digits: of equal windows the first counts.
+        better = (offset <= wait_h) & (end <= edges[-1]) & (cost < best * (1 - 1e-9))
+        best[better], chosen[better] = cost[better], offset
+    return jobs.arrival_h + chosen
+
+
+def usage(
+    starts: FloatArray, jobs: Jobs, first_h: int, hours: int, *, count: bool = False
+) -> FloatArray:
+    """[H] mean CPUs in use in each hour, or, with `count`, mean number of running jobs."""
+    weights = np.ones(len(jobs)) if count else jobs.cpus.astype(np.float64)
+    times = np.concatenate([starts, starts + jobs.length_h])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    level = np.cumsum(np.concatenate([weights, -weights])[order])
+    # The running sum of CPU-hours is straight between two events.
+    total = np.concatenate([[0.0], np.cumsum(level[:-1] * np.diff(times))])
+    edges = np.arange(first_h, first_h + hours + 1, dtype=np.float64)
+    return np.diff(np.interp(edges, times, total)) if len(times) else np.zeros(hours)
 
 
 @dataclass(frozen=True)
@@ -114,17 +247,11 @@ class PenaltyFit(Answer):
         x, y = "Predicted out of fold, job-hours", "Simulated, job-hours (band: 10 to 90 %)"
         drawn = figures.lines(rows, "predicted", "true", x, y, low="low", high="high")
         weights = [{"feature": name, "weight": value} for name, value in self.weights.items()]
-        columns = {
-            "feature": ColumnFormat("Feature"),
-            "weight": ColumnFormat("Weight", "job-hours per unit"),
-        }
-        how = How(
-            "extra waiting = sum of weight x feature, weights >= 0, no constant",
-            {"samples": len(self.true), "W per CPU": self.watts_per_cpu, "SLO, h": self.slo_h},
-            "Carbon Responder, arXiv 2311.08589; StandardScaler and LassoCV of scikit-learn",
-            "Samples of one week are held out together. The source reports R2 in sample.",
-        )
-        table = Table(pa.Table.from_pylist(weights), columns, "One row per feature.")
+        formula = "extra waiting = sum of weight x feature, weights >= 0, no constant"
+        known = {"samples": len(self.true), "W per CPU": self.watts_per_cpu, "SLO, h": self.slo_h}
+        how = How(formula, known, "Carbon Responder, arXiv 2311.08589; scikit-learn's LassoCV")
+        caption = "Weights in job-hours per unit of the feature."
+        table = Table(pa.Table.from_pylist(weights), caption=caption)
         return [Section("fit", "How well is waiting predicted?", sentence, [drawn], [table], how)]
 
 
@@ -154,6 +281,7 @@ def fit_penalty(
         InputError: ``no-data`` for a trace shorter than ten weeks' blocks, or too few samples.
     """
     from sklearn.linear_model import LassoCV
+    from sklearn.metrics import r2_score
     from sklearn.model_selection import GroupKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -176,9 +304,9 @@ def fit_penalty(
         weights=dict(zip(FEATURES, weights.tolist(), strict=True)),
         jobs=running,
         slo_h=slo_h,
-        r2=_explained(y, unseen),
+        r2=r2_score(y, unseen),
         mae=float(np.abs(y - unseen).mean()),
-        r2_in_sample=_explained(y, model.predict(x)),
+        r2_in_sample=r2_score(y, model.predict(x)),
         watts_per_cpu=watts_per_cpu,
         true=y,
         predicted=unseen,
@@ -187,12 +315,6 @@ def fit_penalty(
     if output is not None:
         write_whole(output, json.dumps(made.tables, indent=1).encode() + b"\n")
     return made
-
-
-def _explained(y: FloatArray, predicted: FloatArray) -> float:
-    """R2: 1 less the squared error over that of the mean."""
-    spread = float(((y - y.mean()) ** 2).sum())
-    return 1 - float(((y - predicted) ** 2).sum()) / spread if spread else float("nan")
 
 
 def pairs(
@@ -223,12 +345,8 @@ def pairs(
             waits.append(float((starts - part.arrival_h).sum()))
             weeks.append(start // BLOCK_H)
             counts.append(running.mean())
-    return (
-        np.array(rows).reshape(len(rows), len(FEATURES)),
-        np.array(waits),
-        np.array(weeks),
-        float(np.mean(counts)) if counts else 0.0,
-    )
+    x = np.array(rows).reshape(len(rows), len(FEATURES))
+    return x, np.array(waits), np.array(weeks), float(np.mean(counts or [0.0]))
 
 
 def features(d: FloatArray, jobs: FloatArray, power: FloatArray, slo_h: int) -> FloatArray:
@@ -238,12 +356,6 @@ def features(d: FloatArray, jobs: FloatArray, power: FloatArray, slo_h: int) -> 
     """
     rate = np.divide(jobs, power, out=np.zeros(len(d)), where=power > 0)
     backlog = np.maximum(np.cumsum(rate * d), 0.0)
-    return np.array(
-        [
-            backlog.sum(),
-            np.maximum(np.cumsum(d), 0.0).sum(),
-            np.cumsum(rate * d * d).sum(),
-            (rate * np.maximum(d, 0.0)).sum(),
-            backlog[: max(len(d) - slo_h, 0)].sum(),
-        ]
-    )
+    put_off, curtailed = np.maximum(np.cumsum(d), 0.0), rate * np.maximum(d, 0.0)
+    late = backlog[: max(len(d) - slo_h, 0)]
+    return np.array([f.sum() for f in (backlog, put_off, np.cumsum(rate * d * d), curtailed, late)])

@@ -65,16 +65,30 @@ class Records:
     columns: list[str]
     rows: list[tuple[str, dict[str, str]]]
 
-    def number(self, place: str, text: str) -> float:
-        """A cell as a number; NaN if it is empty."""
-        try:
-            return float(text.replace(",", "")) if text else np.nan
-        except ValueError:
-            raise refused("not a number", "invalid-value", self.path, place, text) from None
+    @property
+    def places(self) -> list[str]:
+        """Of the rows."""
+        return [place for place, _ in self.rows]
+
+    def column(self, name: str) -> list[str]:
+        """The cells of a column."""
+        return [cells[name] for _, cells in self.rows]
+
+    def numbers(self, name: str) -> list[float]:
+        """The cells of a column as numbers; NaN where one is empty."""
+        found = []
+        for place, cells in self.rows:
+            text = cells[name]
+            try:
+                found.append(float(text.replace(",", "")) if text else np.nan)
+            except ValueError:
+                problem = "not a number"
+                raise refused(problem, "invalid-value", self.path, place, text) from None
+        return found
 
     def of_zone(self, column: str, zone: str) -> str:
         """Keep the rows of the zone that was asked for, or of the only one; return it."""
-        zones = list(dict.fromkeys(cells[column] for _, cells in self.rows))
+        zones = list(dict.fromkeys(self.column(column)))
         names = ", ".join(zones[:20])
         if zone and zone not in zones:
             raise refused("no such zone", "no-match", self.path, column, zone, names)
@@ -156,13 +170,6 @@ def read_signal(
     Raises:
         InputError: ``unknown-format``, ``naive-time``, ``invalid-value`` and more, with the line.
     """
-    return read_with_mix(path, zone=zone, timezone=timezone, scope=scope)[0]
-
-
-def read_with_mix(
-    path: str | Path, *, zone: str = "", timezone: str = "", scope: str = "lifecycle"
-) -> tuple[Signal, dict[str, FloatArray]]:
-    """`read_signal`, and the hourly generation (fuel code -> [H] MW) where the file is a fuel mix."""
     path = Path(path)
     text = read_text(path)
     if text.lstrip()[:1] == "{":
@@ -197,18 +204,9 @@ def read_with_mix(
         return np.where(enough, totals / np.maximum(counts, 1), np.nan)
 
     unit, factor = _unit(path, found.unit, found.kind)
-    signal = Signal(
-        hourly(found.values) * factor,
-        start,
-        found.kind,
-        found.zone or zone,
-        unit,
-        found.basis,
-        found.scope,
-        str(path),
-        tuple(found.notes),
-    )
-    return signal, {fuel: hourly(mw) for fuel, mw in found.generation.items()}
+    typed = (found.kind, found.zone or zone, unit, found.basis, found.scope)
+    mix = {fuel: hourly(mw) for fuel, mw in found.generation.items()}
+    return Signal(hourly(found.values) * factor, start, *typed, str(path), tuple(found.notes), mix)
 
 
 def recognize(head: bytes) -> str:
@@ -223,12 +221,12 @@ def recognize(head: bytes) -> str:
 def _mixed(records: Records, names: dict[str, str], samples: Samples) -> Samples:
     """Fill samples from columns of MW; `names`: fuel code -> column."""
     for fuel, column in names.items():
-        values = [records.number(place, cells[column]) for place, cells in records.rows]
+        values = records.numbers(column)
         # A fuel that a zone does not have is empty in every row, and no gap.
         if not np.isnan(values).all() or len(values) == 1:
             samples.generation[fuel] = values
     intensity, negative = mix_intensity(samples.generation)
-    samples.values, samples.places = intensity.tolist(), [place for place, _ in records.rows]
+    samples.values, samples.places = intensity.tolist(), records.places
     samples.basis, samples.scope = "production", "lifecycle"
     if negative:
         note = f"{counted(negative, 'value')} of negative generation counted as zero."
@@ -239,7 +237,7 @@ def _mixed(records: Records, names: dict[str, str], samples: Samples) -> Samples
 def _eia_codes(records: Records, zone: str, _: str) -> Samples:
     """One row per hour, one column per EIA-930 fuel code, as HewlettPackard/dc-rl publishes them."""
     found = re.match(r"([A-Z]+)_", records.path.name)
-    samples = Samples([cells["timestamp"] for _, cells in records.rows])
+    samples = Samples(records.column("timestamp"))
     samples.zone = zone or (found[1] if found else "")
     names = {name: name for name in records.columns if name in LIFECYCLE_FACTORS}
     return _mixed(records, names, samples)
@@ -277,9 +275,9 @@ def _electricity_maps(records: Records, zone: str, scope: str) -> Samples:
     time = next(name for name in columns if name.startswith("datetime"))
     chosen = records.of_zone(where, zone) if where else zone
     return Samples(
-        [cells[columns[time]] for _, cells in records.rows],
-        [records.number(place, cells[columns[values[0]]]) for place, cells in records.rows],
-        [place for place, _ in records.rows],
+        records.column(columns[time]),
+        records.numbers(columns[values[0]]),
+        records.places,
         zone=chosen,
         basis="consumption",
         scope=scope,
@@ -293,11 +291,9 @@ def _codecarbon(records: Records, zone: str, _: str) -> Samples:
     column = column or ("country_iso_code" if "country_iso_code" in records.columns else "")
     samples = Samples(zone=records.of_zone(column, zone) if column else zone, repeats=True)
     times: list[str] = []
-    for place, cells in records.rows:
-        kwh, kg, seconds = (
-            records.number(place, cells[name])
-            for name in ("energy_consumed", "emissions", "duration")
-        )
+    energy, mass, lengths = map(records.numbers, ("energy_consumed", "emissions", "duration"))
+    rows = zip(records.rows, energy, mass, lengths, strict=True)
+    for (place, cells), kwh, kg, seconds in rows:
         end = _parsed(records.path, place, cells["timestamp"])
         hour = (end - timedelta(seconds=seconds)).replace(minute=0, second=0, microsecond=0)
         while hour < end and kwh > 0:
@@ -315,15 +311,11 @@ def _typed_table(records: Records, zone: str, _: str) -> Samples:
     first = records.rows[0][1]
     for place, cells in records.rows:
         for column in ("kind", "unit"):
-            if cells[column] != first[column]:
-                where = f"{place}, {column}"
-                problem = f"rows of different {column}"
-                raise refused(
-                    problem, "conflict", records.path, where, cells[column], first[column]
-                )
-        samples.values.append(records.number(place, cells["value"]))
-        samples.places.append(place)
-    samples.times = [cells["timestamp"] for _, cells in records.rows]
+            if (found := cells[column]) != first[column]:
+                where, problem = f"{place}, {column}", f"rows of different {column}"
+                raise refused(problem, "conflict", records.path, where, found, first[column])
+    samples.times, samples.places = records.column("timestamp"), records.places
+    samples.values = records.numbers("value")
     samples.kind, samples.unit = _kind(records.path, "kind", first["kind"]), first["unit"]
     return samples
 
@@ -348,15 +340,12 @@ def _watttime(path: Path, text: str) -> Samples:
         expected = '{"data": [{"point_time", "value"}], "meta": {"signal_type", "units"}}'
         problem = "not an answer of WattTime"
         raise refused(problem, "unknown-format", path, None, found, expected) from error
+    kind = {"co2_moer": "marginal", "co2_aoer": "average"}.get(kind, kind)
     return Samples(
         times,
         values,
         [f"data[{n}]" for n in range(len(rows))],
-        _kind(
-            path,
-            "meta.signal_type",
-            {"co2_moer": "marginal", "co2_aoer": "average"}.get(kind, kind),
-        ),
+        _kind(path, "meta.signal_type", kind),
         unit.replace("lbs_co2_per_mwh", "lbs/MWh"),
         str(meta.get("region", "")),
         scope="direct",

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast import progress
-from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Tile, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.carbon.policies import Part, Solved, Window, efficient, fair, market, part_of
 from holdfast.carbon.signals import HOUR_S, FloatArray, Signal, refused, utc
 from holdfast.carbon.workloads import Load, Workload
@@ -18,14 +18,7 @@ from holdfast.numbers import brief, counted, percent
 from holdfast.report import figures
 
 Policy = Literal["efficient", "fair", "market"]
-POLICIES: dict[str, Callable[[Window, float | None], Solved]] = {
-    # Of the efficient policy the strength is per tonne, in the program per kg.
-    "efficient": lambda window, strength: efficient(
-        window, None if strength is None else strength / 1000
-    ),
-    "fair": fair,
-    "market": market,
-}
+POLICIES = {"efficient": efficient, "fair": fair, "market": market}
 DAY_H = 24
 # Hours that figures and tables show.
 SHOWN_H = 14 * DAY_H
@@ -53,7 +46,7 @@ class Plan(Answer):
         mwh_owed: [workload] energy that training needs after its window.
         hours_left_out: at the end, of an incomplete window: neither planned nor in any figure.
         signal: interpolated.
-        settings: window_h, flex, cap_mw, ramp_mw, and of a rolling plan its horizon.
+        settings: window_h, flex, cap_mw, and of a rolling plan its horizon.
         extra: further keys of the JSON: the market's rebates, what a forecast lost.
     """
 
@@ -76,11 +69,6 @@ class Plan(Answer):
     signal: Signal
     settings: dict[str, float | None]
     extra: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """The heading of the page."""
-        return "Power plan"
 
     @property
     def saved_share(self) -> float:
@@ -140,17 +128,10 @@ class Plan(Answer):
         """The JSON of ``holdfast carbon plan``."""
         stem = "cost" if self.signal.kind == "price" else "kg_co2"
         return {
-            "policy": self.policy,
-            "saved_share": self.saved_share,
-            "gap": self.gap,
-            "objective": self.objective,
+            **{name: getattr(self, name) for name in _KEYS},
             "dual_bound": self.bound,
             f"{stem}_before": self.kg_before,
             f"{stem}_after": self.kg_after,
-            "unit": self.unit,
-            "penalty": self.penalty,
-            "fairness": self.fairness,
-            "strength": self.strength,
             **self.settings,
             "hours": self.before.shape[1],
             "hours_left_out": self.hours_left_out,
@@ -170,35 +151,15 @@ class Plan(Answer):
             Value("gap", self.gap, better="lower", how="(objective - dual bound) / |objective|"),
         ]
 
-    def tiles(self) -> Sequence[Tile]:
-        """Saving, proof, penalty, fairness."""
-        jain, note = self.fairness["jain"], f"of {brief(self.kg_before)}"
-        return [
-            Tile("Saved", percent(self.saved_share, 2), note=f"by the {self.signal.kind} signal"),
-            Tile("With the plan", brief(self.kg_after), self.unit, note=note),
-            Tile("Optimality gap", f"{self.gap:.0e}", note="proved by the dual bound"),
-            Tile("Penalty", brief(self.penalty), "units", section_id="workloads"),
-            Tile("Jain's fairness", "–" if jain is None else f"{jain:.3f}", section_id="workloads"),
-        ]
-
     def inputs(self) -> Sequence[tuple[str, str]]:
-        """Signal, hours and limits."""
-        end = self.start_s + HOUR_S * self.before.shape[1]
-        limits = [f"{key} {value:g}" for key, value in self.settings.items() if value is not None]
-        return [
-            ("Signal", self.signal.label),
-            ("Hours", f"{utc(self.start_s)} to {utc(end)}"),
-            ("Settings", ", ".join(limits)),
-        ]
+        """The signal."""
+        return self.signal.inputs()
 
     def unknowns(self) -> Sequence[Unknown]:
         """What the signal cannot say, and what was left out."""
         found = [Unknown(note) for note in self.signal.notes]
         if self.signal.kind == "average":
-            text = (
-                "The saving is that of an account by average intensity; what a grid emits less is set "
-                "by its marginal plants."
-            )
+            text = "The saving is by average intensity; what a grid emits less, its marginal plants set."
             found.append(Unknown(text, "Plan with a marginal signal too, and compare."))
         if self.hours_left_out:
             hours = counted(self.hours_left_out, "hour")
@@ -208,16 +169,15 @@ class Plan(Answer):
 
     def sections(self) -> Sequence[Section]:
         """The power over the signal, and the workloads."""
+        total = f"{brief(self.kg_before)} {self.unit}"
         sentence = (
-            f"The {self.policy} plan saves {percent(self.saved_share, 2)} of "
-            f"{brief(self.kg_before)} {self.unit}; the dual bound proves that none of its kind is "
-            f"better by more than a share of {max(self.gap, 1e-6):.0e}."
+            f"The {self.policy} plan saves {percent(self.saved_share, 2)} of {total}; the dual bound "
+            f"proves that none of its kind is better by more than a share of {max(self.gap, 1e-6):.0e}."
         )
         if "kept_share" in self.extra:
             sentence = (
-                f"Planned anew each day on a forecast, {percent(self.saved_share, 2)} of "
-                f"{brief(self.kg_before)} {self.unit} is saved: "
-                f"{percent(self.extra['kept_share'])} of what perfect foresight saves."
+                f"Planned anew each day on a forecast, {percent(self.saved_share, 2)} of {total} is "
+                f"saved: {percent(self.extra['kept_share'])} of what perfect foresight saves."
             )
         jain, entropy = self.fairness["jain"], self.fairness["entropy"]
         burden = f"Total penalty {brief(self.penalty)} units."
@@ -231,62 +191,36 @@ class Plan(Answer):
             for time, mw in zip(times, totals.sum(axis=0).tolist(), strict=False)
         ]
         meanings = {"without a plan": "unattributed", "plan": "user"}
-        power = figures.lines(
-            *(rows, "time", "mw", "Time", "Power of the site, MW"),
-            series="series",
-            meanings=meanings,
-            zone="UTC",
-        )
+        axes = ("time", "mw", "Time", "Power of the site, MW")
+        power = figures.lines(rows, *axes, series="series", meanings=meanings, zone="UTC")
         values = [{"time": t, "v": v} for t, v in zip(times, self.grams.tolist(), strict=False)]
         title = f"{self.signal.kind.capitalize()}, {self.signal.unit}"
         signal = figures.lines(values, "time", "v", "Time", title, zone="UTC")
-        columns = {
-            "workload": ColumnFormat("Workload"),
-            "mwh_before": ColumnFormat("Energy before", "MWh"),
-            "mwh_after": ColumnFormat("with the plan", "MWh"),
-            "mwh_owed": ColumnFormat("made up for later", "MWh", detail=True),
-            "kg_cut": ColumnFormat("Saved", self.unit, 1),
-            "penalty": ColumnFormat("Penalty", "units", 1),
-            "penalty_per_entitlement": ColumnFormat("Penalty per entitlement", detail=True),
-        }
-        strength = "unlimited" if self.strength is None else self.strength
-        proof = {"strength": strength, "objective": self.objective, "dual bound": self.bound}
-        how = How(
-            _FORMULAS[self.policy],
-            proof,
-            "Carbon Responder, arXiv 2311.08589; solver: Clarabel",
-            "The bound is computed from the solver's multipliers and the limits of every variable; it "
-            "holds whatever the solver's tolerance is.",
+        proof = {"strength": self.strength, "objective": self.objective, "bound": self.bound}
+        stated = {n: "none" if v is None else v for n, v in (self.settings | proof).items()}
+        source = (
+            "Carbon Responder, arXiv 2311.08589; solver: Clarabel, its multipliers give the bound"
         )
-        schedule = Table(
-            self.schedule.slice(0, min(hours * len(self.names), 20_000)),
-            {name: ColumnFormat(detail=True) for name in self.schedule.column_names},
-            f"One row per hour and workload, the first {counted(hours // DAY_H, 'day')}.",
-        )
+        how = How(_FORMULAS[self.policy], stated, source)
+        shown = self.schedule.slice(0, min(hours * len(self.names), 20_000))
+        caption = f"One row per hour and workload, the first {counted(hours // DAY_H, 'day')}."
+        schedule = Table(shown, caption=caption, detail=True)
         bars = figures.bars(self.by_workload, "workload", "kg_cut", f"Saved, {self.unit}")
-        question = "Who saves, and what does it cost them?"
-        table = Table(self.by_workload, columns)
+        columns = {name: ColumnFormat() for name in self.by_workload.column_names}
+        table = Table(self.by_workload, {**columns, "kg_cut": ColumnFormat("saved", self.unit)})
+        asked, question = "When should power be spent?", "Who saves, and what does it cost them?"
         return [
-            Section(
-                "power", "When should power be spent?", sentence, [power, signal], [schedule], how
-            ),
+            Section("power", asked, sentence, [power, signal], [schedule], how),
             Section("workloads", question, burden, [bars], [table]),
         ]
 
 
-_LIMITS = "0 <= U - d <= maximum power; sum of d = 0 per window for batch work; site cap, ramp"
+# Of the JSON, under their own names.
+_KEYS = ("policy", "saved_share", "gap", "objective", "unit", "penalty", "fairness", "strength")
 _FORMULAS = {
-    "efficient": [
-        "minimize sum_i C_i(d_i) - price x cut   (unlimited: maximize cut)",
-        "cut = sum_t signal[t] sum_i d_i[t] - mean signal x energy made up for later",
-        _LIMITS,
-    ],
-    "fair": ["maximize cut subject to C_i(d_i) <= strength x E_i for every workload", _LIMITS],
-    "market": [
-        "each workload, in private: minimize C_i(d_i) - rebate x own cut",
-        "coordinator: rebate x sum of cuts = strength x sum of E_i",
-        "a cap is split into rights by entitlement",
-    ],
+    "efficient": "minimize sum_i C_i(d_i) - strength x cut   (unlimited: maximize cut)",
+    "fair": "maximize cut subject to C_i(d_i) <= strength x E_i for every workload",
+    "market": "each workload minimizes C_i(d_i) - rebate x own cut; rebates paid = strength x sum E_i",
 }
 
 
@@ -325,9 +259,7 @@ class Problem:
         """Whether any work has a penalty."""
         return any(workload.costs for workload in self.workloads)
 
-    def windows(
-        self, window_s: float, flex: float, cap: float | None, ramp: float | None = None
-    ) -> list[Window]:
+    def windows(self, window_s: float, flex: float, cap: float | None) -> list[Window]:
         """All whole windows.
 
         Raises:
@@ -343,7 +275,7 @@ class Problem:
             chosen = slice(first, first + hours)
             parts = tuple(part_of(workload, chosen, flex) for workload in self.workloads)
             start_s = self.start_s + HOUR_S * first
-            made.append(Window(parts, self.grams[chosen], start_s, cap, ramp))
+            made.append(Window(parts, self.grams[chosen], start_s, cap))
         return made
 
 
@@ -375,7 +307,6 @@ def plan(
     policy: Policy = "efficient",
     flex: float = 0.4,
     cap: float | None = None,
-    ramp: float | None = None,
     window_s: float = DAY_H * HOUR_S,
     strength: float | None = None,
 ) -> Plan:
@@ -387,7 +318,6 @@ def plan(
         policy: ``"efficient"``, ``"fair"`` or ``"market"``; see `holdfast.carbon.policies`.
         flex: share of its power that a workload can curtail, where its penalties do not say.
         cap: MW of the whole site.
-        ramp: MW by which the site's power may change from one hour to the next.
         window_s: time within which batch work is made up for; a multiple of one hour.
         strength: efficient: penalty units per t CO2; fair: most penalty per unit of entitlement;
             market: tax per unit of entitlement. None: the largest cut at any penalty.
@@ -401,14 +331,20 @@ def plan(
         expected = "efficient: penalty units per t CO2; fair, market: per MWh of entitlement"
         text = "work with penalties needs a strength"
         raise refused(text, "missing-key", None, "--strength", None, expected)
-    windows = problem.windows(window_s, flex, cap, ramp)
+    windows = problem.windows(window_s, flex, cap)
     solved = []
     with progress.track("planning", len(windows), "windows") as bar:
         for window in windows:
-            solved.append(POLICIES[policy](window, strength))
+            solved.append(solve(policy, window, strength))
             bar.advance(1)
-    settings = {"flex": flex, "cap_mw": cap, "ramp_mw": ramp}
+    settings = {"flex": flex, "cap_mw": cap}
     return collected(problem, windows, solved, policy, strength, settings)
+
+
+def solve(policy: str, window: Window, strength: float | None) -> Solved:
+    """One window; of the efficient policy the strength is per tonne, in the program per kg."""
+    per_tonne = policy == "efficient" and strength is not None
+    return POLICIES[policy](window, strength / 1000 if per_tonne else strength)
 
 
 def collected(

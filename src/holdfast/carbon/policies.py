@@ -5,7 +5,7 @@
     market      a tax of tax * E_i from everyone, shared out again in proportion to each one's cut; every
                 workload answers the rebate per kg with its own curtailment, and keeps its C_i to itself
 
-All within  0 <= U - d <= maximum power, the share that can be curtailed, the site's cap and ramp; the
+All within  0 <= U - d <= maximum power, the share that can be curtailed, and the site's cap; the
 energy of batch work is conserved in every window.
 """
 
@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.carbon.penalties import Penalty
 from holdfast.carbon.program import Program
 from holdfast.carbon.signals import HOUR_S, FloatArray, IntArray, refused, utc
-from holdfast.carbon.workloads import Workload
+from holdfast.carbon.workloads import Penalty, Workload
 from holdfast.errors import InputError
 
 # Of the search for the market's rebate.
@@ -62,14 +61,12 @@ class Window:
         grams: [T] gCO2/kWh, which is kg/MWh.
         start_s: start of the first hour.
         cap: MW of the whole site.
-        ramp: MW by which the site's power may change from one hour to the next.
     """
 
     parts: tuple[Part, ...]
     grams: FloatArray
     start_s: int
     cap: float | None = None
-    ramp: float | None = None
 
     @property
     def later(self) -> float:
@@ -165,83 +162,71 @@ def _bounded(part: Part, extra: FloatArray, place: str) -> Part:
     return replace(part, low=low, high=np.maximum(part.high, low))
 
 
-@dataclass
-class _Added:
-    """Where a part's variables are in a program, with the linear terms of its penalty and energy owed."""
-
-    d: IntArray
-    penalty: list[tuple[IntArray, FloatArray]]
-    owed: list[tuple[IntArray, FloatArray]]
-
-
-def _add(program: Program, part: Part) -> _Added:
-    """Add a part's variables and the constraints that are its own."""
+def _add(
+    program: Program, part: Part, paid: float = 0.0, later: float = 0.0, limit: float | None = None
+) -> IntArray:
+    """Add a part's constraints, paid x its penalty, and later x its energy owed; give its curtailment."""
     hours = np.arange(len(part.power))
     d = program.bounded(part.low, part.high)
-    added = _Added(d, [], [])
+    penalty: list[tuple[IntArray, FloatArray]] = []
 
     def positive(right: FloatArray, most: FloatArray, *term: Any) -> IntArray:
         """Variables [T] of at least 0 and at least term - right; an optimum has no larger ones."""
         h = program.variables(np.zeros(len(hours)), np.maximum(most, 0.0))
-        program.at_most(np.zeros(len(hours)), (hours, h, -1.0))
-        program.at_most(right, term, (hours, h, -1.0))
+        program.at_most.add(np.zeros(len(hours)), (hours, h, -1.0))
+        program.at_most.add(right, term, (hours, h, -1.0))
         return h
 
     if part.conserves and not part.penalty.backlog.any():
-        program.equal(-part.due, (np.zeros(len(hours)), d, 1.0))
+        program.equal.add(-part.due, (np.zeros(len(hours)), d, 1.0))
     elif part.conserves:  # the energy put off by the end of each hour; nothing by that of the last
         low, high = part.due + np.cumsum(part.low), part.due + np.cumsum(part.high)
         put_off = program.variables(low, high)
         now, before = (hours, put_off, 1.0), (hours[1:], put_off[:-1], -1.0)
-        program.equal(np.where(hours == 0, part.due, 0.0), now, before, (hours, d, -1.0))
-        program.equal(0.0, ([0], put_off[-1:], 1.0))
+        program.equal.add(np.where(hours == 0, part.due, 0.0), now, before, (hours, d, -1.0))
+        program.equal.add(0.0, ([0], put_off[-1:], 1.0))
         h = positive(np.zeros(len(hours)), high, hours, put_off, 1.0)
-        added.penalty.append((h, part.penalty.backlog))
+        penalty.append((h, part.penalty.backlog))
     for hinge in part.penalty.hinges:
         knot = np.full(len(hours), hinge.knot)
         h = positive(knot, hinge.rate * part.high - knot, hours, d, hinge.rate)
-        added.penalty.append((h, np.full(len(hours), hinge.weight)))
-        if hinge.owed:
-            added.owed.append((h, np.full(len(hours), hinge.owed)))
-    return added
+        penalty.append((h, np.full(len(hours), hinge.weight)))
+        program.cost(h, later * hinge.owed)
+    program.square(d, paid * part.penalty.quadratic)
+    for places, weights in penalty:
+        program.cost(places, paid * weights)
+    if limit is not None:
+        program.limit(limit * part.entitlement, penalty, d, part.penalty.quadratic)
+    return d
 
 
 def _add_site(
-    program: Program, window: Window, added: Sequence[_Added], exceed: IntArray | None = None
+    program: Program, window: Window, places: Sequence[IntArray], exceed: Sequence[IntArray] = ()
 ) -> None:
-    """Add the site's cap and ramp; with variables [T] by which they may be exceeded, if given."""
-    hours, total = np.arange(len(window.grams)), window.total
-
-    def within(right: FloatArray, places: IntArray, *terms: Any) -> None:
-        spare = [] if exceed is None else [(np.arange(len(places)), exceed[places], -1.0)]
-        program.at_most(right, *terms, *spare)
-
+    """Add the site's cap; with variables [T] by which it may be exceeded, if given."""
     if window.cap is not None:
-        within(window.cap - total, hours, *[(hours, each.d, -1.0) for each in added])
-    if window.ramp is not None:
-        for sign in (1.0, -1.0):
-            after = [(hours[:-1], each.d[1:], -sign) for each in added]
-            before = [(hours[:-1], each.d[:-1], sign) for each in added]
-            within(window.ramp - sign * np.diff(total), hours[1:], *after, *before)
+        hours = np.arange(len(window.grams))
+        terms = [(hours, each, -1.0) for each in (*places, *exceed)]
+        program.at_most.add(window.cap - window.total, *terms)
 
 
 def _infeasible(window: Window) -> InputError:
-    """The error that says when and by how much the site's limits are exceeded by the best plan."""
+    """The error that says when and by how much the best plan exceeds the site's cap."""
     program = Program()
-    added = [_add(program, part) for part in window.parts]
+    places = [_add(program, part) for part in window.parts]
     most = 2 * sum(float(part.power.sum() + np.abs(part.low).sum()) for part in window.parts)
     exceed = program.bounded(np.zeros(len(window.grams)), np.full(len(window.grams), most))
-    _add_site(program, window, added, exceed)
+    _add_site(program, window, places, [exceed])
     program.cost(exceed, 1.0)
     found = program.solve()
     excess = np.zeros(1) if found is None else np.maximum(found.x[exceed], 0.0)
     worst = int(np.argmax(excess))
     return refused(
-        "no plan keeps the site's limits",
+        "no plan keeps the site's cap",
         "infeasible",
         place=utc(window.start_s + HOUR_S * worst),
         found=f"{excess.sum():.6g} MWh too much in this window, {excess[worst]:.6g} MW in this hour",
-        expected=f"cap {window.cap} MW, ramp {window.ramp} MW",
+        expected=f"cap {window.cap} MW",
         remedy="raise the limit, or the share that can be curtailed (--flex)",
     )
 
@@ -249,22 +234,14 @@ def _infeasible(window: Window) -> InputError:
 def _optimum(window: Window, paid: float, price: float, limit: float | None = None) -> Solved:
     """Minimize paid x penalties - price x cut; no penalty above limit x entitlement."""
     program = Program()
-    added = [_add(program, part) for part in window.parts]
-    for part, each in zip(window.parts, added, strict=True):
-        program.cost(each.d, -price * window.grams)
-        program.square(each.d, paid * part.penalty.quadratic)
-        for places, weights in each.penalty:
-            program.cost(places, paid * weights)
-        for places, weights in each.owed:
-            program.cost(places, price * window.later * weights)
-        if limit is not None:
-            most = limit * part.entitlement
-            program.limit(most, each.penalty, each.d, part.penalty.quadratic)
-    _add_site(program, window, added)
+    places = [_add(program, part, paid, price * window.later, limit) for part in window.parts]
+    for each in places:
+        program.cost(each, -price * window.grams)
+    _add_site(program, window, places)
     found = program.solve()
     if found is None:
         raise _infeasible(window)
-    d = [_feasible(part, found.x[each.d]) for part, each in zip(window.parts, added, strict=True)]
+    d = [_feasible(part, found.x[each]) for part, each in zip(window.parts, places, strict=True)]
     return Solved(d, _objective(window, d, paid, price), found.bound)
 
 
@@ -364,25 +341,18 @@ def market(window: Window, tax: float | None) -> Solved:
     Args:
         window: the hours.
         tax: penalty units per unit of entitlement; None: an unlimited rebate.
-
-    Raises:
-        InputError: ``unsupported`` with a ramp, which couples the workloads.
     """
-    if window.ramp is not None:
-        problem, remedy = "a market keeps no ramp of the site", "use the policy efficient or fair"
-        raise refused(problem, "unsupported", None, "--ramp", remedy=remedy)
     window = window.with_rights()
     alone = [replace(window, parts=(part,)) for part in window.parts]
-    if tax is None:
-        solved = [efficient(each, None) for each in alone]
-        d, rebate, price = [each.d[0] for each in solved], None, 1.0
-    else:
+    mixed, rebate = None, None
+    if tax is not None:
         # Each closure holds a workload's penalty; the coordinator gets the closures only.
         responders = [lambda rebate, each=each: efficient(each, rebate).d[0] for each in alone]
         entitlements = [part.entitlement for part in window.parts]
-        d, rebate = balance(responders, entitlements, window.grams, tax)
-        # For the reader of the plan: what everyone's private optimum adds up to.
-        price = rebate
-        solved = [efficient(each, rebate) for each in alone]
+        mixed, rebate = balance(responders, entitlements, window.grams, tax)
+    # For the reader of the plan: what everyone's private optimum adds up to.
+    solved = [efficient(each, rebate) for each in alone]
+    d = [each.d[0] for each in solved] if mixed is None else mixed
+    price = 1.0 if rebate is None else rebate
     objective = _objective(window, d, 0.0 if tax is None else 1.0, price)
     return Solved(d, objective, sum(each.bound for each in solved), rebate)

@@ -46,9 +46,8 @@ class _Rows:
         for row, column, value in terms:
             rows = np.asarray(row, np.int64) + self.count
             columns = np.broadcast_to(np.asarray(column, np.int64), rows.shape)
-            self.entries.append(
-                (rows, columns, np.broadcast_to(np.asarray(value, np.float64), rows.shape))
-            )
+            values = np.broadcast_to(np.asarray(value, np.float64), rows.shape)
+            self.entries.append((rows, columns, values))
         self.right.append(side)
         self.count += len(side)
 
@@ -64,7 +63,12 @@ class _Rows:
 
 
 class Program:
-    """A program that is built variable by variable."""
+    """A program that is built variable by variable.
+
+    Attributes:
+        equal: rows of sum of terms = right.
+        at_most: rows of sum of terms <= right.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -72,7 +76,7 @@ class Program:
         self._high: list[FloatArray] = []
         self._linear: list[tuple[IntArray, FloatArray]] = []
         self._squares: list[tuple[IntArray, FloatArray]] = []
-        self._equal, self._at_most, self._cones = _Rows(), _Rows(), _Rows()
+        self.equal, self.at_most, self._cones = _Rows(), _Rows(), _Rows()
         self._sizes: list[int] = []
 
     def variables(self, low: FloatArray, high: FloatArray) -> IntArray:
@@ -87,8 +91,8 @@ class Program:
         """Add variables, and the constraints low <= x <= high."""
         places = self.variables(low, high)
         rows = np.arange(len(low))
-        self.at_most(high, (rows, places, 1.0))
-        self.at_most(-low, (rows, places, -1.0))
+        self.at_most.add(high, (rows, places, 1.0))
+        self.at_most.add(-low, (rows, places, -1.0))
         return places
 
     def cost(self, places: IntArray, weights: npt.ArrayLike) -> None:
@@ -98,14 +102,6 @@ class Program:
     def square(self, places: IntArray, weights: FloatArray) -> None:
         """Add sum of weights x^2 / 2 to the objective; weights >= 0."""
         self._squares.append((places, weights))
-
-    def equal(self, right: npt.ArrayLike, *terms: Term) -> None:
-        """Add rows of sum of terms = right."""
-        self._equal.add(right, *terms)
-
-    def at_most(self, right: npt.ArrayLike, *terms: Term) -> None:
-        """Add rows of sum of terms <= right."""
-        self._at_most.add(right, *terms)
 
     def limit(
         self,
@@ -118,7 +114,7 @@ class Program:
         zeros = [(np.zeros(len(at)), at, weights) for at, weights in linear]
         used = squares > 0
         if not used.any():
-            self.at_most(allowed, *zeros)
+            self.at_most.add(allowed, *zeros)
             return
         # y'y <= 2w is the second-order cone |(w - 1, sqrt(2) y)| <= w + 1, w: what is left.
         y = np.flatnonzero(used)
@@ -140,12 +136,12 @@ class Program:
             np.add.at(q, places, weights)
         for places, weights in self._squares:
             np.add.at(diagonal, places, weights)
-        parts = [rows.matrix(self.count) for rows in (self._equal, self._at_most, self._cones)]
+        parts = [rows.matrix(self.count) for rows in (self.equal, self.at_most, self._cones)]
         a = sp.vstack([matrix for matrix, _ in parts], format="csc")
         b = np.concatenate([right for _, right in parts])
         cones = [
-            clarabel.ZeroConeT(self._equal.count),
-            clarabel.NonnegativeConeT(self._at_most.count),
+            clarabel.ZeroConeT(self.equal.count),
+            clarabel.NonnegativeConeT(self.at_most.count),
             *map(clarabel.SecondOrderConeT, self._sizes),
         ]
         settings = clarabel.DefaultSettings()
@@ -164,16 +160,13 @@ class Program:
         if not np.isfinite(x).all() or not np.isfinite(z).all():
             remedy = "check the scale of the load, the signal and the penalties"
             raise refused("the optimizer found no plan", "no-plan", found=status, remedy=remedy)
-        self._into_dual_cone(z)
-        residual = diagonal * x + q + a.T @ z
-        limits = np.minimum(residual * low, residual * high).sum()
-        return Optimum(x, float(-(diagonal * x) @ x / 2 - b @ z + limits))
-
-    def _into_dual_cone(self, z: FloatArray) -> None:
-        """Move multipliers into the dual cone, in place: the bound holds for any such z."""
-        first = self._equal.count
-        after = first + self._at_most.count
-        np.maximum(z[first:after], 0.0, out=z[first:after])
+        # Multipliers are moved into the dual cone: the bound holds for any such z.
+        first = self.equal.count
+        after = first + self.at_most.count
+        z[first:after] = np.maximum(z[first:after], 0.0)
         for size in self._sizes:
             z[after] = max(z[after], float(np.linalg.norm(z[after + 1 : after + size])))
             after += size
+        residual = diagonal * x + q + a.T @ z
+        limits = np.minimum(residual * low, residual * high).sum()
+        return Optimum(x, float(-(diagonal * x) @ x / 2 - b @ z + limits))

@@ -16,6 +16,7 @@ from holdfast.carbon.workloads import Load
 Forecast = Callable[[FloatArray, int], FloatArray]
 """(values of all hours so far [now], number of hours to foresee) -> forecast [hours]."""
 DAYS = 7
+HORIZON_H = 48
 
 
 def recent_days(known: FloatArray, hours: int) -> FloatArray:
@@ -38,11 +39,9 @@ def rolling(
     flex: float = 0.4,
     cap: float | None = None,
     strength: float | None = None,
-    horizon_h: int = 48,
-    step_h: int = DAY_H,
     forecast: Forecast = recent_days,
 ) -> Plan:
-    """Plan every `step_h` hours over the next `horizon_h` on a forecast, and keep the first step.
+    """Plan every day over the next `HORIZON_H` on a forecast, and keep its first day.
 
     Energy that is put off is carried over, and due by the end of every horizon. The same with perfect
     foresight is the oracle; the keys of `Plan.extra` compare both: kept_share (of the oracle's cut),
@@ -54,18 +53,16 @@ def rolling(
         flex: as of `plan`.
         cap: as of `plan`.
         strength: penalty units per t CO2; None: the largest cut.
-        horizon_h: hours that each plan looks ahead.
-        step_h: hours after which it is made anew.
         forecast: from what is known to what is expected.
 
     Raises:
-        InputError: ``out-of-range`` for a horizon shorter than a step, or longer than the load.
+        InputError: ``out-of-range`` for a load shorter than the horizon.
     """
     problem = aligned(load, signal)
     hours = len(problem.grams)
-    if not 0 < step_h <= horizon_h <= hours:
-        found, expected = f"{horizon_h} h in steps of {step_h} h", f"step <= horizon <= {hours} h"
-        raise refused("invalid horizon", "out-of-range", None, "horizon_h", found, expected)
+    if hours < HORIZON_H:
+        problem_is, expected = "too short for a plan on a forecast", f"at least {HORIZON_H} h"
+        raise refused(problem_is, "out-of-range", load.source, None, f"{hours} h", expected)
     errors: list[float] = []
 
     def foreseen(first: int, last: int) -> FloatArray:
@@ -73,11 +70,8 @@ def rolling(
         errors.append(float(np.abs(expected - problem.grams[first:last]).mean()))
         return expected
 
-    def known(first: int, last: int) -> FloatArray:
-        return problem.grams[first:last]
-
-    settings = (flex, cap, strength, horizon_h, step_h)
-    made, oracle = (course(problem, view, *settings) for view in (foreseen, known))
+    made = course(problem, foreseen, flex, cap, strength)
+    oracle = course(problem, lambda a, b: problem.grams[a:b], flex, cap, strength)
     cuts = [one.kg_before - one.kg_after for one in (made, oracle)]
     price = 1.0 if strength is None else strength / 1000
     spent = 0.0 if strength is None else made.penalty - oracle.penalty
@@ -86,9 +80,7 @@ def rolling(
         "saved_share_oracle": oracle.saved_share,
         "penalty_oracle": oracle.penalty,
         "regret": spent + price * (cuts[1] - cuts[0]),
-        "forecast_error": float(
-            np.mean(errors[1:] or errors)
-        ),  # before the first hour none is known
+        "forecast_error": float(np.mean(errors[1:])),  # before the first hour none is known
     }
     return replace(made, extra=extra)
 
@@ -99,8 +91,6 @@ def course(
     flex: float,
     cap: float | None,
     strength: float | None,
-    horizon_h: int = 48,
-    step_h: int = DAY_H,
 ) -> Plan:
     """What comes of planning again and again on what `view(first, last)` shows of the hours to come.
 
@@ -109,21 +99,21 @@ def course(
     due = [0.0] * len(problem.workloads)
     price = None if strength is None else strength / 1000
     windows, solved = [], []
-    with progress.track("planning", -(-len(problem.grams) // step_h), "steps") as bar:
-        for first in range(0, len(problem.grams), step_h):
-            hours = slice(first, min(first + horizon_h, len(problem.grams)))
+    with progress.track("planning", -(-len(problem.grams) // DAY_H), "days") as bar:
+        for first in range(0, len(problem.grams), DAY_H):
+            hours = slice(first, min(first + HORIZON_H, len(problem.grams)))
             start_s = problem.start_s + HOUR_S * first
             pairs = zip(problem.workloads, due, strict=True)
             parts = tuple(part_of(workload, hours, flex, put_off) for workload, put_off in pairs)
             seen = Window(parts, view(hours.start, hours.stop), start_s, cap)
             found = efficient(seen, price)
-            done = [each[:step_h] for each in found.d]
-            windows.append(Window(parts, problem.grams[hours], start_s).first(step_h))
+            done = [each[:DAY_H] for each in found.d]
+            windows.append(Window(parts, problem.grams[hours], start_s).first(DAY_H))
             solved.append(replace(found, d=done))
             due = [
                 part.due + float(each.sum()) if part.conserves else 0.0
                 for part, each in zip(parts, done, strict=True)
             ]
             bar.advance(1)
-    settings = {"horizon_h": float(horizon_h), "flex": flex, "cap_mw": cap}
+    settings = {"horizon_h": float(HORIZON_H), "flex": flex, "cap_mw": cap}
     return collected(problem, windows, solved, "efficient", strength, settings)

@@ -7,15 +7,18 @@ emitted. They differ by factors, so every signal names its kind, and two kinds n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from holdfast.answer import Answer, Section, Table, Unknown
 from holdfast.errors import InputError
-from holdfast.numbers import counted
+from holdfast.numbers import brief, counted
+from holdfast.report import figures
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -55,6 +58,7 @@ class Signal:
         scope: ``"direct"`` (combustion only) or ``"lifecycle"``; empty if the source does not say.
         source: the file.
         notes: what the reader of the file changed or left out, in sentences.
+        generation: fuel code -> [H] MW, of a fuel mix.
     """
 
     values: FloatArray
@@ -66,6 +70,7 @@ class Signal:
     scope: str = ""
     source: str = ""
     notes: tuple[str, ...] = ()
+    generation: Mapping[str, FloatArray] = field(default_factory=dict)
 
     @property
     def hours(self) -> int:
@@ -82,11 +87,12 @@ class Signal:
         """Hours without a value."""
         return int(np.isnan(self.values).sum())
 
-    @property
-    def label(self) -> str:
-        """Zone, kind, scope and file in one line."""
+    def inputs(self) -> list[tuple[str, str]]:
+        """What a page says of it: type, file, hours."""
+        hours = f"{utc(self.start_s)} to {utc(self.end_s)}, {self.missing} without a value"
         kind = " ".join(filter(None, (self.kind, self.scope, self.basis)))
-        return f"{self.zone or 'zone not stated'}, {kind}, {self.unit}, {self.source}"
+        label = f"{self.zone or 'zone not stated'}, {kind}, {self.unit}, {self.source}"
+        return [("Signal", label), ("Its hours", hours)]
 
     def to_dict(self) -> dict[str, Any]:
         """What the values mean and cover, without the values."""
@@ -116,37 +122,6 @@ class Signal:
         note = f"{counted(int(bad.sum()), 'hour')} without a value interpolated."
         return replace(self, values=values, notes=(*self.notes, note))
 
-    def at(self, times_s: IntArray, typical: bool = False) -> FloatArray:
-        """Values of the hours that begin at times; NaN outside the signal and in its gaps.
-
-        Args:
-            times_s: [N] full hours, seconds since 1970-01-01 UTC.
-            typical: where there is no value, take the mean of the same month and hour of day, or, if
-                the signal has no such hour, of the same hour of day.
-        """
-        slot = (times_s - self.start_s) // HOUR_S
-        inside = (slot >= 0) & (slot < self.hours)
-        values = np.where(inside, self.values[np.clip(slot, 0, self.hours - 1)], np.nan)
-        if not typical:
-            return values
-        own = self.start_s + HOUR_S * np.arange(self.hours)
-        known = ~np.isnan(self.values)
-        for key in (lambda t: 24 * _month(t) + _hour(t), _hour):
-            slots = key(own)[known]
-            totals = np.bincount(slots, self.values[known], 12 * 24)
-            counts = np.bincount(slots, minlength=12 * 24)
-            means = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
-            values = np.where(np.isnan(values), means[key(times_s)], values)
-        return values
-
-
-def _hour(times_s: IntArray) -> IntArray:
-    return times_s // HOUR_S % 24
-
-
-def _month(times_s: IntArray) -> IntArray:
-    return times_s.astype("datetime64[s]").astype("datetime64[M]").astype(np.int64) % 12
-
 
 def utc(time_s: float) -> str:
     """A time as ISO text, in UTC to the second."""
@@ -163,42 +138,8 @@ def refused(
     remedy: str | None = None,
 ) -> InputError:
     """The error of input that cannot be used; arguments as of `InputError`."""
-    return InputError(
-        problem,
-        code=code,
-        path=path or None,
-        place=place,
-        found=found,
-        expected=expected,
-        remedy=remedy,
-    )
-
-
-def joined(signals: Sequence[Signal]) -> Signal:
-    """Signals of one type, such as one per year, as one; hours between them are missing.
-
-    Raises:
-        InputError: ``conflict`` where kind, unit, zone, basis or scope differ, with the field as place;
-            ``duplicate`` where they overlap.
-    """
-    ordered = sorted(signals, key=lambda signal: signal.start_s)
-    first, until = ordered[0], ordered[0].start_s
-    values = np.full((max(each.end_s for each in ordered) - until) // HOUR_S, np.nan)
-    for each in ordered:
-        for field in ("kind", "unit", "zone", "basis", "scope"):
-            mine, other = getattr(first, field), getattr(each, field)
-            if mine != other:
-                problem = f"signals of different {field} cannot be combined"
-                raise refused(problem, "conflict", each.source, field, other, mine)
-        if each.start_s < until:
-            problem = "two files of a signal have the same hours"
-            raise refused(problem, "duplicate", each.source, utc(each.start_s))
-        place = (each.start_s - first.start_s) // HOUR_S
-        values[place : place + each.hours] = each.values
-        until = each.end_s
-    source = ", ".join(each.source for each in ordered)
-    notes = tuple(note for each in ordered for note in each.notes)
-    return replace(first, values=values, source=source, notes=notes)
+    about = {"place": place, "found": found, "expected": expected, "remedy": remedy}
+    return InputError(problem, code=code, path=path or None, **about)
 
 
 def mix_intensity(
@@ -232,11 +173,7 @@ def mix_intensity(
         return np.where(total > 0, weights @ stacked / total, np.nan), negative
 
 
-def marginal_intensity(
-    generation: Mapping[str, npt.ArrayLike],
-    average: Signal,
-    factors: Mapping[str, float] = LIFECYCLE_FACTORS,
-) -> tuple[Signal, list[dict[str, float]]]:
+def marginal_intensity(average: Signal) -> tuple[Signal, list[dict[str, float]]]:
     """Estimate the marginal intensity: hourly changes of fossil emissions over those of generation.
 
     One slope per decile of fossil generation, as in Siler-Evans, Azevedo and Morgan, "Marginal emissions
@@ -244,9 +181,7 @@ def marginal_intensity(
     that followed load in the sample, not those that a flexible load of the future would call.
 
     Args:
-        generation: fuel code -> [H] MW.
-        average: the average signal of the same hours, for its zone and times.
-        factors: fuel code -> gCO2/kWh.
+        average: the average intensity of a fuel mix.
 
     Returns:
         The marginal signal, and per decile: generation_max_mw, g_per_kwh, low, high (95 %), hours.
@@ -254,11 +189,11 @@ def marginal_intensity(
     Raises:
         InputError: ``no-data`` with fewer than 300 hourly changes.
     """
-    fuels = [fuel for fuel in generation if fuel in FOSSIL]
-    stacked = np.array([np.asarray(generation[fuel], np.float64) for fuel in fuels])  # [fuel, H]
+    fuels = [fuel for fuel in average.generation if fuel in FOSSIL]
+    stacked = np.array([average.generation[fuel] for fuel in fuels], np.float64)  # [fuel, H]
     stacked = np.where(stacked < 0, 0.0, stacked).reshape(len(fuels), average.hours)
     load = stacked.sum(axis=0)
-    emitted = np.array([factors[fuel] for fuel in fuels]) @ stacked  # MW x g/kWh = kg/h
+    emitted = np.array([LIFECYCLE_FACTORS[fuel] for fuel in fuels]) @ stacked  # MW x g/kWh = kg/h
     change, rise = np.diff(load), np.diff(emitted)
     usable = ~np.isnan(rise) & (load[1:] > 0)
     if usable.sum() < 30 * DECILES:
@@ -280,3 +215,88 @@ def marginal_intensity(
     values = np.where(np.isnan(average.values), np.nan, slopes[decile])
     note = "Marginal intensity estimated by regression of hourly changes of fossil generation."
     return replace(average, values=values, kind="marginal", notes=(*average.notes, note)), rows
+
+
+@dataclass(frozen=True)
+class Intensity(Answer):
+    """A signal and its summary.
+
+    Attributes:
+        signal: as read, or the marginal one that was estimated.
+        by_hour: hour (UTC), mean, low, high (5 % and 95 % of the days).
+        deciles: of a marginal fit, as of `marginal_intensity`.
+    """
+
+    signal: Signal
+    by_hour: list[dict[str, float]]
+    deciles: list[dict[str, float]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of ``holdfast carbon intensity``."""
+        values = self.signal.values
+        return {
+            "signal": self.signal.to_dict(),
+            "mean": np.nanmean(values),
+            "min": np.nanmin(values),
+            "max": np.nanmax(values),
+            "by_hour_utc": self.by_hour,
+            "marginal_by_decile": self.deciles,
+            "notes": list(self.signal.notes),
+        }
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """The type of the signal and its hours."""
+        return self.signal.inputs()
+
+    def unknowns(self) -> Sequence[Unknown]:
+        """What the reader changed."""
+        return [Unknown(note) for note in self.signal.notes]
+
+    def sections(self) -> Sequence[Section]:
+        """By hour of day; with a fit, by generation."""
+        signal, unit, rows = self.signal, self.signal.unit, self.by_hour
+        clean, dirty = (pick(rows, key=lambda row: row["mean"]) for pick in (min, max))
+        sentence = (
+            f"{signal.kind.capitalize()}, {signal.zone or 'zone not stated'}: mean "
+            f"{brief(float(np.nanmean(signal.values)))} {unit}, lowest around {clean['hour']:02.0f}:00 "
+            f"UTC ({brief(clean['mean'])}), highest around {dirty['hour']:02.0f}:00 UTC "
+            f"({brief(dirty['mean'])})."
+        )
+        drawn = figures.lines(rows, "hour", "mean", "Hour, UTC", unit, low="low", high="high")
+        table = Table(pa.Table.from_pylist(rows), caption="low, high: 5 and 95 % of the days.")
+        found = [Section("hours", "Which hours are clean?", sentence, [drawn], [table])]
+        if self.deciles:
+            ends = " to ".join(brief(self.deciles[n]["g_per_kwh"]) for n in (0, -1))
+            sentence = f"{ends} {unit} from the least to the most fossil generation."
+            table = Table(pa.Table.from_pylist(self.deciles), caption="Imports are left out.")
+            question = "What would one more kWh emit?"
+            found.append(Section("marginal", question, sentence, tables=[table]))
+        return found
+
+
+def intensity(signal: Signal, *, marginal: bool = False) -> Intensity:
+    """Summarize a signal; estimate the marginal intensity from a fuel mix.
+
+    Args:
+        signal: of any kind.
+        marginal: estimate the marginal intensity from the fuel mix.
+
+    Raises:
+        InputError: ``no-data`` for `marginal` without a fuel mix, or a signal without values.
+    """
+    deciles: list[dict[str, float]] = []
+    if signal.missing == signal.hours:
+        raise refused("no hour has a value", "no-data", signal.source)
+    if marginal:
+        if not signal.generation:
+            problem, expected = "a marginal intensity needs a fuel mix", "an EIA-930 file"
+            raise refused(problem, "no-data", signal.source, "--marginal", signal.kind, expected)
+        signal, deciles = marginal_intensity(signal)
+    hour = (signal.start_s // HOUR_S + np.arange(signal.hours)) % 24
+    rows = []
+    for each in range(24):
+        values = signal.values[(hour == each) & ~np.isnan(signal.values)]
+        if len(values):
+            low, high = np.quantile(values, [0.05, 0.95])
+            rows.append({"hour": each, "mean": values.mean(), "low": low, "high": high})
+    return Intensity(signal, rows, deciles)
