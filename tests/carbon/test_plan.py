@@ -421,3 +421,15 @@ def test_saved_answer_and_page() -> None:
     assert [section["id"] for section in document["sections"]] == ["power", "workloads"]
     shares = [row["kg_cut"] for row in made.by_workload.to_pylist()]
     assert sum(shares) == pytest.approx(made.kg_before - made.kg_after)
+
+
+def test_weights_that_differ_by_powers_of_ten_do_not_stop_short() -> None:
+    """No feasible plan, such as a baseline's, saves more at the same penalty."""
+    hours = 72
+    rng = np.random.default_rng(0)
+    heavy = {"backlog_jobs": 0.18, "curtailed_jobs": 1.73}
+    specs = [WorkloadSpec(jobs=1e6, max_power=60.0, scale=s, weights=heavy) for s in (1e-3, 4e-3)]
+    load = Load(tuple(Workload(f"w{n}", np.full(hours, 40.0), s) for n, s in enumerate(specs)))
+    grams = 700 + 30 * np.sin(np.arange(hours) / 4) + rng.normal(0, 5, hours)
+    made = plan(load, signal_of(grams), strength=1e4)
+    assert made.gap < 1e-9
