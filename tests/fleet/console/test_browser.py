@@ -20,7 +20,7 @@ from fastapi.testclient import TestClient
 from logs import Attempt, Log
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
-from holdfast.console import duration
+from holdfast.durations import parse_duration
 from holdfast.fleet import Assumptions, expected_ettr
 from holdfast.fleet.console.app import create_app
 from holdfast.fleet.simulation.outcomes import metric
@@ -183,7 +183,7 @@ def test_a_slider_redraws_the_curve_and_the_address(page: Page) -> None:
     query = {name: texts[0] for name, texts in parse_qs(urlsplit(page.url).query).items()}
     assert query["write"] == field.input_value() == slider.get_attribute("aria-valuetext")
     expect(curve(page)).not_to_have_attribute("d", drawn)
-    write = duration(query["write"])
+    write = parse_duration(query["write"])
     assert write < 300
     shown = ettr_shown(page)
     exact = expected_ettr(1500, 6.5e-3, 3600, init_s=300, write_s=write)
