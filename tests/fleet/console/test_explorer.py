@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import lambertw
 
-from holdfast.durations import duration_text
+from holdfast.durations import duration_text, parse_duration
 from holdfast.errors import InputError
 from holdfast.fleet import expected_ettr
 from holdfast.fleet.analysis import Analysis
