@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -210,7 +211,10 @@ def test_a_column_that_is_not_there_is_named(tmp_path):
         (b"a" * 200_000, "has no names of columns"),
     ],
 )
-def test_what_is_no_table(tmp_path, content, words):
+@pytest.mark.parametrize("limit", [131_072, 10**9])
+def test_what_is_no_table(tmp_path, content, words, limit, request):
+    """Whatever limit another reader of the process has set."""
+    request.addfinalizer(partial(csv.field_size_limit, csv.field_size_limit(limit)))
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     with pytest.raises(InputError, match=words):

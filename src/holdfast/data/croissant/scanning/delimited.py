@@ -206,13 +206,20 @@ def _decoded(head: bytes, member: Member) -> str:
         raise
 
 
+LONGEST_NAME = 131_072
+"""Characters."""
+
+
 def first_row(text: str, separator: str) -> tuple[list[str], int]:
     """The first row that is not empty, and after how many lines it ends; none where no row can be read."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     try:
-        return next((row for row in reader if row), []), reader.line_num
-    except csv.Error:  # a name too long for one, as with another separator
+        row = next((row for row in reader if row), [])
+    except csv.Error:
         return [], 0
+    # Too long for a name, as with another separator. The reader's own limit may be another: the process
+    # has one for all that read CSV.
+    return ([], 0) if max(map(len, row), default=0) > LONGEST_NAME else (row, reader.line_num)
 
 
 def unique_names(row: Sequence[str]) -> tuple[str, ...]:
