@@ -73,9 +73,8 @@ def measure(calls: Mapping[str, Callable[[], object]], samples: int) -> dict[str
     cpus: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(samples):
         for name, call in calls.items():
-            time.sleep(
-                0.02
-            )  # a pool that waits for work in a loop has stopped before the next begins
+            # A thread pool that spins while it waits for work must stop before the next call is timed.
+            time.sleep(0.02)
             wall, cpu = time.perf_counter(), time.process_time()
             for _ in range(numbers[name]):
                 call()

@@ -280,9 +280,8 @@ class OtherFiles:
                 return bytes(files.cat_file(full, start=start, end=end))
             except (FileNotFoundError, PermissionError, ValueError, NotImplementedError):
                 raise
-            except (
-                Exception
-            ) as error:  # each file system has errors of its own for a lost connection
+            except Exception as error:
+                # Each file system has errors of its own for a lost connection: all are tried again.
                 raise TransientError(f"{type(error).__name__}: {error}") from error
 
     def size(self, path: str) -> int:

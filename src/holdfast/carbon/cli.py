@@ -25,7 +25,7 @@ class SignalOptions:
     timezone: Annotated[str, option(metavar="ZONE")] = ""
     """Time zone of times that state none, such as America/Los_Angeles."""
     scope: Literal["lifecycle", "direct"] = "lifecycle"
-    """Which intensity of an Electricity Maps file."""
+    """Column of an Electricity Maps file: emissions over the life of a plant, or direct ones."""
 
     def read(self, path: Path) -> Signal:
         """The signal of a file."""
