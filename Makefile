@@ -8,9 +8,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -qq install --no-compile -c constraints.txt
-# Each worker takes a third of the files in their order, so that a module's fixture is made once, and takes
-# from another's when its own is done. Three on two cores: tests that wait for a process leave a core idle.
-PYTEST := $(BIN)/pytest -n 3 --dist worksteal
+# Each worker takes half of the files in their order, so that a module's fixture is made once, and takes
+# from the other's when its own is done. Two for two cores: a third made the whole a minute slower.
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal
 export PIP_ROOT_USER_ACTION := ignore
 # The tests start hundreds of interpreters: where this is set, each compiles every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
