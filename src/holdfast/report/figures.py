@@ -337,7 +337,9 @@ def lines(
         zero: the vertical axis begins at zero.
         marks: rows with ``at`` (on the horizontal axis) and ``text``: numbered vertical rules.
     """
-    meant = meanings or {}
+    names = meanings or {}
+    if series and not names:
+        names = dict(zip(dict.fromkeys(r[series] for r in plain_rows(rows)), _SERIES, strict=False))
     known = [{**row, "number": str(place)} for place, row in enumerate(plain_rows(marks), 1)]
 
     def chart() -> dict[str, Any]:
@@ -349,9 +351,6 @@ def lines(
         mark: dict[str, Any] = {"interpolate": "step-after"} if steps else {}
         shade: dict[str, Any] = {"value": colour("model")}
         if series:
-            names = meant or dict(
-                zip(dict.fromkeys(r[series] for r in values), _SERIES, strict=False)
-            )
             shade = meanings_colour(series, names)
         shown = tooltip(values, [series, x, y, low, high], times={x} if zone else set())
         layers: list[dict[str, Any]] = []
@@ -373,7 +372,7 @@ def lines(
             layers.append({"data": {"values": known}, "mark": label, "encoding": numbers})
         return {"data": {"values": values}, "layer": layers}
 
-    return Figure(chart, legend=meant, notes=[str(row["text"]) for row in known])
+    return Figure(chart, legend=names, notes=[str(row["text"]) for row in known])
 
 
 def image_grid(images: Sequence[tuple[str, bytes]], columns: int = 4, side: int = 170) -> Figure:
