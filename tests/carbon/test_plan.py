@@ -108,7 +108,7 @@ def test_fractional_knapsack(flex: float, cap: float, hours: int) -> None:
         np.average(shares, weights=blocks.sum(axis=1)), rel=1e-9
     )
     assert made.gap <= 1e-6
-    assert made.after.max() <= cap + 1e-9
+    assert made.after.max() <= cap + 1e-6
     assert made.after.min() >= (1 - flex) * 100 - 1e-9
 
 

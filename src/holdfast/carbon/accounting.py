@@ -58,6 +58,11 @@ class Account(Answer):
     watts_per_gpu: float
 
     @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "CO2 of past jobs"
+
+    @property
     def share_without_intensity(self) -> float:
         """Share of the energy that is in no figure of CO2."""
         total = self.totals["energy_kwh"] or 1.0

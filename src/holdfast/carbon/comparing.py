@@ -63,6 +63,15 @@ class Comparison(Answer):
     hours: int
     signal: Signal
 
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return "Power plans at equal penalty"
+
+    def inputs(self) -> Sequence[tuple[str, str]]:
+        """The signal."""
+        return self.signal.inputs()
+
     def sections(self) -> Sequence[Section]:
         """The Pareto fronts, and fairness."""
         levels = sorted({row["level"] for row in self.rows})

@@ -26,6 +26,8 @@ from holdfast.errors import InputError
 STEPS = 60
 CLOSE = 1e-6
 MOST_REBATE = 1e12
+# Share of the largest curtailment that counts as none, where that is cheaper.
+KINK = 1e-7
 
 
 @dataclass(frozen=True)
@@ -167,36 +169,47 @@ def _add(
 ) -> IntArray:
     """Add a part's constraints, paid x its penalty, and later x its energy owed; give its curtailment."""
     hours = np.arange(len(part.power))
-    d = program.bounded(part.low, part.high)
+    most = np.inf if limit is None else limit * part.entitlement
+    with np.errstate(divide="ignore"):
+        reach = np.sqrt(
+            2 * most / part.penalty.quadratic
+        )  # [T] beyond it, one hour alone costs more
+    d = program.bounded(np.maximum(part.low, -reach), np.minimum(part.high, reach))
     penalty: list[tuple[IntArray, FloatArray]] = []
 
-    def positive(right: FloatArray, most: FloatArray, *term: Any) -> IntArray:
+    def positive(right: FloatArray, high: FloatArray, weight: FloatArray, *term: Any) -> IntArray:
         """Variables [T] of at least 0 and at least term - right; an optimum has no larger ones."""
-        h = program.variables(np.zeros(len(hours)), np.maximum(most, 0.0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            high = np.minimum(np.maximum(high, 0.0), np.where(weight > 0, most / weight, np.inf))
+        h = program.variables(np.zeros(len(hours)), high)
         program.at_most.add(np.zeros(len(hours)), (hours, h, -1.0))
         program.at_most.add(right, term, (hours, h, -1.0))
+        penalty.append((h, weight))
         return h
 
     if part.conserves and not part.penalty.backlog.any():
         program.equal.add(-part.due, (np.zeros(len(hours)), d, 1.0))
     elif part.conserves:  # the energy put off by the end of each hour; nothing by that of the last
-        low, high = part.due + np.cumsum(part.low), part.due + np.cumsum(part.high)
+        high = part.due + np.cumsum(part.high)
+        # No more is done ahead than the hours that follow can curtail.
+        low = np.maximum(part.due + np.cumsum(part.low), high - high[-1])
         put_off = program.variables(low, high)
         now, before = (hours, put_off, 1.0), (hours[1:], put_off[:-1], -1.0)
         program.equal.add(np.where(hours == 0, part.due, 0.0), now, before, (hours, d, -1.0))
         program.equal.add(0.0, ([0], put_off[-1:], 1.0))
-        h = positive(np.zeros(len(hours)), high, hours, put_off, 1.0)
-        penalty.append((h, part.penalty.backlog))
+        positive(np.zeros(len(hours)), high, part.penalty.backlog, hours, put_off, 1.0)
     for hinge in part.penalty.hinges:
+        if not (hinge.rate * part.high > hinge.knot).any():
+            continue  # out of reach
         knot = np.full(len(hours), hinge.knot)
-        h = positive(knot, hinge.rate * part.high - knot, hours, d, hinge.rate)
-        penalty.append((h, np.full(len(hours), hinge.weight)))
+        high, weight = hinge.rate * part.high - knot, np.full(len(hours), hinge.weight)
+        h = positive(knot, high, weight, hours, d, hinge.rate)
         program.cost(h, later * hinge.owed)
     program.square(d, paid * part.penalty.quadratic)
     for places, weights in penalty:
         program.cost(places, paid * weights)
     if limit is not None:
-        program.limit(limit * part.entitlement, penalty, d, part.penalty.quadratic)
+        program.limit(most, penalty, d, part.penalty.quadratic)
     return d
 
 
@@ -210,10 +223,10 @@ def _add_site(
         program.at_most.add(window.cap - window.total, *terms)
 
 
-def _infeasible(window: Window) -> InputError:
+def _infeasible(window: Window, limit: float | None) -> InputError:
     """The error that says when and by how much the best plan exceeds the site's cap."""
     program = Program()
-    places = [_add(program, part) for part in window.parts]
+    places = [_add(program, part, limit=limit) for part in window.parts]
     most = 2 * sum(float(part.power.sum() + np.abs(part.low).sum()) for part in window.parts)
     exceed = program.bounded(np.zeros(len(window.grams)), np.full(len(window.grams), most))
     _add_site(program, window, places, [exceed])
@@ -221,13 +234,14 @@ def _infeasible(window: Window) -> InputError:
     found = program.solve()
     excess = np.zeros(1) if found is None else np.maximum(found.x[exceed], 0.0)
     worst = int(np.argmax(excess))
+    within = "" if limit is None else ", and no workload's penalty above its limit"
     return refused(
         "no plan keeps the site's cap",
         "infeasible",
         place=utc(window.start_s + HOUR_S * worst),
         found=f"{excess.sum():.6g} MWh too much in this window, {excess[worst]:.6g} MW in this hour",
-        expected=f"cap {window.cap} MW",
-        remedy="raise the limit, or the share that can be curtailed (--flex)",
+        expected=f"cap {window.cap} MW{within}",
+        remedy="raise the limits, or the share that can be curtailed (--flex)",
     )
 
 
@@ -240,9 +254,15 @@ def _optimum(window: Window, paid: float, price: float, limit: float | None = No
     _add_site(program, window, places)
     found = program.solve()
     if found is None:
-        raise _infeasible(window)
-    d = [_feasible(part, found.x[each]) for part, each in zip(window.parts, places, strict=True)]
-    return Solved(d, _objective(window, d, paid, price), found.bound)
+        raise _infeasible(window, limit)
+    d = []
+    for part, each in zip(window.parts, places, strict=True):
+        solved = _feasible(part, found.x[each])
+        candidates = solved, _feasible(part, _rounded(part, solved))
+        alone = replace(window, parts=(part,))
+        d.append(min(candidates, key=lambda x, w=alone: _objective(w, [x], paid, price)))  # type: ignore[misc]
+    objective = _objective(window, d, paid, price)
+    return Solved(d, objective, found.bound(objective))
 
 
 def _objective(window: Window, d: Sequence[FloatArray], paid: float, price: float) -> float:
@@ -262,6 +282,15 @@ def _feasible(part: Part, d: FloatArray) -> FloatArray:
             break
         d = np.clip(d + left * room / room.sum(), part.low, part.high)
     return d
+
+
+def _rounded(part: Part, d: FloatArray) -> FloatArray:
+    """A curtailment without the solver's last digits, which cost much where a penalty is steep."""
+    tiny = KINK * float(np.abs(part.high).max())
+    d = np.where(np.abs(d) <= tiny, 0.0, d)
+    put_off = part.due + np.cumsum(d)
+    put_off[np.abs(put_off) <= tiny] = 0.0
+    return np.diff(put_off, prepend=part.due) if part.conserves else d
 
 
 def efficient(window: Window, price: float | None) -> Solved:

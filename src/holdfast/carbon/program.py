@@ -1,4 +1,4 @@
-"""Convex programs with a certificate: HiGHS (linear) or Clarabel solves, a bound computed here proves.
+"""Convex programs with a certificate: Clarabel solves, a bound computed here proves.
 
     minimize  x'Px/2 + q'x   subject to  Ax + s = b,  s in K   (equalities, inequalities, cones)
 
@@ -13,7 +13,6 @@ holds whatever the solver's tolerances are: r is then small, not assumed to be z
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +25,49 @@ Term = tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]
 """(row, variable, coefficient) of nonzeros of a matrix."""
 
 
-CLOSE = 1e-8
-"""Of the objective's terms: the most that an interior point may be off."""
+LOOSE = 4.0
+"""Rows that scaled variables of at most 1 miss by this factor cannot bind: their right side is cut."""
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """What the solver found, and a bound: no feasible x has a lower objective."""
+    """What the solver found, and what proves how good it is.
+
+    Attributes:
+        x: the variables.
+        dual: -x'Px/2 - b'z.
+        residual: r of every variable.
+        low: limits of the variables.
+        high: limits of the variables.
+        linear: q.
+        squares: the diagonal of P.
+    """
 
     x: FloatArray
-    bound: float
+    dual: float
+    residual: FloatArray
+    low: FloatArray
+    high: FloatArray
+    linear: FloatArray
+    squares: FloatArray
+
+    def bound(self, reached: float) -> float:
+        """A bound of the objective: no feasible x has a lower one.
+
+        Args:
+            reached: the objective of a feasible x. Whatever is better keeps each of its terms below what
+                the others can save, which limits the variables that have a high price.
+        """
+        least = np.minimum(self.linear * self.low, self.linear * self.high)
+        spare = max(reached - float(least.sum()), 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            most = np.where(self.linear != 0, (spare + least) / np.abs(self.linear), np.inf)
+            reach = np.where(self.squares > 0, np.sqrt(2 * spare / self.squares), np.inf)
+        low = np.where(self.linear < 0, np.maximum(self.low, -most), self.low)
+        high = np.where(self.linear > 0, np.minimum(self.high, most), self.high)
+        low, high = np.maximum(low, -reach), np.minimum(high, reach)
+        limits = np.minimum(self.residual * low, self.residual * high).sum()
+        return min(self.dual + float(limits), reached)
 
 
 class _Rows:
@@ -117,18 +149,19 @@ class Program:
         squares: FloatArray,
     ) -> None:
         """Add the constraint: linear terms + sum of squares x^2 / 2 <= allowed."""
-        zeros = [(np.zeros(len(at)), at, weights) for at, weights in linear]
+        unit = allowed or 1.0
+        zeros = [(np.zeros(len(at)), at, weights / unit) for at, weights in linear]
         used = squares > 0
         if not used.any():
-            self.at_most.add(allowed, *zeros)
+            self.at_most.add(allowed / unit, *zeros)
             return
         # y'y <= 2w is the second-order cone |(w - 1, sqrt(2) y)| <= w + 1, w: what is left.
-        y = np.flatnonzero(used)
+        y, left = np.flatnonzero(used), allowed / unit
         self._cones.add(
-            np.concatenate([[allowed + 1, allowed - 1], np.zeros(len(y))]),
+            np.concatenate([[left + 1, left - 1], np.zeros(len(y))]),
             *zeros,
             *[(rows + 1, at, weights) for rows, at, weights in zeros],
-            (2 + np.arange(len(y)), places[y], -np.sqrt(2 * squares[y])),
+            (2 + np.arange(len(y)), places[y], -np.sqrt(2 * squares[y] / unit)),
         )
         self._sizes.append(2 + len(y))
 
@@ -139,80 +172,69 @@ class Program:
             np.add.at(q, places, weights)
         for places, weights in self._squares:
             np.add.at(diagonal, places, weights)
+        low, high = np.concatenate(self._low), np.concatenate(self._high)
         parts = [rows.matrix(self.count) for rows in (self.equal, self.at_most, self._cones)]
         a = sp.vstack([matrix for matrix, _ in parts], format="csc")
         b = np.concatenate([right for _, right in parts])
-        found = self._interior(q, diagonal, a, b)
-        optimum = None if found is None else self._certified(*found, q, diagonal, a, b)
-        linear = not self._sizes and not diagonal.any()
-        if linear and optimum is not None:
-            # An interior point can stop short of the optimum where weights differ by powers of ten. It
-            # is kept where it does not: of plans that are equally good it spreads the work.
-            short = float(q @ optimum.x) - optimum.bound
-            if short > CLOSE * float(np.abs(q) @ np.abs(optimum.x)):
-                optimum = self._certified(*self._vertex(q, a, b), q, diagonal, a, b)
-        return optimum
+        # The most that the objective can gain is its unit; a variable's is what this gain can pay for.
+        gain = -float(np.minimum(np.minimum(q * low, q * high), 0.0).sum()) or 1.0
+        widest = np.maximum(np.maximum(np.abs(low), np.abs(high)), 1e-12)
+        while True:
+            with np.errstate(divide="ignore"):
+                reach = np.minimum(gain / np.abs(q), np.sqrt(2 * gain / diagonal))
+            reach = np.minimum(np.maximum(reach, 1e-12), widest)
+            found = self._scaled(q, diagonal, a, b, reach, gain)
+            near = found is not None and bool((np.abs(found[0]) <= LOOSE * reach).all())
+            if near or (reach == widest).all():
+                break
+            gain *= 1e3  # constraints force more than pays
+        if found is None:
+            return None
+        x, z = found
+        residual = diagonal * x + q + a.T @ z
+        return Optimum(x, float(-(diagonal * x) @ x / 2 - b @ z), residual, low, high, q, diagonal)
 
-    def _certified(
+    def _scaled(
         self,
-        x: FloatArray,
-        z: FloatArray,
         q: FloatArray,
         diagonal: FloatArray,
         a: sp.csc_array,
         b: FloatArray,
-    ) -> Optimum:
-        low, high = np.concatenate(self._low), np.concatenate(self._high)
-        # Multipliers are moved into the dual cone: the bound holds for any such z.
-        first = self.equal.count
-        after = first + self.at_most.count
-        z[first:after] = np.maximum(z[first:after], 0.0)
-        for size in self._sizes:
-            z[after] = max(z[after], float(np.linalg.norm(z[after + 1 : after + size])))
-            after += size
-        residual = diagonal * x + q + a.T @ z
-        limits = np.minimum(residual * low, residual * high).sum()
-        return Optimum(x, float(-(diagonal * x) @ x / 2 - b @ z + limits))
-
-    def _vertex(
-        self, q: FloatArray, a: sp.csc_array, b: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """(x, z) by HiGHS."""
-        from scipy.optimize import linprog
-
-        split, rows = self.equal.count, a.tocsr()
-        limits: Any = (rows[split:], b[split:], rows[:split], b[:split])
-        solved = linprog(q, *limits, bounds=(None, None))
-        if solved.status:
-            raise _no_plan(solved.message)
-        x: FloatArray = np.asarray(solved.x)
-        return x, -np.concatenate([solved.eqlin.marginals, solved.ineqlin.marginals])
-
-    def _interior(
-        self, q: FloatArray, diagonal: FloatArray, a: sp.csc_array, b: FloatArray
+        reach: FloatArray,
+        gain: float,
     ) -> tuple[FloatArray, FloatArray] | None:
-        """(x, z) by Clarabel."""
+        """(x, z) by Clarabel, in units of `reach` (variables) and `gain` (objective); z is in K*."""
         import clarabel
 
-        cones = [
+        kinds = [
             clarabel.ZeroConeT(self.equal.count),
             clarabel.NonnegativeConeT(self.at_most.count),
             *map(clarabel.SecondOrderConeT, self._sizes),
         ]
         settings = clarabel.DefaultSettings()
         settings.verbose = False
-        settings.tol_gap_rel = settings.tol_gap_abs = 1e-10
-        # One scale for the objective: the tolerances are absolute where numbers are small.
-        scale = max(float(np.abs(q).max(initial=0)), 1e-12)
-        squares = sp.csc_matrix(sp.diags_array(diagonal / scale))
-        problem = squares, q / scale, sp.csc_matrix(a), b, cones, settings
+        settings.tol_gap_rel = settings.tol_gap_abs = settings.tol_feas = 1e-10
+        first, last = self.equal.count, self.equal.count + self.at_most.count
+        rows = sp.csr_array(a @ sp.diags_array(reach))
+        height = abs(rows).max(axis=1).toarray().ravel()
+        height[last:], height[height == 0] = 1.0, 1.0  # rows of one cone share a scale
+        rows = sp.diags_array(1 / height) @ rows
+        right = b / height
+        most = LOOSE * np.maximum(abs(rows).sum(axis=1), 1.0)
+        right[first:last] = np.minimum(right, most)[first:last]
+        squares = sp.csc_matrix(sp.diags_array(diagonal * reach**2 / gain))
+        problem = squares, q * reach / gain, sp.csc_matrix(rows), right, kinds, settings
         solved = clarabel.DefaultSolver(*problem).solve()
         status = str(solved.status)
         if status in ("PrimalInfeasible", "AlmostPrimalInfeasible"):
             return None
-        x, z = np.array(solved.x), scale * np.array(solved.z)
+        x, z = reach * np.array(solved.x), gain * np.array(solved.z) / height
         if not np.isfinite(x).all() or not np.isfinite(z).all():
             raise _no_plan(status)
+        z[first:last] = np.maximum(z[first:last], 0.0)
+        for size in self._sizes:
+            z[last] = max(z[last], float(np.linalg.norm(z[last + 1 : last + size])))
+            last += size
         return x, z
 
 

@@ -231,6 +231,11 @@ class Intensity(Answer):
     by_hour: list[dict[str, float]]
     deciles: list[dict[str, float]]
 
+    @property
+    def title(self) -> str:
+        """The heading of the page."""
+        return f"Grid signal: {self.signal.kind}, {self.signal.zone or 'zone not stated'}"
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast carbon intensity``."""
         values = self.signal.values
