@@ -150,6 +150,14 @@ def test_electricity_maps_and_its_scopes(tmp_path: Path) -> None:
     whole, direct = (read_signal(path, zone="FR", scope=s) for s in ("lifecycle", "direct"))
     assert (whole.values[0], direct.values[0]) == (50, 30)
     assert (whole.basis, whole.scope, direct.scope) == ("consumption", "lifecycle", "direct")
+    header = "Datetime (UTC),Zone Id,Carbon Intensity gCO₂eq/kWh (LCA),Data Estimated\n"
+    path = written(tmp_path, "em.csv", header + "2022-01-01 00:00:00,FR,60,true\n")
+    old = read_signal(path)
+    assert (old.values[0], len(old.notes), refusal(path, scope="direct").code) == (
+        60,
+        1,
+        "missing-column",
+    )
 
 
 def test_eia_balance_file(tmp_path: Path) -> None:
@@ -161,6 +169,97 @@ def test_eia_balance_file(tmp_path: Path) -> None:
         150,
     ]  # adjusted values; the empty solar column is no gap
     assert signal.values[0] == pytest.approx((50 * 820 + 1000 * 490) / 1050)
+
+
+def test_eia_balance_file_since_the_split(tmp_path: Path) -> None:
+    """Columns since July 2024, with EIA's double space and misspelling."""
+    sources = {
+        "Coal": (100, 80),
+        "Hydropower Excluding Pumped Storage": (50, 50),
+        "Pumped Storage ": (-20, ""),
+        "Solar without Integrated Battery Storage": ("", 7),
+        "Solar with Integrated Battery Storage": (1, ""),
+        "Battery Storage": (30, 30),
+        "Geothermal": (9, ""),
+    }
+    names = [f"Net Generation (MW) from {name}" for name in sources]
+    fixed = [f"{name} (Adjusted)".replace("with I", "witho I") for name in names]
+    header = ",".join(["Balancing Authority", "UTC Time at End of Hour", *names, *fixed])
+    reported = [f"{first}" for first, _ in sources.values()]
+    adjusted = [f"{second}" for _, second in sources.values()]
+    rows = [",".join(["CISO", "07/01/2024 8:00:00 AM", *reported, *adjusted])]
+    rows += [",".join(["PJM", f"07/01/2024 {n}:00:00 AM", *reported, *adjusted]) for n in (8, 9)]
+    path = written(tmp_path, "balance.csv", "\n".join([header, *rows]) + "\n")
+    signal = read_signal(path, zone="CISO")
+    mix = {fuel: mw.tolist() for fuel, mw in signal.generation.items()}
+    assert mix == {"COL": [80], "WAT": [30], "SUN": [8], "OTH": [9]}
+    assert signal.values[0] == pytest.approx((80 * 820 + 30 * 24 + 8 * 41 + 9 * 230) / 127)
+    assert any("batteries" in note for note in signal.notes)
+    assert refusal(path).code == "conflict"
+    assert refusal(path, zone="ERCO").found == "ERCO"
+    path.write_text(header.replace("Coal", "Tide") + "\n" + rows[0] + "\n")
+    assert (refusal(path, zone="CISO").code, refusal(path, zone="CISO").found) == (
+        "unknown-name",
+        "Tide",
+    )
+
+
+ENTSOE = (
+    "Area,MTU,Fossil Brown coal/Lignite  - Actual Aggregated [MW],Solar  - Actual Aggregated [MW]\n"
+)
+
+
+def test_entsoe_over_both_changes_of_the_clock(tmp_path: Path) -> None:
+    def rows(day: str, hours: str) -> str:
+        cells = [
+            f"DE,{day} 0{h}:00 - {day} 0{h}:15 (CET/CEST),{100 * n + 100},{'-' if n else 100}\n"
+            for n, h in enumerate(hours)
+        ]
+        return "".join(cells)
+
+    spring = rows("31.03.2024", "13").replace("03:00 -", "03:00 -", 1)
+    skipped = "DE,31.03.2024 02:00 - 31.03.2024 03:00 (CET/CEST),n/e,n/e\n"
+    signal = read_signal(written(tmp_path, "s.csv", ENTSOE + skipped + spring))
+    assert (signal.start_s, signal.zone) == (1711843200, "DE")  # 2024-03-31T00:00Z
+    assert signal.values == pytest.approx([(820 + 41) / 2, np.nan], nan_ok=True)
+    autumn = rows("27.10.2024", "1223").replace(",-", ",0")
+    signal = read_signal(written(tmp_path, "a.csv", ENTSOE + autumn))
+    assert signal.generation["COL"].tolist() == [100, 200, 300, 400]
+
+
+def test_entsoe_with_a_row_per_type(tmp_path: Path) -> None:
+    header = '"MTU (UTC)","Area","Production Type","Generation (MW)"\n'
+    rows = [
+        f'"01/01/2025 00:{m}:00 - 01/01/2025 00:{m}:59","BZN|FR","{kind}","{mw}"\n'
+        for m in ("00", "15", "30", "45")
+        for kind, mw in (
+            ("Nuclear", 300),
+            ("Biomass", 100),
+            ("Energy storage", 50),
+            ("Fossil Gas", "n/e"),
+        )
+    ]
+    signal = read_signal(written(tmp_path, "e.csv", header + "".join(rows)))
+    assert (signal.hours, signal.start_s) == (1, 1735689600)
+    assert signal.values[0] == pytest.approx((300 * 12 + 100 * 230) / 400)
+
+
+def test_watttime_of_version_2(tmp_path: Path) -> None:
+    points = [
+        {"point_time": f"2021-03-01T00:{m:02d}:00.000Z", "value": "1000", "frequency": 300}
+        for m in range(55, -1, -5)
+    ]
+    about = {"ba": "CAISO_NORTH", "datatype": "MOER", "market": "RTM", "version": "3.0"}
+    history = json.dumps([point | about for point in points])
+    forecast = json.dumps(
+        {"generated_at": "2021-03-01T00:00:00+00:00", "forecast": [p | about for p in points]}
+    )
+    for text in (history, forecast):
+        signal = read_signal(written(tmp_path, "w.json", text))
+        assert (signal.kind, signal.zone) == ("marginal", "CAISO_NORTH")
+        assert signal.values == pytest.approx([453.59237])
+        assert recognize(text.encode()) == "WattTime"
+    assert refusal(written(tmp_path, "w.json", "[]")).code == "unknown-format"
 
 
 def test_codecarbon_runs(tmp_path: Path) -> None:

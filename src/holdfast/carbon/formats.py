@@ -10,14 +10,16 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from typing import cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.carbon.signals import (
     HOUR_S,
@@ -36,19 +38,38 @@ GRAMS_PER_POUND = 453.59237
 # Name of a mass -> grams, name of an energy -> kWh.
 MASSES = {"g": 1.0, "kg": 1e3, "t": 1e6, "lb": GRAMS_PER_POUND, "lbs": GRAMS_PER_POUND}
 ENERGIES = {"kwh": 1.0, "mwh": 1e3}
-# Fuels in the columns of EIA-930's balance files -> fuel codes.
+# Fuels in the columns of EIA-930's balance files -> fuel codes. Since July 2024 they are split by storage,
+# with one misspelled name; what batteries deliver was generated before, and is no fuel.
+_SPLIT = ("with Integrated", "without Integrated", "witho Integrated")
 BALANCE = {
-    "Wind": "WND",
-    "Solar": "SUN",
-    "Hydropower and Pumped Storage": "WAT",
+    "Hydropower Excluding Pumped Storage": "WAT",
+    "Pumped Storage": "WAT",
     "All Petroleum Products": "OIL",
     "Natural Gas": "NG",
     "Coal": "COL",
     "Nuclear": "NUC",
-    "Other Fuel Sources": "OTH",
+    **dict.fromkeys(("Other Fuel Sources", "Unknown Fuel Sources", "Geothermal"), "OTH"),
+    **{f"Wind {how} Battery Storage": "WND" for how in _SPLIT},
+    **{f"Solar {how} Battery Storage": "SUN" for how in _SPLIT},
+    **dict.fromkeys(("Battery Storage", "Other Energy Storage", "Unknown Energy Storage"), ""),
 }
+UNSPLIT = {"Wind": "WND", "Solar": "SUN", "Hydropower and Pumped Storage": "WAT"}
 BALANCE_END = "UTC Time at End of Hour"
 AUTHORITY = "Balancing Authority"
+# Beginnings of ENTSO-E's production types -> fuel codes, the first that fits; all others: OTH.
+PRODUCTION = {
+    "Wind": "WND",
+    "Solar": "SUN",
+    "Hydro": "WAT",
+    "Fossil Oil": "OIL",
+    "Fossil Gas": "NG",
+    "Fossil Coal-derived gas": "NG",
+    "Fossil": "COL",
+    "Nuclear": "NUC",
+    "Energy storage": "",
+    "": "OTH",
+}
+NO_VALUE = ("", "-", "n/e", "N/A", "NA")
 
 
 @dataclass
@@ -80,7 +101,7 @@ class Records:
         for place, cells in self.rows:
             text = cells[name]
             try:
-                found.append(float(text.replace(",", "")) if text else np.nan)
+                found.append(np.nan if text in NO_VALUE else float(text.replace(",", "")))
             except ValueError:
                 problem = "not a number"
                 raise refused(problem, "invalid-value", self.path, place, text) from None
@@ -100,14 +121,16 @@ class Records:
         return chosen
 
 
-def read_records(path: Path, text: str | None = None) -> Records:
-    """The rows of a CSV file, plain or compressed.
+def read_records(path: Path, text: str | None = None, zone: str = "") -> Records:
+    """The rows of a CSV file, plain or compressed; of a balance file with all zones those of one.
 
     Raises:
         InputError: ``damaged`` for a row of another length, with the line; ``empty-input``.
     """
     rows = csv.reader(io.StringIO(read_text(path) if text is None else text))
-    found = Records(path, [name.strip() for name in next(rows, [])], [])
+    found = Records(path, [" ".join(name.split()) for name in next(rows, [])], [])
+    column = found.columns.index(AUTHORITY) if AUTHORITY in found.columns else None
+    zones = set()
     for row in rows:
         if not any(cell.strip() for cell in row):
             continue
@@ -115,6 +138,11 @@ def read_records(path: Path, text: str | None = None) -> Records:
         if len(row) != len(found.columns):
             expected = counted(len(found.columns), "cell")
             raise refused("damaged row", "damaged", path, place, f"{len(row)}", expected)
+        if column is not None:  # of other zones one row, which names them
+            zone = zone or row[column]
+            if zone != row[column] in zones:
+                continue
+            zones.add(row[column])
         found.rows.append((place, dict(zip(found.columns, map(str.strip, row), strict=True))))
     if not found.rows:
         raise refused("no rows", "empty-input", path)
@@ -136,7 +164,7 @@ class Samples:
         values: in `unit`; NaN where there is none.
         places: for messages.
         step_s: length of a sample, at most.
-        utc: the format says that its times are UTC, also where they name no zone.
+        clock: time zone that the format states, of times that name none.
         repeats: several samples may be of the same time.
         generation: fuel code -> MW per sample, of a fuel mix.
     """
@@ -150,7 +178,7 @@ class Samples:
     basis: str = ""
     scope: str = ""
     step_s: int = HOUR_S
-    utc: bool = False
+    clock: str = ""
     repeats: bool = False
     notes: list[str] = field(default_factory=list)
     generation: dict[str, list[float]] = field(default_factory=dict)
@@ -172,19 +200,20 @@ def read_signal(
     """
     path = Path(path)
     text = read_text(path)
-    if text.lstrip()[:1] == "{":
+    if text.lstrip()[:1] in ("{", "["):
         found = _watttime(path, text)
     else:
-        records = read_records(path, text)
+        records = read_records(path, text, zone)
         read = next((read for _, fits, read in _TABLES if fits(records.columns)), None)
         if read is None:
             columns = ", ".join(records.columns)[:200]
-            known = "EIA-930, Electricity Maps, WattTime, codecarbon, or timestamp,value,unit,kind"
-            raise refused("not a grid signal", "unknown-format", path, None, columns, known)
+            known = ", ".join(dict.fromkeys(name for name, _, _ in _TABLES))
+            expected = f"{known} (timestamp,value,unit,kind), or JSON of WattTime"
+            raise refused("not a grid signal", "unknown-format", path, None, columns, expected)
         found = read(records, zone, scope)
     if not found.values:
         raise refused("no values", "empty-input", path)
-    times = instants(path, found.times, found.places, "UTC" if found.utc else timezone)
+    times = instants(path, found.times, found.places, found.clock or timezone)
     unique, counts = np.unique(times, return_counts=True)
     if len(unique) < len(times) and not found.repeats:
         again = int(np.flatnonzero(np.isin(times, unique[counts > 1]))[1])
@@ -212,21 +241,21 @@ def read_signal(
 def recognize(head: bytes) -> str:
     """The name of the signal format that the first bytes of a file show; empty if none."""
     text = head.decode("utf-8-sig", errors="replace")
-    if text.lstrip()[:1] == "{":
-        return "WattTime" if '"signal_type"' in text and '"point_time"' in text else ""
-    columns = next(csv.reader([text.partition("\n")[0].strip()]), [])
+    if text.lstrip()[:1] in ("{", "["):
+        typed = '"signal_type"' in text or '"datatype"' in text
+        return "WattTime" if typed and '"point_time"' in text else ""
+    columns = [" ".join(n.split()) for n in next(csv.reader([text.partition("\n")[0].strip()]), [])]
     return next((name for name, fits, _ in _TABLES if fits(columns)), "")
 
 
-def _mixed(records: Records, names: dict[str, str], samples: Samples) -> Samples:
-    """Fill samples from columns of MW; `names`: fuel code -> column."""
-    for fuel, column in names.items():
-        values = records.numbers(column)
+def _mixed(samples: Samples, places: list[str], mix: Mapping[str, list[float]]) -> Samples:
+    """Fill samples from a fuel mix: fuel code -> MW per sample."""
+    for fuel, mw in mix.items():
         # A fuel that a zone does not have is empty in every row, and no gap.
-        if not np.isnan(values).all() or len(values) == 1:
-            samples.generation[fuel] = values
+        if not np.isnan(mw).all() or len(mw) == 1:
+            samples.generation[fuel] = mw
     intensity, negative = mix_intensity(samples.generation)
-    samples.values, samples.places = intensity.tolist(), records.places
+    samples.values, samples.places = intensity.tolist(), places
     samples.basis, samples.scope = "production", "lifecycle"
     if negative:
         note = f"{counted(negative, 'value')} of negative generation counted as zero."
@@ -234,46 +263,117 @@ def _mixed(records: Records, names: dict[str, str], samples: Samples) -> Samples
     return samples
 
 
+def _summed(columns: Sequence[npt.ArrayLike]) -> FloatArray:
+    """Sums of columns; what some of them lack counts as zero, what all lack is a gap."""
+    stacked = np.array(columns)
+    return np.where(np.isnan(stacked).all(axis=0), np.nan, np.nansum(stacked, axis=0))
+
+
 def _eia_codes(records: Records, zone: str, _: str) -> Samples:
     """One row per hour, one column per EIA-930 fuel code, as HewlettPackard/dc-rl publishes them."""
     found = re.match(r"([A-Z]+)_", records.path.name)
-    samples = Samples(records.column("timestamp"))
-    samples.zone = zone or (found[1] if found else "")
-    names = {name: name for name in records.columns if name in LIFECYCLE_FACTORS}
-    return _mixed(records, names, samples)
+    samples = Samples(records.column("timestamp"), zone=zone or (found[1] if found else ""))
+    names = [name for name in records.columns if name in LIFECYCLE_FACTORS]
+    return _mixed(samples, records.places, {name: records.numbers(name) for name in names})
 
 
 def _eia_balance(records: Records, zone: str, _: str) -> Samples:
-    """EIA-930's own balance files; the hour is named by its end."""
-    samples = Samples(zone=records.of_zone(AUTHORITY, zone))
+    """EIA-930's own balance files, also since the split of July 2024; hours are named by their end."""
+    samples = Samples(zone=records.of_zone(AUTHORITY, zone), clock="UTC")
     times = []
     for place, cells in records.rows:
         try:
             end = datetime.strptime(cells[BALANCE_END], "%m/%d/%Y %I:%M:%S %p")
         except ValueError:
             end = _parsed(records.path, place, cells[BALANCE_END])
-        times.append(end.replace(tzinfo=end.tzinfo or UTC) - timedelta(hours=1))
+        times.append(end - timedelta(hours=1))
     samples.times = times
-    names = {code: f"Net Generation (MW) from {fuel}" for fuel, code in BALANCE.items()}
-    # A column of adjusted values, where there is one, is EIA's correction of the reported ones.
-    adjusted = {code: f"{name} (Adjusted)" for code, name in names.items()}
-    names |= {code: name for code, name in adjusted.items() if name in records.columns}
-    known = {code: name for code, name in names.items() if name in records.columns}
-    return _mixed(records, known, samples)
+    parts: dict[str, list[FloatArray]] = {}
+    whole: dict[str, FloatArray] = {}
+    pattern = r"Net Generation \(MW\) from ((?!.*\((?:Imputed|Adjusted)\)).+)"
+    for column in records.columns:
+        if not (match := re.fullmatch(pattern, column)):
+            continue
+        mw, fuel = np.array(records.numbers(column)), match[1]
+        # Adjusted values, where there are any, are EIA's correction of the reported ones.
+        for name in (fuel, fuel.replace("with I", "witho I")):
+            if (better := f"Net Generation (MW) from {name} (Adjusted)") in records.columns:
+                adjusted = np.array(records.numbers(better))
+                mw = np.where(np.isnan(adjusted), mw, adjusted)
+        if fuel in UNSPLIT:
+            whole[UNSPLIT[fuel]] = mw
+        elif fuel in BALANCE:
+            parts.setdefault(BALANCE[fuel], []).append(mw)
+        else:
+            problem, expected = "a fuel of no known kind", ", ".join({*BALANCE, *UNSPLIT})
+            raise refused(problem, "unknown-name", records.path, column, fuel, expected)
+    if np.nansum(np.maximum(parts.pop("", [np.zeros(1)]), 0.0)) > 0:
+        samples.notes.append("What batteries delivered was generated before: it is not counted.")
+    mix = {fuel: _summed(columns) for fuel, columns in parts.items()}
+    for fuel, mw in whole.items():
+        split = mix.get(fuel, np.full(len(mw), np.nan))
+        mix[fuel] = np.where(np.isnan(split), mw, split)
+    return _mixed(samples, records.places, {fuel: mw.tolist() for fuel, mw in mix.items()})
+
+
+def _entsoe(records: Records, zone: str, _: str) -> Samples:
+    """ENTSO-E's actual generation per production type: one column per type, or one row."""
+    column = next(name for name in records.columns if name.startswith("MTU"))
+    samples = Samples(zone=records.of_zone("Area", zone) if "Area" in records.columns else zone)
+    pattern = r"(.+?) ?- ?Actual Aggregated \[MW\]|Generation ?\(MW\)"
+    found = {name: match for name in records.columns if (match := re.fullmatch(pattern, name))}
+    cells: dict[str, dict[tuple[str, int], float]] = {}
+    places: dict[tuple[str, int], str] = {}
+    for name, match in found.items():
+        for mw, (place, row) in zip(records.numbers(name), records.rows, strict=True):
+            if np.isnan(mw):
+                continue  # also the hour that clocks skip
+            of_type = cells.setdefault(match[1] or row["Production Type"], {})
+            # The hour that clocks show twice is there twice.
+            moment = next(k for n in count() if (k := (row[column], n)) not in of_type)
+            of_type[moment] = mw
+            places.setdefault(moment, place)
+    moments = sorted(places, key=lambda moment: int(places[moment].split()[1]))
+    parts: dict[str, list[FloatArray]] = {}
+    for name, values in cells.items():
+        fuel = next(PRODUCTION[start] for start in PRODUCTION if name.startswith(start))
+        parts.setdefault(fuel, []).append(np.array([values.get(k, np.nan) for k in moments]))
+    parts.pop("", None)
+    samples.times = [_market_time(records.path, places[moment], moment[0]) for moment in moments]
+    samples.clock = "UTC" if "UTC" in column + moments[0][0] else "Europe/Brussels"
+    samples.notes.append("Lignite counts as coal, biomass and waste as other fuels.")
+    mix = {fuel: _summed(columns).tolist() for fuel, columns in parts.items()}
+    return _mixed(samples, [places[moment] for moment in moments], mix)
+
+
+def _market_time(path: Path, place: str, text: str) -> datetime:
+    """The start of a market time unit: ``"01.01.2025 00:00 - 01.01.2025 00:15 (CET/CEST)"``."""
+    start = re.match(r"(\d\d)[./](\d\d)[./](\d{4}) (\d\d:\d\d)(?::\d\d)?(?: \((CES?T)\))?", text)
+    if not start:
+        return _parsed(path, place, text.partition(" - ")[0])
+    offset = {"CET": "+01:00", "CEST": "+02:00", None: ""}[start[5]]
+    return _parsed(path, place, f"{start[3]}-{start[2]}-{start[1]}T{start[4]}{offset}")
 
 
 def _electricity_maps(records: Records, zone: str, scope: str) -> Samples:
     """Electricity Maps' CSV: consumption-based averages, direct and life-cycle."""
     columns = {name.lower(): name for name in records.columns}
-    wanted = "direct" if scope == "direct" else "life cycle"
-    values = [n for n in columns if n.startswith("carbon intensity") and wanted in n]
+    wanted = ("direct",) if scope == "direct" else ("life cycle", "lca")
+    values = [
+        n
+        for n in columns
+        if n.startswith("carbon intensity") and n.endswith(tuple(f"({w})" for w in wanted))
+    ]
     if not values:
-        expected = f"carbon intensity ({wanted})"
+        expected = f"carbon intensity ({wanted[0]})"
         problem = "no intensity of this scope"
         raise refused(problem, "missing-column", records.path, None, None, expected)
     where = next((columns[n] for n in ("zone id", "zone name", "zone") if n in columns), "")
     time = next(name for name in columns if name.startswith("datetime"))
     chosen = records.of_zone(where, zone) if where else zone
+    estimated = columns.get("data estimated")
+    rows = records.column(estimated).count("true") if estimated else 0
+    notes = [f"{counted(rows, 'value')} estimated by Electricity Maps."] if rows else []
     return Samples(
         records.column(columns[time]),
         records.numbers(columns[values[0]]),
@@ -281,7 +381,8 @@ def _electricity_maps(records: Records, zone: str, scope: str) -> Samples:
         zone=chosen,
         basis="consumption",
         scope=scope,
-        utc="utc" in time,
+        clock="UTC" if "utc" in time else "",
+        notes=notes,
     )
 
 
@@ -328,28 +429,36 @@ def _kind(path: Path, place: str, text: str) -> Kind:
 
 
 def _watttime(path: Path, text: str) -> Samples:
-    """WattTime's historical or forecast answer: {"data": [{"point_time", "value"}], "meta": {...}}."""
+    """WattTime's JSON: version 3 {"data": [...], "meta": {...}}; of version 2 points with a datatype."""
     try:
         content = json.loads(text)
-        rows, meta = content["data"], content["meta"]
+        rows = content if isinstance(content, list) else content.get("data") or content["forecast"]
+        meta = rows[0] if isinstance(content, list) else content.get("meta") or rows[0]
         times = [row["point_time"] for row in rows]
         values = [float("nan" if row["value"] is None else row["value"]) for row in rows]
-        kind, unit = str(meta["signal_type"]), str(meta["units"])
-    except (ValueError, KeyError, TypeError) as error:
+        # Version 2 has one signal, in one unit.
+        kind = (
+            str(meta.get("signal_type") or meta.get("datatype", "MOER"))
+            .lower()
+            .removeprefix("co2_")
+        )
+        unit = str(meta.get("units", "lbs_co2_per_mwh"))
+        step_s = meta.get("data_point_period_seconds") or meta.get("frequency") or HOUR_S
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         found = f"{type(error).__name__}: {error}"
         expected = '{"data": [{"point_time", "value"}], "meta": {"signal_type", "units"}}'
         problem = "not an answer of WattTime"
         raise refused(problem, "unknown-format", path, None, found, expected) from error
-    kind = {"co2_moer": "marginal", "co2_aoer": "average"}.get(kind, kind)
+    kind = {"moer": "marginal", "aoer": "average"}.get(kind, kind)
     return Samples(
         times,
         values,
         [f"data[{n}]" for n in range(len(rows))],
         _kind(path, "meta.signal_type", kind),
         unit.replace("lbs_co2_per_mwh", "lbs/MWh"),
-        str(meta.get("region", "")),
+        str(meta.get("region") or meta.get("ba", "")),
         scope="direct",
-        step_s=int(meta.get("data_point_period_seconds", HOUR_S)),
+        step_s=int(step_s),
     )
 
 
@@ -365,6 +474,13 @@ Reader = Callable[[Records, str, str], Samples]
 _TABLES: tuple[tuple[str, Callable[[Sequence[str]], bool], Reader], ...] = (
     ("EIA-930", _has("timestamp", "COL", "NG"), _eia_codes),
     ("EIA-930", _has(AUTHORITY, BALANCE_END), _eia_balance),
+    (
+        "ENTSO-E",
+        lambda names: (
+            _starting(names, "mtu") and any("eneration" in n or "Actual" in n for n in names)
+        ),
+        _entsoe,
+    ),
     (
         "Electricity Maps",
         lambda names: _starting(names, "datetime") and _starting(names, "carbon intensity"),
