@@ -76,6 +76,7 @@ def _section(result: dict[str, Any]) -> str:
                 f"| {name.replace('_', ' ')} | {_seconds(row['median_s'])} | {_seconds(row['min_s'])} to "
                 f"{_seconds(row['max_s'])} | {row['runs']} | {row['peak_mb']:,} MB |"
             )
+    lines += [line for table in result.get("tables", ()) for line in _table(table)]
     machine = result["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
     lines += ["", *(f"- {note}" for note in result["notes"])]
@@ -86,6 +87,19 @@ def _section(result: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _table(table: dict[str, Any]) -> list[str]:
+    """A table of its own: a caption, and rows with the same keys."""
+    head = list(table["rows"][0])
+    cells = [
+        [f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()]
+        for row in table["rows"]
+    ]
+    marks = ["-:" if isinstance(value, float) else "-" for value in table["rows"][0].values()]
+    lines = [" | ".join(row) for row in (head, *cells)]
+    lines.insert(1, "|".join(marks))
+    return ["", f"{table['caption']}:", "", *(f"| {line} |" for line in lines)]
 
 
 def _limit(row: dict[str, Any]) -> str:

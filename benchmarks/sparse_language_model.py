@@ -295,7 +295,7 @@ def _results(
             f"GRUs of width {options.width} (dense, sparse) and {options.wide} (wide); {options.steps:,} "
             f"steps of Adam on {BATCH} windows of {STEPS} characters.",
             f"{EPOCHS} epochs of {options.steps // EPOCHS} steps, pruned from the second to the tenth. "
-            f"sparse: the published schedule, q is the {options.percentile:.0%} percentile of the dense run's "
+            f"sparse: the published schedule, q: {options.percentile:.0%} percentile of the dense run's "
             f"magnitudes per layer type; wide: the cubic schedule to {options.wide_sparsity:.0%}.",
             f"Of every run the best of {CHECKS} checkpoints by validation (pruned: after the last update). "
             "Perplexity is per character of test text. Parameters are all non-zeros: weights, biases, "

@@ -183,7 +183,7 @@ def _reaching(
         low, high = high, 4 * high
         made = solve(high)
     strength = high
-    while abs(getattr(made, figure) - aim) > close * aim and high - low > 1e-9 * high:
+    while abs(getattr(made, figure) - aim) > close * aim + 1e-9 and high - low > 1e-6 * guess:
         strength = (low + high) / 2
         made = solve(strength)
         low, high = (strength, high) if getattr(made, figure) < aim else (low, strength)

@@ -170,10 +170,9 @@ def _add(
     """Add a part's constraints, paid x its penalty, and later x its energy owed; give its curtailment."""
     hours = np.arange(len(part.power))
     most = np.inf if limit is None else limit * part.entitlement
-    with np.errstate(divide="ignore"):
-        reach = np.sqrt(
-            2 * most / part.penalty.quadratic
-        )  # [T] beyond it, one hour alone costs more
+    with np.errstate(divide="ignore", invalid="ignore"):  # beyond it, one hour alone costs more
+        reach = np.sqrt(2 * most / part.penalty.quadratic)  # [T]
+    reach = np.where(part.penalty.quadratic > 0, reach, np.inf)
     d = program.bounded(np.maximum(part.low, -reach), np.minimum(part.high, reach))
     penalty: list[tuple[IntArray, FloatArray]] = []
 

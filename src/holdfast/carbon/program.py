@@ -149,7 +149,7 @@ class Program:
         squares: FloatArray,
     ) -> None:
         """Add the constraint: linear terms + sum of squares x^2 / 2 <= allowed."""
-        unit = allowed or 1.0
+        unit = allowed if allowed > 1e-9 else 1.0
         zeros = [(np.zeros(len(at)), at, weights / unit) for at, weights in linear]
         used = squares > 0
         if not used.any():
