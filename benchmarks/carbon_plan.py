@@ -45,6 +45,8 @@ LEVELS = (0.03, 0.04, 0.05)
 """Shares of the CO2 that the efficient plan saves where baselines are compared."""
 DAYS = 7
 """Of January, in that comparison."""
+JOBS_PER_MW = 42 / 0.0016
+"""As in the trace that penalties are fitted to: 42 jobs on 160 CPUs of 10 W."""
 PUBLISHED = {
     "CISO": {(0.1, 125): (3.04, 3.28), (0.4, 125): (5.41, 6.37), (0.4, 200): (12.14, 13.11)},
     "ERCO": {(0.1, 125): (1.22, 1.99), (0.4, 125): (2.65, 4.22), (0.4, 200): (4.87, 7.96)},
@@ -239,7 +241,7 @@ def classes(weights: dict[str, float], hours: int) -> carbon.Load:
     services = (WorkloadSpec("online", flex=0.25, curve=latency(0.6, 0.08)), 30 * cpu(hours))
     tighter = (WorkloadSpec("online", flex=0.2, curve=latency(0.65, 0.04)), 20 * cpu(hours, 2000))
     training = (WorkloadSpec("training", flex=0.5, curve=throughput()), 20 * flat)
-    batch = WorkloadSpec(flex=0.4, max_power=48.0, slo_h=12, weights=weights)
+    batch = WorkloadSpec(flex=0.4, max_power=48.0, jobs=JOBS_PER_MW * 30, slo_h=12, weights=weights)
     every = {
         "services": services,
         "tighter services": tighter,
@@ -258,10 +260,9 @@ def classes(weights: dict[str, float], hours: int) -> carbon.Load:
 
 def shifting(weights: dict[str, float], hours: int = HOURS) -> carbon.Load:
     """Batch work of two urgencies with fitted penalties: it is moved only, so nobody saves by dropping."""
-    # Jobs per MW as in the trace that was fitted: 42 jobs on 160 CPUs of 10 W.
     common = {"slo_h": 24, "weights": weights}
-    patient = WorkloadSpec(max_power=52.0, jobs=42 / 0.0016 * 40, scale=1e-3, **common)
-    urgent = WorkloadSpec(max_power=45.0, jobs=42 / 0.0016 * 30, scale=4e-3, **common)
+    patient = WorkloadSpec(max_power=52.0, jobs=JOBS_PER_MW * 40, scale=1e-3, **common)
+    urgent = WorkloadSpec(max_power=45.0, jobs=JOBS_PER_MW * 30, scale=4e-3, **common)
     workloads = (
         carbon.Workload("patient", np.full(hours, 40.0), patient),
         carbon.Workload("urgent", 30 * cpu(hours), urgent),
