@@ -147,6 +147,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"wrote {options.result}")
 
 
+def ratios(made: dict[str, Any]) -> dict[str, Any]:
+    """Peer over packed, by the fastest samples: a table for the page."""
+    rows: dict[str, dict[str, Any]] = {
+        label: {"times as fast as": label} for label in PEERS.values()
+    }
+    for batch in (1, 16):
+        for layout in LAYOUTS:
+            times = made[f"{layout} batch {batch}"]
+            for peer, label in PEERS.items():
+                fastest = times[peer]["wall_min_s"] / times[layout]["wall_min_s"]
+                rows[label][f"{layout}, batch {batch}"] = fastest
+    return {"caption": "Ratios of the fastest samples", "rows": list(rows.values())}
+
+
 def _results(
     options: argparse.Namespace,
     host: dict[str, Any],
@@ -201,6 +215,7 @@ def _results(
         "comparisons": comparisons,
         "limits": limits,
         "figures": {"products": made, "layers": layers},
+        "tables": [ratios(made)],
         "machine": host,
         "versions": {n: version(n) for n in ("holdfast", "torch", "scipy", "numba", "numpy")},
         "notes": [

@@ -15,7 +15,6 @@ from holdfast.carbon.fitting import (
     read_jobs,
     simulate,
     usage,
-    waiting_starts,
 )
 from holdfast.carbon.signals import FloatArray
 from holdfast.carbon.workloads import FEATURES, batch_penalty, read_penalties
@@ -71,17 +70,6 @@ def test_usage_is_conserved_and_right_in_every_hour() -> None:
     assert found == pytest.approx(minutes.reshape(30, 60).mean(axis=1))
     running = usage(jobs.arrival_h, jobs, 0, 30, count=True)
     assert running.sum() == pytest.approx(jobs.length_h.sum())
-
-
-def test_waiting_for_the_cleanest_window_against_brute_force() -> None:
-    jobs = random_jobs(50, 40, 4)
-    grams = np.random.default_rng(5).uniform(50, 500, 80)
-    waits = np.where(jobs.length_h < 2, 6, 24).astype(float)
-    minutes = np.repeat(grams, 60)
-    for start, job, wait in zip(waiting_starts(jobs, grams, waits), range(50), waits, strict=True):
-        first, length = round(60 * jobs.arrival_h[job]), round(60 * jobs.length_h[job])
-        costs = [minutes[first + 60 * k :][:length].sum() for k in range(int(wait) + 1)]
-        assert start == pytest.approx(jobs.arrival_h[job] + int(np.argmin(costs)))
 
 
 def test_features_by_hand() -> None:

@@ -16,12 +16,12 @@ from holdfast.lazy import lazily
 if TYPE_CHECKING:
     from holdfast.carbon.accounting import account
     from holdfast.carbon.comparing import compare
-    from holdfast.carbon.fitting import fit_penalty, read_jobs, simulate
+    from holdfast.carbon.fitting import fit_penalty, read_jobs
     from holdfast.carbon.formats import read_signal
     from holdfast.carbon.planning import plan
     from holdfast.carbon.rolling_horizon import rolling
     from holdfast.carbon.schedules import write_schedule
-    from holdfast.carbon.signals import Signal, intensity, mix_intensity
+    from holdfast.carbon.signals import Signal, intensity
     from holdfast.carbon.workloads import Load, Workload, read_load
 
 _HOMES = {
@@ -32,13 +32,11 @@ _HOMES = {
     "compare": "comparing",
     "fit_penalty": "fitting",
     "intensity": "signals",
-    "mix_intensity": "signals",
     "plan": "planning",
     "read_jobs": "fitting",
     "read_load": "workloads",
     "read_signal": "formats",
     "rolling": "rolling_horizon",
-    "simulate": "fitting",
     "write_schedule": "schedules",
 }
 
@@ -50,13 +48,11 @@ __all__ = [
     "compare",
     "fit_penalty",
     "intensity",
-    "mix_intensity",
     "plan",
     "read_jobs",
     "read_load",
     "read_signal",
     "rolling",
-    "simulate",
     "write_schedule",
 ]
 

@@ -18,15 +18,20 @@ import numpy as np
 import pyarrow as pa
 
 from holdfast import fleet
-from holdfast.answer import Answer, How, Section, Table, Unknown, Value
+from holdfast.answer import Answer, ColumnFormat, How, Section, Table, Unknown, Value
 from holdfast.carbon.signals import HOUR_S, FloatArray, IntArray, Signal, refused
 from holdfast.numbers import brief, counted, percent
 from holdfast.report import figures
 
 # Rows of a table: the largest.
 MOST_ROWS = 500
-FIGURES = ("energy_kwh", "kg_co2", "kg_co2_failed", "energy_kwh_without_intensity")
 KEYS = ("user", "month", "state", "job", "node")
+COLUMNS = {
+    "energy_kwh": ColumnFormat("energy", "kWh"),
+    "kg_co2": ColumnFormat("CO2", "kg"),
+    "kg_co2_failed": ColumnFormat("CO2 of lost work", "kg"),
+    "energy_kwh_without_intensity": ColumnFormat("energy without intensity", "kWh"),
+}
 
 
 @dataclass(frozen=True)
@@ -118,23 +123,18 @@ class Account(Answer):
         formula = "kg = GPUs x W/1000 x PUE x integral of gCO2/kWh over the run / 1000"
         how = How(formula, {"W per GPU": self.watts_per_gpu, "PUE": self.pue})
         drawn = figures.bars(self.tables["user"].slice(0, 20), "user", "kg_co2", "kg CO2")
-        found = [
-            Section(
-                "user",
-                "Who emitted how much?",
-                sentence,
-                [drawn],
-                [Table(self.tables["user"])],
-                how,
-            )
-        ]
-        for key in KEYS[1:]:
+        found = []
+        for key in KEYS:
+            table = Table(self.tables[key], {key: ColumnFormat(), **COLUMNS})
+            if key == "user":
+                question = "Who emitted how much?"
+                found.append(Section(key, question, sentence, [drawn], [table], how))
+                continue
             rows = [row for row in self.tables[key].to_pylist() if row["kg_co2"] is not None]
             most = max(rows, key=lambda row: row["kg_co2"], default=None)
             name = f"{key.capitalize()} with the most CO2"
             sentence = f"{name}: {most[key]}, {brief(most['kg_co2'])} kg." if most else ""
-            shown = Table(self.tables[key])
-            found.append(Section(key, f"CO2 by {key}", sentence, tables=[shown]))
+            found.append(Section(key, f"CO2 by {key}", sentence, tables=[table]))
         return found
 
 
@@ -193,7 +193,7 @@ def account(
     names = ("job", "user", "state", "nodes")
     log.engine.load("carbon_rows", pa.table({**columns, **{n: runs[n].take(index) for n in names}}))
     [totals] = log.rows(f"SELECT {_SUMS} FROM carbon_rows")
-    split = ", ".join(f"{name} / array_length(nodes) AS {name}" for name in FIGURES)
+    split = ", ".join(f"{name} / array_length(nodes) AS {name}" for name in COLUMNS)
     source = {"node": f"(SELECT unnest(nodes) AS node, {split} FROM carbon_rows)"}
     tables = {
         key: log.arrow(

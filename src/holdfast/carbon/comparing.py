@@ -177,16 +177,21 @@ def _reaching(
     solve: Callable[[float], Plan], figure: str, aim: float, guess: float, close: float
 ) -> tuple[Plan, float]:
     """The plan, and the strength, at which a figure that grows with the strength is as aimed."""
-    low, high = 0.0, max(guess, 1e-9)
-    made = solve(high)
+    low, high, least = 0.0, max(guess, 1e-9), 0.0
+    strength, made = high, solve(high)
     while getattr(made, figure) < aim and high < 1e15:
-        low, high = high, 4 * high
-        made = solve(high)
-    strength = high
+        low, least, high = high, getattr(made, figure), 4 * high
+        strength, made = high, solve(high)
+    most = getattr(made, figure)
     while abs(getattr(made, figure) - aim) > close * aim + 1e-9 and high - low > 1e-6 * guess:
-        strength = (low + high) / 2
+        # Between the chord and the middle: the chord alone creeps where the figure jumps.
+        share = min(max((aim - least) / max(most - least, 1e-12), 0.1), 0.9)
+        strength = low + share * (high - low)
         made = solve(strength)
-        low, high = (strength, high) if getattr(made, figure) < aim else (low, strength)
+        if (found := getattr(made, figure)) < aim:
+            low, least = strength, found
+        else:
+            high, most = strength, found
     return made, strength
 
 
@@ -204,9 +209,7 @@ def best_baseline(windows: Sequence[Window], name: str, penalty: float) -> tuple
 
 
 def _total(
-    windows: Sequence[Window],
-    d: Curtailments,
-    figure: Callable[[Window, Part, FloatArray], float],
+    windows: Sequence[Window], d: Curtailments, figure: Callable[[Window, Part, FloatArray], float]
 ) -> float:
     pairs = zip(windows, d, strict=True)
     return sum(figure(w, p, x) for w, each in pairs for p, x in zip(w.parts, each, strict=True))

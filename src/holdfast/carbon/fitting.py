@@ -124,34 +124,6 @@ def simulate(
     return starts
 
 
-def waiting_starts(jobs: Jobs, grams: FloatArray, wait_h: FloatArray) -> FloatArray:
-    """Start times that wait for the cleanest window, as GAIA's "oracle" and "waiting" policies.
-
-    Each job starts 0, 1, 2 ... whole hours after its arrival, no later than `wait_h`, where the signal
-    over its length is lowest (Hanafy et al., "Going Green for Less Green", ASPLOS 2024).
-
-    Args:
-        jobs: N jobs.
-        grams: [H] signal from hour 0 on.
-        wait_h: [N] longest waits.
-
-    Returns:
-        [N] hours.
-    """
-    edges = np.arange(len(grams) + 1, dtype=np.float64)
-    total = np.concatenate([[0.0], np.cumsum(grams)])
-    best = np.full(len(jobs), np.inf)
-    chosen = np.zeros(len(jobs))
-    for offset in range(int(wait_h.max(initial=0)) + 1):
-        begin = jobs.arrival_h + offset
-        end = begin + jobs.length_h
-        cost = np.interp(end, edges, total) - np.interp(begin, edges, total)
-        # Sums in another order differ in their last digits: of equal windows the first counts.
-        better = (offset <= wait_h) & (end <= edges[-1]) & (cost < best * (1 - 1e-9))
-        best[better], chosen[better] = cost[better], offset
-    return jobs.arrival_h + chosen
-
-
 def usage(
     starts: FloatArray, jobs: Jobs, first_h: int, hours: int, *, count: bool = False
 ) -> FloatArray:

@@ -21,7 +21,7 @@ Policy = Literal["efficient", "fair", "market"]
 POLICIES = {"efficient": efficient, "fair": fair, "market": market}
 DAY_H = 24
 # Hours that figures and tables show.
-SHOWN_H = 14 * DAY_H
+SHOWN_H = 7 * DAY_H
 # Gap up to which a plan counts as the optimum.
 PROVEN = 1e-6
 
@@ -213,9 +213,15 @@ class Plan(Answer):
         how = How(_FORMULAS[self.policy], stated, source)
         shown = self.schedule.slice(0, min(hours * len(self.names), 20_000))
         caption = f"One row per hour and workload, the first {counted(hours // DAY_H, 'day')}."
-        schedule = Table(shown, caption=caption, detail=True)
+        forms = dict.fromkeys(self.schedule.column_names, ColumnFormat())
+        forms |= {"baseline_mw": ColumnFormat("without a plan", "MW")}
+        forms |= {"planned_mw": ColumnFormat("plan", "MW")}
+        forms["g_per_kwh"] = ColumnFormat("signal", self.signal.unit)
+        schedule = Table(shown, forms, caption, detail=True)
         bars = figures.bars(self.by_workload, "workload", "kg_cut", f"Saved, {self.unit}")
-        columns = {name: ColumnFormat() for name in self.by_workload.column_names}
+        columns = dict.fromkeys(self.by_workload.column_names, ColumnFormat())
+        for name in ("before", "after", "owed"):
+            columns[f"mwh_{name}"] = ColumnFormat(name, "MWh")
         table = Table(self.by_workload, {**columns, "kg_cut": ColumnFormat("saved", self.unit)})
         asked, question = "When should power be spent?", "Who saves, and what does it cost them?"
         return [
