@@ -97,9 +97,8 @@ def _table(table: dict[str, Any]) -> list[str]:
         for row in table["rows"]
     ]
     marks = ["-:" if isinstance(value, float) else "-" for value in table["rows"][0].values()]
-    lines = [" | ".join(row) for row in (head, *cells)]
-    lines.insert(1, "|".join(marks))
-    return ["", f"{table['caption']}:", "", *(f"| {line} |" for line in lines)]
+    lines = [f"| {' | '.join(row)} |" for row in (head, *cells)]
+    return ["", f"{table['caption']}:", "", lines[0], f"|{'|'.join(marks)}|", *lines[1:]]
 
 
 def _limit(row: dict[str, Any]) -> str:
