@@ -15,6 +15,7 @@ from holdfast.errors import InputError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "carbon" / "CISO_2022-05.csv"
 AREAS = ("CISO", "ERCO", "PJM", "MISO", "SOCO")
+ENTSOE = (
 BALANCE = (
     "Balancing Authority,UTC Time at End of Hour,Net Generation (MW) from Coal,"
     "Net Generation (MW) from Natural Gas,Net Generation (MW) from Solar,"
@@ -204,7 +205,6 @@ def test_eia_balance_file_since_the_split(tmp_path: Path) -> None:
     )
 
 
-ENTSOE = (
     "Area,MTU,Fossil Brown coal/Lignite  - Actual Aggregated [MW],Solar  - Actual Aggregated [MW]\n"
 )
 
@@ -308,6 +308,9 @@ def test_local_times_over_both_changes_of_the_clock(tmp_path: Path) -> None:
         ("timestamp,value,unit,kind\n2022-01-01T00:00Z,1\n", "damaged", "line 2"),
         (typed(("2022-01-01T00:00Z", 1), ("2022-01-01T00:00Z", 2)), "duplicate", "line 3"),
         ('{"data": []}', "unknown-format", None),
+        (ENTSOE + "DE,31.03.2024 02:00 - 31.03.2024 03:00 (CET/CEST),n/e,-\n", "empty-input", None),
+        ("Area,MTU,Actual Total Load [MW]\nDE,31.03.2024 02:00,1\n", "unknown-format", None),
+        (BALANCE.split(",Net")[0] + "\nPJM,07/01/2024 8:00:00 AM\n", "empty-input", None),
     ],
 )
 def test_bad_files(text: str, code: str, place: str | None, tmp_path: Path) -> None:

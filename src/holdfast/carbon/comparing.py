@@ -147,7 +147,7 @@ def compare(
     with progress.track("comparing", len(levels), "levels") as bar:
         for level in levels:
             search = partial(solved, "efficient")
-            own, strength = _reaching(search, "saved_share", level * most, strength, 0.02)
+            own, strength = _reaching(search, "saved_share", level * most, strength, CLOSE)
             found = {"efficient": (own, f"{strength:.4g} per t")}
             for policy in ("fair", "market"):
                 guess = own.penalty / float(own.entitlements.sum())

@@ -250,6 +250,8 @@ def recognize(head: bytes) -> str:
 
 def _mixed(samples: Samples, places: list[str], mix: Mapping[str, list[float]]) -> Samples:
     """Fill samples from a fuel mix: fuel code -> MW per sample."""
+    if not mix:
+        return samples
     for fuel, mw in mix.items():
         # A fuel that a zone does not have is empty in every row, and no gap.
         if not np.isnan(mw).all() or len(mw) == 1:
@@ -316,6 +318,10 @@ def _eia_balance(records: Records, zone: str, _: str) -> Samples:
     return _mixed(samples, records.places, {fuel: mw.tolist() for fuel, mw in mix.items()})
 
 
+def _is_generation(column: str) -> bool:
+    return column == "Production Type" or "Actual Aggregated" in column
+
+
 def _entsoe(records: Records, zone: str, _: str) -> Samples:
     """ENTSO-E's actual generation per production type: one column per type, or one row."""
     column = next(name for name in records.columns if name.startswith("MTU"))
@@ -333,6 +339,8 @@ def _entsoe(records: Records, zone: str, _: str) -> Samples:
             moment = next(k for n in count() if (k := (row[column], n)) not in of_type)
             of_type[moment] = mw
             places.setdefault(moment, place)
+    if not places:
+        return samples
     moments = sorted(places, key=lambda moment: int(places[moment].split()[1]))
     parts: dict[str, list[FloatArray]] = {}
     for name, values in cells.items():
@@ -476,9 +484,7 @@ _TABLES: tuple[tuple[str, Callable[[Sequence[str]], bool], Reader], ...] = (
     ("EIA-930", _has(AUTHORITY, BALANCE_END), _eia_balance),
     (
         "ENTSO-E",
-        lambda names: (
-            _starting(names, "mtu") and any("eneration" in n or "Actual" in n for n in names)
-        ),
+        lambda names: _starting(names, "mtu") and any(map(_is_generation, names)),
         _entsoe,
     ),
     (
