@@ -16,6 +16,8 @@ from holdfast.errors import InputError
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "carbon" / "CISO_2022-05.csv"
 AREAS = ("CISO", "ERCO", "PJM", "MISO", "SOCO")
 ENTSOE = (
+    "Area,MTU,Fossil Brown coal/Lignite  - Actual Aggregated [MW],Solar  - Actual Aggregated [MW]\n"
+)
 BALANCE = (
     "Balancing Authority,UTC Time at End of Hour,Net Generation (MW) from Coal,"
     "Net Generation (MW) from Natural Gas,Net Generation (MW) from Solar,"
@@ -203,10 +205,6 @@ def test_eia_balance_file_since_the_split(tmp_path: Path) -> None:
         "unknown-name",
         "Tide",
     )
-
-
-    "Area,MTU,Fossil Brown coal/Lignite  - Actual Aggregated [MW],Solar  - Actual Aggregated [MW]\n"
-)
 
 
 def test_entsoe_over_both_changes_of_the_clock(tmp_path: Path) -> None:
