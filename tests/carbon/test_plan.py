@@ -368,6 +368,14 @@ def test_the_forecast_sees_the_past_only_and_loses_little() -> None:
     assert perfect.saved_share == pytest.approx(made.extra["saved_share_oracle"])
 
 
+def test_of_a_cut_that_does_not_pay_no_share_is_kept() -> None:
+    load = constant(72, weights={"curtailed_jobs": 1e3})
+    made = rolling(load, read_signal(EXAMPLES / "CISO_2022-05.csv"), strength=1e-3)
+    assert made.saved_share == pytest.approx(0.0, abs=1e-9)
+    assert made.extra["kept_share"] is None
+    assert "as perfect foresight" in made.headline
+
+
 def _truth(signal: Signal) -> FloatArray:
     return signal.interpolated().values
 

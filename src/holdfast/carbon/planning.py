@@ -184,9 +184,15 @@ class Plan(Answer):
             f"The {self.policy} plan saves {percent(self.saved_share, 2)} of {total}; {proof}"
         )
         if "kept_share" in self.extra:
+            kept = self.extra["kept_share"]
+            of = (
+                "as perfect foresight"
+                if kept is None
+                else f"{percent(kept)} of what perfect foresight saves"
+            )
             sentence = (
                 f"Planned anew each day on a forecast, {percent(self.saved_share, 2)} of {total} is "
-                f"saved: {percent(self.extra['kept_share'])} of what perfect foresight saves."
+                f"saved: {of}."
             )
         jain, entropy = self.fairness["jain"], self.fairness["entropy"]
         burden = f"Total penalty {brief(self.penalty)} units."

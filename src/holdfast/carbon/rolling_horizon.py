@@ -76,7 +76,8 @@ def rolling(
     price = 1.0 if strength is None else strength / 1000
     spent = 0.0 if strength is None else made.penalty - oracle.penalty
     extra = {
-        "kept_share": cuts[0] / cuts[1] if cuts[1] else 1.0,
+        # Of a cut that is none, no share can be kept.
+        "kept_share": cuts[0] / cuts[1] if cuts[1] > 1e-9 * oracle.kg_before else None,
         "saved_share_oracle": oracle.saved_share,
         "penalty_oracle": oracle.penalty,
         "regret": spent + price * (cuts[1] - cuts[0]),
