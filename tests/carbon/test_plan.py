@@ -373,7 +373,7 @@ def test_of_a_cut_that_does_not_pay_no_share_is_kept() -> None:
     made = rolling(load, read_signal(EXAMPLES / "CISO_2022-05.csv"), strength=1e-3)
     assert made.saved_share == pytest.approx(0.0, abs=1e-9)
     assert made.extra["kept_share"] is None
-    assert "as perfect foresight" in made.headline
+    assert "as much as with perfect foresight" in made.headline
 
 
 def _truth(signal: Signal) -> FloatArray:
