@@ -306,7 +306,7 @@ def _results(
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--steps", type=int, default=9000)
+    parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--size", type=int, default=120_000, help="characters to learn from")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--wide", type=int, default=192)
