@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from holdfast.errors import InputError
-from holdfast.fleet.simulation.changes import apply, keys, parse, phrase
+from holdfast.fleet.simulation.changes import apply, keys, parse
 from holdfast.fleet.simulation.scenario import Lemons, Scenario, scenario
 from holdfast.fleet.simulation.scenario import parse as parse_toml
 
@@ -272,24 +272,3 @@ def test_pulled_nodes_are_out_of_service_and_the_others_stay(named: Scenario) ->
 def test_changes_cross_to_other_processes() -> None:
     change = parse("lemons=off; checkpoint.write=30s")
     assert pickle.loads(pickle.dumps(change)) == change
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            "replace=node05,node09; checkpoint.write=30s",
-            "replacing node05, node09 and writing checkpoints in 30 s instead of 1 min",
-        ),
-        ("lemons=3; lemons=off", "3 instead of 2 lemon nodes and replacing 5 lemon nodes"),
-        ("pull=node[01-04]", "pulling 4 nodes"),
-        ("failure_rate-50%", "0.025 instead of 0.05 failures per node-day"),
-        ("preempt_after*2", "preempting after 4 h instead of 2 h"),
-        ("save_on_signal=off", "setting checkpoint.save_on_signal to off instead of on"),
-        ("workload.sizes.hours*2", "workload.sizes.hours * 2"),
-        ("repair=1h", "repair = 1h"),
-        ("nodes+4", "20 instead of 16 nodes"),
-    ],
-)
-def test_a_change_in_words(named: Scenario, change: str, words: str) -> None:
-    assert phrase(named, change) == words

@@ -23,7 +23,7 @@ TASKS = [Task(SMALL, 3.0, seed) for seed in range(5)]
 
 
 def ettr(found: list[Outcome]) -> list[float]:
-    return [each.ettr.sum() for each in found]
+    return [each.runs["ettr"].sum() for each in found]
 
 
 def test_processes_change_nothing() -> None:

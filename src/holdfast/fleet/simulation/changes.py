@@ -19,7 +19,7 @@ import dataclasses
 import math
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -29,7 +29,6 @@ from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.simulation.scenario_file import hints, item_of, plain, read, toml_key
-from holdfast.numbers import counted, duration, number
 
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),
@@ -200,6 +199,16 @@ def known(key: str) -> list[Leaf]:
     )
 
 
+def paths_of(change: str) -> list[str]:
+    """The paths of the keys that a change sets; of the words only those that stand for one key."""
+    word_paths = {"nodes": "cluster.nodes", "backfill": "scheduler.policy"}
+    paths = []
+    for edit in parse(change).edits:
+        word = [word_paths[edit.key]] if edit.key in word_paths else []
+        paths += word or [leaf.path for leaf in known(edit.key)]
+    return paths
+
+
 # --- Making an edit ------------------------------------------------------------------------------
 
 
@@ -302,81 +311,3 @@ def impossible(edit: Edit, expected: str) -> InputError:
         found=f"{edit.key}{edit.operator}{edit.value}",
         expected=expected,
     )
-
-
-# --- In words ------------------------------------------------------------------------------------
-
-PHRASES = {
-    "checkpoint.write": "writing checkpoints in {new} instead of {old}",
-    "checkpoint.interval": "writing a checkpoint every {new} instead of every {old}",
-    "checkpoint.init": "initialising in {new} instead of {old}",
-    "scheduler.preempt_after": "preempting after {new} instead of {old}",
-    "scheduler.requeue_delay": "requeueing after {new} instead of {old}",
-    "scheduler.policy": "scheduling by {new} instead of {old}",
-    RATE: "{new} instead of {old} failures per node-day",
-    "workload.jobs_per_day": "{new} instead of {old} jobs a day",
-    "cluster.nodes": "{new} instead of {old} nodes",
-}
-"""Path -> how a change of it reads in a sentence; others are named by their key."""
-
-
-def phrase(scenario: Scenario, text: str, assumed: Collection[str] = ()) -> str:
-    """A change in words: "replacing node05 and writing checkpoints in 30 s instead of 5 min".
-
-    Args:
-        scenario: before the change.
-        text: the change.
-        assumed: paths whose values before are guesses, and are called so.
-    """
-    from holdfast.fleet.simulation.node_changes import named
-
-    parts = []
-    for edit in parse(text).edits:
-        before, scenario = scenario, applied(scenario, edit)
-        paths = paths_of(edit)
-        shown = [spoken(value_at(each, paths[0]), paths[0]) for each in (before, scenario) if paths]
-        if edit.key in ("replace", "pull"):
-            names, verb = named(before, edit), {"replace": "replacing", "pull": "pulling"}[edit.key]
-            parts.append(f"{verb} {', '.join(names) if len(names) < 4 else f'{len(names)} nodes'}")
-        elif edit.key == "lemons":
-            lemons = before.failures.lemons
-            count = counted(lemons.count + len(lemons.nodes), "lemon node")
-            if scenario.failures.lemons.count:
-                parts.append(f"{edit.value} instead of {count}")
-            else:
-                parts.append(f"replacing {', '.join(lemons.nodes) if not lemons.count else count}")
-        elif len(paths) == 1 and None not in shown:
-            old = f"{shown[0]} (assumed)" if paths[0] in assumed else shown[0]
-            template = PHRASES.get(paths[0], "setting {key} to {new} instead of {old}")
-            parts.append(template.format(key=paths[0], new=shown[1], old=old))
-        else:
-            parts.append(f"{edit.key} {edit.operator} {edit.value}")
-    return " and ".join(parts)
-
-
-def paths_of(edit: Edit) -> list[str]:
-    """The paths that an edit sets; none of most words."""
-    path = {
-        "nodes": "cluster.nodes",
-        "cluster.nodes": "cluster.nodes",
-        "backfill": "scheduler.policy",
-    }
-    return [path[edit.key]] if edit.key in path else [leaf.path for leaf in known(edit.key)]
-
-
-def value_at(scenario: Scenario, path: str) -> Any:
-    """What stands at a path; None: in a list, several values do."""
-    value = plain(scenario)
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, dict) else None
-    return value
-
-
-def spoken(value: Any, path: str) -> str | None:
-    """A value as a sentence has it; None where there is not one."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, int | float):
-        timed = path in leaves() and leaves()[path].duration
-        return duration(value) if timed else number(value) if abs(value) >= 1e4 else f"{value:.4g}"
-    return value or None if isinstance(value, str) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, LARGE_GPUS
+from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, large_gpus
 from holdfast.fleet.simulation.scenario import Scenario, Size
 
 
@@ -45,10 +45,10 @@ def enough_days(scenario: Scenario, replicas: int) -> float:
 
 
 def large_sizes(scenario: Scenario) -> list[Size]:
-    """The sizes of large jobs: `LARGE_GPUS` and more, or half of the largest and more."""
+    """The sizes of large jobs, see `outcomes.large_gpus`."""
     sizes = [size for size in scenario.workload.sizes if size.share > 0]
-    largest = max((size.gpus for size in sizes), default=0)
-    return [size for size in sizes if size.gpus >= min(LARGE_GPUS, largest / 2)]
+    least = large_gpus(max((size.gpus for size in sizes), default=0))
+    return [size for size in sizes if size.gpus >= least]
 
 
 def _without_lemons(scenario: Scenario) -> str | None:
