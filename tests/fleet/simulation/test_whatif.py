@@ -24,7 +24,7 @@ from holdfast.fleet.simulation.baseline import as_it_is
 from holdfast.fleet.simulation.changes import apply
 from holdfast.fleet.simulation.comparison import WhatIf, mean_interval, whatif
 from holdfast.fleet.simulation.outcomes import Outcome
-from holdfast.fleet.simulation.proposals import enough_days, proposals
+from holdfast.fleet.simulation.proposals import proposals
 from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import Blast, Lemons, scenario
 from holdfast.fleet.simulation.simulated_log import simulate
@@ -241,12 +241,6 @@ def test_nothing_is_proposed_that_a_scenario_does_not_have() -> None:
     blast = Blast("switch", "pod", 0.01, "ib_switch")
     only_blasts = replace(bare, failures=replace(bare.failures, blasts=(blast,)))
     assert proposals(apply(only_blasts, "failure_rate=0")) == ["checkpoint.interval*0.5"]
-
-
-def test_the_days_are_enough_for_large_runs() -> None:
-    # 7 % of 190 jobs a day have 32 GPUs or more.
-    assert enough_days(SMALL, 8) == pytest.approx(30 / (190 * 0.07 * 8))
-    assert enough_days(scenario("rsc1"), 2) < 1
 
 
 # --- Simulated -----------------------------------------------------------------------------------

@@ -22,15 +22,13 @@ from holdfast.fleet.node_ranking import lemons
 from holdfast.fleet.simulation.estimates import Findings, Interval, rounded, rounded_time
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Component, Detection, Failures, Lemons, Repair
-from holdfast.numbers import brief, counted, duration
+from holdfast.numbers import brief, counted
 from holdfast.stats import clopper_pearson_interval, poisson_interval
 
 FIRM_FAILURES = 20
 """A rate of large attempts is used alone from so many failures on, and only if it differs."""
 FIRM_SHARE = 10
 """A component has shares of its own from so many events on; one with fewer has those of all."""
-BLAST_NODES = 3
-"""So many nodes that fail within one attribution window of another are told to the user."""
 SILENT_CHECK = "node_down"
 FEWEST_OUTAGES = 5
 CLEAR_SPLIT, APART = 0.8, 4.0
@@ -77,7 +75,6 @@ def failures(log: FleetLog, nodes: set[str], outages: OutageTimes, findings: Fin
         findings.note("No infrastructure failure in the log: none is simulated.")
         return Failures()
     components = _components(log, outages, findings)
-    _tell_blasts(log, findings)
     return Failures(rate, lemons=_lemons(log, nodes, findings), components=components)
 
 
@@ -120,48 +117,26 @@ def _rate_above(
     return count, count / days, interval
 
 
-def _incidents(log: FleetLog, rows: str, within: str) -> str:
-    """SQL of `rows` (with `event_s`) and their `event`: those close together in time are one."""
-    order = f"OVER ({within} ORDER BY event_s, node, key"
-    gap = f"event_s - lag(event_s) {order}) <= {log.assumptions.incident_gap_s}"
-    marked = f"SELECT *, CASE WHEN {gap} THEN 0 ELSE 1 END AS begins FROM {rows} AS blamed"
-    return f"SELECT *, sum(begins) {order} ROWS UNBOUNDED PRECEDING) AS event FROM ({marked}) AS m"
-
-
 def _attempts_per_event(log: FleetLog) -> float:
     """How much the variance of the count grows because one event ends several attempts.
 
     A compound Poisson count of events with m attempts each has the variance E[m^2] / E[m] times its
-    mean.
+    mean. What ends on one node within `incident_gap_s` of another is one event.
     """
-    events = _incidents(log, blamed_nodes(log), "PARTITION BY node")
+    order = "OVER (PARTITION BY node ORDER BY event_s, key"
+    near = f"event_s - lag(event_s) {order}) <= {log.assumptions.incident_gap_s}"
     rows = log.rows(
-        f"""SELECT node, event, count(*) AS m FROM (
-            SELECT *, row_number() OVER (PARTITION BY key ORDER BY node, event) AS place
-            FROM ({events}) AS events
-        ) AS first_blamed WHERE place = 1 GROUP BY node, event"""
+        f"""WITH marked AS (
+            SELECT *, CASE WHEN {near} THEN 0 ELSE 1 END AS begins FROM {blamed_nodes(log)} AS blamed
+        ), events AS (
+            SELECT *, sum(begins) {order} ROWS UNBOUNDED PRECEDING) AS event FROM marked
+        ), ranked AS (
+            SELECT *, row_number() OVER (PARTITION BY key ORDER BY node, event) AS place FROM events
+        )
+        SELECT count(*) AS m FROM ranked WHERE place = 1 GROUP BY node, event"""
     )
     sizes = np.array([row["m"] for row in rows], np.float64)
     return float((sizes**2).sum() / sizes.sum()) if rows else 1.0
-
-
-def _tell_blasts(log: FleetLog, findings: Findings) -> None:
-    """Say how often several nodes failed at once: common causes are not fitted."""
-    sure = f"(SELECT node, key, event_s FROM {blamed_nodes(log)} AS b WHERE blame = 1)"
-    blasts = log.value(
-        f"""SELECT count(*) FROM (
-            SELECT event FROM ({_incidents(log, sure, "")}) AS events
-            GROUP BY event HAVING count(DISTINCT node) >= {BLAST_NODES}
-        ) AS blasts"""
-    )
-    if blasts:
-        findings.note(
-            f"On {counted(blasts, 'occasion')} {BLAST_NODES} or more nodes failed within "
-            f"{duration(log.assumptions.incident_gap_s)} of each other. Common causes are not fitted: "
-            "these count as failures of single nodes. Add [[failures.blasts]] for them."
-        )
-    else:
-        findings.assumed("failures.blasts", "no sign of a common cause")
 
 
 # --- Components ----------------------------------------------------------------------------------

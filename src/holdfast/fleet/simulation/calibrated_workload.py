@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.errors import InputError
-from holdfast.fleet.log import DAY_S, HOUR_S, USUAL_INIT_S, FleetLog
+from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.simulation.durations import Fit, Prior, fit
 from holdfast.fleet.simulation.estimates import Findings, rounded
 from holdfast.fleet.simulation.job_runs import JobRuns, executions, job_runs
@@ -318,26 +318,7 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
         made.append(End(state, scale, shape))
     if absent:
         findings.note(f"No job ended {', '.join(absent)}: not simulated.")
-    _early_ends(log, those, findings)
     return tuple(made)
-
-
-def _early_ends(log: FleetLog, those: Cohort, findings: Findings) -> None:
-    """Say what the assumed initialisation cannot be right about."""
-    init = log.init_s
-    if log.assumptions.init_s is None and init < USUAL_INIT_S:
-        findings.note(
-            f"Initialization is taken to be {duration(init)}, not {duration(USUAL_INIT_S)}: "
-            "5 % of the completed attempts ran no longer."
-        )
-    runs = those.runs
-    early = (runs.end != "COMPLETED") & (runs.starts > 0) & (runs.longest_s < init)
-    share = float(early.sum()) / max(int((runs.starts > 0).sum()), 1)
-    if share > 0.02:
-        findings.note(
-            f"{percent(share)} of the jobs ended within the {duration(init)} that initialisation is "
-            "assumed to take. In the simulation such jobs last that long; give --init if it is shorter."
-        )
 
 
 # --- Time limits ---------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, com
 from holdfast.fleet.simulation.job_runs import without_gpus
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store
-from holdfast.numbers import counted, duration, percent
+from holdfast.numbers import counted, duration
 
 if TYPE_CHECKING:
     from holdfast.fleet.simulation.goodness_of_fit import GoodnessOfFit
@@ -228,17 +228,6 @@ def calibrate(
             save_on_signal=assumed.save_on_signal,
         ),
     )
-    # Jobs that were cancelled while they waited are not simulated.
-    cancelled = log.value(
-        f"SELECT count(DISTINCT run) FROM {log.attempts} WHERE NOT ran AND state = 'CANCELLED' "
-        f"AND run NOT IN (SELECT run FROM {log.executions})"
-    )
-    if cancelled:
-        share = percent(cancelled / (cancelled + those.runs.gpus.size))
-        findings.note(
-            f"{counted(cancelled, 'job')} ({share}) were cancelled before they started: they are "
-            "not simulated."
-        )
     return Calibration(made, findings.notes, findings.estimates, those.days, str(log.store.path))
 
 

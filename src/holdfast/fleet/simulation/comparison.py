@@ -20,7 +20,7 @@ from holdfast.fleet.log import FleetLog
 from holdfast.fleet.simulation.baseline import as_it_is
 from holdfast.fleet.simulation.changes import apply
 from holdfast.fleet.simulation.outcomes import Outcome, Scope, metrics, scope
-from holdfast.fleet.simulation.proposals import enough_days, proposals
+from holdfast.fleet.simulation.proposals import proposals
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replicas import OnProgress, Task, play
 from holdfast.fleet.simulation.scenario import Scenario
@@ -56,7 +56,7 @@ def whatif(
             scenario, the name of a preset, or a TOML file.
         changes: each as `changes.parse` reads it; none: the usual ones are proposed.
         replicas: simulations of each scenario, with seeds from `seed` on; 2 or more.
-        days: how long each one is; None: as long as the log, and long enough for large runs.
+        days: how long each one is; None: as long as the log, for a scenario 28 days.
         seed: the first seed.
         processes: of this machine; None: all processors.
         ray: the address of a Ray cluster that takes the simulations instead.
@@ -93,8 +93,7 @@ def whatif(
         )
     scenarios = {change: apply(baseline, change) for change in changes}
     if days is None:
-        days = max(fleet.days or PRESET_DAYS, enough_days(baseline, replicas))
-        days = min(days, MOST_DAYS)
+        days = min(fleet.days or PRESET_DAYS, MOST_DAYS)
     seeds = range(seed, seed + replicas)
     tasks = [Task(each, days, s) for each in (baseline, *scenarios.values()) for s in seeds]
     played = play(tasks, processes=processes, ray=ray, on_progress=on_progress)
@@ -159,17 +158,15 @@ def mean_interval(values: Array) -> tuple[float, float]:
 
 def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:
     notes = []
-    wanted = sum(each.wanted_gpu_ms for each in before)
-    wanted /= sum(each.capacity_gpu_ms for each in before)
-    if wanted > FULL:
+    needed = sum(each.wanted_gpu_ms for each in before)
+    needed /= sum(each.capacity_gpu_ms for each in before)
+    if needed > FULL:
         notes.append(
-            f"The jobs need {percent(wanted, 0)} of all GPU time, so the queue grows for as long as is "
+            f"The jobs need {percent(needed, 0)} of all GPU time, so the queue grows for as long as is "
             "simulated, and with it the waits and their share in the ETTR."
         )
     if main != MAIN[0]:
         notes.append("No large run was long enough to measure: changes are judged by goodput.")
     elif len(chosen.classes) > 1:
-        notes.append(
-            "The class of service that waits least has too few large runs: those of all classes count."
-        )
+        notes.append("The class that waits least has too few large runs: all classes count.")
     return notes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, large_gpus
+from holdfast.fleet.simulation.outcomes import large_gpus
 from holdfast.fleet.simulation.scenario import Scenario, Size
 
 
@@ -32,16 +32,6 @@ def proposals(scenario: Scenario) -> list[str]:
     if scheduler.preemption and len({each.priority for each in scenario.qos}) > 1:
         found.append("preempt_after*2" if scheduler.preempt_after_s else "preempt_after=2h")
     return [each for each in found if each]
-
-
-def enough_days(scenario: Scenario, replicas: int) -> float:
-    """How many days it takes until the replicas together have enough large runs to measure."""
-    large = large_sizes(scenario)
-    every = sum(size.share for size in scenario.workload.sizes)
-    if not large or not every:
-        return 0.0
-    a_day = scenario.workload.jobs_per_day * sum(size.share for size in large) / every
-    return FEWEST_RUNS / (a_day * replicas) if a_day > 0 else 0.0
 
 
 def large_sizes(scenario: Scenario) -> list[Size]:
