@@ -205,7 +205,9 @@ def test_nodes_of_attempts_may_lie_anywhere(store: Store, tmp_path: Path) -> Non
         offsets[row] = sum(map(len, nodes))
         nodes.append(run.nodes[low : low + count])
     mixed = runs.changed(
-        run, attempts=run.attempts._replace(node_offset=offsets), nodes=np.concatenate(nodes)
+        run,
+        attempts=runs.with_column(run.attempts, "node_offset", offsets),
+        nodes=np.concatenate(nodes),
     )
     again = write_log(mixed, tmp_path / "store")
     assert rows_of(again, "attempts") == rows_of(store, "attempts")

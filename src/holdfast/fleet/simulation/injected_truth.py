@@ -182,7 +182,7 @@ def second_order(run: Run) -> Array:
 def _attempt_tables(run: Run) -> Iterator[pa.Table]:
     """The rows of ``truth/attempts.parquet``, one row group at a time."""
     for low in range(0, len(run.attempts.job), ROW_GROUP_ROWS):
-        a = type(run.attempts)(*(each[low : low + ROW_GROUP_ROWS] for each in run.attempts))
+        a = run.attempts[low : low + ROW_GROUP_ROWS]
         preemptor = pc.if_else(pa.array(a.preemptor >= 0), job_ids(a.preemptor), None)
         signal_s = run.scenario.begin_s + a.signal_ms / 1000
         columns = [

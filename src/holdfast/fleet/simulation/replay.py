@@ -23,7 +23,7 @@ from holdfast.fleet.simulation.job_runs import (
     job_runs,
     without_gpus,
 )
-from holdfast.fleet.simulation.records import JOB_TYPES, Array, Jobs, State, zeros
+from holdfast.fleet.simulation.records import JOBS, Array, Records, State, table
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.store import Store
 
@@ -38,7 +38,7 @@ def replay_jobs(
     scenario: Scenario,
     *,
     processors: bool | None = None,
-) -> Jobs:
+) -> Records:
     """The jobs of a log that asked for GPUs, in order of arrival.
 
     Args:
@@ -86,16 +86,18 @@ def replay_jobs(
         )
     work_s = np.maximum(_work_s(runs, scenario), LEAST_S)
     work_s = np.maximum(work_s * _share_after(runs, begin_s), LEAST_S)
-    jobs: Jobs = zeros(Jobs, JOB_TYPES, runs.gpus.size)
-    jobs.submit_ms[:] = np.maximum(runs.arrival_s - begin_s, 0) * 1000
-    jobs.gpus[:] = gpus
-    jobs.work_ms[:] = np.round(work_s * 1000)
-    jobs.limit_ms[:] = np.round(_limit_s(runs, scenario, work_s) * 1000)
-    jobs.qos[:] = _classes(log, runs, scenario)
-    jobs.user[:] = np.unique(runs.user.astype(str), return_inverse=True)[1]
-    jobs.end_state[:] = _end_states(runs)
-    order = np.argsort(jobs.submit_ms, kind="stable")
-    return Jobs(*(column[order] for column in jobs))
+    jobs = table(
+        JOBS,
+        runs.gpus.size,
+        submit_ms=np.maximum(runs.arrival_s - begin_s, 0) * 1000,
+        gpus=gpus,
+        work_ms=np.round(work_s * 1000),
+        limit_ms=np.round(_limit_s(runs, scenario, work_s) * 1000),
+        qos=_classes(log, runs, scenario),
+        user=np.unique(runs.user.astype(str), return_inverse=True)[1],
+        end_state=_end_states(runs),
+    )
+    return jobs[np.argsort(jobs.submit_ms, kind="stable")]
 
 
 def on_nodes(gpus: Array, gpus_per_node: int) -> Array:
