@@ -400,7 +400,7 @@ def test_from_a_log_to_a_sentence(store: Path, lemon: str, from_a_log: WhatIf) -
     assert found.best.change == f"replace={lemon}; checkpoint.write=30s"
     assert "checkpoint.interval" in found.assumed
     assert not {"checkpoint.write", "scheduler.grace"} & found.assumed
-    with pytest.raises(InputError, match="node not found"):
+    with pytest.raises(InputError, match="node77"):
         whatif(found.baseline, ["replace=node77"])
 
 

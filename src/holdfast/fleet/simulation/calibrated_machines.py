@@ -11,7 +11,7 @@ from holdfast.fleet.log import DAY_S, FleetLog
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.calibrated_workload import Cohort
 from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
-from holdfast.fleet.simulation.job_runs import JobRuns, class_column, named_class, sized
+from holdfast.fleet.simulation.job_runs import CLASS, JobRuns, sized
 from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
 from holdfast.numbers import counted, duration
 
@@ -132,17 +132,16 @@ def fold(names: Iterable[str]) -> str:
 
 def classes(log: FleetLog, runs: JobRuns, findings: Findings) -> tuple[Qos, ...]:
     """Classes of service, the lowest first, with priorities 1, 2, ... in the order of the log's."""
-    column = class_column(log)
     names = sorted(set(runs.job_class.tolist()))
     stated = {
         row["qos"]: row["priority"]
         for row in log.rows(log.table("qos"))
-        if column == "qos" and row["priority"] is not None
+        if row["priority"] is not None
     }
     if not set(names) <= set(stated):
         means = log.rows(
-            f"SELECT {named_class(column)} AS name, avg(priority) AS priority "
-            f"FROM {log.executions} WHERE priority > 0 GROUP BY {named_class(column)}"
+            f"SELECT {CLASS} AS name, avg(priority) AS priority "
+            f"FROM {log.executions} WHERE priority > 0 GROUP BY {CLASS}"
         )
         stated = {row["name"]: row["priority"] for row in means}
     worth = {name: float(stated.get(name, 0.0)) for name in names}

@@ -184,11 +184,7 @@ def known(key: str) -> list[Leaf]:
     if len(same) == 1:
         return [known(f"{same[0].removesuffix(path)}{key}")[0]]
     near = same or [each for each in paths if path and each.startswith(f"{path}.")]
-    if not near:
-        last = {each.rsplit(".", 1)[-1]: each for each in keys()}
-        near = get_close_matches(path, keys(), 3, 0.6)
-        near += [last[each] for each in get_close_matches(names[-1] if names else "", last, 3, 0.7)]
-        near = list(dict.fromkeys(near))[:3]
+    near = near or get_close_matches(path, keys(), 3)
     raise InputError(
         "unknown key",
         code="unknown-key",

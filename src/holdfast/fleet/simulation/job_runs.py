@@ -46,23 +46,13 @@ class JobRuns(NamedTuple):
     end: Array
     """str: one of `OWN_ENDS`, or TIMEOUT, CUT, RUNNING, PENDING."""
     job_class: Array
-    """str: what ranks it, see `class_column`."""
+    """str: its class of service."""
     user: Array
     """str."""
 
 
-def class_column(log: FleetLog) -> str:
-    """What ranks jobs in this log: "qos", or "partition" where only those differ."""
-    [found] = log.rows(
-        'SELECT count(DISTINCT qos) AS qos, count(DISTINCT "partition") AS parts '
-        f"FROM {log.executions}"
-    )
-    return "partition" if found["qos"] <= 1 < found["parts"] else "qos"
-
-
-def named_class(column: str) -> str:
-    """SQL of the class of an attempt; "default" where the log names none."""
-    return f"coalesce(nullif(\"{column}\", ''), 'default')"
+CLASS = "coalesce(nullif(qos, ''), 'default')"
+"""SQL of the class of service of an attempt."""
 
 
 def sized(attempts: str, processors: bool) -> str:
@@ -90,7 +80,6 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
         The jobs that ran or wait; those cancelled before they started left no trace on the machines
         and are left out.
     """
-    job_class = named_class(class_column(log))
     ran = executions(log, processors)
     own = literal([*OWN_ENDS, TIMEOUT])
     table = log.arrow(
@@ -110,13 +99,13 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
                 CAST(sum(runtime_s) AS DOUBLE) AS held_s, max(runtime_s) AS longest_s,
                 max(time_limit_s) AS limit_s, count(*) AS starts,
                 max(CASE WHEN last_one THEN ending END) AS ending,
-                max({job_class}) AS job_class, max("user") AS "user"
+                max({CLASS}) AS job_class, max("user") AS "user"
             FROM ended GROUP BY run
             UNION ALL
             SELECT run, min(coalesce(eligible_s, submit_s)), CAST(NULL AS BIGINT),
                 CAST(NULL AS BIGINT), max(size), max(node_count), CAST(0 AS DOUBLE),
                 CAST(0 AS DOUBLE), CAST(NULL AS BIGINT), max(time_limit_s), 0, '{PENDING}',
-                max({job_class}), max("user")
+                max({CLASS}), max("user")
             FROM ({sized(log.attempts, processors)}) AS waits
             WHERE NOT ran AND state = 'PENDING' AND run NOT IN (SELECT run FROM {ran})
             GROUP BY run

@@ -248,11 +248,12 @@ def _workload_conflicts(made: Scenario, classes: list[str]) -> Iterator[tuple[st
             yield "workload.sizes", "nothing", "one or more sizes with shares above zero"
         if not workload.jobs_per_day > 0:
             yield "workload.jobs_per_day", workload.jobs_per_day, "a number above zero"
-    most = made.cluster.nodes * per_node
+    cluster = made.cluster
+    most = (cluster.nodes - len(set(cluster.without))) * per_node
     for place, size in enumerate(workload.sizes):
         key = f"workload.sizes[{place}]"
         if size.gpus > most:
-            yield f"{key}.gpus", size.gpus, f"1 to {most}, the GPUs of the cluster"
+            yield f"{key}.gpus", size.gpus, f"1 to {most}, the GPUs of the nodes in service"
         if size.gpus > per_node and size.gpus % per_node:
             yield f"{key}.gpus", size.gpus, f"a multiple of {per_node}"
         for name in sorted(set(size.qos) - set(classes)):
