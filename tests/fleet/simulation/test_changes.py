@@ -41,7 +41,7 @@ CASES = [
     ("checkpoint.init-60", "checkpoint.init", "4m"),
     ("checkpoint.init-50%", "checkpoint.init", "150s"),
     ("write = 90", "checkpoint.write", "90s"),
-    ("checkpoint_interval=1h30m", "checkpoint.interval", "90m"),
+    ("checkpoint.interval=1h30m", "checkpoint.interval", "90m"),
     ("preempt_after=4h", "scheduler.preempt_after", "4h"),
     ("requeue_delay*2", "scheduler.requeue_delay", "4m"),
     ("grace=0", "scheduler.grace", "0s"),

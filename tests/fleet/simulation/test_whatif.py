@@ -143,7 +143,7 @@ def test_what_the_log_does_not_tell_is_called_assumed(stand_in: Callable[..., Wh
     guess = replace(found, assumed=frozenset({"checkpoint.write", "scheduler.policy"}))
     told = [each.text for each in guess.findings() if each.lead == "Assumed."]
     assert len(told) == 1
-    assert 'checkpoint.write = "1m"' in told[0]
+    assert "checkpoint.write" in told[0]
     assert "scheduler.policy" not in told[0]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from holdfast.fleet.log import DAY_S, FleetLog
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.calibrated_workload import Cohort
-from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
+from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded, rounded_time
 from holdfast.fleet.simulation.job_runs import CLASS, JobRuns, sized
 from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
 from holdfast.numbers import counted, duration
@@ -235,10 +235,9 @@ def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float
     if not found.size:
         findings.assumed(key, "no attempt follows another one of its job")
         return min(Scheduler().requeue_delay_s, rounded(typical_s, 2))
-    half = 0.98 / math.sqrt(found.size)
-    low, middle, high = np.quantile(found, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)]).tolist()
+    middle, low, high = median_interval(found)
     findings.found(key, middle, found.size, (low, high))
-    return float(middle)
+    return middle
 
 
 def _longest_limit(those: Cohort, findings: Findings) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 from holdfast.errors import InputError
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.simulation.durations import Fit, Prior, fit
-from holdfast.fleet.simulation.estimates import Findings, rounded
+from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded
 from holdfast.fleet.simulation.job_runs import JobRuns, executions, job_runs
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replay import on_nodes
@@ -362,10 +362,8 @@ def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
         count = counted(ratio.size, "completed job")
         findings.assumed(key, f"{count} with a time limit of its own, fewer than {FEWEST_JOBS}")
         return Workload().limit_factor
-    half = 0.98 / math.sqrt(ratio.size)
-    low, middle, high = (
-        max(2 * float(each) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR)
-        for each in np.quantile(ratio, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)])
+    middle, low, high = (
+        max(2 * each - LOWEST_LIMIT, LEAST_LIMIT_FACTOR) for each in median_interval(ratio)
     )
     findings.found(key, rounded(middle, 3), ratio.size, (low, high))
     return rounded(middle, 3)

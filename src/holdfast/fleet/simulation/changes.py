@@ -32,8 +32,6 @@ from holdfast.fleet.simulation.scenario_file import hints, item_of, plain, read,
 
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),
-    "checkpoint_interval": ("checkpoint.interval",),
-    "checkpoint_write": ("checkpoint.write",),
     "detection": ("detection.check_interval", "detection.heartbeat"),
     "repair": ("repair.fast_min", "repair.fast_max", "repair.slow_min", "repair.slow_max"),
 }

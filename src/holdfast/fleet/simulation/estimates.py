@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from holdfast.fleet.simulation.records import Array
 from holdfast.numbers import brief, duration
 
 Interval = tuple[float, float]
@@ -213,3 +216,14 @@ def rounded_time(seconds: float) -> float:
         if seconds >= above:
             return float(round(seconds / unit) * unit)
     return rounded(seconds, 3)
+
+
+def median_interval(values: Array) -> tuple[float, float, float]:
+    """Median and its 95 % interval, by the normal approximation to the ranks of the order statistics.
+
+    Args:
+        values: shape [n], at least one.
+    """
+    half = 0.98 / math.sqrt(values.size)
+    low, middle, high = np.quantile(values, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)]).tolist()
+    return middle, low, high

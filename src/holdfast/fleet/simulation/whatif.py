@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -187,13 +187,11 @@ class WhatIf(Answer):
     def _guessed(self) -> str:
         """What the changes start from although no log told it."""
         paths = dict.fromkeys(path for change in self.scenarios for path in paths_of(change))
-        values = dict(_settings(self.baseline))
-        guesses = [path for path in paths if path in values and _within(path, self.assumed)]
+        guesses = [path for path in paths if _within(path, self.assumed)]
         if not guesses:
             return ""
         return (
-            "The log does not tell where these changes start from: "
-            f"{', '.join(f'{path} = {values[path]}' for path in guesses)} is a guess, and what they "
+            f"The log does not tell {', '.join(guesses)}, from which these changes start: what they "
             f"gain depends on it. Say what is so, for example --set {guesses[0]}=VALUE."
         )
 
@@ -292,31 +290,20 @@ class WhatIf(Answer):
 
     def _sizes(self) -> Section:
         change, question = self._subject, "Which job sizes gain?"
-        if not self.scope.sizes:
+        tops = [int(TOPS[size]) for size in self.scope.sizes]
+        rows = [(bucket_label(top), self.of(change, f"ettr_gpus_{top}")) for top in tops]
+        if not rows:
             return Section("sizes", question, "No size has enough long runs to tell.")
-
-        def of_sizes(sizes: Sequence[int], name: str) -> list[tuple[str, Difference]]:
-            tops = [int(TOPS[size]) for size in sizes]
-            return [(bucket_label(top), self.of(change, f"{name}_gpus_{top}")) for top in tops]
-
-        rows = of_sizes(self.scope.sizes, "ettr")
-        waits = of_sizes(self.scope.waits, "queue_wait_mean_s")
-        waits += of_sizes(self.scope.waits, "queue_wait_p90_s")
-        gains = [label for label, each in rows if each.ci95[0] > 0]
+        gains = sum(each.ci95[0] > 0 for _, each in rows)
+        caption = f"Simulated ETTR of long runs with {change} (%)."
+        how = How(ETTR, {"long runs": self._large, "fewest runs of a size": FEWEST_RUNS})
         return Section(
             "sizes",
             question,
-            f"With {change}, the simulated ETTR of long runs rises in {len(gains)} of {len(rows)} "
-            f"sizes{': ' if gains else ''}{', '.join(gains)}{' GPUs' if gains else ''}.",
+            f"With {change}, the simulated ETTR of long runs rises in {gains} of {len(rows)} sizes.",
             [replace(_figure(rows), caption="Simulated ETTR of long runs, by job size (GPUs)")],
-            [
-                _table(waits, "Job size (GPUs)", f"Waits before a start with {change}."),
-            ],
-            How(
-                ETTR,
-                {"long runs": self._large, "fewest runs of a size, all replicas": FEWEST_RUNS},
-                notes="Waits are those before every start; one that is not over counts as it stands.",
-            ),
+            [_table(rows, "Job size (GPUs)", caption)],
+            how,
         )
 
     def _effects(self) -> Section:
@@ -366,7 +353,7 @@ class WhatIf(Answer):
         )
 
 
-def _settings(scenario: Scenario) -> Iterable[tuple[str, str]]:
+def _settings(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """Path and value, as TOML writes it, of the keys outside lists of tables."""
     table = ""
     for line in scenario.to_toml().splitlines():

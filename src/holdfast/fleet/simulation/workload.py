@@ -135,9 +135,9 @@ def _draw(
     """Fill in everything but the submissions."""
     for j in range(jobs.size):
         of = stream(seed, JOB, j)
-        size = _choose(size_shares, uniform(of, 0))
+        size = np.searchsorted(size_shares, uniform(of, 0), "right")
         jobs[j].gpus = sizes[size]
-        jobs[j].qos = _choose(qos_shares[size], uniform(of, 1))
+        jobs[j].qos = np.searchsorted(qos_shares[size], uniform(of, 1), "right")
         sigma = spread[size]
         work = hours[size] * HOUR_MS * exp(sigma * normal(of, 2) - sigma * sigma / 2)
         work = max(work, 1_000.0)
@@ -156,12 +156,3 @@ def _draw(
                 work = max(until, 1_000.0)
                 jobs[j].end_state = end_states[e]
         jobs[j].work_ms = int(min(work, 4e15))
-
-
-@njit(cache=True)
-def _choose(shares: Array, u: float) -> int:
-    """The place of u among cumulated shares."""
-    place = 0
-    while place < shares.size - 1 and u >= shares[place]:
-        place += 1
-    return place
