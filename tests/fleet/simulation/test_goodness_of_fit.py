@@ -83,13 +83,13 @@ def test_verdicts() -> None:
     replicas = [{(FAILURES, ""): 100.0 + i, failed: 0.2 + i / 1e4} for i in range(8)]
 
     def verdicts(real: dict[tuple[str, str], float]) -> list[str]:
-        return [row.verdict for row in compared(real, replicas)]
+        return [row["verdict"] for row in compared(real, replicas)]
 
     assert verdicts({(FAILURES, ""): 103.0, failed: 0.2003}) == ["fits", "fits"]
     # What the log or every simulation lacks counts as none.
     assert verdicts({(BY_STATE[0], "TIMEOUT"): 0.3}) == ["off", "off", "off"]
     wait = (WAITS[0], "1 GPU")
-    assert [row.verdict for row in compared({wait: 5.0}, [{wait: 5.0}, {}, {}])] == ["unknown"]
+    assert [row["verdict"] for row in compared({wait: 5.0}, [{wait: 5.0}, {}, {}])] == ["unknown"]
 
 
 def test_figures_by_plain_loops(random_fleet: RandomFleet) -> None:
@@ -123,11 +123,14 @@ def test_figures_by_plain_loops(random_fleet: RandomFleet) -> None:
 
 
 def test_a_calibrated_scenario_behaves_like_its_log(fit: GoodnessOfFit) -> None:
-    told = len(fit.rows) - fit.count("unknown")
+    told = fit.figures.num_rows - fit.count("unknown")
     assert told > 25
     # Figures depend on each other, so allow twice what independent ones would do by chance.
     assert fit.count("off") <= 2 * stats.binom.ppf(0.95, told, 0.1)
-    assert {row.metric for row in fit.rows if not row.of} >= {UTILISATION, FAILURES}
+    assert {row["metric"] for row in fit.figures.to_pylist() if not row["of"]} >= {
+        UTILISATION,
+        FAILURES,
+    }
 
 
 def test_another_scenario_does_not(made: Calibration, fit: GoodnessOfFit) -> None:
@@ -139,8 +142,8 @@ def test_another_scenario_does_not(made: Calibration, fit: GoodnessOfFit) -> Non
     task = Task(wrong, made.days, 99)
     found = _replica(task, assumptions=Assumptions(write_s=60))
     for name in (FAILURES, JOBS):
-        row = next(row for row in fit.rows if row.metric == name)
-        assert not row.low <= found[name, ""] <= row.high
+        row = next(row for row in fit.figures.to_pylist() if row["metric"] == name)
+        assert not row["low"] <= found[name, ""] <= row["high"]
 
 
 def test_too_few_replicas(log: FleetLog, made: Calibration) -> None:

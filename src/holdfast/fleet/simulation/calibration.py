@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table, Value
 from holdfast.errors import InputError
-from holdfast.files import atomic_file
+from holdfast.files import write_whole
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.simulation.calibrated_failures import detection, failures, outage_times
@@ -85,15 +85,9 @@ class Calibration(Answer):
         """Write the TOML file, whole or not at all.
 
         Raises:
-            InputError: if it cannot be written there.
+            HoldfastError: if it cannot be written there.
         """
-        try:
-            with atomic_file(path) as file:
-                file.write(self.to_toml().encode())
-        except OSError as error:
-            raise InputError(
-                "the scenario cannot be written", code="invalid-value", path=path, found=str(error)
-            ) from error
+        write_whole(path, self.to_toml().encode())
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet calibrate``."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +29,7 @@ from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.job_runs import sized, without_gpus
 from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import Scenario
-from holdfast.numbers import counted, duration, number, percent
+from holdfast.numbers import counted
 
 Key = tuple[str, str]
 """What is compared, and of which state or job size; the second is empty for the whole log."""
@@ -40,89 +40,57 @@ WAITS = ("median wait (s)", "90 % wait (s)")
 UTILISATION = "utilisation"
 FAILURES = "infrastructure failures"
 JOBS = "jobs that ran"
-SHARES = (*BY_STATE, *BY_SIZE, UTILISATION)
+
+COLUMNS = {
+    "metric": ColumnFormat("Metric"),
+    "of": ColumnFormat("Of"),
+    "log": ColumnFormat("Log"),
+    "low": ColumnFormat("Simulated, 5 %"),
+    "high": ColumnFormat("95 %"),
+    "verdict": ColumnFormat("Inside?"),
+}
 
 FEWEST_REPLICAS = 3
 FEWEST_WAITS = 5
 
 
 @dataclass(frozen=True)
-class Row:
-    """One figure of the log beside the simulated ones."""
-
-    metric: str
-    of: str
-    log: float
-    low: float
-    """Range for one more replica, 5 to 95 %; NaN: too few replicas had it."""
-    high: float
-
-    @property
-    def verdict(self) -> str:
-        """Whether the log lies in the range: "fits", "off", or "unknown"."""
-        if math.isnan(self.low) or math.isnan(self.log):
-            return "unknown"
-        slack = 1.0 if self.metric in WAITS else 1e-9  # a log keeps whole seconds
-        return "fits" if self.low - slack <= self.log <= self.high + slack else "off"
-
-    def text(self, value: float) -> str:
-        """A value in the unit of its metric."""
-        if self.metric in SHARES:
-            return percent(value, 1)
-        return duration(value) if self.metric in WAITS else number(value, 0)
-
-
-@dataclass(frozen=True)
 class GoodnessOfFit:
     """A log and simulations of a scenario, side by side."""
 
-    rows: list[Row]
+    figures: pa.Table
+    """One row per figure: metric, of (a state or a job size), log, low and high (range for one more
+    replica, 5 to 95 %; NaN: too few replicas had it), verdict ("fits", "off" or "unknown")."""
     replicas: int
     seed: int
     days: float
 
     def count(self, verdict: str) -> int:
         """Figures with this verdict."""
-        return sum(row.verdict == verdict for row in self.rows)
+        return self.figures["verdict"].to_pylist().count(verdict)
 
     @property
     def sentence(self) -> str:
         """How many figures fit."""
-        figures = counted(len(self.rows) - self.count("unknown"), "figure")
+        figures = counted(self.figures.num_rows - self.count("unknown"), "figure")
         return (
             f"{self.count('fits')} of {figures} of the log lie in the range of {self.replicas} "
             "simulations; one in ten lies outside by chance."
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, with how many figures fit and the verdict on each."""
-        rows = [{**asdict(row), "verdict": row.verdict} for row in self.rows]
+        """The fields, and how many figures fit."""
         counts = {verdict: self.count(verdict) for verdict in ("fits", "off")}
-        return {**vars(self), "rows": rows, **counts}
+        return {**vars(self), "figures": self.figures.to_pylist(), **counts}
 
     def section(self) -> Section:
         """One row per figure: the range of the simulations, the log, inside or not."""
-        rows = [
-            {
-                "metric": f"{row.metric}: {row.of}" if row.of else row.metric,
-                "range": f"{row.text(row.low)} to {row.text(row.high)}",
-                "log": row.text(row.log),
-                "verdict": row.verdict,
-            }
-            for row in self.rows
-        ]
-        columns = {
-            "metric": ColumnFormat("Metric"),
-            "range": ColumnFormat("Simulated, 5 to 95 %", right=True),
-            "log": ColumnFormat("Log", right=True),
-            "verdict": ColumnFormat("Inside?"),
-        }
         how = How(
             "m ± t(0.95; n − 1) · s · √(1 + 1/n)",
             {"replicas n": self.replicas},
             notes="A simulation begins with an empty cluster; a log that does not is used more at first.",
         )
-        table = Table(pa.Table.from_pylist(rows), columns, "One row per figure.")
+        table = Table(self.figures, COLUMNS, "One row per figure; shares between 0 and 1.")
         return Section("fit", "Does the scenario fit the log?", self.sentence, (), [table], how)
 
 
@@ -162,7 +130,8 @@ def goodness_of_fit(
     tasks = [Task(scenario, days, seed + i) for i in range(replicas)]
     work = partial(_replica, assumptions=log.assumptions)
     found = cast("list[dict[Key, float]]", play(tasks, processes=processes, work=cast("Any", work)))
-    return GoodnessOfFit(list(compared(real, found)), replicas, seed, days)
+    rows = pa.Table.from_pylist(list(compared(real, found)))
+    return GoodnessOfFit(rows, replicas, seed, days)
 
 
 def _replica(task: Task, *, assumptions: Assumptions) -> dict[Key, float]:
@@ -238,16 +207,27 @@ def _label(name: str | int) -> str:
     return name if isinstance(name, str) else f"{bucket_label(name)} GPU{'s' if name > 1 else ''}"
 
 
-def compared(real: Mapping[Key, float], simulated: Sequence[Mapping[Key, float]]) -> Iterator[Row]:
-    """Each figure beside its simulated range; what one side lacks counts as zero, but for waits."""
+def compared(
+    real: Mapping[Key, float], simulated: Sequence[Mapping[Key, float]]
+) -> Iterator[dict[str, Any]]:
+    """`GoodnessOfFit.figures`; what one side lacks counts as zero, but for waits."""
     keys = dict.fromkeys([*real, *(key for each in simulated for key in each)])
     for metric, of in keys:
-        missing = math.nan if metric in WAITS else 0.0
+        waits = metric in WAITS
+        missing = math.nan if waits else 0.0
+        measured = real.get((metric, of), missing)
         values = [each.get((metric, of), missing) for each in simulated]
         values = [value for value in values if not math.isnan(value)]
         enough = len(values) >= FEWEST_REPLICAS
-        low, high = prediction(values, metric in WAITS) if enough else (math.nan, math.nan)
-        yield Row(metric, of, real.get((metric, of), missing), low, high)
+        low, high = prediction(values, waits) if enough else (math.nan, math.nan)
+        slack = 1.0 if waits else 1e-9  # a log keeps whole seconds
+        verdict = "fits" if low - slack <= measured <= high + slack else "off"
+        if math.isnan(low) or math.isnan(measured):
+            verdict = "unknown"
+        yield {
+            "metric": metric, "of": of, "log": measured, "low": low, "high": high,
+            "verdict": verdict,
+        }  # fmt: skip
 
 
 def prediction(values: Sequence[float], skewed: bool) -> tuple[float, float]:

@@ -251,14 +251,11 @@ class WhatIf(Answer):
         if self.measured is None or self.main != MAIN[0]:
             return ""
         value, assumed = self.measured_of(MAIN[0]), self.measured.assumptions
-        of_class = "all classes" if self.measured.qos is None else f"class {self.measured.qos}"
         shown = "no run was long enough" if value is None else percent(value, 1)
         return (
             f"Measured ETTR of {self.large_runs}, as in the report: {shown} (at least "
-            f"{duration(assumed['long_run_s'])} on their nodes, {of_class}). Simulated ETTR "
-            f"before the change: {self._now(MAIN[0])} ({self._large}). Both assume a "
-            f"checkpoint every {duration(assumed['checkpoint_interval_s'])} that takes "
-            f"{duration(assumed['write_s'])}, and count the wait before the first start."
+            f"{duration(assumed['long_run_s'])} on their nodes, class {self.measured.qos or 'any'}). "
+            f"Simulated ETTR before the change: {self._now(MAIN[0])} ({self._large})."
         )
 
     def sections(self) -> list[Section]:
