@@ -317,7 +317,7 @@ class WhatIf(Answer):
             "effects",
             "What else changes?",
             self.sentence(best.change, LOST[0]) if best.ci95[1] < 0 else sentence,
-            tables=[_table(rows, "Change", "One row per change and metric.")],
+            tables=[_table(rows, "Change", "One row per change and metric.", several=True)],
             how=How(
                 [
                     "loss to failures = Σ GPUs · (progress lost + time hung + initialisation) of "
@@ -366,8 +366,10 @@ def _within(path: str, keys: Iterable[str]) -> bool:
     return any(path == key or path.startswith(f"{key}.") for key in keys)
 
 
-def _table(rows: Iterable[tuple[str, Difference]], first: str, caption: str) -> Table:
-    """Differences with their labels, each in the unit of its metric."""
+def _table(
+    rows: Iterable[tuple[str, Difference]], first: str, caption: str, *, several: bool = False
+) -> Table:
+    """Differences with their labels, each in the unit of its metric; `several` of them are named."""
     data = [
         {
             "label": label,
@@ -384,9 +386,9 @@ def _table(rows: Iterable[tuple[str, Difference]], first: str, caption: str) -> 
         "before": ColumnFormat("Before"),
         "after": ColumnFormat("After"),
         "difference": ColumnFormat("Difference, 95 %", interval=("low", "high")),
-        "metric": ColumnFormat("Of"),
+        **({"metric": ColumnFormat("Of")} if several else {}),
     }
-    return Table(pa.Table.from_pylist(data), columns if data else {}, caption)
+    return Table(pa.Table.from_pylist(data), columns, caption)
 
 
 def _scaled(each: Difference) -> dict[str, float]:
