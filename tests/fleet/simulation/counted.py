@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
@@ -40,10 +39,3 @@ def without_runs(made: Outcome, **fields: Any) -> Outcome:
     """An outcome without a job run to measure."""
     empty = {name: sums * 0 for name, sums in made.runs.items()}
     return replace(made, runs=empty, **fields)
-
-
-def died(task: Task) -> Outcome:
-    """A process that ends in the middle."""
-    if task.seed == 1:
-        os._exit(3)
-    return drawn(task)

@@ -156,7 +156,7 @@ def test_every_number_of_a_scenario_can_be_scaled(small: Scenario) -> None:
     assert sorted(refused) == sorted([*words, *texts, "checkpoint.save_on_signal"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.sampled_from(

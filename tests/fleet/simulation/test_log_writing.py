@@ -303,7 +303,7 @@ def test_a_common_event_is_named_by_its_blast(tmp_path: Path) -> None:
 def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
     store = write_log(History().run(), tmp_path / "store")
     assert store.facts["time_range"] is None
-    assert fleet.report(store, html=tmp_path / "page.html").findings()
+    assert fleet.report(store).findings()
     assert json.loads((store.path / "truth.json").read_text())["failure_rate_per_node_day"] is None
 
 
