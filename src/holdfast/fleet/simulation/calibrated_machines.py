@@ -11,7 +11,8 @@ from holdfast.fleet.log import DAY_S, FleetLog
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.calibrated_workload import Cohort
 from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded, rounded_time
-from holdfast.fleet.simulation.job_runs import CLASS, JobRuns, sized
+from holdfast.fleet.simulation.job_runs import CLASS, sized
+from holdfast.fleet.simulation.records import Records
 from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
 from holdfast.numbers import counted, duration
 
@@ -26,7 +27,7 @@ SURE_PREEMPTIONS = 5
 # --- Nodes ---------------------------------------------------------------------------------------
 
 
-def cluster(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) -> Cluster:
+def cluster(log: FleetLog, runs: Records, processors: bool, findings: Findings) -> Cluster:
     """Nodes, their GPUs and their names.
 
     Args:
@@ -55,7 +56,7 @@ def cluster(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) 
     return Cluster(count, per_node, racks, pods, names)
 
 
-def _gpus_per_node(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) -> int:
+def _gpus_per_node(log: FleetLog, runs: Records, processors: bool, findings: Findings) -> int:
     """The usual number of GPUs; from the inventory, else the most that an attempt had on a node."""
     key = "cluster.gpus_per_node"
     column = "cpus" if processors else "gpus"
@@ -104,7 +105,7 @@ def _nodes(log: FleetLog, processors: bool) -> list[str]:
     return sorted(row["node"] for row in rows)
 
 
-def _peak(runs: JobRuns) -> float:
+def _peak(runs: Records) -> float:
     """The most GPUs that were in use at one time."""
     ran = runs.starts > 0
     times = np.concatenate([runs.stop_s[ran], runs.first_start_s[ran]])
@@ -130,7 +131,7 @@ def fold(names: Iterable[str]) -> str:
 # --- Classes of service --------------------------------------------------------------------------
 
 
-def classes(log: FleetLog, runs: JobRuns, findings: Findings) -> tuple[Qos, ...]:
+def classes(log: FleetLog, runs: Records, findings: Findings) -> tuple[Qos, ...]:
     """Classes of service, the lowest first, with priorities 1, 2, ... in the order of the log's."""
     names = sorted(set(runs.job_class.tolist()))
     stated = {

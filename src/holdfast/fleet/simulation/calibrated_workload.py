@@ -17,8 +17,8 @@ from holdfast.errors import InputError
 from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.simulation.durations import Fit, Prior, fit
 from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded
-from holdfast.fleet.simulation.job_runs import JobRuns, executions, job_runs
-from holdfast.fleet.simulation.records import Array
+from holdfast.fleet.simulation.job_runs import executions, job_runs
+from holdfast.fleet.simulation.records import Array, Records
 from holdfast.fleet.simulation.replay import on_nodes
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
 from holdfast.numbers import brief, counted, duration, percent
@@ -48,8 +48,8 @@ LEAST_LIMIT_FACTOR, LOWEST_LIMIT = 1.2, 1.1
 class Cohort:
     """The jobs that arrived inside the window, seen from their beginning."""
 
-    runs: JobRuns
-    every: JobRuns
+    runs: Records
+    every: Records
     """All jobs of the log."""
     begin_s: float
     """The first end in the log: from here on it tells of every job."""
@@ -90,7 +90,7 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
     begin_s = max(float(row["first"]), log.begin_s)
     runs = job_runs(log, processors=processors)
     inside = (runs.arrival_s >= begin_s) & (runs.arrival_s <= log.end_s)
-    mine = JobRuns(*(column[inside] for column in runs))
+    mine = runs[inside]
     made = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1), processors)
     jobs, done = mine.gpus.size, int((mine.end == "COMPLETED").sum())
     if jobs < FEWEST_JOBS or done < FEWEST_COMPLETED:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.productive_time import with_productive_time
-from holdfast.fleet.simulation.records import Array
+from holdfast.fleet.simulation.records import Array, Records
 from holdfast.tables import literal
 
 OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
@@ -18,37 +16,6 @@ OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
 TIMEOUT, CUT, RUNNING, PENDING = "TIMEOUT", "CUT", "RUNNING", "PENDING"
 """Cut by its limit; ended by a failure, a preemption or a requeue and not seen again; still running;
 never started."""
-
-
-class JobRuns(NamedTuple):
-    """One row per job that asked for GPUs, in order of arrival; shape [jobs] each."""
-
-    arrival_s: Array
-    """float64: epoch seconds from when it could start."""
-    first_start_s: Array
-    """float64; NaN: never."""
-    stop_s: Array
-    """float64: the last that was seen of it; NaN: it never started."""
-    gpus: Array
-    """int64."""
-    node_count: Array
-    """int64; 0: unknown."""
-    made_s: Array
-    """float64: productive time, kept from earlier attempts and made by the last one."""
-    held_s: Array
-    """float64: time on its nodes, all attempts together."""
-    longest_s: Array
-    """float64: runtime of the longest attempt."""
-    limit_s: Array
-    """float64: time limit; NaN: none or unknown."""
-    starts: Array
-    """int64."""
-    end: Array
-    """str: one of `OWN_ENDS`, or TIMEOUT, CUT, RUNNING, PENDING."""
-    job_class: Array
-    """str: its class of service."""
-    user: Array
-    """str."""
 
 
 CLASS = "coalesce(nullif(qos, ''), 'default')"
@@ -69,7 +36,7 @@ def executions(log: FleetLog, processors: bool = False) -> str:
     )
 
 
-def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
+def job_runs(log: FleetLog, *, processors: bool = False) -> Records:
     """Chain the attempts of each job.
 
     Args:
@@ -77,8 +44,13 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
         processors: take the processors of a job for its GPUs.
 
     Returns:
-        The jobs that ran or wait; those cancelled before they started left no trace on the machines
-        and are left out.
+        One record per job that ran or waits, in order of arrival; jobs cancelled before they started left
+        no trace on the machines and are left out. arrival_s: when it could start, epoch seconds;
+        first_start_s, stop_s: first and last seen running, NaN: never; gpus; node_count, 0: unknown;
+        made_s: productive time, kept from earlier attempts and made by the last one; held_s: time on
+        its nodes, all attempts together; longest_s: runtime of the longest attempt; limit_s: time limit,
+        NaN: none or unknown; starts; end: one of `OWN_ENDS`, or TIMEOUT, CUT, RUNNING, PENDING;
+        job_class: its class of service; user.
     """
     ran = executions(log, processors)
     own = literal([*OWN_ENDS, TIMEOUT])
@@ -112,10 +84,10 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
         )
         SELECT * FROM jobs WHERE arrival_s IS NOT NULL ORDER BY arrival_s, run"""
     ).rename_columns({"ending": "end"})
-    reals = {name: _numbers(table[name]) for name in _REALS}
-    counts = {name: _numbers(table[name], 0).astype(np.int64) for name in _COUNTS}
-    texts = {name: _texts(table[name]) for name in ("end", "job_class", "user")}
-    return JobRuns(**reals, **counts, **texts)
+    columns = {name: _numbers(table[name]) for name in _REALS}
+    columns |= {name: _numbers(table[name], 0).astype(np.int64) for name in _COUNTS}
+    columns |= {name: _texts(table[name]) for name in ("end", "job_class", "user")}
+    return np.rec.fromarrays([*columns.values()], names=",".join(columns))
 
 
 _REALS = ("arrival_s", "first_start_s", "stop_s", "made_s", "held_s", "longest_s", "limit_s")

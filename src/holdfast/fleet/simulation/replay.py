@@ -19,7 +19,6 @@ from holdfast.fleet.simulation.job_runs import (
     PENDING,
     RUNNING,
     TIMEOUT,
-    JobRuns,
     job_runs,
     without_gpus,
 )
@@ -62,7 +61,7 @@ def replay_jobs(
     runs = job_runs(log, processors=processors)
     begin_s = _begin_s(log, scenario)
     seen = (np.isnan(runs.stop_s) | (runs.stop_s > begin_s)) & (runs.arrival_s <= log.end_s)
-    runs = JobRuns(*(column[seen] for column in runs))
+    runs = runs[seen]
     if not runs.gpus.size:
         raise InputError(
             "there is no job to replay",
@@ -111,10 +110,10 @@ def _begin_s(log: FleetLog, scenario: Scenario) -> float:
     return float(scenario.begin_s) if inside else log.begin_s
 
 
-def _work_s(runs: JobRuns, scenario: Scenario) -> Array:
+def _work_s(runs: Records, scenario: Scenario) -> Array:
     """Productive time that each job needs."""
     limit = np.where(np.isnan(runs.limit_s), scenario.scheduler.time_limit_s, runs.limit_s)
-    work = runs.made_s.copy()
+    work: Array = runs.made_s.copy()
     late = runs.end == TIMEOUT
     work[late] += limit[late]
     on = runs.end == RUNNING
@@ -125,7 +124,7 @@ def _work_s(runs: JobRuns, scenario: Scenario) -> Array:
     return work
 
 
-def _typical_s(runs: JobRuns) -> Array:
+def _typical_s(runs: Records) -> Array:
     """Mean work of the completed jobs of each job's size; of all where none of its size completed."""
     done = runs.end == "COMPLETED"
     overall = float(runs.made_s[done].mean()) if done.any() else LEAST_S
@@ -137,14 +136,14 @@ def _typical_s(runs: JobRuns) -> Array:
     return of_each
 
 
-def _share_after(runs: JobRuns, begin_s: float) -> Array:
+def _share_after(runs: Records, begin_s: float) -> Array:
     """The share of each job's time on its nodes that lies after the beginning."""
     early = runs.first_start_s < begin_s
     span = np.maximum(runs.stop_s - runs.first_start_s, 1.0)
     return np.where(early, (runs.stop_s - begin_s) / np.where(early, span, 1.0), 1.0)
 
 
-def _limit_s(runs: JobRuns, scenario: Scenario, work_s: Array) -> Array:
+def _limit_s(runs: Records, scenario: Scenario, work_s: Array) -> Array:
     """Time limits; one that a job kept in the log it can keep in the simulation."""
     most = scenario.scheduler.time_limit_s
     limit = np.where(np.isnan(runs.limit_s), most, runs.limit_s)
@@ -156,7 +155,7 @@ def _limit_s(runs: JobRuns, scenario: Scenario, work_s: Array) -> Array:
     return np.where(kept & ~np.isin(runs.end, (RUNNING, PENDING)), np.maximum(limit, once), limit)
 
 
-def _classes(log: FleetLog, runs: JobRuns, scenario: Scenario) -> Array:
+def _classes(log: FleetLog, runs: Records, scenario: Scenario) -> Array:
     """Places in `scenario.qos`; a scenario with one class takes all jobs into it."""
     names = {each.name: place for place, each in enumerate(scenario.qos)}
     if len(names) == 1:
@@ -176,7 +175,7 @@ def _classes(log: FleetLog, runs: JobRuns, scenario: Scenario) -> Array:
     return codes
 
 
-def _end_states(runs: JobRuns) -> Array:
+def _end_states(runs: Records) -> Array:
     """How each job ends when its work is done; what was cut off for good counts as cancelled."""
     states = {
         "FAILED": State.FAILED,
