@@ -50,13 +50,19 @@ class Run:
         return round(self.days * DAY_MS)
 
     @property
+    def times_ms(self) -> tuple[Array, Array]:
+        """Start and end of each attempt, at most the end of the simulated time."""
+        a = self.attempts
+        return (
+            np.where(a.start_ms >= 0, a.start_ms, self.end_ms),
+            np.where(a.end_ms >= 0, a.end_ms, self.end_ms),
+        )
+
+    @property
     def utilisation(self) -> float:
         """GPU time of attempts over the GPU time of all nodes, those in repair included."""
-        a = self.attempts
-        ran = a.start_ms >= 0
-        end = a.end_ms.copy()
-        end[end < 0] = self.end_ms
-        busy = float(((end - a.start_ms)[ran] * a.gpus[ran].astype("f8")).sum())
+        start, stop = self.times_ms
+        busy = float(((stop - start) * self.attempts.gpus.astype("f8")).sum())
         cluster = self.scenario.cluster
         nodes = cluster.nodes - len(cluster.without)
         return busy / (float(self.end_ms) * nodes * cluster.gpus_per_node)

@@ -90,9 +90,8 @@ def lemons(run: Run) -> list[str]:
 
 def node_days_of(run: Run) -> Array:
     """Node-days that each attempt was on its nodes within the simulated time, shape [attempts]."""
-    a = run.attempts
-    end = np.where(a.end_ms < 0, run.end_ms, a.end_ms)
-    days: Array = np.where(a.start_ms >= 0, end - a.start_ms, 0) * a.node_count / _MS_PER_DAY
+    start, stop = run.times_ms
+    days: Array = (stop - start) * run.attempts.node_count / _MS_PER_DAY
     return days
 
 

@@ -87,7 +87,8 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> Records:
     columns = {name: _numbers(table[name]) for name in _REALS}
     columns |= {name: _numbers(table[name], 0).astype(np.int64) for name in _COUNTS}
     columns |= {name: _texts(table[name]) for name in ("end", "job_class", "user")}
-    return np.rec.fromarrays([*columns.values()], names=",".join(columns))
+    types = [(name, column.dtype) for name, column in columns.items()]
+    return np.rec.fromarrays([*columns.values()], dtype=types)
 
 
 _REALS = ("arrival_s", "first_start_s", "stop_s", "made_s", "held_s", "longest_s", "limit_s")

@@ -176,7 +176,7 @@ def outcome(run: Run) -> Outcome:
     a, cluster = run.attempts, run.scenario.cluster
     begin, end = window_ms(run.days)
     last = end - min(LAST_SHARE * run.days, LAST_DAYS) * DAY_MS
-    start, stop = _times(run)
+    start, stop = run.times_ms
     ran_ms = np.maximum(np.minimum(stop, end) - np.maximum(start, begin), 0.0)  # [attempts]
     # An attempt across the edge of the window: its progress is spread over its time.
     share = np.divide(ran_ms, stop - start, out=np.zeros(len(stop)), where=stop > start)
@@ -274,19 +274,10 @@ def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
 # --- Parts ---------------------------------------------------------------------------------------
 
 
-def _times(run: Run) -> tuple[Array, Array]:
-    """Start and end of each attempt, at most the end of the simulated time; milliseconds."""
-    a = run.attempts
-    return (
-        np.where(a.start_ms >= 0, a.start_ms, run.end_ms),
-        np.where(a.end_ms >= 0, a.end_ms, run.end_ms),
-    )
-
-
 def _runs(run: Run, begin: float, last: float) -> dict[str, Array]:
     """`Outcome.runs` of the jobs submitted between two times."""
     a, jobs = run.attempts, run.jobs
-    start, stop = _times(run)
+    start, stop = run.times_ms
     cut = (a.end_ms >= 0) & ((a.failure >= 0) | (a.state == State.PREEMPTED))
     gone = np.zeros(len(jobs.gpus))
     np.maximum.at(gone, a.job, stop)
@@ -322,7 +313,7 @@ def _waits(run: Run, begin: float, end: float) -> Array:
     """`Outcome.waits` of those that began between two times; one that is not over counts as it stands."""
     a = run.attempts
     picked = (a.eligible_ms >= begin) & (a.eligible_ms <= end)
-    waited_s = (_times(run)[0] - a.eligible_ms)[picked] / 1e3
+    waited_s = (run.times_ms[0] - a.eligible_ms)[picked] / 1e3
     size = np.searchsorted(TOPS, a.gpus[picked])
     found = np.full((len(TOPS) + 1, 3), np.nan)
     for row, part in enumerate([*(waited_s[size == each] for each in range(len(TOPS))), waited_s]):
