@@ -102,7 +102,7 @@ def solve(
             expected="a number between 0 and 1",
         )
     name, unit = FIELDS[for_]
-    given = {
+    parameters = {
         "nodes": nodes,
         "rate_per_node_day": rate_per_node_day,
         "checkpoint_interval_s": checkpoint_interval_s,
@@ -110,10 +110,10 @@ def solve(
         "write_s": write_s,
         "queue_s": queue_s,
     }
-    given[name] = 1.0  # its own value is not used
-    if missing := [key for key, value in given.items() if value is None]:
+    parameters[name] = 1.0  # its own value is not used
+    if missing := [key for key, value in parameters.items() if value is None]:
         raise InputError(f"solving for {for_} needs {', '.join(missing)}", code="missing-key")
-    base = EttrParameters(**given, productive_s=productive_s)  # type: ignore[arg-type]
+    base = EttrParameters(**parameters, productive_s=productive_s)  # type: ignore[arg-type]
     value_of = exact_ettr if form == "exact" else exact_finite_ettr
 
     def value_at(x: float) -> float:
@@ -121,10 +121,10 @@ def solve(
 
     best = 1.0 if for_ == "nodes" else SMALLEST
     if for_ == "checkpoint":
-        found = optimal_checkpoint_interval(
+        optimum = optimal_checkpoint_interval(
             base.nodes, base.rate_per_node_day, write_s=base.write_s
         )
-        best = LARGEST if found is None else max(found, SMALLEST)
+        best = LARGEST if optimum is None else max(optimum, SMALLEST)
     best_ettr = value_at(best)
     if best_ettr < target:
         raise InputError(
@@ -141,8 +141,10 @@ def solve(
     if for_ == "nodes" and high is not None:
         high = math.floor(high * (1 + 1e-12))
     no_best = for_ == "checkpoint" and not SMALLEST < best < LARGEST
-    shown = best if best > SMALLEST else 0.0
-    return SolveResult(name, unit, target, low, high, None if no_best else shown, best_ettr, form)
+    best_value = best if best > SMALLEST else 0.0
+    return SolveResult(
+        name, unit, target, low, high, None if no_best else best_value, best_ettr, form
+    )
 
 
 def _require(name: str, value: str, known: Collection[str]) -> None:

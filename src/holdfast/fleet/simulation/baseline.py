@@ -50,19 +50,19 @@ def as_it_is(source: str | Path | Scenario | FleetLog, given: Sequence[str] = ()
     Raises:
         InputError: if the source cannot be read or is too short, or a change cannot be made.
     """
-    found = _read(source, given)
-    made = found.scenario
+    fleet = _read(source, given)
+    changed = fleet.scenario
     for change in given:
-        made = apply(made, change)
-    return replace(found, scenario=made)
+        changed = apply(changed, change)
+    return replace(fleet, scenario=changed)
 
 
 def _read(source: str | Path | Scenario | FleetLog, given: Sequence[str]) -> Baseline:
     if isinstance(source, Scenario):
         return Baseline(source, f"scenario {source.name}", None, [])
     # The text "small" is the preset, whatever lies in the working directory; a path is a path.
-    named = isinstance(source, str) and source in PRESETS
-    if isinstance(source, FleetLog) or (not named and _is_log(Path(source))):
+    is_preset = isinstance(source, str) and source in PRESETS
+    if isinstance(source, FleetLog) or (not is_preset and _is_log(Path(source))):
         return _fitted(open_log(source), given)
     kind = "preset" if str(source) in PRESETS else "scenario"
     return Baseline(scenario(source), f"{kind} {source}", None, [])
@@ -80,8 +80,8 @@ def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
         again.since_s = log.since_s
         log = again
     fitted = calibrate(log)
-    said = {path for change in given for path in paths_of(change)}
-    silent = [e.key for e in fitted.estimates if not e.estimated and e.key not in said]
+    stated = {path for change in given for path in paths_of(change)}
+    silent = [e.key for e in fitted.estimates if not e.estimated and e.key not in stated]
     return Baseline(
         fitted.scenario,
         f"store {fitted.source}",

@@ -37,15 +37,16 @@ def cluster(log: FleetLog, runs: Records, processors: bool, findings: Findings) 
         findings: where estimates and assumptions are recorded.
     """
     per_node = _gpus_per_node(log, runs, processors, findings)
-    named = _nodes(log, processors)
+    node_names = _nodes(log, processors)
     needed = max(math.ceil(int(runs.gpus.max()) / per_node), 1)
-    count = max(len(named) or math.ceil(_peak(runs) / per_node), needed)
-    findings.found("cluster.nodes", count, len(named) or None)
-    if named and needed > len(named):
+    count = max(len(node_names) or math.ceil(_peak(runs) / per_node), needed)
+    findings.found("cluster.nodes", count, len(node_names) or None)
+    if node_names and needed > len(node_names):
         findings.note(
-            f"{counted(len(named), 'node')} are known, but a job ran on {needed:,}: so many are simulated."
+            f"{counted(len(node_names), 'node')} are known, but a job ran on {needed:,}: so many are "
+            "simulated."
         )
-    names = fold(named) if count == len(named) else ""
+    names = fold(node_names) if count == len(node_names) else ""
     if names:
         findings.found("cluster.names", None, count)
     else:
@@ -120,12 +121,12 @@ def fold(names: Iterable[str]) -> str:
 
     from holdfast.fleet.formats.hosts import hosts_of
 
-    wanted = sorted(names)
+    ordered = sorted(names)
     try:
-        text = str(NodeSet.fromlist(wanted, resolver=RESOLVER_NOGROUP))
+        text = str(NodeSet.fromlist(ordered, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
         return ""
-    return text if hosts_of(text) == wanted else ""
+    return text if hosts_of(text) == ordered else ""
 
 
 # --- Classes of service --------------------------------------------------------------------------
@@ -148,10 +149,10 @@ def classes(log: FleetLog, runs: Records, findings: Findings) -> tuple[Qos, ...]
     worth = {name: float(stated.get(name, 0.0)) for name in names}
     levels = sorted(set(worth.values()))
     ranked = sorted(names, key=lambda name: (worth[name], name))
-    made = tuple(Qos(name, levels.index(worth[name]) + 1) for name in ranked)
-    for place, each in enumerate(made):
+    qualities = tuple(Qos(name, levels.index(worth[name]) + 1) for name in ranked)
+    for place, each in enumerate(qualities):
         findings.found(f"qos[{place}].priority", each.priority)
-    return made
+    return qualities
 
 
 # --- The scheduler -------------------------------------------------------------------------------
@@ -231,25 +232,25 @@ def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float
         ) AS starts
         WHERE eligible_s >= before_s"""
     )
-    found = gaps["gap_s"].to_numpy().astype(np.float64)
+    delays = gaps["gap_s"].to_numpy().astype(np.float64)
     key = "scheduler.requeue_delay"
-    if not found.size:
+    if not delays.size:
         findings.assumed(key, "no attempt follows another one of its job")
         return min(Scheduler().requeue_delay_s, rounded(typical_s, 2))
-    middle, low, high = median_interval(found)
-    findings.found(key, middle, found.size, (low, high))
+    middle, low, high = median_interval(delays)
+    findings.found(key, middle, delays.size, (low, high))
     return middle
 
 
 def _longest_limit(those: Cohort, findings: Findings) -> float:
     limit = those.runs.limit_s
-    known = limit[~np.isnan(limit)]
-    if not known.size:
+    limits = limit[~np.isnan(limit)]
+    if not limits.size:
         findings.assumed("scheduler.time_limit", "no job of the log has a time limit")
         return Scheduler().time_limit_s
-    longest = min(float(known.max()), 366 * DAY_S)
-    findings.found("scheduler.time_limit", longest, known.size)
-    if unlimited := limit.size - known.size:
+    longest = min(float(limits.max()), 366 * DAY_S)
+    findings.found("scheduler.time_limit", longest, limits.size)
+    if unlimited := limit.size - limits.size:
         findings.note(
             f"{counted(unlimited, 'job')} without a time limit get at most {duration(longest)}."
         )

@@ -91,19 +91,19 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
     runs = job_runs(log, processors=processors)
     inside = (runs.arrival_s >= begin_s) & (runs.arrival_s <= log.end_s)
     mine = runs[inside]
-    made = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1), processors)
+    members = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1), processors)
     jobs, done = mine.gpus.size, int((mine.end == "COMPLETED").sum())
     if jobs < FEWEST_JOBS or done < FEWEST_COMPLETED:
         raise InputError(
             "the log is too short to calibrate from",
             code="no-data",
             path=log.store.path,
-            found=f"{counted(jobs, 'job')} that arrived in {duration(made.end_s - begin_s)} and "
+            found=f"{counted(jobs, 'job')} that arrived in {duration(members.end_s - begin_s)} and "
             f"asked for {'processors' if processors else 'GPUs'}, {done:,} of them completed",
             expected=f"{FEWEST_JOBS} jobs, {FEWEST_COMPLETED} of them completed",
             remedy="export a longer time, or write a scenario by hand beginning with a preset",
         )
-    return made
+    return members
 
 
 def workload(
@@ -199,9 +199,9 @@ def _bursts(those: Cohort, by_hour: tuple[float, ...], by_day: tuple[float, ...]
 
 def _weights(place: Array, counts: Array, open_h: Array, size: int) -> tuple[float, ...]:
     """Rates of the places over their mean, shrunk together by how much they truly differ."""
-    seen = np.bincount(place, counts, minlength=size).astype(np.float64)
+    arrivals = np.bincount(place, counts, minlength=size).astype(np.float64)
     exposure = np.bincount(place, open_h, minlength=size).astype(np.float64)
-    rates = shrink(seen, exposure, gamma_prior(seen, exposure))[0]
+    rates = shrink(arrivals, exposure, gamma_prior(arrivals, exposure))[0]
     return tuple(rounded(float(rate) / float(rates.mean()), 3) for rate in rates)
 
 
@@ -223,20 +223,20 @@ def _sizes(
         )
     firm, prior = _prior(runs.made_s, done, gpus)
     names = [each.name for each in classes]
-    made = []
+    sizes = []
     for place, size in enumerate(np.unique(gpus).tolist()):
         mine = gpus == size
         count, completed = int(mine.sum()), int((mine & done).sum())
-        found = firm.get(size) or fit("lognormal", runs.made_s[mine], done[mine], prior=prior)
-        hours, spread = rounded(max(found.mean / HOUR_S, 1e-4)), rounded(found.sigma, 3)
+        work = firm.get(size) or fit("lognormal", runs.made_s[mine], done[mine], prior=prior)
+        hours, spread = rounded(max(work.mean / HOUR_S, 1e-4)), rounded(work.sigma, 3)
         share = rounded(count / total)
         key = f"workload.sizes[{place}]"
-        low, high = (each / HOUR_S for each in found.mean_ci95)
+        low, high = (each / HOUR_S for each in work.mean_ci95)
         findings.found(f"{key}.share", share, count, clopper_pearson_interval(count, total))
         findings.found(f"{key}.hours", hours, count, (low, high))
-        findings.found(f"{key}.spread", spread, completed, found.sigma_ci95)
-        made.append(Size(size, share, hours, spread, _shares(runs.job_class[mine], names)))
-    return tuple(made)
+        findings.found(f"{key}.spread", spread, completed, work.sigma_ci95)
+        sizes.append(Size(size, share, hours, spread, _shares(runs.job_class[mine], names)))
+    return tuple(sizes)
 
 
 def merged_sizes(gpus: Array, held_s: Array, cluster: Cluster) -> Array:
@@ -291,7 +291,7 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
     """Hazards of the ends that are no completion, and of requeues."""
     runs = those.runs
     ran = runs.starts > 0
-    made: list[End] = []
+    ends: list[End] = []
     absent = []
     for state in ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"):
         seconds, ended = runs.made_s[ran], runs.end[ran] == state
@@ -304,21 +304,21 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
         if not events:
             absent.append(state)
             continue
-        key = f"workload.ends[{len(made)}]"
+        key = f"workload.ends[{len(ends)}]"
         firm = events >= FEWEST_FOR_SHAPE
-        found = fit("weibull", seconds, ended, sigma=None if firm else 1.0)
-        scale, shape = rounded(found.scale / HOUR_S), rounded(found.shape, 3) if firm else 1.0
-        low, high = (each / HOUR_S for each in found.scale_ci95)
+        hazard = fit("weibull", seconds, ended, sigma=None if firm else 1.0)
+        scale, shape = rounded(hazard.scale / HOUR_S), rounded(hazard.shape, 3) if firm else 1.0
+        low, high = (each / HOUR_S for each in hazard.scale_ci95)
         findings.found(f"{key}.scale_hours", scale, events, (low, high))
         if firm:
-            findings.found(f"{key}.shape", shape, events, found.shape_ci95)
+            findings.found(f"{key}.shape", shape, events, hazard.shape_ci95)
         else:
             why = f"{counted(events, state + ' end')}, too few to tell whether the hazard changes"
             findings.assumed(f"{key}.shape", why)
-        made.append(End(state, scale, shape))
+        ends.append(End(state, scale, shape))
     if absent:
         findings.note(f"No job ended {', '.join(absent)}: not simulated.")
-    return tuple(made)
+    return tuple(ends)
 
 
 # --- Time limits ---------------------------------------------------------------------------------
@@ -350,12 +350,12 @@ def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
     """How generous limits are: twice the median of limit over need, as a uniform distribution has it."""
     runs, assumed = those.runs, log.assumptions
     # Limits are whole minutes; the longest ones are the cluster's, not the user's.
-    known = (runs.end == "COMPLETED") & (runs.starts == 1) & ~np.isnan(runs.limit_s)
-    if known.any():
-        own = known & (runs.limit_s < float(np.nanmax(runs.limit_s)))
-        known = own if own.sum() >= FEWEST_JOBS else known
+    limited = (runs.end == "COMPLETED") & (runs.starts == 1) & ~np.isnan(runs.limit_s)
+    if limited.any():
+        own = limited & (runs.limit_s < float(np.nanmax(runs.limit_s)))
+        limited = own if own.sum() >= FEWEST_JOBS else limited
     needed = log.init_s + runs.made_s * (1 + assumed.write_s / assumed.checkpoint_interval_s)
-    ratio = (runs.limit_s[known] - 30) / np.maximum(needed[known], 1.0)
+    ratio = (runs.limit_s[limited] - 30) / np.maximum(needed[limited], 1.0)
     ratio = ratio[ratio >= 1.0]
     key = "workload.limit_factor"
     if ratio.size < FEWEST_JOBS:

@@ -110,10 +110,10 @@ class Calibration(Answer):
         """What was fitted, whether it fits, and what is doubtful."""
         sizes = counted(len(self.scenario.workload.sizes), "job size")
         parts = counted(len(self.scenario.failures.components), "component")
-        told = sum(each.estimated for each in self.estimates)
+        estimated = sum(each.estimated for each in self.estimates)
         first = (
-            f"{sizes} and {parts} fitted to {duration(self.days * 86_400)}: {told} keys estimated, "
-            f"{len(self.estimates) - told} assumed."
+            f"{sizes} and {parts} fitted to {duration(self.days * 86_400)}: {estimated} keys estimated, "
+            f"{len(self.estimates) - estimated} assumed."
             + ("" if self.output else " Write the scenario with -o FILE to edit and simulate it.")
         )
         fits = [] if self.fit is None else [Finding(self.fit.sentence, "fit")]
@@ -145,8 +145,10 @@ class Calibration(Answer):
             "how": ColumnFormat("How", detail=True),
         }
         table = Table(pa.Table.from_pylist(rows), columns, "One row per key.")
-        told = Section("estimates", "What does the log tell?", self.findings()[0].text, (), [table])
-        return [told] if self.fit is None else [told, self.fit.section()]
+        estimates = Section(
+            "estimates", "What does the log tell?", self.findings()[0].text, (), [table]
+        )
+        return [estimates] if self.fit is None else [estimates, self.fit.section()]
 
 
 def calibrate(
@@ -205,7 +207,7 @@ def calibrate(
     begin = iso(math.floor(those.begin_s))
     assert begin is not None
     assumed = log.assumptions
-    made = Scenario(
+    fitted = Scenario(
         name=name,
         begin=begin,
         cluster=machines,
@@ -222,7 +224,7 @@ def calibrate(
             save_on_signal=assumed.save_on_signal,
         ),
     )
-    return Calibration(made, findings.notes, findings.estimates, those.days, str(log.store.path))
+    return Calibration(fitted, findings.notes, findings.estimates, those.days, str(log.store.path))
 
 
 def _names(names: str) -> set[str]:

@@ -101,15 +101,15 @@ def parse(text: str) -> Change:
         )
     edits = []
     for part in parts:
-        found = _SET.match(part) if "=" in part else _EDIT.match(part)
-        if found is None:
+        match = _SET.match(part) if "=" in part else _EDIT.match(part)
+        if match is None:
             raise InputError(
                 "not a change",
                 code="invalid-syntax",
                 found=part.strip(),
                 expected=f"KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: for example {EXAMPLES}",
             )
-        key, operator, value = found.groups()
+        key, operator, value = match.groups()
         edits.append(Edit(key, operator or "=", value))
         known(key)
     return Change(text.strip(), tuple(edits))
@@ -143,7 +143,7 @@ def keys() -> list[str]:
 @cache
 def leaves() -> dict[str, Leaf]:
     """Path -> where it leads; for lists, the path without places."""
-    found: dict[str, Leaf] = {}
+    paths: dict[str, Leaf] = {}
 
     def walk(kind: Any, steps: tuple[str, ...]) -> None:
         for name, hint in hints(kind).items():
@@ -151,10 +151,10 @@ def leaves() -> dict[str, Leaf]:
             if dataclasses.is_dataclass(item):
                 walk(item, path)
             else:
-                found[".".join(path)] = Leaf(path, item, name.endswith("_s"))
+                paths[".".join(path)] = Leaf(path, item, name.endswith("_s"))
 
     walk(Scenario, ())
-    return found
+    return paths
 
 
 def known(key: str) -> list[Leaf]:
@@ -213,13 +213,13 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
     word = BY_WORD.get("nodes" if edit.key == "cluster.nodes" else edit.key)
     if word is not None:
         return with_rates_kept(scenario, word(scenario, edit))
-    data, found = plain(scenario), known(edit.key)
-    for leaf in found:
+    data, targets = plain(scenario), known(edit.key)
+    for leaf in targets:
         data = _set(data, leaf.steps, leaf, edit)
     # Made once, so that keys which are checked together change together.
     after: Scenario = read(Scenario, data)
-    touched = {leaf.steps[0] for leaf in found} & {"failures", "repair"}
-    rate_given = any(leaf.path == RATE for leaf in found)
+    touched = {leaf.steps[0] for leaf in targets} & {"failures", "repair"}
+    rate_given = any(leaf.path == RATE for leaf in targets)
     return with_rates_kept(scenario, after) if touched and not rate_given else after
 
 
@@ -234,8 +234,10 @@ def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
         if not isinstance(step, int):
             return [_set(each, steps, leaf, edit) for each in value]
         if step >= len(value):
-            found = f"[0] to [{len(value) - 1}]"
-            raise InputError("the list is shorter", code="conflict", place=edit.key, expected=found)
+            places = f"[0] to [{len(value) - 1}]"
+            raise InputError(
+                "the list is shorter", code="conflict", place=edit.key, expected=places
+            )
         return [*value[:step], _set(value[step], rest, leaf, edit), *value[step + 1 :]]
     setting = edit.operator == "="
     if leaf.kind in (str, bool) and not setting:

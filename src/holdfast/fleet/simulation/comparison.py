@@ -98,29 +98,29 @@ def whatif(
     tasks = [Task(each, days, s) for each in (baseline, *scenarios.values()) for s in seeds]
     played = play(tasks, processes=processes, ray=ray, on_progress=on_progress)
     before = played[:replicas]
-    chosen = scope(before, baseline)
-    old = [metrics(each, chosen) for each in before]
+    measured_scope = scope(before, baseline)
+    old = [metrics(each, measured_scope) for each in before]
     differences = []
     for place, change in enumerate(changes, 1):
         after = played[place * replicas : (place + 1) * replicas]
-        new = [metrics(each, chosen) for each in after]
+        new = [metrics(each, measured_scope) for each in after]
         differences += [_difference(change, name, old, new) for name in old[0]]
     main = next((m for m in MAIN if any(math.isfinite(each[m]) for each in old)), MAIN[-1])
-    found = WhatIf(
+    answer = WhatIf(
         differences=differences,
         baseline=baseline,
         scenarios=scenarios,
-        scope=chosen,
+        scope=measured_scope,
         main=main,
         source=fleet.name,
         days=days,
         replicas=replicas,
         seed=seed,
-        notes=[*fleet.notes, *_doubts(before, chosen, main)],
+        notes=[*fleet.notes, *_doubts(before, measured_scope, main)],
         assumed=fleet.assumed,
         measured=fleet.measured,
     )
-    return found if html is None else replace(found, html=write(found.page(), html))
+    return answer if html is None else replace(answer, html=write(answer.page(), html))
 
 
 def _difference(

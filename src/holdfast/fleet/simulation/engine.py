@@ -176,14 +176,14 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
     slots = cluster.nodes * cluster.gpus_per_node
     burst = 2 * k.ROOM * (slots + cluster.nodes)
     rows = int(len(jobs.gpus) * 1.2) + burst
-    made = hazards(scenario, seed)
+    rates = hazards(scenario, seed)
     counters = np.zeros(k.COUNTERS, np.int64)
     counters[k.NEXT_PASS] = k.NEVER
     counters[k.UNUSED] = slots
-    nodes, lists = _nodes(scenario, made)
+    nodes, lists = _nodes(scenario, rates)
     counters[k.WHOLE_FREE] = lists["count"].sum()
     return k.Simulation(
-        rules=_rules(scenario, seed, made),
+        rules=_rules(scenario, seed, rates),
         counters=counters,
         nodes=nodes,
         on_node=np.zeros((cluster.nodes, cluster.gpus_per_node), np.int32),
@@ -195,9 +195,9 @@ def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
         out=records(ATTEMPTS, rows),
         node_rows=np.zeros(2 * rows, np.int32),
         failures=records(FAILURES, burst),
-        components=made.components,
-        blasts=made.blasts,
-        sources=made.sources,
+        components=rates.components,
+        blasts=rates.blasts,
+        sources=rates.sources,
         scratch=np.zeros((3, cluster.nodes), np.int64),
     )
 

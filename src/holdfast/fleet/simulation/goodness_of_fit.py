@@ -129,8 +129,10 @@ def goodness_of_fit(
     real = figures(since, scenario, days, processors)
     tasks = [Task(scenario, days, seed + i) for i in range(replicas)]
     work = partial(_replica, assumptions=log.assumptions)
-    found = cast("list[dict[Key, float]]", play(tasks, processes=processes, work=cast("Any", work)))
-    rows = pa.Table.from_pylist(list(compared(real, found)))
+    simulated = cast(
+        "list[dict[Key, float]]", play(tasks, processes=processes, work=cast("Any", work))
+    )
+    rows = pa.Table.from_pylist(list(compared(real, simulated)))
     return GoodnessOfFit(rows, replicas, seed, days)
 
 
@@ -164,7 +166,7 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
         FROM ({sized(log.executions, processors)}) AS sized
         LEFT JOIN (SELECT DISTINCT key FROM {preemptions(log)}) AS taken ON sized.key = taken.key""",
     )
-    found: dict[Key, float] = {}
+    values: dict[Key, float] = {}
     for names, column, what in (
         (BY_STATE, "ended", "count(*)"),
         (BY_SIZE, "top", "count(DISTINCT run)"),
@@ -174,8 +176,8 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
             f"FROM {attempts} GROUP BY {column} ORDER BY {column}"
         )
         for metric, part in zip(names, ("n", "h"), strict=True):
-            whole = sum(row[part] for row in rows) or 1.0
-            found |= {(metric, _label(row["name"])): row[part] / whole for row in rows}
+            group_total = sum(row[part] for row in rows) or 1.0
+            values |= {(metric, _label(row["name"])): row[part] / group_total for row in rows}
     waited = "CAST(greatest(start_s - ready_s, 0) AS DOUBLE)"
     for row in log.rows(
         f"""SELECT top, count(*) AS n, quantile_cont({waited}, 0.5) AS half,
@@ -183,8 +185,8 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
         FROM {attempts} WHERE ready_s >= {int(log.begin_s)} GROUP BY top ORDER BY top"""
     ):
         if row["n"] >= FEWEST_WAITS:
-            found |= {(WAITS[0], _label(row["top"])): row["half"]}
-            found |= {(WAITS[1], _label(row["top"])): row["most"]}
+            values |= {(WAITS[0], _label(row["top"])): row["half"]}
+            values |= {(WAITS[1], _label(row["top"])): row["most"]}
     [total] = log.rows(
         f"""SELECT sum(gpu_h) AS used, count(*) AS attempts, count(DISTINCT run) AS jobs,
             count(*) FILTER (WHERE ended = 'PREEMPTED') AS preempted,
@@ -193,7 +195,7 @@ def figures(log: FleetLog, scenario: Scenario, days: float, processors: bool) ->
         FROM {attempts}"""
     )
     capacity = scenario.cluster.nodes * scenario.cluster.gpus_per_node * days * 24
-    return found | {
+    return values | {
         (UTILISATION, ""): (total["used"] or 0.0) / capacity,
         (JOBS, ""): float(total["jobs"]),
         ("attempts", ""): float(total["attempts"]),
@@ -239,8 +241,8 @@ def prediction(values: Sequence[float], skewed: bool) -> tuple[float, float]:
     """
     from scipy.special import stdtrit
 
-    seen = np.log1p(values) if skewed else np.array(values)
+    sample = np.log1p(values) if skewed else np.array(values)
     back = math.expm1 if skewed else float
-    n, mean, spread = seen.size, float(seen.mean()), float(seen.std(ddof=1))
+    n, mean, spread = sample.size, float(sample.mean()), float(sample.std(ddof=1))
     half = float(stdtrit(n - 1, 0.95)) * spread * math.sqrt(1 + 1 / n)
     return max(back(mean - half), 0.0), back(mean + half)

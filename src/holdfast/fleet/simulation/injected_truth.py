@@ -129,11 +129,11 @@ def _failures(run: Run) -> list[dict[str, Any]]:
 def _ended(run: Run) -> dict[int, list[dict[str, Any]]]:
     """Failure -> the attempts that it ended, in the order of the log."""
     a = run.attempts
-    found: dict[int, list[dict[str, Any]]] = {}
+    attempts: dict[int, list[dict[str, Any]]] = {}
     for row in np.flatnonzero(a.failure >= 0).tolist():
         attempt = {"job_id": str(a.job[row] + 1), "attempt": int(a.attempt[row])}
-        found.setdefault(int(a.failure[row]), []).append(attempt)
-    return found
+        attempts.setdefault(int(a.failure[row]), []).append(attempt)
+    return attempts
 
 
 def _iso(run: Run, ms: Array) -> list[str | None]:

@@ -96,16 +96,16 @@ _COUNTS = ("gpus", "node_count", "starts")
 
 
 def _numbers(column: pa.ChunkedArray, unknown: float = float("nan")) -> Array:
-    made: Array = pc.fill_null(column.cast(pa.float64()), unknown).to_numpy()
-    return made
+    values: Array = pc.fill_null(column.cast(pa.float64()), unknown).to_numpy()
+    return values
 
 
 def _texts(column: pa.ChunkedArray) -> Array:
     """Few distinct texts: expanded from their dictionary."""
     coded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
     names = np.array(coded.dictionary.to_pylist() or [""], dtype=object)
-    made: Array = names[coded.indices.to_numpy(zero_copy_only=False)]
-    return made
+    values: Array = names[coded.indices.to_numpy(zero_copy_only=False)]
+    return values
 
 
 def without_gpus(log: FleetLog) -> bool:

@@ -29,13 +29,13 @@ def with_rates_kept(before: Scenario, after: Scenario) -> Scenario:
         return after  # the mean is that of the healthy nodes
     from holdfast.fleet.simulation.hazards import healthy_rate_per_node_day as healthy
 
-    wanted = healthy(before)
+    healthy_rate = healthy(before)
     for _ in range(100):
         now = healthy(after)
-        if abs(now - wanted) <= SAME_RATE * wanted:
+        if abs(now - healthy_rate) <= SAME_RATE * healthy_rate:
             break
         # Nearly proportional: each step leaves a small part of the error.
-        rate = after.failures.rate_per_node_day * wanted / now
+        rate = after.failures.rate_per_node_day * healthy_rate / now
         after = replace(after, failures=replace(after.failures, rate_per_node_day=rate))
     return after
 

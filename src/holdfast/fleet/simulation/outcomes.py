@@ -77,8 +77,8 @@ class Metric:
     def difference(self, value: float, ends: tuple[float, float]) -> str:
         """With sign and 95 % interval: ``"+9.93 points [8.01, 11.8]"``."""
         unit = "points" if self.unit == "%" else self.shown_unit
-        shown, low, high = (brief(self.scaled(each)) for each in (value, *ends))
-        return f"{'+' if value > 0 else ''}{shown} {unit} [{low}, {high}]"
+        text, low, high = (brief(self.scaled(each)) for each in (value, *ends))
+        return f"{'+' if value > 0 else ''}{text} {unit} [{low}, {high}]"
 
 
 _A_DAY = "GPU-hours a day"
@@ -112,12 +112,12 @@ METRICS = {
 
 def metric(name: str) -> Metric:
     """How a metric of `metrics` reads."""
-    found = METRICS[re.sub(r"(?<=_gpus_)\d+", "N", name)]
+    words = METRICS[re.sub(r"(?<=_gpus_)\d+", "N", name)]
     if top := re.search(r"(?<=_gpus_)\d+", name):
         size = int(top[0])
         gpus = f"{bucket_label(size)} GPU{'s' if size > 1 else ''}"
-        return replace(found, label=found.label.format(size=gpus, top=size))
-    return found
+        return replace(words, label=words.label.format(size=gpus, top=size))
+    return words
 
 
 RUN_SUMS = ("runs", "ettr", "run_productive_ms", "run_ms", "interruptions")
@@ -289,13 +289,13 @@ def _runs(run: Run, begin: float, last: float) -> dict[str, Array]:
     values = (np.ones(len(wall)), ettr, productive, ran, cuts)
     measured = (jobs.submit_ms >= begin) & (jobs.submit_ms <= last) & (wall > 0)
     shape = (len(run.scenario.qos), len(LONG_RUN_HOURS), len(TOPS))
-    found = {name: np.zeros(shape) for name in RUN_SUMS}
+    sums = {name: np.zeros(shape) for name in RUN_SUMS}
     for row, hours in enumerate(LONG_RUN_HOURS):
         long = np.flatnonzero(measured & (jobs.work_ms >= hours * HOUR_MS))
         place = (jobs.qos[long], np.searchsorted(TOPS, jobs.gpus[long]))
         for name, each in zip(RUN_SUMS, values, strict=True):
-            np.add.at(found[name][:, row], place, each[long])
-    return found
+            np.add.at(sums[name][:, row], place, each[long])
+    return sums
 
 
 def _losses(run: Run, over: Array) -> dict[str, float]:
@@ -315,12 +315,12 @@ def _waits(run: Run, begin: float, end: float) -> Array:
     picked = (a.eligible_ms >= begin) & (a.eligible_ms <= end)
     waited_s = (run.times_ms[0] - a.eligible_ms)[picked] / 1e3
     size = np.searchsorted(TOPS, a.gpus[picked])
-    found = np.full((len(TOPS) + 1, 3), np.nan)
+    table = np.full((len(TOPS) + 1, 3), np.nan)
     for row, part in enumerate([*(waited_s[size == each] for each in range(len(TOPS))), waited_s]):
-        found[row, 0] = len(part)
+        table[row, 0] = len(part)
         if len(part):
-            found[row, 1:] = part.mean(), np.quantile(part, 0.9)
-    return found
+            table[row, 1:] = part.mean(), np.quantile(part, 0.9)
+    return table
 
 
 def _at_least(gpus: Array) -> Array:

@@ -21,7 +21,7 @@ def proposals(scenario: Scenario) -> list[str]:
     faster = "checkpoint.write*0.1" if checkpoint.write_s else None
     interval = _best_interval(scenario)
     both = "; ".join(each for each in (lemons, faster or interval) if each)
-    found = [
+    changes = [
         lemons,
         interval,
         faster,
@@ -30,8 +30,8 @@ def proposals(scenario: Scenario) -> list[str]:
         "checkpoint.init*0.5" if checkpoint.init_s else None,
     ]
     if scheduler.preemption and len({each.priority for each in scenario.qos}) > 1:
-        found.append("preempt_after*2" if scheduler.preempt_after_s else "preempt_after=2h")
-    return [each for each in found if each]
+        changes.append("preempt_after*2" if scheduler.preempt_after_s else "preempt_after=2h")
+    return [each for each in changes if each]
 
 
 def large_sizes(scenario: Scenario) -> list[Size]:

@@ -89,10 +89,10 @@ FAILURES = [
 
 def records(kind: list[tuple[str, str]], rows: int, **columns: Any) -> Array:
     """Records of a kind, here or of `kernel.state`; columns that are not given are zero."""
-    made: Array = np.zeros(rows, np.dtype(kind, align=True))
+    array: Array = np.zeros(rows, np.dtype(kind, align=True))
     for name, column in columns.items():
-        made[name] = column
-    return made
+        array[name] = column
+    return array
 
 
 def table(kind: list[tuple[str, str]], rows: int, **columns: Any) -> Records:

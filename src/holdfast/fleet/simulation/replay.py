@@ -60,8 +60,8 @@ def replay_jobs(
         processors = without_gpus(log)
     runs = job_runs(log, processors=processors)
     begin_s = _begin_s(log, scenario)
-    seen = (np.isnan(runs.stop_s) | (runs.stop_s > begin_s)) & (runs.arrival_s <= log.end_s)
-    runs = runs[seen]
+    in_window = (np.isnan(runs.stop_s) | (runs.stop_s > begin_s)) & (runs.arrival_s <= log.end_s)
+    runs = runs[in_window]
     if not runs.gpus.size:
         raise InputError(
             "there is no job to replay",
@@ -101,8 +101,8 @@ def replay_jobs(
 
 def on_nodes(gpus: Array, gpus_per_node: int) -> Array:
     """GPUs as gangs take them: a part of one node, or whole nodes."""
-    whole: Array = -(-gpus // gpus_per_node) * gpus_per_node
-    return np.where(gpus > gpus_per_node, whole, gpus)
+    whole_nodes: Array = -(-gpus // gpus_per_node) * gpus_per_node
+    return np.where(gpus > gpus_per_node, whole_nodes, gpus)
 
 
 def _begin_s(log: FleetLog, scenario: Scenario) -> float:
@@ -151,8 +151,10 @@ def _limit_s(runs: Records, scenario: Scenario, work_s: Array) -> Array:
     stopped = checkpoint.write_s if checkpoint.mode == "sync" else 0.0
     needed = checkpoint.init_s + work_s + np.ceil(work_s / checkpoint.interval_s) * stopped
     once = np.where(runs.starts <= 1, needed, np.nan_to_num(runs.longest_s)) + LIMIT_SLACK_S
-    kept = runs.end != TIMEOUT
-    return np.where(kept & ~np.isin(runs.end, (RUNNING, PENDING)), np.maximum(limit, once), limit)
+    within_limit = runs.end != TIMEOUT
+    return np.where(
+        within_limit & ~np.isin(runs.end, (RUNNING, PENDING)), np.maximum(limit, once), limit
+    )
 
 
 def _classes(log: FleetLog, runs: Records, scenario: Scenario) -> Array:
@@ -160,8 +162,8 @@ def _classes(log: FleetLog, runs: Records, scenario: Scenario) -> Array:
     names = {each.name: place for place, each in enumerate(scenario.qos)}
     if len(names) == 1:
         return np.zeros(runs.gpus.size, np.int16)
-    found, place = np.unique(runs.job_class.astype(str), return_inverse=True)
-    unknown = [name for name in found.tolist() if name not in names]
+    job_classes, place = np.unique(runs.job_class.astype(str), return_inverse=True)
+    unknown = [name for name in job_classes.tolist() if name not in names]
     if unknown:
         raise InputError(
             "jobs of the log are of a class of service that the scenario does not have",
@@ -171,7 +173,7 @@ def _classes(log: FleetLog, runs: Records, scenario: Scenario) -> Array:
             expected="one of " + ", ".join(names),
             remedy="add it to the scenario as [[qos]], or calibrate a scenario from this log",
         )
-    codes: Array = np.array([names[name] for name in found.tolist()], np.int16)[place]
+    codes: Array = np.array([names[name] for name in job_classes.tolist()], np.int16)[place]
     return codes
 
 
@@ -183,7 +185,7 @@ def _end_states(runs: Records) -> Array:
         "OUT_OF_MEMORY": State.OUT_OF_MEMORY,
         "CUT": State.CANCELLED,
     }
-    found, place = np.unique(runs.end.astype(str), return_inverse=True)
-    codes = [states.get(name, State.COMPLETED).value for name in found.tolist()]
+    job_ends, place = np.unique(runs.end.astype(str), return_inverse=True)
+    codes = [states.get(name, State.COMPLETED).value for name in job_ends.tolist()]
     ends: Array = np.array(codes, np.int8)[place]
     return ends

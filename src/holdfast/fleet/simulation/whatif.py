@@ -120,8 +120,8 @@ class WhatIf(Answer):
 
     def ranked_by(self, name: str) -> list[Difference]:
         """The changes by what they do to a metric of which more is better, the largest gain first."""
-        found = [each for each in self.differences if each.metric == name]
-        return sorted(found, key=lambda each: -np.nan_to_num(each.difference, nan=-math.inf))
+        differences = [each for each in self.differences if each.metric == name]
+        return sorted(differences, key=lambda each: -np.nan_to_num(each.difference, nan=-math.inf))
 
     @property
     def best(self) -> Difference | None:
@@ -140,17 +140,17 @@ class WhatIf(Answer):
         For example "lemons=off raises the simulated ETTR of runs on 512 GPUs or more from 81.0 % to
         90.2 % (+9.20 points [8.01, 10.4])."
         """
-        shown = self.of(change, name or self.main)
-        words = metric(shown.metric)
+        effect = self.of(change, name or self.main)
+        words = metric(effect.metric)
         what = words.label.replace("large runs", self.large_runs)
-        before, after = words.text(shown.baseline), words.text(shown.value)
-        if math.isnan(shown.difference):
+        before, after = words.text(effect.baseline), words.text(effect.value)
+        if math.isnan(effect.difference):
             return f"{change}: the {what} could not be measured."
-        if shown.difference == 0:
+        if effect.difference == 0:
             return f"{change} leaves the {what} at {before}."
-        verb = "raises" if shown.difference > 0 else "lowers"
-        by = words.difference(shown.difference, shown.ci95)
-        doubt = "" if shown.told else ", which cannot be told from no change"
+        verb = "raises" if effect.difference > 0 else "lowers"
+        by = words.difference(effect.difference, effect.ci95)
+        doubt = "" if effect.told else ", which cannot be told from no change"
         return f"{change} {verb} the {what} from {before} to {after} ({by}){doubt}."
 
     @property
@@ -172,17 +172,19 @@ class WhatIf(Answer):
             f"{self.replicas} replicas; more replicas or days narrow the intervals."
         )
         lead = "Recommended." if self.best else "No recommendation."
-        made = [Finding(self.recommended or none, "gain", lead)]
+        findings = [Finding(self.recommended or none, "gain", lead)]
         if guessed := self._guessed():
-            made.append(Finding(guessed, "assumed", "Assumed."))
+            findings.append(Finding(guessed, "assumed", "Assumed."))
         others = [each.change for each in self.ranked_by(self.main) if each.change != self._subject]
-        made += [Finding(self.sentence(change), "gain") for change in others[: MOST_FINDINGS - 3]]
+        findings += [
+            Finding(self.sentence(change), "gain") for change in others[: MOST_FINDINGS - 3]
+        ]
         first, second, busy = (self._now(name) for name in (*LOST, GOODPUT))
         lost = f"failures cost {first} and preemptions by jobs that had failed {second}"
         now = f"Without a change {lost}; {busy} of busy GPU time is productive."
-        made.append(Finding(now, "effects"))
+        findings.append(Finding(now, "effects"))
         measured = self._measured_beside_simulated()
-        return [*made, *([Finding(measured, "gain")] if measured else [])]
+        return [*findings, *([Finding(measured, "gain")] if measured else [])]
 
     def _guessed(self) -> str:
         """What the changes start from although no log told it."""
@@ -239,12 +241,12 @@ class WhatIf(Answer):
 
     def unknowns(self) -> list[Unknown]:
         """What is doubtful, and what the log did not tell."""
-        made = [Unknown(note) for note in self.notes]
+        unknowns = [Unknown(note) for note in self.notes]
         if self.assumed:
             keys = ", ".join(sorted(self.assumed))
             remedy = "Say what is so with --set KEY=VALUE."
-            made.append(Unknown(f"The log does not tell, so assumed: {keys}.", remedy))
-        return made
+            unknowns.append(Unknown(f"The log does not tell, so assumed: {keys}.", remedy))
+        return unknowns
 
     def _measured_beside_simulated(self) -> str:
         """The measured ETTR of large runs beside that of the simulated baseline; empty without a log."""
@@ -407,7 +409,7 @@ def _figure(rows: Sequence[tuple[str, Difference]]) -> Figure:
         for label, each in rows
         if not math.isnan(each.difference)
     ]
-    made = figures.intervals(
+    figure = figures.intervals(
         values, "change", "difference", "low", "high", f"Difference ({unit})", reference=0.0
     )
-    return replace(made, caption=f"{words.label[0].upper()}{words.label[1:]}")
+    return replace(figure, caption=f"{words.label[0].upper()}{words.label[1:]}")
