@@ -36,14 +36,8 @@ SHORT = {
     "repair": ("repair.fast_min", "repair.fast_max", "repair.slow_min", "repair.slow_max"),
 }
 """Names of one or more keys that are changed alike."""
-WORDS = {
-    "lemons": "lemons=off: every lemon node is replaced by a healthy one; lemons=3: there are three",
-    "replace": "replace=node05,node09: these nodes are replaced by healthy ones",
-    "pull": "pull=node05,node09: these nodes leave, and nothing takes their place",
-    "nodes": "nodes+100: healthy nodes join; nodes-4: the last four leave",
-    "backfill": "backfill=off: scheduler.policy is fcfs; on: easy",
-}
-"""Changes that touch several keys."""
+WORDS = ("lemons", "replace", "pull", "nodes", "backfill")
+"""Changes of several keys in one step, see `node_changes`."""
 RATE = "failures.rate_per_node_day"
 SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'

@@ -35,8 +35,6 @@ LIMIT_SLACK_S = 60.0
 def replay_jobs(
     log: str | Path | Store | FleetLog,
     scenario: Scenario,
-    *,
-    processors: bool | None = None,
 ) -> Records:
     """The jobs of a log that asked for GPUs, in order of arrival.
 
@@ -44,21 +42,18 @@ def replay_jobs(
         log: a store or an open log, whose assumptions say what of a runtime was productive.
         scenario: its begin, cluster, classes of service and longest limit. A begin after the log, or
             more than a day before it, stands for the log's first moment.
-        processors: take processors for GPUs; None: if no attempt of the log has a GPU.
 
     Returns:
         Jobs that arrived or were still running after `scenario.begin`. A job counts as submitted when
         it could start; one that ran before the beginning is submitted then, with the part of its work
-        that it did after it.
+        that it did after it. Processors stand in for GPUs if no attempt of the log has a GPU.
 
     Raises:
         InputError: if the log has no job to replay, one is larger than the cluster, or one is of a
             class that the scenario does not have.
     """
     log = open_log(log)
-    if processors is None:
-        processors = without_gpus(log)
-    runs = job_runs(log, processors=processors)
+    runs = job_runs(log, processors=without_gpus(log))
     begin_s = _begin_s(log, scenario)
     in_window = (np.isnan(runs.stop_s) | (runs.stop_s > begin_s)) & (runs.arrival_s <= log.end_s)
     runs = runs[in_window]
@@ -69,7 +64,7 @@ def replay_jobs(
             path=log.store.path,
             found=f"no job with GPUs after {iso(begin_s)}",
             expected="jobs that asked for GPUs",
-            remedy="set the scenario's begin inside the log; to replay processors, ask for them",
+            remedy="set the scenario's begin inside the log",
         )
     gpus = on_nodes(runs.gpus, scenario.cluster.gpus_per_node)
     most = scenario.cluster.nodes * scenario.cluster.gpus_per_node
