@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.fleet.simulation.engine import Run, run
-from holdfast.fleet.simulation.records import Jobs, State
+from holdfast.fleet.simulation.records import JOBS, Records, State, table
 from holdfast.fleet.simulation.scenario import (
     Checkpoint,
     Cluster,
@@ -95,14 +95,13 @@ def gang(
         repair=Repair(repair_s / 2, repair_s * 3 / 2, repair_s / 2, repair_s * 3 / 2),
         checkpoint=Checkpoint(interval_s=1.0, write_s=0.0, init_s=init_s),
     )
-    job = Jobs(
-        submit_ms=np.zeros(1, np.int64),
-        gpus=np.full(1, 8 * nodes, np.int32),
-        work_ms=np.full(1, round(productive_days * 86_400_000), np.int64),
-        limit_ms=np.full(1, round(FAR_S * 1000), np.int64),
-        qos=np.zeros(1, np.int16),
-        user=np.zeros(1, np.int32),
-        end_state=np.full(1, State.COMPLETED, np.int8),
+    job = table(
+        JOBS,
+        1,
+        gpus=8 * nodes,
+        work_ms=round(productive_days * 86_400_000),
+        limit_ms=round(FAR_S * 1000),
+        end_state=State.COMPLETED,
     )
     _warm_up(made_of)
     # Surely enough: twice the time that the job would need at its mean rate of failures.
@@ -121,7 +120,7 @@ def gang(
     }
 
 
-def _until_done(made_of: Scenario, job: Jobs, days: float, seed: int) -> Run:
+def _until_done(made_of: Scenario, job: Records, days: float, seed: int) -> Run:
     """The time after the job's end costs little: nothing runs any more."""
     return run(made_of, days=days, seed=seed, jobs=job)
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.fleet.simulation.engine import Run
-from holdfast.fleet.simulation.records import Jobs, State
+from holdfast.fleet.simulation.records import JOBS, Records, State, table
 from holdfast.fleet.simulation.scenario import (
     Checkpoint,
     Cluster,
@@ -140,17 +140,16 @@ def machine(processors: int, *, backfill: bool) -> Scenario:
     )
 
 
-def jobs_of(workload: Workload) -> Jobs:
+def jobs_of(workload: Workload) -> Records:
     """The jobs as the simulator takes them."""
-    count = len(workload)
-    return Jobs(
+    return table(
+        JOBS,
+        len(workload),
         submit_ms=workload.submit,
-        gpus=workload.size.astype(np.int32),
+        gpus=workload.size,
         work_ms=workload.runtime,
         limit_ms=workload.limit,
-        qos=np.zeros(count, np.int16),
-        user=np.zeros(count, np.int32),
-        end_state=np.full(count, State.COMPLETED, np.int8),
+        end_state=State.COMPLETED,
     )
 
 

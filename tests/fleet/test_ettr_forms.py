@@ -333,9 +333,8 @@ def test_array_form_agrees_with_the_formula():
     np.testing.assert_allclose(long_run_ettr(rate, dt, u0, w, q), formula, rtol=1e-9)
 
 
-@pytest.mark.parametrize("form", ["exact", "full", "v2"])
 @pytest.mark.parametrize("for_", ["checkpoint", "rate", "write", "init", "queue", "nodes"])
-def test_solve_gives_the_edges_of_the_target(for_, form):
+def test_solve_gives_the_edges_of_the_target(for_):
     setting = {
         "nodes": 1000,
         "rate_per_node_day": 6.5e-3,
@@ -344,11 +343,11 @@ def test_solve_gives_the_edges_of_the_target(for_, form):
         "write_s": 20.0,
         "queue_s": 30.0,
     }
-    answer = solve(for_, 0.9, **setting, form=form)
+    answer = solve(for_, 0.9, **setting)
     name = answer.solved_for
 
     def value(x):
-        return expected_ettr(**{**setting, name: x}, form=form)
+        return expected_ettr(**{**setting, name: x})
 
     assert answer.best_ettr >= 0.9
     assert answer.high is not None
@@ -431,4 +430,3 @@ def test_nonsense_is_refused():
         expected_ettr(10, 1e-3, 60, form="exact_finite")
     with pytest.raises(InputError, match="unknown form"):
         expected_ettr(10, 1e-3, 60, form="v3")
-    assert expected_ettr(2000, 6.5e-3, 3600, form="monte_carlo") == pytest.approx(0.72, abs=0.02)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from logs import COLUMNS, Attempt, Log
+from scipy import stats
 from test_attribution import identities, infrastructure_by_loops
 from test_losses import size_of
 
@@ -15,7 +16,7 @@ import holdfast.fleet as fleet
 from conftest import RandomFleet
 from holdfast.fleet import Assumptions
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.ettr_measured import bootstrap_interval
+from holdfast.fleet.ettr_measured import mean_interval
 from holdfast.fleet.preemption import preemptions
 
 HOUR = 3600
@@ -153,9 +154,10 @@ def test_initialization_is_the_same_everywhere(
     assert Analysis(log).ettr_setting["init_s"] == used
 
 
-def test_the_interval_is_of_the_mean_and_always_the_same() -> None:
-    values = np.random.default_rng(3).uniform(0.6, 1, 200)
-    lo, hi = bootstrap_interval(values)
-    half = 1.96 * values.std(ddof=1) / 200**0.5
-    assert (lo, hi) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.003)
-    assert (lo, hi) == bootstrap_interval(values)
+def test_the_interval_is_that_of_a_t_test() -> None:
+    values = np.random.default_rng(3).uniform(0.6, 1, 20)
+    expected = stats.ttest_1samp(values, 0).confidence_interval()
+    found = mean_interval(values.mean(), values.std(ddof=1), 20)
+    assert found == pytest.approx((expected.low, expected.high))
+    assert mean_interval(0.7, None, 1) == (0.7, 0.7)
+    assert mean_interval(0.99, 0.1, 3)[1] == 1

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 FIRST_ORDER_LIMIT = 0.3  # of L(u0 + dt/2): beyond it v2 and full are too far off to be used
 
-Form = Literal["v2", "full", "exact", "exact_finite", "monte_carlo"]
+Form = Literal["v2", "full", "exact", "exact_finite"]
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -172,32 +172,27 @@ class EttrResult(Answer):
         """What ETTR is expected?"""
         import pyarrow as pa
 
-        p = self.parameters
+        p, simulated = self.parameters, self.monte_carlo
         text = (
             f"A job on {counted(round(p.nodes), 'node')} is expected to be productive "
             f"{percent(self.recommended, 2)} of its time with a checkpoint every "
             f"{duration(p.checkpoint_interval_s)}"
         )
         if self.optimal_interval_s is not None:
-            text += f", and {percent(self.optimal_ettr, 2)} with one every "
-            text += duration(self.optimal_interval_s)
-        simulated = self.monte_carlo
-        rows = {
-            "exact": self.exact,
-            "exact, for this productive time": self.exact_finite,
-            "Monte Carlo": None if simulated is None else simulated.ettr,
-            "full (first order)": self.full,
-            "v2 (the paper's approximation)": self.v2,
-            "exact, at the best checkpoint interval": self.optimal_ettr,
-        }
-        optional = ("exact, for this productive time", "Monte Carlo")
-        rows = {k: v for k, v in rows.items() if v is not None or k not in optional}
-        ends = {} if simulated is None else {"Monte Carlo": simulated.ci95}
-        low, high = zip(*(ends.get(name, (None, None)) for name in rows), strict=True)
-        shares = {"ettr": [*rows.values()], "low": low, "high": high}
-        table = pa.table(
-            {"form": [*rows], **{k: pa.array(v, pa.float64()) for k, v in shares.items()}}
-        )
+            best = duration(self.optimal_interval_s)
+            text += f", and {percent(self.optimal_ettr, 2)} with one every {best}"
+        rows = [
+            {"form": "exact", "ettr": self.exact},
+            {"form": "full (first order)", "ettr": self.full},
+            {"form": "v2 (the paper's approximation)", "ettr": self.v2},
+            {"form": "exact, at the best checkpoint interval", "ettr": self.optimal_ettr},
+        ]
+        if self.exact_finite is not None:
+            rows.append({"form": "exact, for this productive time", "ettr": self.exact_finite})
+        if simulated is not None:
+            low, high = simulated.ci95
+            rows.append({"form": "Monte Carlo", "ettr": simulated.ettr, "low": low, "high": high})
+        types = [("form", pa.string()), *((name, pa.float64()) for name in ("ettr", "low", "high"))]
         columns = {
             "form": ColumnFormat("Form"),
             "ettr": ColumnFormat("Expected ETTR", digits=4, interval=("low", "high")),
@@ -217,6 +212,7 @@ class EttrResult(Answer):
             PAPER,
             self.notes,
         )
+        table = pa.Table.from_pylist(rows, schema=pa.schema(types))
         tables = [Table(table, columns, "One row per form, Monte Carlo with its 95 % interval.")]
         return [Section("ettr", "What ETTR is expected?", f"{text}.", [], tables, how)]
 
@@ -322,7 +318,7 @@ def expected_ettr(
         queue_s: mean seconds in the queue before each start.
         productive_s: productive seconds that the run needs; None: without end. ``v2`` and ``exact``
             are long-run forms and do not depend on it; ``exact_finite`` needs it.
-        form: "v2", "full", "exact", "exact_finite" or "monte_carlo" (exponential gaps, fixed seed).
+        form: "v2", "full", "exact" or "exact_finite".
 
     Raises:
         InputError: a parameter that makes no sense, or a first-order form outside its range.
@@ -334,16 +330,12 @@ def expected_ettr(
         return exact_ettr(p)
     if form == "exact_finite":
         return exact_finite_ettr(p)
-    if form == "monte_carlo":
-        from holdfast.fleet.ettr_monte_carlo import monte_carlo_ettr
-
-        return monte_carlo_ettr(p).ettr
     if form not in ("v2", "full"):
         raise InputError(
             "unknown form of the ETTR",
             code="unknown-name",
             found=repr(form),
-            expected="v2, full, exact, exact_finite or monte_carlo",
+            expected="v2, full, exact or exact_finite",
         )
     value = _first_order(p, finite=form == "full")
     if value is None:
@@ -403,20 +395,17 @@ def long_run_ettr(
     return np.asarray(ratio, dtype=np.float64)
 
 
-def first_order_ettr(p: EttrParameters, *, finite: bool) -> float:
-    """``full`` (finite) or ``v2`` as the formula gives it, below zero outside its range."""
+def _first_order(p: EttrParameters, *, finite: bool) -> float | None:
+    """``full`` (finite) or ``v2``; None outside its range, where the formula falls below zero."""
     a = 1 - p.first_order_load
+    if a < 0:
+        return None
     per_restart = 1 + p.failures_per_s * p.queue_s
     writes = p.write_s / p.checkpoint_interval_s
     if not finite or p.productive_s is None:
         return a / (per_restart * (1 + writes))
     first_init, first_queue = p.init_s / p.productive_s, p.queue_s / p.productive_s
-    return a / (per_restart * (1 + writes + first_init) + first_queue * max(a, 0.0))
-
-
-def _first_order(p: EttrParameters, *, finite: bool) -> float | None:
-    value = first_order_ettr(p, finite=finite)
-    return value if value >= 0 else None
+    return a / (per_restart * (1 + writes + first_init) + first_queue * a)
 
 
 def exact_ettr(p: EttrParameters) -> float:
@@ -460,26 +449,14 @@ def exact_finite_ettr(p: EttrParameters) -> float:
 
 def _notes(p: EttrParameters) -> list[str]:
     notes = [
-        "Failures are exponential with a constant rate per running node; none happens in the queue."
+        "Failures are exponential with a constant rate per running node; none happens in the queue.",
+        "v2 and exact describe a run without end; full and exact_finite count the first queue and "
+        "initialisation of a run of the given productive time.",
     ]
-    if p.first_order_load > 1:
+    if p.first_order_load > FIRST_ORDER_LIMIT:
         notes.append(
-            f"v2 and full are outside their range (L(u0 + dt/2) = {p.first_order_load:.2f} > 1) "
-            "and not given; use exact."
-        )
-    elif p.first_order_load > FIRST_ORDER_LIMIT:
-        notes.append(
-            f"L(u0 + dt/2) = {p.first_order_load:.2f} is above {FIRST_ORDER_LIMIT}: v2 and full "
-            "are too pessimistic here; use exact."
-        )
-    if p.productive_s is None:
-        notes.append(
-            "The run is without end, so its first start does not count; full takes R = inf."
-        )
-    else:
-        notes.append(
-            "v2 and exact describe the long run; full and exact_finite include the first queue and "
-            "initialisation of a run of the given productive time."
+            f"L(u0 + dt/2) = {p.first_order_load:.2f} is above {FIRST_ORDER_LIMIT}: v2 and full are too "
+            "pessimistic here, and above 1 they are not given; use exact."
         )
     if p.failures_per_s == 0:
         notes.append("The rate is zero: there is no best checkpoint interval (never write).")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Section, Table, Value
@@ -28,10 +27,6 @@ from holdfast.tables import literal
 
 FEWEST_RUNS = 3
 """Runs from which a mean has an interval."""
-BOOTSTRAP_REPLICAS = 1_000
-BOOTSTRAP_SEED = 20_241
-BOOTSTRAP_UP_TO = 500
-"""Runs of one size; the mean of more is as good as normal."""
 
 BY_SIZE = pa.schema(
     [
@@ -51,7 +46,7 @@ class MeasuredEttr(Answer):
     runs: int
     """Job runs of at least `long_run_s` on their nodes."""
     by_size: pa.Table
-    """gpus_min, gpus_max, runs, gpus (mean), ettr (mean), lo, hi (95 %, bootstrap over runs),
+    """gpus_min, gpus_max, runs, gpus (mean), ettr (mean), lo, hi (95 %, Student's t over runs),
     queue_s (mean per start), interruptions (mean per run)."""
     qos: str | None
     """The only class of service that is measured; None: all of them."""
@@ -145,7 +140,7 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
         log: a store or an open log.
 
     Returns:
-        The mean by job size with bootstrap intervals.
+        The mean by job size with its interval.
     """
     log = open_log(log)
     runs = log.keep("long_runs", lambda: _runs(log))
@@ -161,21 +156,9 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
             avg(interruptions) AS interruptions
         FROM {runs} WHERE {where} GROUP BY gpus_max ORDER BY gpus_max"""
     )
-    few = [row["gpus_max"] for row in rows if row["runs"] <= BOOTSTRAP_UP_TO]
-    values: dict[int, list[float]] = {}
-    if few:
-        for row in log.rows(
-            f"SELECT gpus_max, ettr FROM {runs} "
-            f"WHERE {where} AND gpus_max IN {literal(few)} ORDER BY run"
-        ):
-            values.setdefault(row["gpus_max"], []).append(row["ettr"])
     for row in rows:
         row["gpus_min"] = bucket_bottom(row["gpus_max"])
-        if row["gpus_max"] in values:
-            row["lo"], row["hi"] = bootstrap_interval(np.array(values[row["gpus_max"]]))
-        else:
-            half = 1.96 * row["deviation"] / row["runs"] ** 0.5
-            row["lo"], row["hi"] = max(row["ettr"] - half, 0.0), min(row["ettr"] + half, 1.0)
+        row["lo"], row["hi"] = mean_interval(row["ettr"], row["deviation"], row["runs"])
     by_size = pa.Table.from_pylist(rows, schema=BY_SIZE)
     assumed = log.assumptions
     used = {
@@ -188,17 +171,14 @@ def measured_ettr(log: str | Path | Store | FleetLog) -> MeasuredEttr:
     return MeasuredEttr(sum(row["runs"] for row in rows), by_size, highest, used)
 
 
-def bootstrap_interval(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """95 % interval of a mean: percentile bootstrap with a fixed seed.
+def mean_interval(mean: float, deviation: float | None, n: int) -> tuple[float, float]:
+    """95 % interval of the mean of n shares by Student's t, cut to [0, 1]; of one share, that share."""
+    from scipy.special import stdtrit
 
-    Args:
-        values: shape [n], at least one.
-    """
-    n = len(values)
-    generator = np.random.default_rng(BOOTSTRAP_SEED)
-    means = values[generator.integers(0, n, (BOOTSTRAP_REPLICAS, n))].mean(axis=1)
-    lo, hi = np.quantile(means, [0.025, 0.975])
-    return float(lo), float(hi)
+    if n < 2 or deviation is None:
+        return mean, mean
+    half = float(stdtrit(n - 1, 0.975)) * deviation / n**0.5
+    return max(mean - half, 0.0), min(mean + half, 1.0)
 
 
 def _runs(log: FleetLog) -> str:

@@ -86,12 +86,12 @@ def monte_carlo_ettr(
         return MonteCarloEttr(value, 0.0, replicas, name, seed)
     gaps = _gaps(distribution, shape, 1 / parameters.failures_per_s, np.random.default_rng(seed))
     if parameters.productive_s is None:
-        kept, wall = _starts(parameters, gaps, replicas)
+        productive, wall = _starts(parameters, gaps, replicas)
     else:
         wall = _runs(parameters, gaps, replicas)
-        kept = np.full(replicas, parameters.productive_s)
-    ratio = float(kept.sum() / wall.sum())
-    spread = float(np.std(kept - ratio * wall, ddof=1))
+        productive = np.full(replicas, parameters.productive_s)
+    ratio = float(productive.sum() / wall.sum())
+    spread = float(np.std(productive - ratio * wall, ddof=1))
     error = spread / math.sqrt(replicas) / float(wall.mean())
     return MonteCarloEttr(ratio, error, replicas, name, seed)
 
@@ -162,7 +162,7 @@ def _runs(p: EttrParameters, gaps: Callable[[int], FloatArray], count: int) -> F
         need = p.init_s + left[active] * segment + last_segment
         done = gap >= need
         wall[active] += p.queue_s + np.where(done, need, gap)
-        kept = np.floor(np.maximum(gap - p.init_s, 0) / segment)
-        left[active] -= np.minimum(kept, left[active])
+        intervals = np.floor(np.maximum(gap - p.init_s, 0) / segment)
+        left[active] -= np.minimum(intervals, left[active])
         active = active[~done]
     return wall

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.answer import ColumnFormat, Figure, How, Section, Table
+from holdfast.fleet.checkpoint_interval import SECONDS_PER_DAY
 from holdfast.fleet.ettr_forms import expected_ettr, long_run_ettr
 from holdfast.fleet.ettr_measured import FEWEST_RUNS, MeasuredEttr
 from holdfast.fleet.wording import PAPER, ettr_settings, size
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 SMALLEST_GAIN = 0.001
 """A change that raises the ETTR by less is not worth a sentence."""
 CURVE_POINTS = 20
+EXPECTED = "expected (exact form)"
 QUESTION = "How much of a large run's time is productive?"
 
 
@@ -129,36 +132,20 @@ def expected_and_measured(
     """
     scale, unit = (gpus_per_node, "nodes") if in_nodes else (1, "GPUs")
     points = [row for row in measured.by_size.to_pylist() if row["gpus"] > 0]
-    sizes = [row["gpus"] for row in points]
-    largest = 4 * max([settings[0]["nodes"] * gpus_per_node, *sizes, 2.0 * gpus_per_node])
-    smallest = min([*sizes, float(gpus_per_node)])
-    ratio = math.log(largest / smallest) / (CURVE_POINTS - 1)
-    steps = [smallest * math.exp(ratio * step) for step in range(CURVE_POINTS)]
+    sizes = [*(row["gpus"] for row in points), float(gpus_per_node)]
+    largest = 4 * max(settings[0]["nodes"] * gpus_per_node, 2.0 * gpus_per_node, *sizes)
+    steps = np.geomspace(min(sizes), largest, CURVE_POINTS)
     # A job on a part of a node fails with its node.
-    nodes = [max(gpus / gpus_per_node, 1.0) for gpus in steps]
-    values, high, low = (_long_run(setting, nodes) for setting in settings)
-    series: dict[str, list[tuple[float | None, ...]]] = {
-        "expected (exact form)": list(zip(steps, values, low, high, strict=True)),
-        "measured": [
-            (row["gpus"], row["ettr"], row["lo"], row["hi"])
-            if row["runs"] >= FEWEST_RUNS
-            else (row["gpus"], row["ettr"], None, None)
-            for row in points
-        ],
-    }
+    curves = (_long_run(each, np.maximum(steps / gpus_per_node, 1.0)) for each in settings)
     rows = [
-        {
-            "from": name,
-            "size": (gpus or 0.0) / scale,
-            **{
-                key: None if share is None else 100 * share
-                for key, share in zip(("ettr", "low", "high"), shares, strict=True)
-            },
-        }
-        for name, each in series.items()
-        for gpus, *shares in each
+        {"from": EXPECTED, "size": gpus / scale, "ettr": value, "low": low, "high": high}
+        for gpus, value, high, low in zip(steps.tolist(), *curves, strict=True)
     ]
-    colours = {"expected (exact form)": "model", "measured": "hardware"}
+    for row in points:
+        between = {"low": 100 * row["lo"], "high": 100 * row["hi"]}
+        between = between if row["runs"] >= FEWEST_RUNS else {}
+        size_ = {"from": "measured", "size": row["gpus"] / scale, "ettr": 100 * row["ettr"]}
+        rows.append(size_ | between)
     figure = lines(
         rows,
         "size",
@@ -166,7 +153,7 @@ def expected_and_measured(
         f"Job size ({unit})",
         "ETTR (%)",
         series="from",
-        meanings={name: colour for name, colour in colours.items() if series[name]},
+        meanings={EXPECTED: "model", **({"measured": "hardware"} if points else {})},
         low="low",
         high="high",
         points=True,
@@ -177,13 +164,13 @@ def expected_and_measured(
     return replace(figure, caption=caption)
 
 
-def _long_run(setting: Mapping[str, float], nodes: Sequence[float]) -> list[float]:
-    """The exact form at each number of nodes."""
-    values: list[float] = long_run_ettr(
-        [each * setting["rate_per_node_day"] / 86_400 for each in nodes],
+def _long_run(setting: Mapping[str, float], nodes: npt.NDArray[np.float64]) -> list[float]:
+    """The exact form at each number of nodes, per cent."""
+    shares = long_run_ettr(
+        nodes * setting["rate_per_node_day"] / SECONDS_PER_DAY,
         setting["checkpoint_interval_s"],
         setting["init_s"],
         setting["write_s"],
         setting["queue_s"],
-    ).tolist()
-    return values
+    )
+    return [100 * share for share in shares.tolist()]

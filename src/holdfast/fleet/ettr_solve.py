@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from holdfast.answer import Answer, Section
 from holdfast.errors import InputError
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.ettr_forms import (
-    EttrParameters,
-    exact_ettr,
-    exact_finite_ettr,
-    first_order_ettr,
-)
+from holdfast.fleet.ettr_forms import EttrParameters, exact_ettr, exact_finite_ettr
 from holdfast.numbers import number
 
 SolveFor = Literal["checkpoint", "rate", "write", "init", "queue", "nodes"]
@@ -90,17 +85,15 @@ def solve(
         write_s: seconds.
         queue_s: seconds.
         productive_s: seconds; None: the long run.
-        form: "exact", "full", "v2", or "exact_finite" (not for "checkpoint", where the length of
-            the last interval makes it jagged).
+        form: "exact", or with a productive time "exact_finite" (not for "checkpoint").
 
     Raises:
         InputError: the target cannot be reached (it says what can), or a parameter is missing.
     """
-    if for_ not in FIELDS:
-        expected = ", ".join(FIELDS)
-        raise InputError(
-            "this cannot be solved for", code="unknown-key", found=repr(for_), expected=expected
-        )
+    _require("for_", for_, FIELDS)
+    # The last interval of a whole run makes its ETTR jagged in the checkpoint interval.
+    finite = productive_s is not None and for_ != "checkpoint"
+    _require("form", form, ("exact", "exact_finite") if finite else ("exact",))
     if not 0 < target < 1:
         raise InputError(
             "the target is not an ETTR",
@@ -108,17 +101,8 @@ def solve(
             found=repr(target),
             expected="a number between 0 and 1",
         )
-    if form not in ("exact", "full", "v2", "exact_finite") or (
-        form == "exact_finite" and (for_ == "checkpoint" or productive_s is None)
-    ):
-        raise InputError(
-            "this form of the ETTR cannot be solved here",
-            code="unknown-key",
-            found=repr(form),
-            expected="exact, full or v2 (exact_finite with a productive time, not for checkpoint)",
-        )
     name, unit = FIELDS[for_]
-    given = {
+    parameters = {
         "nodes": nodes,
         "rate_per_node_day": rate_per_node_day,
         "checkpoint_interval_s": checkpoint_interval_s,
@@ -126,18 +110,22 @@ def solve(
         "write_s": write_s,
         "queue_s": queue_s,
     }
-    given[name] = 1.0 if given[name] is None or name in ("nodes", "checkpoint_interval_s") else 0.0
-    if missing := [key for key, value in given.items() if value is None]:
+    parameters[name] = 1.0  # its own value is not used
+    if missing := [key for key, value in parameters.items() if value is None]:
         raise InputError(f"solving for {for_} needs {', '.join(missing)}", code="missing-key")
-    base = EttrParameters(**given, productive_s=productive_s)  # type: ignore[arg-type]
+    base = EttrParameters(**parameters, productive_s=productive_s)  # type: ignore[arg-type]
+    value_of = exact_ettr if form == "exact" else exact_finite_ettr
 
     def value_at(x: float) -> float:
-        return _evaluate(replace(base, **{name: x}), form)
+        return value_of(replace(base, **{name: x}))
 
-    best = _best_interval(base, form, value_at) if for_ == "checkpoint" else 0.0
-    if for_ == "nodes":
-        best = 1.0
-    best_ettr = value_at(max(best, SMALLEST))
+    best = 1.0 if for_ == "nodes" else SMALLEST
+    if for_ == "checkpoint":
+        optimum = optimal_checkpoint_interval(
+            base.nodes, base.rate_per_node_day, write_s=base.write_s
+        )
+        best = LARGEST if optimum is None else max(optimum, SMALLEST)
+    best_ettr = value_at(best)
     if best_ettr < target:
         raise InputError(
             f"no {for_} reaches an ETTR of {target:g}",
@@ -146,42 +134,28 @@ def solve(
             expected=f"a target below {best_ettr:.4f}",
             remedy="lower the target, or shorten writes, initialisation or queue",
         )
-    high = _edge(value_at, target, max(best, SMALLEST), LARGEST)
-    low = best if for_ == "nodes" else 0.0
-    if for_ == "checkpoint" and best > 0:
+    high = _edge(value_at, target, best, LARGEST)
+    low = best if best > SMALLEST else 0.0
+    if for_ == "checkpoint" and low:
         low = _edge(value_at, target, best, SMALLEST) or 0.0
     if for_ == "nodes" and high is not None:
         high = math.floor(high * (1 + 1e-12))
-    no_best = for_ == "checkpoint" and not 0 < best < LARGEST
-    return SolveResult(name, unit, target, low, high, None if no_best else best, best_ettr, form)
-
-
-def _evaluate(p: EttrParameters, form: str) -> float:
-    if form in ("v2", "full"):
-        return max(first_order_ettr(p, finite=form == "full"), 0.0)
-    return exact_ettr(p) if form == "exact" else exact_finite_ettr(p)
-
-
-def _best_interval(base: EttrParameters, form: str, value_at: Callable[[float], float]) -> float:
-    """The checkpoint interval with the highest ETTR (LARGEST without failures)."""
-    if base.failures_per_s == 0:
-        return LARGEST
-    if base.write_s == 0:
-        return 0.0
-    exact = optimal_checkpoint_interval(base.nodes, base.rate_per_node_day, write_s=base.write_s)
-    if form == "exact" and exact is not None:
-        return exact
-    # The first-order forms have one maximum too, where a = 1 - L(u0 + dt/2) is positive.
-    room = 2 * (1 / base.failures_per_s - base.init_s)
-    if room <= 0:
-        return exact or 0.0
-    from scipy.optimize import minimize_scalar
-
-    span = (math.log(room * 1e-9), math.log(room))
-    found = minimize_scalar(
-        lambda x: -value_at(math.exp(x)), bounds=span, method="bounded", options={"xatol": 1e-9}
+    no_best = for_ == "checkpoint" and not SMALLEST < best < LARGEST
+    best_value = best if best > SMALLEST else 0.0
+    return SolveResult(
+        name, unit, target, low, high, None if no_best else best_value, best_ettr, form
     )
-    return math.exp(found.x)
+
+
+def _require(name: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        raise InputError(
+            "this cannot be solved for",
+            code="unknown-key",
+            place=name,
+            found=repr(value),
+            expected=", ".join(known),
+        )
 
 
 def _edge(

@@ -94,17 +94,19 @@ class Status(Answer):
     def _figure(self) -> Figure:
         """Shares of the states, by count and by time."""
         states = self.table.to_pylist()
-        kept = {s: c for s, c in STATE_COLOURS.items() if s in {row["state"] for row in states}}
+        colours = {s: c for s, c in STATE_COLOURS.items() if s in {row["state"] for row in states}}
         bases = {"attempts": "share_by_count"}
         if self.gpu_hours or self.node_hours:
             bases[f"{self._kind} time"] = f"share_by_{self._kind.lower()}_time"
         rows: list[dict[str, Any]] = []
         for base, column in bases.items():
-            parts = dict.fromkeys([*kept, OTHER_STATES], 0.0)
+            parts = dict.fromkeys([*colours, OTHER_STATES], 0.0)
             for row in states:
-                parts[row["state"] if row["state"] in kept else OTHER_STATES] += 100 * row[column]
+                parts[row["state"] if row["state"] in colours else OTHER_STATES] += (
+                    100 * row[column]
+                )
             rows += [{"base": base, "state": name, "share": each} for name, each in parts.items()]
-        legend = dict(kept)
+        legend = dict(colours)
         if any(row["state"] == OTHER_STATES and row["share"] > 0 for row in rows):
             legend[OTHER_STATES] = "ramp1"
         return figures.bars(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from holdfast.fleet.simulation.outcomes import LONG_RUN_HOURS, TOPS, Outcome, outcome
+from holdfast.fleet.simulation.outcomes import TOPS, Outcome, outcome
 from holdfast.fleet.simulation.replicas import Task
 from runs import HOUR, Attempt, History, Job
 
@@ -30,15 +29,13 @@ def drawn(task: Task) -> Outcome:
 
 def of(ettr: float, **fields: Any) -> Outcome:
     """An outcome of 50 large runs with this ETTR."""
-    runs, sums = np.zeros_like(BLANK.runs), np.zeros_like(BLANK.ettr)
-    rows = slice(0, len(LONG_RUN_HOURS))
-    runs[2, rows, SIZE] = 50
-    sums[2, rows, SIZE] = 50 * ettr
-    return replace(BLANK, runs=runs, ettr=sums, **fields)
+    runs, sums = (np.zeros_like(BLANK.runs["runs"]) for _ in range(2))
+    runs[2, :, SIZE] = 50
+    sums[2, :, SIZE] = 50 * ettr
+    return replace(BLANK, runs={**BLANK.runs, "runs": runs, "ettr": sums}, **fields)
 
 
-def died(task: Task) -> Outcome:
-    """A process that ends in the middle."""
-    if task.seed == 1:
-        os._exit(3)
-    return drawn(task)
+def without_runs(made: Outcome, **fields: Any) -> Outcome:
+    """An outcome without a job run to measure."""
+    empty = {name: sums * 0 for name, sums in made.runs.items()}
+    return replace(made, runs=empty, **fields)

@@ -13,17 +13,7 @@ from typing import Any
 import numpy as np
 
 from holdfast.fleet.simulation.engine import Run
-from holdfast.fleet.simulation.records import (
-    ATTEMPT_TYPES,
-    FAILURE_TYPES,
-    JOB_TYPES,
-    Attempts,
-    Detected,
-    Failures,
-    Jobs,
-    State,
-    zeros,
-)
+from holdfast.fleet.simulation.records import ATTEMPTS, FAILURES, JOBS, Detected, State, table
 from holdfast.fleet.simulation.scenario import (
     Blast,
     Checkpoint,
@@ -61,7 +51,7 @@ SCENARIO = Scenario(
 
 @dataclass(frozen=True)
 class Job:
-    """A row of `Jobs`."""
+    """A row of `records.JOBS`."""
 
     submit: float
     gpus: int
@@ -74,7 +64,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A row of `Attempts`; `nodes` are its nodes."""
+    """A row of `records.ATTEMPTS`; `nodes` are its nodes."""
 
     job: int
     attempt: int
@@ -97,7 +87,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Failure:
-    """A row of `Failures`."""
+    """A row of `records.FAILURES`."""
 
     time: float
     node: int
@@ -123,7 +113,7 @@ class History:
 
     def run(self) -> Run:
         """The run with these rows, attempts in order of end."""
-        jobs: Jobs = zeros(Jobs, JOB_TYPES, len(self.jobs))
+        jobs = table(JOBS, len(self.jobs))
         for row, job in enumerate(self.jobs):
             _put(jobs, row, submit_ms=job.submit, work_ms=job.work, limit_ms=job.limit)
             for name in ("gpus", "qos", "user", "end_state"):
@@ -132,7 +122,7 @@ class History:
             self.attempts,
             key=lambda a: (a.end < 0, a.start < 0, a.end if a.end >= 0 else 0.0, a.job),
         )
-        attempts: Attempts = zeros(Attempts, ATTEMPT_TYPES, len(ordered))
+        attempts = table(ATTEMPTS, len(ordered))
         nodes: list[int] = []
         end_of_time = self.days * 86_400
         for row, each in enumerate(ordered):
@@ -153,7 +143,7 @@ class History:
             known = each.expected_failures
             attempts.expected_failures[row] = 0.01 * days if known is None else known
             nodes += each.nodes
-        failures: Failures = zeros(Failures, FAILURE_TYPES, len(self.failures))
+        failures = table(FAILURES, len(self.failures))
         for row, failure in enumerate(self.failures):
             _put(
                 failures, row, time_ms=failure.time, detected_ms=failure.detected,
@@ -259,3 +249,10 @@ def known() -> History:
 def changed(run: Run, **parts: Any) -> Run:
     """The run with some of its parts replaced."""
     return replace(run, **parts)
+
+
+def with_column(rows: Any, name: str, column: Any) -> Any:
+    """The records with one column replaced."""
+    made = rows.copy()
+    made[name] = column
+    return made

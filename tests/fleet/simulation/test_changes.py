@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from holdfast.errors import InputError
-from holdfast.fleet.simulation.changes import apply, keys, parse, phrase
+from holdfast.fleet.simulation.changes import apply, keys, parse
 from holdfast.fleet.simulation.scenario import Lemons, Scenario, scenario
 from holdfast.fleet.simulation.scenario import parse as parse_toml
 
@@ -41,7 +41,7 @@ CASES = [
     ("checkpoint.init-60", "checkpoint.init", "4m"),
     ("checkpoint.init-50%", "checkpoint.init", "150s"),
     ("write = 90", "checkpoint.write", "90s"),
-    ("checkpoint_interval=1h30m", "checkpoint.interval", "90m"),
+    ("checkpoint.interval=1h30m", "checkpoint.interval", "90m"),
     ("preempt_after=4h", "scheduler.preempt_after", "4h"),
     ("requeue_delay*2", "scheduler.requeue_delay", "4m"),
     ("grace=0", "scheduler.grace", "0s"),
@@ -109,7 +109,7 @@ WRONG = [
     ("init-10m", "invalid-value", "zero or more"),
     ("init=-1", "invalid-value", "a duration such as"),
     ("failure_rate=-0.1", "invalid-value", "zero or more"),
-    ("nodes=2", "invalid-value", "GPUs of the cluster"),
+    ("nodes=2", "invalid-value", "GPUs of the nodes in service"),
     ("lemons=maybe", "invalid-value", "lemons=off"),
     ("replace=node99", "invalid-value", "node99"),
     ("replace=", "invalid-value", "host list"),
@@ -156,7 +156,7 @@ def test_every_number_of_a_scenario_can_be_scaled(small: Scenario) -> None:
     assert sorted(refused) == sorted([*words, *texts, "checkpoint.save_on_signal"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.sampled_from(
@@ -265,31 +265,11 @@ def test_pulled_nodes_are_out_of_service_and_the_others_stay(named: Scenario) ->
     assert after.cluster.without == ("node02", "node05", "node09")
     assert after == replace(named, cluster=after.cluster)
     assert apply(named, "cluster.without=node02, node05, node09") == after
-    with pytest.raises(InputError, match=r"(?s)no longer fit.*replace=node\[01-09\]"):
+    with pytest.raises(InputError) as caught:  # the largest jobs no longer fit
         apply(named, "pull=node[01-09]")
+    assert (caught.value.place, caught.value.found) == ("workload.sizes[4].gpus", "64")
 
 
 def test_changes_cross_to_other_processes() -> None:
     change = parse("lemons=off; checkpoint.write=30s")
     assert pickle.loads(pickle.dumps(change)) == change
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (
-            "replace=node05,node09; checkpoint.write=30s",
-            "replacing node05, node09 and writing checkpoints in 30 s instead of 1 min",
-        ),
-        ("lemons=3; lemons=off", "3 instead of 2 lemon nodes and replacing 5 lemon nodes"),
-        ("pull=node[01-04]", "pulling 4 nodes"),
-        ("failure_rate-50%", "0.025 instead of 0.05 failures per node-day"),
-        ("preempt_after*2", "preempting after 4 h instead of 2 h"),
-        ("save_on_signal=off", "setting checkpoint.save_on_signal to off instead of on"),
-        ("workload.sizes.hours*2", "workload.sizes.hours * 2"),
-        ("repair=1h", "repair = 1h"),
-        ("nodes+4", "20 instead of 16 nodes"),
-    ],
-)
-def test_a_change_in_words(named: Scenario, change: str, words: str) -> None:
-    assert phrase(named, change) == words

@@ -78,6 +78,7 @@ def test_bins_of_a_large_sample_change_nothing_that_matters() -> None:
     assert found.sigma == pytest.approx(np.log(time).std(), rel=1e-3)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("family", ["lognormal", "weibull"])
 def test_intervals_cover(family: str) -> None:
     """In 200 samples the interval of the scale misses the truth 10 times on average; 22 is p < 1e-3."""

@@ -23,17 +23,13 @@ from holdfast.fleet.job_sizes import BUCKET_TOPS
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.calibration import Calibration, calibrate
 from holdfast.fleet.simulation.goodness_of_fit import (
-    COUNTS,
+    BY_SIZE,
+    BY_STATE,
     FAILURES,
     JOBS,
-    SIZES,
-    SIZES_TIME,
-    STATES,
-    STATES_TIME,
     UTILISATION,
-    WAIT_MEDIAN,
+    WAITS,
     GoodnessOfFit,
-    _begins_busy,
     _replica,
     compared,
     figures,
@@ -64,13 +60,12 @@ def fit(log: FleetLog, made: Calibration) -> GoodnessOfFit:
 
 
 def test_the_range_is_that_of_one_more_replica() -> None:
-    values = np.array([3.0, 4.0, 8.0, 5.0])
-    middle, (low, high) = prediction(values, False)
-    half = stats.t.ppf(0.95, 3) * values.std(ddof=1) * math.sqrt(1.25)
-    assert (middle, low, high) == pytest.approx((5.0, max(5 - half, 0.0), 5 + half))
-    middle, (low, high) = prediction(values, True)
-    assert middle == pytest.approx(stats.gmean(values + 1) - 1)
-    assert low < middle < high
+    values = [3.0, 4.0, 8.0, 5.0]
+    low, high = prediction(values, False)
+    half = stats.t.ppf(0.95, 3) * np.std(values, ddof=1) * math.sqrt(1.25)
+    assert (low, high) == pytest.approx((max(5 - half, 0.0), 5 + half))
+    low, high = prediction(values, True)
+    assert (low + 1) * (high + 1) == pytest.approx(stats.gmean(np.array(values) + 1) ** 2)
 
 
 def test_the_range_holds_nine_of_ten() -> None:
@@ -78,31 +73,23 @@ def test_the_range_holds_nine_of_ten() -> None:
     drawn = rng.normal(100, 5, (2_000, 5))
     inside = 0
     for row in drawn:
-        _, (low, high) = prediction(row[:4], False)
+        low, high = prediction(row[:4], False)
         inside += low <= row[4] <= high
     assert inside == pytest.approx(1_800, abs=4 * math.sqrt(180))
 
 
 def test_verdicts() -> None:
-    replicas = [
-        {(COUNTS, FAILURES): 100.0 + i, (STATES, "FAILED"): 0.2 + i / 1e4} for i in range(8)
-    ]
+    failed = (BY_STATE[0], "FAILED")
+    replicas = [{(FAILURES, ""): 100.0 + i, failed: 0.2 + i / 1e4} for i in range(8)]
 
-    def verdicts(real: dict[tuple[str, str], float]) -> dict[str, str]:
-        return {row.name: row.verdict for row in compared(real, replicas)}
+    def verdicts(real: dict[tuple[str, str], float]) -> list[str]:
+        return [row["verdict"] for row in compared(real, replicas)]
 
-    assert verdicts({(COUNTS, FAILURES): 103.0, (STATES, "FAILED"): 0.2003}) == {
-        "FAILED": "fits",
-        FAILURES: "fits",
-    }
-    # What the log lacks counts as none.
-    assert verdicts({(STATES, "TIMEOUT"): 0.3}) == {
-        "FAILED": "off",
-        "TIMEOUT": "off",
-        FAILURES: "off",
-    }
-    waits = [{(WAIT_MEDIAN, "1 GPU"): 5.0}, {}, {}]
-    assert [row.verdict for row in compared({(WAIT_MEDIAN, "1 GPU"): 5.0}, waits)] == ["unknown"]
+    assert verdicts({(FAILURES, ""): 103.0, failed: 0.2003}) == ["fits", "fits"]
+    # What the log or every simulation lacks counts as none.
+    assert verdicts({(BY_STATE[0], "TIMEOUT"): 0.3}) == ["off", "off", "off"]
+    wait = (WAITS[0], "1 GPU")
+    assert [row["verdict"] for row in compared({wait: 5.0}, [{wait: 5.0}, {}, {}])] == ["unknown"]
 
 
 def test_figures_by_plain_loops(random_fleet: RandomFleet) -> None:
@@ -116,32 +103,34 @@ def test_figures_by_plain_loops(random_fleet: RandomFleet) -> None:
     hours = [row["runtime_s"] * row["gpus"] / 3600 for row in rows]
     ends = ["PREEMPTED" if row["key"] in victims else row["state"] for row in rows]
     for state, count in Counter(ends).items():
-        assert found[STATES, state] == pytest.approx(count / len(rows))
+        assert found[BY_STATE[0], state] == pytest.approx(count / len(rows))
         time = sum(h for h, end in zip(hours, ends, strict=True) if end == state)
-        assert found[STATES_TIME, state] == pytest.approx(time / sum(hours))
+        assert found[BY_STATE[1], state] == pytest.approx(time / sum(hours))
     tops = [next(top for top in BUCKET_TOPS if row["gpus"] <= top) for row in rows]
     jobs = {top: {r["run"] for r, t in zip(rows, tops, strict=True) if t == top} for top in tops}
     total = sum(len(each) for each in jobs.values())
-    assert found[SIZES, "1 GPU"] == pytest.approx(len(jobs[1]) / total)
+    assert found[BY_SIZE[0], "1 GPU"] == pytest.approx(len(jobs[1]) / total)
     eights = sum(h for h, top in zip(hours, tops, strict=True) if top == 8)
-    assert found[SIZES_TIME, "2–8 GPUs"] == pytest.approx(eights / sum(hours))
-    assert found[COUNTS, UTILISATION] == pytest.approx(sum(hours) / (16 * 8 * days * 24))
-    assert found[COUNTS, FAILURES] == sum(row["key"] in failed for row in rows)
+    assert found[BY_SIZE[1], "2–8 GPUs"] == pytest.approx(eights / sum(hours))
+    assert found[UTILISATION, ""] == pytest.approx(sum(hours) / (16 * 8 * days * 24))
+    assert found[FAILURES, ""] == sum(row["key"] in failed for row in rows)
     waits = [
         max(row["start_s"] - row["eligible_s"], 0)
         for row, top in zip(rows, tops, strict=True)
         if top == 8
     ]
-    assert found[WAIT_MEDIAN, "2–8 GPUs"] == pytest.approx(np.quantile(waits, 0.5))
+    assert found[WAITS[0], "2–8 GPUs"] == pytest.approx(np.quantile(waits, 0.5))
 
 
 def test_a_calibrated_scenario_behaves_like_its_log(fit: GoodnessOfFit) -> None:
-    assert fit.warm_up_days == 0
-    told = len(fit.rows) - fit.count("unknown")
+    told = fit.figures.num_rows - fit.count("unknown")
     assert told > 25
     # Figures depend on each other, so allow twice what independent ones would do by chance.
     assert fit.count("off") <= 2 * stats.binom.ppf(0.95, told, 0.1)
-    assert {row.name for row in fit.rows if row.group == COUNTS} >= {UTILISATION, FAILURES}
+    assert {row["metric"] for row in fit.figures.to_pylist() if not row["of"]} >= {
+        UTILISATION,
+        FAILURES,
+    }
 
 
 def test_another_scenario_does_not(made: Calibration, fit: GoodnessOfFit) -> None:
@@ -151,25 +140,10 @@ def test_another_scenario_does_not(made: Calibration, fit: GoodnessOfFit) -> Non
         failures=replace(made.scenario.failures, rate_per_node_day=1.0),
     )
     task = Task(wrong, made.days, 99)
-    found = _replica(task, days=made.days, warm_up_s=0, assumptions=Assumptions(write_s=60))
+    found = _replica(task, assumptions=Assumptions(write_s=60))
     for name in (FAILURES, JOBS):
-        row = next(row for row in fit.rows if (row.group, row.name) == (COUNTS, name))
-        assert not row.low <= found[COUNTS, name] <= row.high
-
-
-def test_whether_a_log_begins_busy(log: FleetLog) -> None:
-    later = fleet.open(log.store.path, assumptions=log.assumptions, since="4d")
-    assert _begins_busy(later, False)
-    assert not _begins_busy(log, False)
-
-
-@pytest.mark.full
-def test_a_log_that_begins_busy_has_a_warm_up(log: FleetLog) -> None:
-    later = fleet.open(log.store.path, assumptions=log.assumptions, since="4d")
-    made = calibrate(later)
-    assert made.days == pytest.approx(4, abs=0.2)
-    found = goodness_of_fit(later, made.scenario, made.days, replicas=3, processes=1)
-    assert found.warm_up_days == pytest.approx(made.days, abs=0.01)
+        row = next(row for row in fit.figures.to_pylist() if row["metric"] == name)
+        assert not row["low"] <= found[name, ""] <= row["high"]
 
 
 def test_too_few_replicas(log: FleetLog, made: Calibration) -> None:

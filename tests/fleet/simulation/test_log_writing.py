@@ -205,7 +205,9 @@ def test_nodes_of_attempts_may_lie_anywhere(store: Store, tmp_path: Path) -> Non
         offsets[row] = sum(map(len, nodes))
         nodes.append(run.nodes[low : low + count])
     mixed = runs.changed(
-        run, attempts=run.attempts._replace(node_offset=offsets), nodes=np.concatenate(nodes)
+        run,
+        attempts=runs.with_column(run.attempts, "node_offset", offsets),
+        nodes=np.concatenate(nodes),
     )
     again = write_log(mixed, tmp_path / "store")
     assert rows_of(again, "attempts") == rows_of(store, "attempts")
@@ -301,7 +303,7 @@ def test_a_common_event_is_named_by_its_blast(tmp_path: Path) -> None:
 def test_a_run_in_which_nothing_happened(tmp_path: Path) -> None:
     store = write_log(History().run(), tmp_path / "store")
     assert store.facts["time_range"] is None
-    assert fleet.report(store, html=tmp_path / "page.html").findings()
+    assert fleet.report(store).findings()
     assert json.loads((store.path / "truth.json").read_text())["failure_rate_per_node_day"] is None
 
 

@@ -26,6 +26,10 @@ from runs import HOUR, Attempt, History, Job, known
 ALL_CLASSES = (0, 1, 2)
 
 
+def scope_of(outcomes: list[Outcome]) -> Scope:
+    return scope(outcomes, History().scenario)
+
+
 def everything(hours: int = 0, large: int = 256, sizes: tuple[int, ...] = ()) -> Scope:
     return Scope(ALL_CLASSES, hours, large, sizes, ())
 
@@ -102,7 +106,7 @@ def test_the_numbers_of_a_known_history() -> None:
     waits_h = [0, 2 - 120 / 3600, 8, 22 - 120 / 3600, 1, 1]
     assert values["queue_wait_mean_s"] == pytest.approx(np.mean(waits_h) * 3600)
     assert values["queue_wait_p90_s"] == pytest.approx(np.quantile(waits_h, 0.9) * 3600)
-    assert (found.smallest_gpus[7], found.largest_gpus[7]) == (256, 256)
+    assert found.largest_gpus == 256
     assert found.wanted_gpu_ms == pytest.approx((256 * (24 + 30) + 8 * 100) * 3.6e6)  # not job 4
 
 
@@ -119,11 +123,11 @@ def test_the_class_and_the_length_decide_which_runs_count() -> None:
     high = replace(everything(24), classes=(2,))
     assert metrics(found, high)["ettr_large_runs"] == pytest.approx(24 / 30.2)
     assert np.isnan(metrics(found, replace(high, classes=(1,)))["ettr_large_runs"])
-    assert found.runs[0, :, 7].tolist() == [1.0] * 6  # job 2 needs 30 h
-    assert found.runs[:, 0].sum() == 3  # job 4 was submitted before the window
+    assert found.runs["runs"][0, :, 7].tolist() == [1.0] * 6  # job 2 needs 30 h
+    assert found.runs["runs"][:, 0].sum() == 3  # job 4 was submitted before the window
     shorter = hand_made()
     shorter.jobs[1] = replace(shorter.jobs[1], work=13 * HOUR)
-    assert outcome(shorter.run()).runs[0, :, 7].tolist() == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert outcome(shorter.run()).runs["runs"][0, :, 7].tolist() == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
 
 
 def test_a_failure_after_the_signal_makes_no_second_order() -> None:
@@ -203,7 +207,7 @@ def test_runs_are_measured_as_minute_by_minute(seed: int) -> None:
     found = outcome(history.run())
     begin, end = (each / 1e3 for each in window_ms(history.days))
     names = ("runs", "ettr", "run_ms", "run_productive_ms", "interruptions")
-    expected = {name: np.zeros(found.runs.shape) for name in names}
+    expected = {name: np.zeros(found.runs[name].shape) for name in names}
     for number, job in enumerate(history.jobs):
         system, running, productive = minute_by_minute(history, number)
         if not system or not begin <= job.submit <= 0.9 * end:
@@ -218,7 +222,7 @@ def test_runs_are_measured_as_minute_by_minute(seed: int) -> None:
                     expected[name][place] += value
     assert expected["runs"].sum() > 20
     for name in names:
-        np.testing.assert_allclose(getattr(found, name), expected[name], rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(found.runs[name], expected[name], rtol=1e-6, err_msg=name)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -247,7 +251,7 @@ def test_losses_have_one_cause_each(seed: int) -> None:
 
 def test_an_empty_run_has_nothing_to_measure() -> None:
     found = outcome(History().run())
-    values = metrics(found, scope([found]))
+    values = metrics(found, scope_of([found]))
     assert values["utilisation"] == 0
     assert np.isnan(values["ettr_large_runs"])
     assert np.isnan(values["queue_wait_mean_s"])
@@ -264,22 +268,22 @@ def many(gpus: int, hours: float, qos: int, count: int) -> Outcome:
 
 def test_the_scope_is_the_longest_large_runs_of_the_class_that_waits_least() -> None:
     enough = FEWEST_LARGE_RUNS
-    chosen = scope([many(64, 30, 2, enough)])
+    chosen = scope_of([many(64, 30, 2, enough)])
     assert chosen == Scope((2,), 24, 32, (5,), (5,))
     assert TOPS[5] == 64
     # Half in each replica is enough; too few of the highest class are not.
-    assert scope([many(64, 30, 2, enough // 2)] * 2).classes == (2,)
-    assert scope([many(64, 30, 1, enough)]).classes == ALL_CLASSES
-    assert scope([many(64, 7, 2, enough)]).long_run_hours == 6
-    assert scope([many(4096, 30, 2, enough)]).large_gpus == 512
-    few = scope([many(64, 30, 2, FEWEST_RUNS)])
+    assert scope_of([many(64, 30, 2, enough // 2)] * 2).classes == (2,)
+    assert scope_of([many(64, 30, 1, enough)]).classes == ALL_CLASSES
+    assert scope_of([many(64, 7, 2, enough)]).long_run_hours == 6
+    assert scope_of([many(4096, 30, 2, enough)]).large_gpus == 512
+    few = scope_of([many(64, 30, 2, FEWEST_RUNS)])
     assert (few.classes, few.long_run_hours, few.sizes) == (ALL_CLASSES, 0, (5,))
-    assert scope([many(64, 30, 2, FEWEST_RUNS - 1)]).sizes == ()
+    assert scope_of([many(64, 30, 2, FEWEST_RUNS - 1)]).sizes == ()
 
 
 def test_known_run_of_every_mechanism() -> None:
     found = outcome(known().run())
-    values = metrics(found, scope([found]))
+    values = metrics(found, scope_of([found]))
     assert 0 < values["goodput_share_of_capacity"] < values["utilisation"] < 1
     assert values["lost_second_order_gpu_hours_per_day"] > 0  # job 3 had failed before it preempted
 

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import InputError
@@ -23,6 +23,7 @@ def test_presets_survive_toml(name: str) -> None:
 positive = st.floats(1e-3, 1e6)
 
 
+@settings(max_examples=30)
 @given(
     rate=positive,
     grace=st.floats(0, 1e6),

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.fleet.ettr_forms import EttrParameters, exact_ettr, exact_finite_ettr
 from holdfast.fleet.simulation.engine import Run, run
-from holdfast.fleet.simulation.records import Jobs, State
+from holdfast.fleet.simulation.records import JOBS, Records, State, table
 from holdfast.fleet.simulation.scenario import (
     Checkpoint,
     Cluster,
@@ -88,16 +88,16 @@ def fleet_of(setting: Setting) -> Scenario:
     )
 
 
-def gangs(setting: Setting, submit_ms: list[int], work_ms: int) -> Jobs:
+def gangs(setting: Setting, submit_ms: list[int], work_ms: int) -> Records:
     count = len(submit_ms)
-    return Jobs(
-        submit_ms=np.array(submit_ms, np.int64),
-        gpus=np.full(count, 8 * setting.nodes, np.int32),
-        work_ms=np.full(count, work_ms, np.int64),
-        limit_ms=np.full(count, 1 << 60, np.int64),
-        qos=np.zeros(count, np.int16),
-        user=np.zeros(count, np.int32),
-        end_state=np.full(count, State.COMPLETED, np.int8),
+    return table(
+        JOBS,
+        count,
+        submit_ms=submit_ms,
+        gpus=8 * setting.nodes,
+        work_ms=work_ms,
+        limit_ms=1 << 60,
+        end_state=State.COMPLETED,
     )
 
 

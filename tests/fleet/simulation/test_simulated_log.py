@@ -177,13 +177,6 @@ def test_preemptors_are_found(
     assert right >= 0.9 * len(found)
 
 
-def test_the_report_page_builds(log: FleetLog, tmp_path: Path) -> None:
-    report = fleet.report(log, html=tmp_path / "page.html")
-    assert 3 <= len(report.findings()) <= 7
-    page = (tmp_path / "page.html").read_text()
-    assert f"small, 30 days, seed {SEED} (simulation)" in page
-
-
 def test_lemons_are_named(made: Simulated, truth: dict[str, Any]) -> None:
     (lemon,) = truth["lemons"]
     log = fleet.open(made.store)

@@ -21,10 +21,10 @@ from holdfast.errors import InputError
 from holdfast.fleet import Assumptions
 from holdfast.fleet.simulation import comparison
 from holdfast.fleet.simulation.baseline import as_it_is
-from holdfast.fleet.simulation.changes import apply, phrase
+from holdfast.fleet.simulation.changes import apply
 from holdfast.fleet.simulation.comparison import WhatIf, mean_interval, whatif
 from holdfast.fleet.simulation.outcomes import Outcome
-from holdfast.fleet.simulation.proposals import enough_days, proposals
+from holdfast.fleet.simulation.proposals import proposals
 from holdfast.fleet.simulation.replicas import Task, play
 from holdfast.fleet.simulation.scenario import Blast, Lemons, scenario
 from holdfast.fleet.simulation.simulated_log import simulate
@@ -74,13 +74,12 @@ def test_one_value_has_no_interval() -> None:
 def test_common_random_numbers_leave_the_noise_of_the_change_alone(
     stand_in: Callable[..., WhatIf],
 ) -> None:
-    """The seed moves both sides by 0.02, each side by 0.005 more: 0.02² of 0.02² + 0.005² is saved."""
+    """The seed moves both sides by 0.02, which the interval must not hold; each by 0.005 of its own."""
     found = stand_in(FAST, replicas=400).of(FAST, "ettr_large_runs")
     assert found.difference == pytest.approx((60 - 6) / 3600, abs=3 * 0.005 * math.sqrt(2 / 400))
     assert (found.ci95[1] - found.ci95[0]) / 2 == pytest.approx(
         1.966 * 0.005 * math.sqrt(2 / 400), rel=0.15
     )
-    assert found.variance_saved == pytest.approx(0.02**2 / (0.02**2 + 0.005**2), abs=0.03)
     assert found.told
 
 
@@ -90,13 +89,13 @@ def test_replicas_without_the_metric_on_both_sides_are_left_out(
     def work(task: Task) -> Outcome:
         made = counted.drawn(task)
         if task.seed == 3:
-            return replace(made, runs=made.runs * 0, ettr=made.ettr * 0)
+            return counted.without_runs(made)
         return made
 
     found = stand_in(FAST, work=work, replicas=8).of(FAST, "ettr_large_runs")
     others = [
         [
-            counted.drawn(Task(each, 28.0, seed)).ettr[2, 0].sum() / 50
+            counted.drawn(Task(each, 28.0, seed)).runs["ettr"][2, 0].sum() / 50
             for seed in range(8)
             if seed != 3
         ]
@@ -113,14 +112,18 @@ def test_replicas_without_the_metric_on_both_sides_are_left_out(
 
 def test_the_largest_gain_that_can_be_told_is_recommended(stand_in: Callable[..., WhatIf]) -> None:
     found = stand_in(SLOW, "checkpoint.write=36s", FAST, replicas=30)
-    assert [each.change for each in found.ranked] == [FAST, "checkpoint.write=36s", SLOW]
+    assert [each.change for each in found.ranked_by(found.main)] == [
+        FAST,
+        "checkpoint.write=36s",
+        SLOW,
+    ]
     assert found.best is not None
     assert found.best.change == FAST
     assert found.findings()[0].text == found.recommended == found.sentence(FAST)
-    assert "64-GPU runs" in found.recommended
+    assert "runs on 32 GPUs or more" in found.recommended
     assert [section.id for section in found.sections()] == ["gain", "sizes", "effects", "assumed"]
     rows = found.sections()[0].tables[0].data
-    assert rows["label"].to_pylist() == [each.change for each in found.ranked]
+    assert rows["label"].to_pylist() == [each.change for each in found.ranked_by(found.main)]
     shown = found.of(FAST, found.main)
     assert rows["low"][0].as_py() == pytest.approx(100 * shown.ci95[0])
     assert "<svg" in render(found.page())
@@ -140,22 +143,15 @@ def test_what_the_log_does_not_tell_is_called_assumed(stand_in: Callable[..., Wh
     guess = replace(found, assumed=frozenset({"checkpoint.write", "scheduler.policy"}))
     told = [each.text for each in guess.findings() if each.lead == "Assumed."]
     assert len(told) == 1
-    assert "checkpoint.write=1 min" in told[0]
+    assert "checkpoint.write" in told[0]
     assert "scheduler.policy" not in told[0]
-    assert phrase(SMALL, FAST, guess.assumed).endswith("1 min (assumed)")
 
 
 def test_without_large_runs_goodput_decides(stand_in: Callable[..., WhatIf]) -> None:
     def work(task: Task) -> Outcome:
         made = counted.drawn(task)
-        share = made.ettr[2, 0].sum() / 50
-        return replace(
-            made,
-            runs=made.runs * 0,
-            ettr=made.ettr * 0,
-            busy_gpu_ms=1e9,
-            productive_gpu_ms=1e9 * share,
-        )
+        share = made.runs["ettr"][2, 0].sum() / 50
+        return counted.without_runs(made, busy_gpu_ms=1e9, productive_gpu_ms=1e9 * share)
 
     found = stand_in(FAST, work=work, replicas=30)
     assert found.main == "goodput_share_of_busy_time"
@@ -176,7 +172,6 @@ def test_a_queue_that_grows_for_ever_is_told(stand_in: Callable[..., WhatIf]) ->
 def test_what_holds_before_and_after_is_no_change(stand_in: Callable[..., WhatIf]) -> None:
     found = stand_in(FAST, given=["checkpoint.write=5m"], replicas=3)
     assert found.baseline.checkpoint.write_s == 300
-    assert found.phrases[FAST] == "writing checkpoints in 6 s instead of 5 min"
     assert found.scenarios[FAST] == apply(SMALL, FAST)
 
 
@@ -248,12 +243,6 @@ def test_nothing_is_proposed_that_a_scenario_does_not_have() -> None:
     assert proposals(apply(only_blasts, "failure_rate=0")) == ["checkpoint.interval*0.5"]
 
 
-def test_the_days_are_enough_for_large_runs() -> None:
-    # 7 % of 190 jobs a day have 32 GPUs or more.
-    assert enough_days(SMALL, 8) == pytest.approx(30 / (190 * 0.07 * 8))
-    assert enough_days(scenario("rsc1"), 2) < 1
-
-
 # --- Simulated -----------------------------------------------------------------------------------
 
 DAYS = 6.0
@@ -299,8 +288,6 @@ def test_overhead_costs_goodput(simulated: WhatIf, change: str) -> None:
 def test_fewer_lemons_fewer_losses(simulated: WhatIf) -> None:
     found = simulated.of("lemons=off", "lost_first_order_gpu_hours_per_day")
     assert found.difference < 0
-    goodput = simulated.of("lemons=off", "goodput_share_of_busy_time")
-    assert goodput.variance_saved > 0.3
 
 
 def test_two_processes_give_the_same_answer(simulated: WhatIf) -> None:
@@ -411,10 +398,9 @@ def test_from_a_log_to_a_sentence(store: Path, lemon: str, from_a_log: WhatIf) -
     assert lemon in found.baseline.failures.lemons.nodes
     assert found.best is not None
     assert found.best.change == f"replace={lemon}; checkpoint.write=30s"
-    assert found.phrases[found.best.change].startswith(f"replacing {lemon} and writing")
     assert "checkpoint.interval" in found.assumed
     assert not {"checkpoint.write", "scheduler.grace"} & found.assumed
-    with pytest.raises(InputError, match="node not found"):
+    with pytest.raises(InputError, match="node77"):
         whatif(found.baseline, ["replace=node77"])
 
 

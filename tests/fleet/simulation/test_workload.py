@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from holdfast.fleet.simulation.records import Jobs, State
+from holdfast.fleet.simulation.records import Records, State
 from holdfast.fleet.simulation.scenario import End, Scenario, Size, Workload, scenario
 from holdfast.fleet.simulation.workload import DAY_MS, HOUR_MS, draw_jobs
 
@@ -21,11 +21,11 @@ def with_workload(**changes: object) -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def jobs() -> Jobs:
+def jobs() -> Records:
     return draw_jobs(with_workload(jobs_per_day=2_000.0), DAYS, 3)
 
 
-def test_arrivals_follow_the_hours_and_the_days(jobs: Jobs) -> None:
+def test_arrivals_follow_the_hours_and_the_days(jobs: Records) -> None:
     workload = scenario("small").workload
     hour = jobs.submit_ms // HOUR_MS % 24
     day = jobs.submit_ms // DAY_MS % 7  # the scenario begins on a Monday
@@ -40,7 +40,7 @@ def test_arrivals_follow_the_hours_and_the_days(jobs: Jobs) -> None:
     assert (jobs.submit_ms < DAYS * DAY_MS).all()
 
 
-def test_sizes_and_classes_have_their_shares(jobs: Jobs) -> None:
+def test_sizes_and_classes_have_their_shares(jobs: Records) -> None:
     small = scenario("small")
     names = [each.name for each in small.qos]
     sizes = small.workload.sizes

@@ -9,16 +9,16 @@ from typing import Any
 
 from holdfast.fleet.ettr_measured import MeasuredEttr, measured_ettr
 from holdfast.fleet.log import FleetLog, open_log
-from holdfast.fleet.simulation.changes import apply, known, parse, value_of
+from holdfast.fleet.simulation.changes import apply, known, parse, paths_of, value_of
 from holdfast.fleet.simulation.scenario import PRESETS, Scenario, scenario
 
 ASSUMED = {
-    "interval": "checkpoint_interval_s",
-    "write": "write_s",
-    "init": "init_s",
-    "save_on_signal": "save_on_signal",
+    "checkpoint.interval": "checkpoint_interval_s",
+    "checkpoint.write": "write_s",
+    "checkpoint.init": "init_s",
+    "checkpoint.save_on_signal": "save_on_signal",
 }
-"""Key under `checkpoint` -> what an analysis of a log assumes of it."""
+"""Path -> the assumption of an analysis that says the same."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ def as_it_is(source: str | Path | Scenario | FleetLog, given: Sequence[str] = ()
     Raises:
         InputError: if the source cannot be read or is too short, or a change cannot be made.
     """
-    found = _read(source, given)
-    made = found.scenario
+    fleet = _read(source, given)
+    changed = fleet.scenario
     for change in given:
-        made = apply(made, change)
-    return replace(found, scenario=made)
+        changed = apply(changed, change)
+    return replace(fleet, scenario=changed)
 
 
 def _read(source: str | Path | Scenario | FleetLog, given: Sequence[str]) -> Baseline:
     if isinstance(source, Scenario):
         return Baseline(source, f"scenario {source.name}", None, [])
     # The text "small" is the preset, whatever lies in the working directory; a path is a path.
-    named = isinstance(source, str) and source in PRESETS
-    if isinstance(source, FleetLog) or (not named and _is_log(Path(source))):
+    is_preset = isinstance(source, str) and source in PRESETS
+    if isinstance(source, FleetLog) or (not is_preset and _is_log(Path(source))):
         return _fitted(open_log(source), given)
     kind = "preset" if str(source) in PRESETS else "scenario"
     return Baseline(scenario(source), f"{kind} {source}", None, [])
@@ -75,13 +75,13 @@ def _is_log(path: Path) -> bool:
 def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
     from holdfast.fleet.simulation.calibration import calibrate
 
-    said, assumed = _said(given)
-    if assumed:
+    if assumed := _assumptions(given):
         again = FleetLog(log.store, replace(log.assumptions, **assumed))
         again.since_s = log.since_s
         log = again
     fitted = calibrate(log)
-    silent = [e.key for e in fitted.estimates if not e.estimated and e.key not in said]
+    stated = {path for change in given for path in paths_of(change)}
+    silent = [e.key for e in fitted.estimates if not e.estimated and e.key not in stated]
     return Baseline(
         fitted.scenario,
         f"store {fitted.source}",
@@ -92,15 +92,12 @@ def _fitted(log: FleetLog, given: Sequence[str]) -> Baseline:
     )
 
 
-def _said(given: Sequence[str]) -> tuple[set[str], dict[str, Any]]:
-    """(the keys that changes set, as paths; what they say of checkpoints, as assumptions)."""
-    said: set[str] = set()
+def _assumptions(given: Sequence[str]) -> dict[str, Any]:
+    """What changes say of checkpoints, as assumptions of an analysis."""
     assumed: dict[str, Any] = {}
-    for change in given:
-        for edit in parse(change).edits:
-            for leaf in known(edit.key):
-                said.add(leaf.path)
-                name = ASSUMED.get(str(leaf.steps[-1])) if leaf.steps[0] == "checkpoint" else None
-                if name and edit.operator == "=":
-                    assumed[name] = value_of(leaf, edit)
-    return said, assumed
+    for edit in (edit for change in given for edit in parse(change).edits):
+        for leaf in known(edit.key):
+            name = ASSUMED.get(leaf.path)
+            if name and edit.operator == "=":
+                assumed[name] = value_of(leaf, edit)
+    return assumed

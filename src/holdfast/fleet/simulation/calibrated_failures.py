@@ -22,15 +22,13 @@ from holdfast.fleet.node_ranking import lemons
 from holdfast.fleet.simulation.estimates import Findings, Interval, rounded, rounded_time
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.scenario import Component, Detection, Failures, Lemons, Repair
-from holdfast.numbers import brief, counted, duration
+from holdfast.numbers import brief, counted
 from holdfast.stats import clopper_pearson_interval, poisson_interval
 
 FIRM_FAILURES = 20
 """A rate of large attempts is used alone from so many failures on, and only if it differs."""
 FIRM_SHARE = 10
 """A component has shares of its own from so many events on; one with fewer has those of all."""
-BLAST_NODES = 3
-"""So many nodes that fail within one attribution window of another are told to the user."""
 SILENT_CHECK = "node_down"
 FEWEST_OUTAGES = 5
 CLEAR_SPLIT, APART = 0.8, 4.0
@@ -77,7 +75,6 @@ def failures(log: FleetLog, nodes: set[str], outages: OutageTimes, findings: Fin
         findings.note("No infrastructure failure in the log: none is simulated.")
         return Failures()
     components = _components(log, outages, findings)
-    _tell_blasts(log, findings)
     return Failures(rate, lemons=_lemons(log, nodes, findings), components=components)
 
 
@@ -120,48 +117,26 @@ def _rate_above(
     return count, count / days, interval
 
 
-def _incidents(log: FleetLog, rows: str, within: str) -> str:
-    """SQL of `rows` (with `event_s`) and their `event`: those close together in time are one."""
-    order = f"OVER ({within} ORDER BY event_s, node, key"
-    gap = f"event_s - lag(event_s) {order}) <= {log.assumptions.incident_gap_s}"
-    marked = f"SELECT *, CASE WHEN {gap} THEN 0 ELSE 1 END AS begins FROM {rows} AS blamed"
-    return f"SELECT *, sum(begins) {order} ROWS UNBOUNDED PRECEDING) AS event FROM ({marked}) AS m"
-
-
 def _attempts_per_event(log: FleetLog) -> float:
     """How much the variance of the count grows because one event ends several attempts.
 
     A compound Poisson count of events with m attempts each has the variance E[m^2] / E[m] times its
-    mean.
+    mean. What ends on one node within `incident_gap_s` of another is one event.
     """
-    events = _incidents(log, blamed_nodes(log), "PARTITION BY node")
+    order = "OVER (PARTITION BY node ORDER BY event_s, key"
+    near = f"event_s - lag(event_s) {order}) <= {log.assumptions.incident_gap_s}"
     rows = log.rows(
-        f"""SELECT node, event, count(*) AS m FROM (
-            SELECT *, row_number() OVER (PARTITION BY key ORDER BY node, event) AS place
-            FROM ({events}) AS events
-        ) AS first_blamed WHERE place = 1 GROUP BY node, event"""
+        f"""WITH marked AS (
+            SELECT *, CASE WHEN {near} THEN 0 ELSE 1 END AS begins FROM {blamed_nodes(log)} AS blamed
+        ), events AS (
+            SELECT *, sum(begins) {order} ROWS UNBOUNDED PRECEDING) AS event FROM marked
+        ), ranked AS (
+            SELECT *, row_number() OVER (PARTITION BY key ORDER BY node, event) AS place FROM events
+        )
+        SELECT count(*) AS m FROM ranked WHERE place = 1 GROUP BY node, event"""
     )
     sizes = np.array([row["m"] for row in rows], np.float64)
     return float((sizes**2).sum() / sizes.sum()) if rows else 1.0
-
-
-def _tell_blasts(log: FleetLog, findings: Findings) -> None:
-    """Say how often several nodes failed at once: common causes are not fitted."""
-    sure = f"(SELECT node, key, event_s FROM {blamed_nodes(log)} AS b WHERE blame = 1)"
-    blasts = log.value(
-        f"""SELECT count(*) FROM (
-            SELECT event FROM ({_incidents(log, sure, "")}) AS events
-            GROUP BY event HAVING count(DISTINCT node) >= {BLAST_NODES}
-        ) AS blasts"""
-    )
-    if blasts:
-        findings.note(
-            f"On {counted(blasts, 'occasion')} {BLAST_NODES} or more nodes failed within "
-            f"{duration(log.assumptions.incident_gap_s)} of each other. Common causes are not fitted: "
-            "these count as failures of single nodes. Add [[failures.blasts]] for them."
-        )
-    else:
-        findings.assumed("failures.blasts", "no sign of a common cause")
 
 
 # --- Components ----------------------------------------------------------------------------------
@@ -177,12 +152,12 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
     counts = {row["label"]: (int(row["failures"]), int(row["failed"])) for row in ended}
     silent = counts.pop(UNATTRIBUTED, (0, 0))[0]
     total, crashes = (sum(pair[place] for pair in counts.values()) for place in (0, 1))
-    seen = _seen(log)
-    high_all = float(sum(row["high"] for row in seen))
+    health_events = _seen(log)
+    high_all = float(sum(row["high"] for row in health_events))
     rows = []
-    for label in sorted({*counts, *(row["label"] for row in seen if total)}):
+    for label in sorted({*counts, *(row["label"] for row in health_events if total)}):
         count, failed = counts.get(label, (0, 0))
-        events = [row for row in seen if row["label"] == label]
+        events = [row for row in health_events if row["label"] == label]
         high, low = (float(sum(row[name] for row in events)) for name in ("high", "low"))
         # Drains are counted beside the HIGH events of all nodes, and failures end attempts of busy
         # ones: what they have in common is the ratio of HIGH to LOW.
@@ -193,12 +168,12 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
             drained, share = 1.0, low * (total / high_all if high_all else 1.0)
         if share > 0:
             rows.append((label, share, drained, count, failed, events))
-    whole = sum(row[1] for row in rows) + silent
-    made: list[Component] = []
+    total_share = sum(row[1] for row in rows) + silent
+    components: list[Component] = []
     for label, share, drained, count, failed, events in rows:
-        key = f"failures.components[{len(made)}]"
-        part = rounded(share / whole, 3)
-        findings.found(f"{key}.share", part, count, clopper_pearson_interval(share, whole))
+        key = f"failures.components[{len(components)}]"
+        part = rounded(share / total_share, 3)
+        findings.found(f"{key}.share", part, count, clopper_pearson_interval(share, total_share))
         hits, base = (failed, count) if count >= FIRM_SHARE else (crashes, max(total, 1))
         crash = rounded(hits / base, 3)
         if count:
@@ -206,21 +181,23 @@ def _components(log: FleetLog, outages: OutageTimes, findings: Findings) -> tupl
         drained = round(drained, 3)
         check, xid = _check_of(events, label)
         permanent = _permanent(f"{key}.permanent", label, outages, findings)
-        made.append(
+        components.append(
             Component(label, part, check, xid, round(1 - drained, 3), drained, crash, permanent)
         )
     if silent:
-        key = f"failures.components[{len(made)}]"
-        part = rounded(silent / whole, 3)
-        findings.found(f"{key}.share", part, silent, clopper_pearson_interval(silent, whole))
+        key = f"failures.components[{len(components)}]"
+        part = rounded(silent / total_share, 3)
+        findings.found(f"{key}.share", part, silent, clopper_pearson_interval(silent, total_share))
         permanent = _permanent(f"{key}.permanent", UNATTRIBUTED, outages, findings)
-        made.append(Component(UNATTRIBUTED, part, SILENT_CHECK, high=0.0, permanent=permanent))
-    if not seen:
+        components.append(
+            Component(UNATTRIBUTED, part, SILENT_CHECK, high=0.0, permanent=permanent)
+        )
+    if not health_events:
         findings.note(
             "The log has no health events: every failure counts as a node that falls silent, and "
             "failures that ended attempts as FAILED cannot be told from the users' own."
         )
-    return tuple(made)
+    return tuple(components)
 
 
 def _seen(log: FleetLog) -> list[dict[str, Any]]:
@@ -294,21 +271,21 @@ def _permanent(key: str, label: str, outages: OutageTimes, findings: Findings) -
 
 def _lemons(log: FleetLog, nodes: set[str], findings: Findings) -> Lemons:
     """Nodes that are not bad by chance, and how much more often they fail than the others."""
-    found = lemons(log) if log.nodes_known else None
-    table = [] if found is None else found.nodes.to_pylist()
-    worse = set() if found is None else set(found.lemons)
-    named = [row for row in table if row["node"] in worse & nodes]
-    if not named:
+    ranking = lemons(log) if log.nodes_known else None
+    table = [] if ranking is None else ranking.nodes.to_pylist()
+    worse = set() if ranking is None else set(ranking.lemons)
+    lemon_rows = [row for row in table if row["node"] in worse & nodes]
+    if not lemon_rows:
         findings.found("failures.lemons.count", 0, len(table))
         return Lemons()
     others = [row for row in table if row["node"] not in worse]
     days = sum(row["node_days"] for row in others)
     healthy = sum(row["shrunk_rate"] * row["node_days"] for row in others) / days if days else 0.0
     factors = {}
-    for row in named:
+    for row in lemon_rows:
         factor = row["shrunk_rate"] / healthy if healthy > 0 else math.inf
         factors[row["node"]] = rounded(min(max(factor, 1.0), 1e4), 3)
-    findings.found("failures.lemons.nodes", None, len(named))
+    findings.found("failures.lemons.nodes", None, len(lemon_rows))
     return Lemons(nodes=dict(sorted(factors.items())))
 
 
@@ -401,12 +378,12 @@ def outage_times(log: FleetLog, findings: Findings) -> OutageTimes:
         findings.found("repair.slow_min", slow[0], long.size)
     else:
         findings.assumed("repair.slow_min", "no outage is of another kind: as the short ones")
-    known = [row for row in rows if row["over"] or row["lasted_s"] > split]
-    if len(known) < len(rows):
-        left = counted(len(rows) - len(known), "outage")
+    decided = [row for row in rows if row["over"] or row["lasted_s"] > split]
+    if len(decided) < len(rows):
+        left = counted(len(rows) - len(decided), "outage")
         findings.note(f"{left} not over at the end of the log: left out.")
     by_label: dict[str, tuple[int, int]] = {}
-    for row in known:
+    for row in decided:
         slow_ones, count = by_label.get(row["label"], (0, 0))
         by_label[row["label"]] = (slow_ones + (row["lasted_s"] > split), count + 1)
     return OutageTimes(Repair(*fast, *slow), by_label)

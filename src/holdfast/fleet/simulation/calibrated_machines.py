@@ -10,8 +10,9 @@ import numpy as np
 from holdfast.fleet.log import DAY_S, FleetLog
 from holdfast.fleet.preemption import preemptions
 from holdfast.fleet.simulation.calibrated_workload import Cohort
-from holdfast.fleet.simulation.estimates import Findings, rounded, rounded_time
-from holdfast.fleet.simulation.job_runs import JobRuns, class_column, named_class, sized
+from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded, rounded_time
+from holdfast.fleet.simulation.job_runs import CLASS, sized
+from holdfast.fleet.simulation.records import Records
 from holdfast.fleet.simulation.scenario import Cluster, Qos, Scheduler
 from holdfast.numbers import counted, duration
 
@@ -26,7 +27,7 @@ SURE_PREEMPTIONS = 5
 # --- Nodes ---------------------------------------------------------------------------------------
 
 
-def cluster(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) -> Cluster:
+def cluster(log: FleetLog, runs: Records, processors: bool, findings: Findings) -> Cluster:
     """Nodes, their GPUs and their names.
 
     Args:
@@ -36,15 +37,16 @@ def cluster(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) 
         findings: where estimates and assumptions are recorded.
     """
     per_node = _gpus_per_node(log, runs, processors, findings)
-    named = _nodes(log, processors)
+    node_names = _nodes(log, processors)
     needed = max(math.ceil(int(runs.gpus.max()) / per_node), 1)
-    count = max(len(named) or math.ceil(_peak(runs) / per_node), needed)
-    findings.found("cluster.nodes", count, len(named) or None)
-    if named and needed > len(named):
+    count = max(len(node_names) or math.ceil(_peak(runs) / per_node), needed)
+    findings.found("cluster.nodes", count, len(node_names) or None)
+    if node_names and needed > len(node_names):
         findings.note(
-            f"{counted(len(named), 'node')} are known, but a job ran on {needed:,}: so many are simulated."
+            f"{counted(len(node_names), 'node')} are known, but a job ran on {needed:,}: so many are "
+            "simulated."
         )
-    names = fold(named) if count == len(named) else ""
+    names = fold(node_names) if count == len(node_names) else ""
     if names:
         findings.found("cluster.names", None, count)
     else:
@@ -55,7 +57,7 @@ def cluster(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) 
     return Cluster(count, per_node, racks, pods, names)
 
 
-def _gpus_per_node(log: FleetLog, runs: JobRuns, processors: bool, findings: Findings) -> int:
+def _gpus_per_node(log: FleetLog, runs: Records, processors: bool, findings: Findings) -> int:
     """The usual number of GPUs; from the inventory, else the most that an attempt had on a node."""
     key = "cluster.gpus_per_node"
     column = "cpus" if processors else "gpus"
@@ -104,7 +106,7 @@ def _nodes(log: FleetLog, processors: bool) -> list[str]:
     return sorted(row["node"] for row in rows)
 
 
-def _peak(runs: JobRuns) -> float:
+def _peak(runs: Records) -> float:
     """The most GPUs that were in use at one time."""
     ran = runs.starts > 0
     times = np.concatenate([runs.stop_s[ran], runs.first_start_s[ran]])
@@ -119,39 +121,38 @@ def fold(names: Iterable[str]) -> str:
 
     from holdfast.fleet.formats.hosts import hosts_of
 
-    wanted = sorted(names)
+    ordered = sorted(names)
     try:
-        text = str(NodeSet.fromlist(wanted, resolver=RESOLVER_NOGROUP))
+        text = str(NodeSet.fromlist(ordered, resolver=RESOLVER_NOGROUP))
     except NodeSetException:
         return ""
-    return text if hosts_of(text) == wanted else ""
+    return text if hosts_of(text) == ordered else ""
 
 
 # --- Classes of service --------------------------------------------------------------------------
 
 
-def classes(log: FleetLog, runs: JobRuns, findings: Findings) -> tuple[Qos, ...]:
+def classes(log: FleetLog, runs: Records, findings: Findings) -> tuple[Qos, ...]:
     """Classes of service, the lowest first, with priorities 1, 2, ... in the order of the log's."""
-    column = class_column(log)
     names = sorted(set(runs.job_class.tolist()))
     stated = {
         row["qos"]: row["priority"]
         for row in log.rows(log.table("qos"))
-        if column == "qos" and row["priority"] is not None
+        if row["priority"] is not None
     }
     if not set(names) <= set(stated):
         means = log.rows(
-            f"SELECT {named_class(column)} AS name, avg(priority) AS priority "
-            f"FROM {log.executions} WHERE priority > 0 GROUP BY {named_class(column)}"
+            f"SELECT {CLASS} AS name, avg(priority) AS priority "
+            f"FROM {log.executions} WHERE priority > 0 GROUP BY {CLASS}"
         )
         stated = {row["name"]: row["priority"] for row in means}
     worth = {name: float(stated.get(name, 0.0)) for name in names}
     levels = sorted(set(worth.values()))
     ranked = sorted(names, key=lambda name: (worth[name], name))
-    made = tuple(Qos(name, levels.index(worth[name]) + 1) for name in ranked)
-    for place, each in enumerate(made):
+    qualities = tuple(Qos(name, levels.index(worth[name]) + 1) for name in ranked)
+    for place, each in enumerate(qualities):
         findings.found(f"qos[{place}].priority", each.priority)
-    return made
+    return qualities
 
 
 # --- The scheduler -------------------------------------------------------------------------------
@@ -231,26 +232,25 @@ def _requeue_delay(log: FleetLog, typical_s: float, findings: Findings) -> float
         ) AS starts
         WHERE eligible_s >= before_s"""
     )
-    found = gaps["gap_s"].to_numpy().astype(np.float64)
+    delays = gaps["gap_s"].to_numpy().astype(np.float64)
     key = "scheduler.requeue_delay"
-    if not found.size:
+    if not delays.size:
         findings.assumed(key, "no attempt follows another one of its job")
         return min(Scheduler().requeue_delay_s, rounded(typical_s, 2))
-    half = 0.98 / math.sqrt(found.size)
-    low, middle, high = np.quantile(found, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)]).tolist()
-    findings.found(key, middle, found.size, (low, high))
-    return float(middle)
+    middle, low, high = median_interval(delays)
+    findings.found(key, middle, delays.size, (low, high))
+    return middle
 
 
 def _longest_limit(those: Cohort, findings: Findings) -> float:
     limit = those.runs.limit_s
-    known = limit[~np.isnan(limit)]
-    if not known.size:
+    limits = limit[~np.isnan(limit)]
+    if not limits.size:
         findings.assumed("scheduler.time_limit", "no job of the log has a time limit")
         return Scheduler().time_limit_s
-    longest = min(float(known.max()), 366 * DAY_S)
-    findings.found("scheduler.time_limit", longest, known.size)
-    if unlimited := limit.size - known.size:
+    longest = min(float(limits.max()), 366 * DAY_S)
+    findings.found("scheduler.time_limit", longest, limits.size)
+    if unlimited := limit.size - limits.size:
         findings.note(
             f"{counted(unlimited, 'job')} without a time limit get at most {duration(longest)}."
         )

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from holdfast.errors import InputError
-from holdfast.fleet.log import DAY_S, HOUR_S, USUAL_INIT_S, FleetLog
+from holdfast.fleet.log import DAY_S, HOUR_S, FleetLog
 from holdfast.fleet.simulation.durations import Fit, Prior, fit
-from holdfast.fleet.simulation.estimates import Findings, rounded
-from holdfast.fleet.simulation.job_runs import JobRuns, executions, job_runs
-from holdfast.fleet.simulation.records import Array
+from holdfast.fleet.simulation.estimates import Findings, median_interval, rounded
+from holdfast.fleet.simulation.job_runs import executions, job_runs
+from holdfast.fleet.simulation.records import Array, Records
 from holdfast.fleet.simulation.replay import on_nodes
 from holdfast.fleet.simulation.scenario import Cluster, End, Qos, Size, Workload
 from holdfast.numbers import brief, counted, duration, percent
@@ -48,8 +48,8 @@ LEAST_LIMIT_FACTOR, LOWEST_LIMIT = 1.2, 1.1
 class Cohort:
     """The jobs that arrived inside the window, seen from their beginning."""
 
-    runs: JobRuns
-    every: JobRuns
+    runs: Records
+    every: Records
     """All jobs of the log."""
     begin_s: float
     """The first end in the log: from here on it tells of every job."""
@@ -90,20 +90,20 @@ def cohort(log: FleetLog, *, processors: bool) -> Cohort:
     begin_s = max(float(row["first"]), log.begin_s)
     runs = job_runs(log, processors=processors)
     inside = (runs.arrival_s >= begin_s) & (runs.arrival_s <= log.end_s)
-    mine = JobRuns(*(column[inside] for column in runs))
-    made = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1), processors)
+    mine = runs[inside]
+    members = Cohort(mine, runs, begin_s, max(log.end_s, begin_s + 1), processors)
     jobs, done = mine.gpus.size, int((mine.end == "COMPLETED").sum())
     if jobs < FEWEST_JOBS or done < FEWEST_COMPLETED:
         raise InputError(
             "the log is too short to calibrate from",
             code="no-data",
             path=log.store.path,
-            found=f"{counted(jobs, 'job')} that arrived in {duration(made.end_s - begin_s)} and "
+            found=f"{counted(jobs, 'job')} that arrived in {duration(members.end_s - begin_s)} and "
             f"asked for {'processors' if processors else 'GPUs'}, {done:,} of them completed",
             expected=f"{FEWEST_JOBS} jobs, {FEWEST_COMPLETED} of them completed",
             remedy="export a longer time, or write a scenario by hand beginning with a preset",
         )
-    return made
+    return members
 
 
 def workload(
@@ -199,9 +199,9 @@ def _bursts(those: Cohort, by_hour: tuple[float, ...], by_day: tuple[float, ...]
 
 def _weights(place: Array, counts: Array, open_h: Array, size: int) -> tuple[float, ...]:
     """Rates of the places over their mean, shrunk together by how much they truly differ."""
-    seen = np.bincount(place, counts, minlength=size).astype(np.float64)
+    arrivals = np.bincount(place, counts, minlength=size).astype(np.float64)
     exposure = np.bincount(place, open_h, minlength=size).astype(np.float64)
-    rates = shrink(seen, exposure, gamma_prior(seen, exposure))[0]
+    rates = shrink(arrivals, exposure, gamma_prior(arrivals, exposure))[0]
     return tuple(rounded(float(rate) / float(rates.mean()), 3) for rate in rates)
 
 
@@ -223,20 +223,20 @@ def _sizes(
         )
     firm, prior = _prior(runs.made_s, done, gpus)
     names = [each.name for each in classes]
-    made = []
+    sizes = []
     for place, size in enumerate(np.unique(gpus).tolist()):
         mine = gpus == size
         count, completed = int(mine.sum()), int((mine & done).sum())
-        found = firm.get(size) or fit("lognormal", runs.made_s[mine], done[mine], prior=prior)
-        hours, spread = rounded(max(found.mean / HOUR_S, 1e-4)), rounded(found.sigma, 3)
+        work = firm.get(size) or fit("lognormal", runs.made_s[mine], done[mine], prior=prior)
+        hours, spread = rounded(max(work.mean / HOUR_S, 1e-4)), rounded(work.sigma, 3)
         share = rounded(count / total)
         key = f"workload.sizes[{place}]"
-        low, high = (each / HOUR_S for each in found.mean_ci95)
+        low, high = (each / HOUR_S for each in work.mean_ci95)
         findings.found(f"{key}.share", share, count, clopper_pearson_interval(count, total))
         findings.found(f"{key}.hours", hours, count, (low, high))
-        findings.found(f"{key}.spread", spread, completed, found.sigma_ci95)
-        made.append(Size(size, share, hours, spread, _shares(runs.job_class[mine], names)))
-    return tuple(made)
+        findings.found(f"{key}.spread", spread, completed, work.sigma_ci95)
+        sizes.append(Size(size, share, hours, spread, _shares(runs.job_class[mine], names)))
+    return tuple(sizes)
 
 
 def merged_sizes(gpus: Array, held_s: Array, cluster: Cluster) -> Array:
@@ -291,7 +291,7 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
     """Hazards of the ends that are no completion, and of requeues."""
     runs = those.runs
     ran = runs.starts > 0
-    made: list[End] = []
+    ends: list[End] = []
     absent = []
     for state in ("FAILED", "CANCELLED", "OUT_OF_MEMORY", "REQUEUED"):
         seconds, ended = runs.made_s[ran], runs.end[ran] == state
@@ -304,40 +304,21 @@ def _ends(log: FleetLog, those: Cohort, findings: Findings) -> tuple[End, ...]:
         if not events:
             absent.append(state)
             continue
-        key = f"workload.ends[{len(made)}]"
+        key = f"workload.ends[{len(ends)}]"
         firm = events >= FEWEST_FOR_SHAPE
-        found = fit("weibull", seconds, ended, sigma=None if firm else 1.0)
-        scale, shape = rounded(found.scale / HOUR_S), rounded(found.shape, 3) if firm else 1.0
-        low, high = (each / HOUR_S for each in found.scale_ci95)
+        hazard = fit("weibull", seconds, ended, sigma=None if firm else 1.0)
+        scale, shape = rounded(hazard.scale / HOUR_S), rounded(hazard.shape, 3) if firm else 1.0
+        low, high = (each / HOUR_S for each in hazard.scale_ci95)
         findings.found(f"{key}.scale_hours", scale, events, (low, high))
         if firm:
-            findings.found(f"{key}.shape", shape, events, found.shape_ci95)
+            findings.found(f"{key}.shape", shape, events, hazard.shape_ci95)
         else:
             why = f"{counted(events, state + ' end')}, too few to tell whether the hazard changes"
             findings.assumed(f"{key}.shape", why)
-        made.append(End(state, scale, shape))
+        ends.append(End(state, scale, shape))
     if absent:
         findings.note(f"No job ended {', '.join(absent)}: not simulated.")
-    _early_ends(log, those, findings)
-    return tuple(made)
-
-
-def _early_ends(log: FleetLog, those: Cohort, findings: Findings) -> None:
-    """Say what the assumed initialisation cannot be right about."""
-    init = log.init_s
-    if log.assumptions.init_s is None and init < USUAL_INIT_S:
-        findings.note(
-            f"Initialization is taken to be {duration(init)}, not {duration(USUAL_INIT_S)}: "
-            "5 % of the completed attempts ran no longer."
-        )
-    runs = those.runs
-    early = (runs.end != "COMPLETED") & (runs.starts > 0) & (runs.longest_s < init)
-    share = float(early.sum()) / max(int((runs.starts > 0).sum()), 1)
-    if share > 0.02:
-        findings.note(
-            f"{percent(share)} of the jobs ended within the {duration(init)} that initialisation is "
-            "assumed to take. In the simulation such jobs last that long; give --init if it is shorter."
-        )
+    return tuple(ends)
 
 
 # --- Time limits ---------------------------------------------------------------------------------
@@ -369,22 +350,20 @@ def _limit_factor(log: FleetLog, those: Cohort, findings: Findings) -> float:
     """How generous limits are: twice the median of limit over need, as a uniform distribution has it."""
     runs, assumed = those.runs, log.assumptions
     # Limits are whole minutes; the longest ones are the cluster's, not the user's.
-    known = (runs.end == "COMPLETED") & (runs.starts == 1) & ~np.isnan(runs.limit_s)
-    if known.any():
-        own = known & (runs.limit_s < float(np.nanmax(runs.limit_s)))
-        known = own if own.sum() >= FEWEST_JOBS else known
+    limited = (runs.end == "COMPLETED") & (runs.starts == 1) & ~np.isnan(runs.limit_s)
+    if limited.any():
+        own = limited & (runs.limit_s < float(np.nanmax(runs.limit_s)))
+        limited = own if own.sum() >= FEWEST_JOBS else limited
     needed = log.init_s + runs.made_s * (1 + assumed.write_s / assumed.checkpoint_interval_s)
-    ratio = (runs.limit_s[known] - 30) / np.maximum(needed[known], 1.0)
+    ratio = (runs.limit_s[limited] - 30) / np.maximum(needed[limited], 1.0)
     ratio = ratio[ratio >= 1.0]
     key = "workload.limit_factor"
     if ratio.size < FEWEST_JOBS:
         count = counted(ratio.size, "completed job")
         findings.assumed(key, f"{count} with a time limit of its own, fewer than {FEWEST_JOBS}")
         return Workload().limit_factor
-    half = 0.98 / math.sqrt(ratio.size)
-    low, middle, high = (
-        max(2 * float(each) - LOWEST_LIMIT, LEAST_LIMIT_FACTOR)
-        for each in np.quantile(ratio, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)])
+    middle, low, high = (
+        max(2 * each - LOWEST_LIMIT, LEAST_LIMIT_FACTOR) for each in median_interval(ratio)
     )
     findings.found(key, rounded(middle, 3), ratio.size, (low, high))
     return rounded(middle, 3)

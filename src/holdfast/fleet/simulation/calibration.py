@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from holdfast.answer import Answer, ColumnFormat, Finding, Section, Table, Value
 from holdfast.errors import InputError
-from holdfast.files import atomic_file
+from holdfast.files import write_whole
 from holdfast.fleet.log import FleetLog, open_log
 from holdfast.fleet.moments import iso, minute
 from holdfast.fleet.simulation.calibrated_failures import detection, failures, outage_times
@@ -29,7 +29,7 @@ from holdfast.fleet.simulation.estimates import ASSUMED, Estimate, Findings, com
 from holdfast.fleet.simulation.job_runs import without_gpus
 from holdfast.fleet.simulation.scenario import Checkpoint, Scenario
 from holdfast.fleet.store import Store
-from holdfast.numbers import counted, duration, percent
+from holdfast.numbers import counted, duration
 
 if TYPE_CHECKING:
     from holdfast.fleet.simulation.goodness_of_fit import GoodnessOfFit
@@ -85,15 +85,9 @@ class Calibration(Answer):
         """Write the TOML file, whole or not at all.
 
         Raises:
-            InputError: if it cannot be written there.
+            HoldfastError: if it cannot be written there.
         """
-        try:
-            with atomic_file(path) as file:
-                file.write(self.to_toml().encode())
-        except OSError as error:
-            raise InputError(
-                "the scenario cannot be written", code="invalid-value", path=path, found=str(error)
-            ) from error
+        write_whole(path, self.to_toml().encode())
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON of ``holdfast fleet calibrate``."""
@@ -116,10 +110,10 @@ class Calibration(Answer):
         """What was fitted, whether it fits, and what is doubtful."""
         sizes = counted(len(self.scenario.workload.sizes), "job size")
         parts = counted(len(self.scenario.failures.components), "component")
-        told = sum(each.estimated for each in self.estimates)
+        estimated = sum(each.estimated for each in self.estimates)
         first = (
-            f"{sizes} and {parts} fitted to {duration(self.days * 86_400)}: {told} keys estimated, "
-            f"{len(self.estimates) - told} assumed."
+            f"{sizes} and {parts} fitted to {duration(self.days * 86_400)}: {estimated} keys estimated, "
+            f"{len(self.estimates) - estimated} assumed."
             + ("" if self.output else " Write the scenario with -o FILE to edit and simulate it.")
         )
         fits = [] if self.fit is None else [Finding(self.fit.sentence, "fit")]
@@ -151,8 +145,10 @@ class Calibration(Answer):
             "how": ColumnFormat("How", detail=True),
         }
         table = Table(pa.Table.from_pylist(rows), columns, "One row per key.")
-        told = Section("estimates", "What does the log tell?", self.findings()[0].text, (), [table])
-        return [told] if self.fit is None else [told, self.fit.section()]
+        estimates = Section(
+            "estimates", "What does the log tell?", self.findings()[0].text, (), [table]
+        )
+        return [estimates] if self.fit is None else [estimates, self.fit.section()]
 
 
 def calibrate(
@@ -192,9 +188,8 @@ def calibrate(
     those = cohort(log, processors=processors)
     if those.earlier:
         findings.note(
-            f"{counted(those.earlier, 'job')} that arrived before the first end in the log "
-            f"({minute(those.begin_s)}) are left out of the arrivals, sizes and durations: of that "
-            "time only long jobs are seen."
+            f"Left out of the arrivals, sizes and durations: {counted(those.earlier, 'job')} that arrived "
+            f"before the first end in the log ({minute(those.begin_s)}); only long jobs of that time are seen."
         )
     # No assumed time of the scheduler is longer than the mean attempt.
     mean_s = log.value(f"SELECT avg(runtime_s) FROM {log.executions} WHERE end_s IS NOT NULL")
@@ -211,7 +206,7 @@ def calibrate(
     begin = iso(math.floor(those.begin_s))
     assert begin is not None
     assumed = log.assumptions
-    made = Scenario(
+    fitted = Scenario(
         name=name,
         begin=begin,
         cluster=machines,
@@ -228,18 +223,7 @@ def calibrate(
             save_on_signal=assumed.save_on_signal,
         ),
     )
-    # Jobs that were cancelled while they waited are not simulated.
-    cancelled = log.value(
-        f"SELECT count(DISTINCT run) FROM {log.attempts} WHERE NOT ran AND state = 'CANCELLED' "
-        f"AND run NOT IN (SELECT run FROM {log.executions})"
-    )
-    if cancelled:
-        share = percent(cancelled / (cancelled + those.runs.gpus.size))
-        findings.note(
-            f"{counted(cancelled, 'job')} ({share}) were cancelled before they started: they are "
-            "not simulated."
-        )
-    return Calibration(made, findings.notes, findings.estimates, those.days, str(log.store.path))
+    return Calibration(fitted, findings.notes, findings.estimates, those.days, str(log.store.path))
 
 
 def _names(names: str) -> set[str]:

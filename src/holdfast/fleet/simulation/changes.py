@@ -19,7 +19,7 @@ import dataclasses
 import math
 import re
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -29,24 +29,15 @@ from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.simulation.scenario_file import hints, item_of, plain, read, toml_key
-from holdfast.numbers import counted, duration, number
 
 SHORT = {
     "failure_rate": ("failures.rate_per_node_day",),
-    "checkpoint_interval": ("checkpoint.interval",),
-    "checkpoint_write": ("checkpoint.write",),
     "detection": ("detection.check_interval", "detection.heartbeat"),
     "repair": ("repair.fast_min", "repair.fast_max", "repair.slow_min", "repair.slow_max"),
 }
 """Names of one or more keys that are changed alike."""
-WORDS = {
-    "lemons": "lemons=off: every lemon node is replaced by a healthy one; lemons=3: there are three",
-    "replace": "replace=node05,node09: these nodes are replaced by healthy ones",
-    "pull": "pull=node05,node09: these nodes leave, and nothing takes their place",
-    "nodes": "nodes+100: healthy nodes join; nodes-4: the last four leave",
-    "backfill": "backfill=off: scheduler.policy is fcfs; on: easy",
-}
-"""Changes that touch several keys."""
+WORDS = ("lemons", "replace", "pull", "nodes", "backfill")
+"""Changes of several keys in one step, see `node_changes`."""
 RATE = "failures.rate_per_node_day"
 SWITCH = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 EXAMPLES = '"failure_rate*0.5", "checkpoint.write=30s" or "lemons=off; checkpoint.interval=30m"'
@@ -104,15 +95,15 @@ def parse(text: str) -> Change:
         )
     edits = []
     for part in parts:
-        found = _SET.match(part) if "=" in part else _EDIT.match(part)
-        if found is None:
+        match = _SET.match(part) if "=" in part else _EDIT.match(part)
+        if match is None:
             raise InputError(
                 "not a change",
                 code="invalid-syntax",
                 found=part.strip(),
                 expected=f"KEY=VALUE, KEY*FACTOR, KEY+VALUE or KEY-VALUE: for example {EXAMPLES}",
             )
-        key, operator, value = found.groups()
+        key, operator, value = match.groups()
         edits.append(Edit(key, operator or "=", value))
         known(key)
     return Change(text.strip(), tuple(edits))
@@ -146,7 +137,7 @@ def keys() -> list[str]:
 @cache
 def leaves() -> dict[str, Leaf]:
     """Path -> where it leads; for lists, the path without places."""
-    found: dict[str, Leaf] = {}
+    paths: dict[str, Leaf] = {}
 
     def walk(kind: Any, steps: tuple[str, ...]) -> None:
         for name, hint in hints(kind).items():
@@ -154,10 +145,10 @@ def leaves() -> dict[str, Leaf]:
             if dataclasses.is_dataclass(item):
                 walk(item, path)
             else:
-                found[".".join(path)] = Leaf(path, item, name.endswith("_s"))
+                paths[".".join(path)] = Leaf(path, item, name.endswith("_s"))
 
     walk(Scenario, ())
-    return found
+    return paths
 
 
 def known(key: str) -> list[Leaf]:
@@ -185,11 +176,7 @@ def known(key: str) -> list[Leaf]:
     if len(same) == 1:
         return [known(f"{same[0].removesuffix(path)}{key}")[0]]
     near = same or [each for each in paths if path and each.startswith(f"{path}.")]
-    if not near:
-        last = {each.rsplit(".", 1)[-1]: each for each in keys()}
-        near = get_close_matches(path, keys(), 3, 0.6)
-        near += [last[each] for each in get_close_matches(names[-1] if names else "", last, 3, 0.7)]
-        near = list(dict.fromkeys(near))[:3]
+    near = near or get_close_matches(path, keys(), 3)
     raise InputError(
         "unknown key",
         code="unknown-key",
@@ -198,6 +185,16 @@ def known(key: str) -> list[Leaf]:
         remedy=f"holdfast fleet simulate --preset small --print-scenario shows every key; short ones: "
         f"{', '.join([*WORDS, *SHORT])}",
     )
+
+
+def paths_of(change: str) -> list[str]:
+    """The paths of the keys that a change sets; of the words only those that stand for one key."""
+    word_paths = {"nodes": "cluster.nodes", "backfill": "scheduler.policy"}
+    paths = []
+    for edit in parse(change).edits:
+        word = [word_paths[edit.key]] if edit.key in word_paths else []
+        paths += word or [leaf.path for leaf in known(edit.key)]
+    return paths
 
 
 # --- Making an edit ------------------------------------------------------------------------------
@@ -210,13 +207,13 @@ def applied(scenario: Scenario, edit: Edit) -> Scenario:
     word = BY_WORD.get("nodes" if edit.key == "cluster.nodes" else edit.key)
     if word is not None:
         return with_rates_kept(scenario, word(scenario, edit))
-    data, found = plain(scenario), known(edit.key)
-    for leaf in found:
+    data, targets = plain(scenario), known(edit.key)
+    for leaf in targets:
         data = _set(data, leaf.steps, leaf, edit)
     # Made once, so that keys which are checked together change together.
     after: Scenario = read(Scenario, data)
-    touched = {leaf.steps[0] for leaf in found} & {"failures", "repair"}
-    rate_given = any(leaf.path == RATE for leaf in found)
+    touched = {leaf.steps[0] for leaf in targets} & {"failures", "repair"}
+    rate_given = any(leaf.path == RATE for leaf in targets)
     return with_rates_kept(scenario, after) if touched and not rate_given else after
 
 
@@ -231,8 +228,10 @@ def _set(value: Any, steps: Sequence[str | int], leaf: Leaf, edit: Edit) -> Any:
         if not isinstance(step, int):
             return [_set(each, steps, leaf, edit) for each in value]
         if step >= len(value):
-            found = f"[0] to [{len(value) - 1}]"
-            raise InputError("the list is shorter", code="conflict", place=edit.key, expected=found)
+            places = f"[0] to [{len(value) - 1}]"
+            raise InputError(
+                "the list is shorter", code="conflict", place=edit.key, expected=places
+            )
         return [*value[:step], _set(value[step], rest, leaf, edit), *value[step + 1 :]]
     setting = edit.operator == "="
     if leaf.kind in (str, bool) and not setting:
@@ -302,81 +301,3 @@ def impossible(edit: Edit, expected: str) -> InputError:
         found=f"{edit.key}{edit.operator}{edit.value}",
         expected=expected,
     )
-
-
-# --- In words ------------------------------------------------------------------------------------
-
-PHRASES = {
-    "checkpoint.write": "writing checkpoints in {new} instead of {old}",
-    "checkpoint.interval": "writing a checkpoint every {new} instead of every {old}",
-    "checkpoint.init": "initialising in {new} instead of {old}",
-    "scheduler.preempt_after": "preempting after {new} instead of {old}",
-    "scheduler.requeue_delay": "requeueing after {new} instead of {old}",
-    "scheduler.policy": "scheduling by {new} instead of {old}",
-    RATE: "{new} instead of {old} failures per node-day",
-    "workload.jobs_per_day": "{new} instead of {old} jobs a day",
-    "cluster.nodes": "{new} instead of {old} nodes",
-}
-"""Path -> how a change of it reads in a sentence; others are named by their key."""
-
-
-def phrase(scenario: Scenario, text: str, assumed: Collection[str] = ()) -> str:
-    """A change in words: "replacing node05 and writing checkpoints in 30 s instead of 5 min".
-
-    Args:
-        scenario: before the change.
-        text: the change.
-        assumed: paths whose values before are guesses, and are called so.
-    """
-    from holdfast.fleet.simulation.node_changes import named
-
-    parts = []
-    for edit in parse(text).edits:
-        before, scenario = scenario, applied(scenario, edit)
-        paths = paths_of(edit)
-        shown = [spoken(value_at(each, paths[0]), paths[0]) for each in (before, scenario) if paths]
-        if edit.key in ("replace", "pull"):
-            names, verb = named(before, edit), {"replace": "replacing", "pull": "pulling"}[edit.key]
-            parts.append(f"{verb} {', '.join(names) if len(names) < 4 else f'{len(names)} nodes'}")
-        elif edit.key == "lemons":
-            lemons = before.failures.lemons
-            count = counted(lemons.count + len(lemons.nodes), "lemon node")
-            if scenario.failures.lemons.count:
-                parts.append(f"{edit.value} instead of {count}")
-            else:
-                parts.append(f"replacing {', '.join(lemons.nodes) if not lemons.count else count}")
-        elif len(paths) == 1 and None not in shown:
-            old = f"{shown[0]} (assumed)" if paths[0] in assumed else shown[0]
-            template = PHRASES.get(paths[0], "setting {key} to {new} instead of {old}")
-            parts.append(template.format(key=paths[0], new=shown[1], old=old))
-        else:
-            parts.append(f"{edit.key} {edit.operator} {edit.value}")
-    return " and ".join(parts)
-
-
-def paths_of(edit: Edit) -> list[str]:
-    """The paths that an edit sets; none of most words."""
-    path = {
-        "nodes": "cluster.nodes",
-        "cluster.nodes": "cluster.nodes",
-        "backfill": "scheduler.policy",
-    }
-    return [path[edit.key]] if edit.key in path else [leaf.path for leaf in known(edit.key)]
-
-
-def value_at(scenario: Scenario, path: str) -> Any:
-    """What stands at a path; None: in a list, several values do."""
-    value = plain(scenario)
-    for step in path.split("."):
-        value = value.get(step) if isinstance(value, dict) else None
-    return value
-
-
-def spoken(value: Any, path: str) -> str | None:
-    """A value as a sentence has it; None where there is not one."""
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, int | float):
-        timed = path in leaves() and leaves()[path].duration
-        return duration(value) if timed else number(value) if abs(value) >= 1e4 else f"{value:.4g}"
-    return value or None if isinstance(value, str) else None

@@ -9,7 +9,6 @@ the mean difference d over n pairs by Student's t: mean(d) ± t(0.975; n - 1) ·
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +18,9 @@ import numpy as np
 from holdfast.errors import InputError
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.simulation.baseline import as_it_is
-from holdfast.fleet.simulation.changes import apply, phrase
+from holdfast.fleet.simulation.changes import apply
 from holdfast.fleet.simulation.outcomes import Outcome, Scope, metrics, scope
-from holdfast.fleet.simulation.proposals import enough_days, proposals
+from holdfast.fleet.simulation.proposals import proposals
 from holdfast.fleet.simulation.records import Array
 from holdfast.fleet.simulation.replicas import OnProgress, Task, play
 from holdfast.fleet.simulation.scenario import Scenario
@@ -57,7 +56,7 @@ def whatif(
             scenario, the name of a preset, or a TOML file.
         changes: each as `changes.parse` reads it; none: the usual ones are proposed.
         replicas: simulations of each scenario, with seeds from `seed` on; 2 or more.
-        days: how long each one is; None: as long as the log, and long enough for large runs.
+        days: how long each one is; None: as long as the log, for a scenario 28 days.
         seed: the first seed.
         processes: of this machine; None: all processors.
         ray: the address of a Ray cluster that takes the simulations instead.
@@ -94,59 +93,34 @@ def whatif(
         )
     scenarios = {change: apply(baseline, change) for change in changes}
     if days is None:
-        days = _default_days(baseline, fleet.days, replicas)
-    began = time.perf_counter()
-    played = _play(baseline, scenarios, days, seed, replicas, processes, ray, on_progress)
-    seconds = time.perf_counter() - began
-    before = played[""]
-    chosen = scope(before)
-    old = [metrics(each, chosen) for each in before]
-    differences = [
-        _difference(change, name, old, new)
-        for change in changes
-        for new in [[metrics(each, chosen) for each in played[change]]]
-        for name in old[0]
-    ]
+        days = min(fleet.days or PRESET_DAYS, MOST_DAYS)
+    seeds = range(seed, seed + replicas)
+    tasks = [Task(each, days, s) for each in (baseline, *scenarios.values()) for s in seeds]
+    played = play(tasks, processes=processes, ray=ray, on_progress=on_progress)
+    before = played[:replicas]
+    measured_scope = scope(before, baseline)
+    old = [metrics(each, measured_scope) for each in before]
+    differences = []
+    for place, change in enumerate(changes, 1):
+        after = played[place * replicas : (place + 1) * replicas]
+        new = [metrics(each, measured_scope) for each in after]
+        differences += [_difference(change, name, old, new) for name in old[0]]
     main = next((m for m in MAIN if any(math.isfinite(each[m]) for each in old)), MAIN[-1])
-    found = WhatIf(
+    answer = WhatIf(
         differences=differences,
         baseline=baseline,
         scenarios=scenarios,
-        phrases={change: phrase(baseline, change, fleet.assumed) for change in changes},
-        scope=chosen,
-        gpus=_sizes(before),
+        scope=measured_scope,
         main=main,
         source=fleet.name,
         days=days,
         replicas=replicas,
         seed=seed,
-        seconds=seconds,
-        notes=[*fleet.notes, *_doubts(before, chosen, main)],
+        notes=[*fleet.notes, *_doubts(before, measured_scope, main)],
         assumed=fleet.assumed,
         measured=fleet.measured,
     )
-    return found if html is None else replace(found, html=write(found.page(), html))
-
-
-def _play(
-    baseline: Scenario,
-    scenarios: Mapping[str, Scenario],
-    days: float,
-    seed: int,
-    replicas: int,
-    processes: int | None,
-    ray: str | None,
-    on_progress: OnProgress | None,
-) -> dict[str, list[Outcome]]:
-    """Change -> the outcomes of its replicas; the baseline under the empty change."""
-    seeds = range(seed, seed + replicas)
-    every = {"": baseline, **scenarios}
-    tasks = [Task(each, days, s) for each in every.values() for s in seeds]
-    played = play(tasks, processes=processes, ray=ray, on_progress=on_progress)
-    return {
-        change: played[place * replicas : (place + 1) * replicas]
-        for place, change in enumerate(every)
-    }
+    return answer if html is None else replace(answer, html=write(answer.page(), html))
 
 
 def _difference(
@@ -159,15 +133,11 @@ def _difference(
     pairs = np.array([(b[metric], v[metric]) for b, v in zip(old, new, strict=True)])
     pairs = pairs[np.isfinite(pairs).all(axis=1)]  # [replicas, 2]
     if not len(pairs):
-        return Difference(change, metric, *(math.nan,) * 3, (math.nan, math.nan), math.nan)
-    baseline, value = pairs.mean(axis=0)
+        return Difference(change, metric, *(math.nan,) * 3, (math.nan, math.nan))
+    baseline, value = pairs.mean(axis=0).tolist()
     differences = pairs[:, 1] - pairs[:, 0]
-    low, high = mean_interval(differences)
-    alone = pairs.var(axis=0).sum()
-    saved = 1 - differences.var() / alone if alone > 0 else math.nan
-    mean = float(differences.mean())
     return Difference(
-        change, metric, float(baseline), float(value), mean, (low, high), float(saved)
+        change, metric, baseline, value, float(differences.mean()), mean_interval(differences)
     )
 
 
@@ -186,36 +156,17 @@ def mean_interval(values: Array) -> tuple[float, float]:
     return float(values.mean() - half), float(values.mean() + half)
 
 
-# --- What is simulated ---------------------------------------------------------------------------
-
-
-def _default_days(baseline: Scenario, log_days: float | None, replicas: int) -> float:
-    days = PRESET_DAYS if log_days is None else log_days
-    return min(max(days, enough_days(baseline, replicas)), MOST_DAYS)
-
-
-def _sizes(before: Sequence[Outcome]) -> dict[int, tuple[int, int]]:
-    smallest = np.array([each.smallest_gpus for each in before])
-    largest = np.max([each.largest_gpus for each in before], axis=0)
-    smallest = np.where(smallest > 0, smallest, np.inf).min(axis=0)
-    return {
-        int(size): (int(smallest[size]), int(largest[size])) for size in np.flatnonzero(largest)
-    }
-
-
 def _doubts(before: Sequence[Outcome], chosen: Scope, main: str) -> list[str]:
     notes = []
-    wanted = sum(each.wanted_gpu_ms for each in before)
-    wanted /= sum(each.capacity_gpu_ms for each in before)
-    if wanted > FULL:
+    needed = sum(each.wanted_gpu_ms for each in before)
+    needed /= sum(each.capacity_gpu_ms for each in before)
+    if needed > FULL:
         notes.append(
-            f"The jobs need {percent(wanted, 0)} of all GPU time, so the queue grows for as long as is "
+            f"The jobs need {percent(needed, 0)} of all GPU time, so the queue grows for as long as is "
             "simulated, and with it the waits and their share in the ETTR."
         )
     if main != MAIN[0]:
         notes.append("No large run was long enough to measure: changes are judged by goodput.")
     elif len(chosen.classes) > 1:
-        notes.append(
-            "The class of service that waits least has too few large runs: those of all classes count."
-        )
+        notes.append("The class that waits least has too few large runs: all classes count.")
     return notes

@@ -132,14 +132,14 @@ def fit(
             expected="one or more that ended",
         )
     early = event & (time <= least)
-    seen, seen_weight = _points(np.log(time[event & ~early]))
+    ended_logs, seen_weight = _points(np.log(time[event & ~early]))
     cut, cut_weight = _points(np.log(time[~event & (time > 0)]))
     log_f, log_survival, log_distribution = _normal() if family == "lognormal" else _EXTREME
 
     def loss(place: FloatArray) -> float:
         mu, log_sigma = float(place[0]), float(place[1])
         wide = math.exp(log_sigma)
-        value = seen_weight @ (log_f((seen - mu) / wide) - log_sigma)
+        value = seen_weight @ (log_f((ended_logs - mu) / wide) - log_sigma)
         value += cut_weight @ log_survival((cut - mu) / wide)
         if early.any():
             value += early.sum() * log_distribution(np.array((math.log(least) - mu) / wide))
@@ -154,16 +154,16 @@ def fit(
     spread = min(max(spread, 0.05), 5.0)
     shift = spread**2 / 2 if family == "lognormal" else 0.0
     start = [math.log(each.sum() / max(event.sum(), 1)) - shift, math.log(spread)]
-    known = [] if sigma is None else [math.log(sigma)]
-    free = 2 - len(known)
+    fixed = [] if sigma is None else [math.log(sigma)]
+    free = 2 - len(fixed)
     best = minimize(
-        lambda place: loss(np.array([*place, *known])),
+        lambda place: loss(np.array([*place, *fixed])),
         start[:free],
         method="Nelder-Mead",
         bounds=[(-50.0, 50.0), LOG_SIGMA][:free],
         options={"xatol": 1e-9, "fatol": 1e-9, "maxiter": 600},
     ).x
-    best = np.array([*best, *known])
+    best = np.array([*best, *fixed])
     information = _hessian(loss, best)
     information[free:], information[:, free:] = 0.0, 0.0  # what is known has no variance
     covariance = np.linalg.pinv(information)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -15,13 +14,7 @@ from holdfast.errors import InputError
 from holdfast.fleet.simulation.hazards import Hazards, hazards
 from holdfast.fleet.simulation.kernel import state as k
 from holdfast.fleet.simulation.kernel.advance import advance, begin, finish
-from holdfast.fleet.simulation.records import (
-    Array,
-    Attempts,
-    Failures,
-    Jobs,
-    State,
-)
+from holdfast.fleet.simulation.records import ATTEMPTS, FAILURES, Array, Records, State, records
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.simulation.scenario import scenario as load
 from holdfast.fleet.simulation.workload import DAY_MS, HOUR_MS, draw_jobs
@@ -38,11 +31,14 @@ class Run:
     scenario: Scenario
     seed: int
     days: float
-    jobs: Jobs
-    attempts: Attempts
+    jobs: Records
+    """`records.JOBS`, in order of submission."""
+    attempts: Records
+    """`records.ATTEMPTS`."""
     nodes: Array
-    """int32: the nodes of all attempts, see `Attempts.node_offset`."""
-    failures: Failures
+    """int32: the nodes of all attempts, see `node_offset` of `records.ATTEMPTS`."""
+    failures: Records
+    """`records.FAILURES`."""
     events: int
     """Events that the kernel processed: submissions, starts, ends, signals, failures, repairs ..."""
     seconds: float
@@ -54,13 +50,19 @@ class Run:
         return round(self.days * DAY_MS)
 
     @property
+    def times_ms(self) -> tuple[Array, Array]:
+        """Start and end of each attempt, at most the end of the simulated time."""
+        a = self.attempts
+        return (
+            np.where(a.start_ms >= 0, a.start_ms, self.end_ms),
+            np.where(a.end_ms >= 0, a.end_ms, self.end_ms),
+        )
+
+    @property
     def utilisation(self) -> float:
         """GPU time of attempts over the GPU time of all nodes, those in repair included."""
-        a = self.attempts
-        ran = a.start_ms >= 0
-        end = a.end_ms.copy()
-        end[end < 0] = self.end_ms
-        busy = float(((end - a.start_ms)[ran] * a.gpus[ran].astype("f8")).sum())
+        start, stop = self.times_ms
+        busy = float(((stop - start) * self.attempts.gpus.astype("f8")).sum())
         cluster = self.scenario.cluster
         nodes = cluster.nodes - len(cluster.without)
         return busy / (float(self.end_ms) * nodes * cluster.gpus_per_node)
@@ -71,7 +73,7 @@ def run(
     *,
     days: float,
     seed: int,
-    jobs: Jobs | None = None,
+    jobs: Records | None = None,
     on_progress: Callable[[float], None] | None = None,
 ) -> Run:
     """Simulate a scenario.
@@ -106,7 +108,6 @@ def run(
     end_ms = round(days * DAY_MS)
     sim = _play(_start(scenario, jobs, seed), end_ms, on_progress)
     counters = sim.counters
-    failed = sim.failures[: counters[k.FAILURES]]
     return Run(
         scenario,
         seed,
@@ -114,7 +115,7 @@ def run(
         jobs,
         _with_pending(sim),
         sim.node_rows[: counters[k.NODE_ROWS]],
-        Failures(*(failed[name].copy() for name in Failures._fields)),
+        sim.failures[: counters[k.FAILURES]].copy().view(np.recarray),
         int(counters[k.EVENTS]),
         time.perf_counter() - began,
     )
@@ -144,13 +145,13 @@ def _play(
     return sim
 
 
-def _replayed(scenario: Scenario) -> Jobs:
+def _replayed(scenario: Scenario) -> Records:
     from holdfast.fleet.simulation.replay import replay_jobs
 
     return replay_jobs(scenario.workload.log, scenario)
 
 
-def _check(jobs: Jobs, scenario: Scenario) -> None:
+def _check(jobs: Records, scenario: Scenario) -> None:
     most = scenario.cluster.nodes * scenario.cluster.gpus_per_node
     if len(jobs.gpus) and not (jobs.gpus.min() >= 1 and jobs.gpus.max() <= most):
         raise InputError(
@@ -169,52 +170,48 @@ def _check(jobs: Jobs, scenario: Scenario) -> None:
 # --- The records of the kernel -------------------------------------------------------------------
 
 
-def _records(kind: list[tuple[str, str]], rows: int, **columns: Any) -> Array:
-    """Records of a kind of `kernel.state`; columns that are not given are zero."""
-    made: Array = np.zeros(rows, np.dtype(kind, align=True))
-    for name, column in columns.items():
-        made[name] = column
-    return made
-
-
-def _start(scenario: Scenario, jobs: Jobs, seed: int) -> k.Simulation:
+def _start(scenario: Scenario, jobs: Records, seed: int) -> k.Simulation:
     """The state before anything has happened."""
     cluster = scenario.cluster
     slots = cluster.nodes * cluster.gpus_per_node
     burst = 2 * k.ROOM * (slots + cluster.nodes)
     rows = int(len(jobs.gpus) * 1.2) + burst
-    made = hazards(scenario, seed)
+    rates = hazards(scenario, seed)
     counters = np.zeros(k.COUNTERS, np.int64)
     counters[k.NEXT_PASS] = k.NEVER
     counters[k.UNUSED] = slots
-    nodes, lists = _nodes(scenario, made)
+    nodes, lists = _nodes(scenario, rates)
     counters[k.WHOLE_FREE] = lists["count"].sum()
     return k.Simulation(
-        rules=_rules(scenario, seed, made),
+        rules=_rules(scenario, seed, rates),
         counters=counters,
         nodes=nodes,
         on_node=np.zeros((cluster.nodes, cluster.gpus_per_node), np.int32),
         lists=lists,
-        jobs=_records(
-            k.JOB, len(jobs.gpus), **jobs._asdict(), following=-1, before=-1, held_left=-1
-        ),
+        jobs=_queued(jobs),
         classes=_classes(scenario),
-        slots=_records(k.SLOT, slots, job=-1, unused=np.arange(slots)[::-1]),
-        heap=_records(k.EVENT, 2 * burst),
-        out=_records(k.ATTEMPT, rows),
+        slots=records(k.SLOT, slots, job=-1, unused=np.arange(slots)[::-1]),
+        heap=records(k.EVENT, 2 * burst),
+        out=records(ATTEMPTS, rows),
         node_rows=np.zeros(2 * rows, np.int32),
-        failures=_records(k.FAILURE, burst),
-        components=made.components,
-        blasts=made.blasts,
-        sources=made.sources,
+        failures=records(FAILURES, burst),
+        components=rates.components,
+        blasts=rates.blasts,
+        sources=rates.sources,
         scratch=np.zeros((3, cluster.nodes), np.int64),
     )
+
+
+def _queued(jobs: Records) -> Array:
+    """The jobs with what the kernel notes of each."""
+    columns = {name: jobs[name] for name in jobs.dtype.names or ()}
+    return records(k.JOB, len(jobs), **columns, following=-1, before=-1, held_left=-1)
 
 
 def _rules(scenario: Scenario, seed: int, made: Hazards) -> Array:
     scheduler, checkpoint, repair = scenario.scheduler, scenario.checkpoint, scenario.repair
     requeues = [end for end in scenario.workload.ends if end.state == State.REQUEUED.name]
-    return _records(
+    return records(
         k.RULES,
         1,
         seed=seed,
@@ -262,7 +259,7 @@ def _classes(scenario: Scenario) -> Array:
         weight = np.clip(-np.array(priorities) / age * DAY_MS, -(2.0**60), 2.0**60)
     else:
         weight = -ranks * 2.0**54  # no wait makes up for a class
-    return _records(
+    return records(
         k.CLASS, len(ranks), rank=ranks, weight=np.round(weight), head=-1, tail=-1, cursor=-1
     )
 
@@ -274,7 +271,7 @@ def _nodes(scenario: Scenario, made: Hazards) -> tuple[Array, Array]:
     pods = -(-count // cluster.nodes_per_pod)
     pulled = np.isin(scenario.node_names, list(cluster.without))
     pod = np.arange(count) // cluster.nodes_per_pod
-    nodes = _records(
+    nodes = records(
         k.NODE,
         count,
         status=np.where(pulled, k.REMOVED, k.UP),
@@ -289,7 +286,7 @@ def _nodes(scenario: Scenario, made: Hazards) -> tuple[Array, Array]:
         rate=made.rate,
         scale=made.scale,
     )
-    lists = _records(k.FREE_LIST, size + pods, first=-1)
+    lists = records(k.FREE_LIST, size + pods, first=-1)
     for node in reversed(np.flatnonzero(~pulled).tolist()):
         which = lists[size + pod[node]]
         nodes[node]["following"] = which["first"]
@@ -313,7 +310,7 @@ def _grown(sim: k.Simulation) -> k.Simulation:
     return sim._replace(**grown)
 
 
-def _with_pending(sim: k.Simulation) -> Attempts:
+def _with_pending(sim: k.Simulation) -> Records:
     """The attempts, and a row for every job that waits."""
     rows, submitted = sim.counters[k.ROWS], sim.counters[k.NEXT_SUBMIT]
     out = sim.out[:rows]
@@ -323,8 +320,8 @@ def _with_pending(sim: k.Simulation) -> Attempts:
     waits[out["job"][~again]] = False
     waiting = np.flatnonzero(waits)
     jobs = sim.jobs[waiting]
-    pending = _records(
-        k.ATTEMPT,
+    pending = records(
+        ATTEMPTS,
         len(waiting),
         job=waiting,
         attempt=jobs["attempts"] + 1,
@@ -338,4 +335,4 @@ def _with_pending(sim: k.Simulation) -> Attempts:
         preemptor=-1,
         signal_ms=-1,
     )
-    return Attempts(*(np.concatenate([out[n], pending[n]]) for n in Attempts._fields))
+    return np.concatenate([out, pending]).view(np.recarray)

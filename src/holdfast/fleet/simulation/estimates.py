@@ -12,6 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from holdfast.fleet.simulation.records import Array
 from holdfast.numbers import brief, duration
 
 Interval = tuple[float, float]
@@ -100,15 +103,15 @@ class Estimate:
 
     def estimate(self) -> str:
         """The value with its interval: ``0.0065 [0.0061, 0.0069]``; "" if it is no number."""
-        shown = duration if self.unit == "s" else brief
+        text = duration if self.unit == "s" else brief
         if self.value is None:
             return ""
         unit = f" {self.unit}" if self.unit not in ("s", "") else ""
-        value = f"{self.value:,}" if isinstance(self.value, int) else shown(self.value)
+        value = f"{self.value:,}" if isinstance(self.value, int) else text(self.value)
         if self.interval is None:
             return f"{value}{unit}"
         low, high = self.interval
-        return f"{value}{unit} [{shown(low)}, {'∞)' if math.isinf(high) else shown(high) + ']'}"
+        return f"{value}{unit} [{text(low)}, {'∞)' if math.isinf(high) else text(high) + ']'}"
 
     def comment(self) -> str:
         """The estimate in one line: ``0.0065 [0.0061, 0.0069] at 95 %, n = 812: ...``."""
@@ -116,8 +119,8 @@ class Estimate:
             return f"assumed: {self.how}"
         level = f" {self.level}" if self.interval is not None else ""
         count = "" if self.n is None else f"n = {self.n:,}"
-        told = ", ".join(part for part in (self.estimate() + level, count) if part)
-        return f"{told}: {self.how}" if told else self.how
+        estimate = ", ".join(part for part in (self.estimate() + level, count) if part)
+        return f"{estimate}: {self.how}" if estimate else self.how
 
     def to_dict(self) -> dict[str, Any]:
         """A row of the JSON."""
@@ -172,9 +175,9 @@ def commented(toml: str, estimates: Sequence[Estimate], head: Sequence[str] = ()
             above the table's header.
         head: lines of comment at the beginning.
     """
-    said: dict[str, list[str]] = {}
+    comments: dict[str, list[str]] = {}
     for each in estimates:
-        said.setdefault(each.key, []).append(each.comment())
+        comments.setdefault(each.key, []).append(each.comment())
     lines = [comment for text in head for comment in _wrapped(text)]
     place = ""
     count: dict[str, int] = {}
@@ -188,7 +191,7 @@ def commented(toml: str, estimates: Sequence[Estimate], head: Sequence[str] = ()
             key = place
         elif assigned := _KEY.match(line):
             key = f"{place}.{assigned[1]}" if place else assigned[1]
-        lines += [comment for text in said.get(key, []) for comment in _wrapped(text)]
+        lines += [comment for text in comments.get(key, []) for comment in _wrapped(text)]
         lines.append(line)
     return "\n".join(lines) + "\n"
 
@@ -213,3 +216,14 @@ def rounded_time(seconds: float) -> float:
         if seconds >= above:
             return float(round(seconds / unit) * unit)
     return rounded(seconds, 3)
+
+
+def median_interval(values: Array) -> tuple[float, float, float]:
+    """Median and its 95 % interval, by the normal approximation to the ranks of the order statistics.
+
+    Args:
+        values: shape [n], at least one.
+    """
+    half = 0.98 / math.sqrt(values.size)
+    low, middle, high = np.quantile(values, [max(0.5 - half, 0), 0.5, min(0.5 + half, 1)]).tolist()
+    return middle, low, high

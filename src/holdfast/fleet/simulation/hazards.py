@@ -79,14 +79,14 @@ def healthy_rate_per_node_day(scenario: Scenario, factors: Array | None = None) 
         scenario: whose failures, repairs and lemons.
         factors: of the nodes, float64 [nodes]; None: as the scenario says, whichever nodes they are.
     """
-    wanted = scenario.failures.rate_per_node_day
+    mean_rate = scenario.failures.rate_per_node_day
     if factors is None:
         factors = lemon_factors(scenario, 0)
     ending, outage_days = _ending_and_outage(scenario)
     # Nodes of one factor are alike, and few sums in a fixed order have the same bits everywhere.
     values, counts = np.unique(factors, return_counts=True)
     kinds: list[tuple[float, int]] = list(zip(values.tolist(), counts.tolist(), strict=True))
-    low, high = 0.0, wanted / kinds[0][0]
+    low, high = 0.0, mean_rate / kinds[0][0]
     for _ in range(100):
         middle = (low + high) / 2
         failing = in_service = 0.0
@@ -94,7 +94,7 @@ def healthy_rate_per_node_day(scenario: Scenario, factors: Array | None = None) 
             available = nodes / (1 + middle * factor / ending * outage_days)
             failing += middle * factor * available
             in_service += available
-        if failing < wanted * in_service:
+        if failing < mean_rate * in_service:
             low = middle
         else:
             high = middle

@@ -90,9 +90,8 @@ def lemons(run: Run) -> list[str]:
 
 def node_days_of(run: Run) -> Array:
     """Node-days that each attempt was on its nodes within the simulated time, shape [attempts]."""
-    a = run.attempts
-    end = np.where(a.end_ms < 0, run.end_ms, a.end_ms)
-    days: Array = np.where(a.start_ms >= 0, end - a.start_ms, 0) * a.node_count / _MS_PER_DAY
+    start, stop = run.times_ms
+    days: Array = (stop - start) * run.attempts.node_count / _MS_PER_DAY
     return days
 
 
@@ -130,11 +129,11 @@ def _failures(run: Run) -> list[dict[str, Any]]:
 def _ended(run: Run) -> dict[int, list[dict[str, Any]]]:
     """Failure -> the attempts that it ended, in the order of the log."""
     a = run.attempts
-    found: dict[int, list[dict[str, Any]]] = {}
+    attempts: dict[int, list[dict[str, Any]]] = {}
     for row in np.flatnonzero(a.failure >= 0).tolist():
         attempt = {"job_id": str(a.job[row] + 1), "attempt": int(a.attempt[row])}
-        found.setdefault(int(a.failure[row]), []).append(attempt)
-    return found
+        attempts.setdefault(int(a.failure[row]), []).append(attempt)
+    return attempts
 
 
 def _iso(run: Run, ms: Array) -> list[str | None]:
@@ -182,7 +181,7 @@ def second_order(run: Run) -> Array:
 def _attempt_tables(run: Run) -> Iterator[pa.Table]:
     """The rows of ``truth/attempts.parquet``, one row group at a time."""
     for low in range(0, len(run.attempts.job), ROW_GROUP_ROWS):
-        a = type(run.attempts)(*(each[low : low + ROW_GROUP_ROWS] for each in run.attempts))
+        a = run.attempts[low : low + ROW_GROUP_ROWS]
         preemptor = pc.if_else(pa.array(a.preemptor >= 0), job_ids(a.preemptor), None)
         signal_s = run.scenario.begin_s + a.signal_ms / 1000
         columns = [

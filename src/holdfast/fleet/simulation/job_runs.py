@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.log import FleetLog
 from holdfast.fleet.productive_time import with_productive_time
-from holdfast.fleet.simulation.records import Array
+from holdfast.fleet.simulation.records import Array, Records
 from holdfast.tables import literal
 
 OWN_ENDS = ("COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY")
@@ -20,49 +18,8 @@ TIMEOUT, CUT, RUNNING, PENDING = "TIMEOUT", "CUT", "RUNNING", "PENDING"
 never started."""
 
 
-class JobRuns(NamedTuple):
-    """One row per job that asked for GPUs, in order of arrival; shape [jobs] each."""
-
-    arrival_s: Array
-    """float64: epoch seconds from when it could start."""
-    first_start_s: Array
-    """float64; NaN: never."""
-    stop_s: Array
-    """float64: the last that was seen of it; NaN: it never started."""
-    gpus: Array
-    """int64."""
-    node_count: Array
-    """int64; 0: unknown."""
-    made_s: Array
-    """float64: productive time, kept from earlier attempts and made by the last one."""
-    held_s: Array
-    """float64: time on its nodes, all attempts together."""
-    longest_s: Array
-    """float64: runtime of the longest attempt."""
-    limit_s: Array
-    """float64: time limit; NaN: none or unknown."""
-    starts: Array
-    """int64."""
-    end: Array
-    """str: one of `OWN_ENDS`, or TIMEOUT, CUT, RUNNING, PENDING."""
-    job_class: Array
-    """str: what ranks it, see `class_column`."""
-    user: Array
-    """str."""
-
-
-def class_column(log: FleetLog) -> str:
-    """What ranks jobs in this log: "qos", or "partition" where only those differ."""
-    [found] = log.rows(
-        'SELECT count(DISTINCT qos) AS qos, count(DISTINCT "partition") AS parts '
-        f"FROM {log.executions}"
-    )
-    return "partition" if found["qos"] <= 1 < found["parts"] else "qos"
-
-
-def named_class(column: str) -> str:
-    """SQL of the class of an attempt; "default" where the log names none."""
-    return f"coalesce(nullif(\"{column}\", ''), 'default')"
+CLASS = "coalesce(nullif(qos, ''), 'default')"
+"""SQL of the class of service of an attempt."""
 
 
 def sized(attempts: str, processors: bool) -> str:
@@ -79,7 +36,7 @@ def executions(log: FleetLog, processors: bool = False) -> str:
     )
 
 
-def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
+def job_runs(log: FleetLog, *, processors: bool = False) -> Records:
     """Chain the attempts of each job.
 
     Args:
@@ -87,10 +44,14 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
         processors: take the processors of a job for its GPUs.
 
     Returns:
-        The jobs that ran or wait; those cancelled before they started left no trace on the machines
-        and are left out.
+        One record per job that ran or waits, in order of arrival; jobs cancelled before they started left
+        no trace on the machines and are left out. arrival_s: when it could start, epoch seconds;
+        first_start_s, stop_s: first and last seen running, NaN: never; gpus; node_count, 0: unknown;
+        made_s: productive time, kept from earlier attempts and made by the last one; held_s: time on
+        its nodes, all attempts together; longest_s: runtime of the longest attempt; limit_s: time limit,
+        NaN: none or unknown; starts; end: one of `OWN_ENDS`, or TIMEOUT, CUT, RUNNING, PENDING;
+        job_class: its class of service; user.
     """
-    job_class = named_class(class_column(log))
     ran = executions(log, processors)
     own = literal([*OWN_ENDS, TIMEOUT])
     table = log.arrow(
@@ -110,23 +71,24 @@ def job_runs(log: FleetLog, *, processors: bool = False) -> JobRuns:
                 CAST(sum(runtime_s) AS DOUBLE) AS held_s, max(runtime_s) AS longest_s,
                 max(time_limit_s) AS limit_s, count(*) AS starts,
                 max(CASE WHEN last_one THEN ending END) AS ending,
-                max({job_class}) AS job_class, max("user") AS "user"
+                max({CLASS}) AS job_class, max("user") AS "user"
             FROM ended GROUP BY run
             UNION ALL
             SELECT run, min(coalesce(eligible_s, submit_s)), CAST(NULL AS BIGINT),
                 CAST(NULL AS BIGINT), max(size), max(node_count), CAST(0 AS DOUBLE),
                 CAST(0 AS DOUBLE), CAST(NULL AS BIGINT), max(time_limit_s), 0, '{PENDING}',
-                max({job_class}), max("user")
+                max({CLASS}), max("user")
             FROM ({sized(log.attempts, processors)}) AS waits
             WHERE NOT ran AND state = 'PENDING' AND run NOT IN (SELECT run FROM {ran})
             GROUP BY run
         )
         SELECT * FROM jobs WHERE arrival_s IS NOT NULL ORDER BY arrival_s, run"""
     ).rename_columns({"ending": "end"})
-    reals = {name: _numbers(table[name]) for name in _REALS}
-    counts = {name: _numbers(table[name], 0).astype(np.int64) for name in _COUNTS}
-    texts = {name: _texts(table[name]) for name in ("end", "job_class", "user")}
-    return JobRuns(**reals, **counts, **texts)
+    columns = {name: _numbers(table[name]) for name in _REALS}
+    columns |= {name: _numbers(table[name], 0).astype(np.int64) for name in _COUNTS}
+    columns |= {name: _texts(table[name]) for name in ("end", "job_class", "user")}
+    types = [(name, column.dtype) for name, column in columns.items()]
+    return np.rec.fromarrays([*columns.values()], dtype=types)
 
 
 _REALS = ("arrival_s", "first_start_s", "stop_s", "made_s", "held_s", "longest_s", "limit_s")
@@ -134,16 +96,16 @@ _COUNTS = ("gpus", "node_count", "starts")
 
 
 def _numbers(column: pa.ChunkedArray, unknown: float = float("nan")) -> Array:
-    made: Array = pc.fill_null(column.cast(pa.float64()), unknown).to_numpy()
-    return made
+    values: Array = pc.fill_null(column.cast(pa.float64()), unknown).to_numpy()
+    return values
 
 
 def _texts(column: pa.ChunkedArray) -> Array:
     """Few distinct texts: expanded from their dictionary."""
     coded = pc.fill_null(column, "").combine_chunks().dictionary_encode()
     names = np.array(coded.dictionary.to_pylist() or [""], dtype=object)
-    made: Array = names[coded.indices.to_numpy(zero_copy_only=False)]
-    return made
+    values: Array = names[coded.indices.to_numpy(zero_copy_only=False)]
+    return values
 
 
 def without_gpus(log: FleetLog) -> bool:

@@ -97,7 +97,7 @@ def _submissions(run: Run) -> Array:
 def _attempts(run: Run, rows: slice, submit_s: Array) -> pa.Table:
     """Some of the attempts."""
     scenario, jobs = run.scenario, run.jobs
-    a = type(run.attempts)(*(column[rows] for column in run.attempts))
+    a = run.attempts[rows]
     job = a.job.astype("i8")
     ids = job_ids(job)
     users = np.arange(int(jobs.user.max(initial=0)) + 1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from holdfast.errors import InputError
@@ -25,17 +24,18 @@ def with_rates_kept(before: Scenario, after: Scenario) -> Scenario:
     The mean is over nodes in service: it depends on which nodes are lemons, on how often they fail, and
     on how long repairs keep them out.
     """
-    if not (_has_lemons(before) or _has_lemons(after)):
+    lemons = (before.failures.lemons, after.failures.lemons)
+    if not any(each.count or each.nodes for each in lemons):
         return after  # the mean is that of the healthy nodes
     from holdfast.fleet.simulation.hazards import healthy_rate_per_node_day as healthy
 
-    wanted = healthy(before)
+    healthy_rate = healthy(before)
     for _ in range(100):
         now = healthy(after)
-        if abs(now - wanted) <= SAME_RATE * wanted:
+        if abs(now - healthy_rate) <= SAME_RATE * healthy_rate:
             break
         # Nearly proportional: each step leaves a small part of the error.
-        rate = after.failures.rate_per_node_day * wanted / now
+        rate = after.failures.rate_per_node_day * healthy_rate / now
         after = replace(after, failures=replace(after.failures, rate_per_node_day=rate))
     return after
 
@@ -49,11 +49,6 @@ def _with(scenario: Scenario, lemons: Lemons, **cluster: Any) -> Scenario:
     )
 
 
-def _has_lemons(scenario: Scenario) -> bool:
-    lemons = scenario.failures.lemons
-    return lemons.count > 0 or len(lemons.nodes) > 0
-
-
 def _lemons(scenario: Scenario, edit: Edit) -> Scenario:
     if edit.operator == "=" and edit.value.lower() in ("off", "0", "none"):
         return _with(scenario, Lemons(factor=scenario.failures.lemons.factor))
@@ -63,7 +58,7 @@ def _lemons(scenario: Scenario, edit: Edit) -> Scenario:
 
 
 def _replace(scenario: Scenario, edit: Edit) -> Scenario:
-    names, lemons = named(scenario, edit), scenario.failures.lemons
+    names, lemons = _named(scenario, edit), scenario.failures.lemons
     unknown = [name for name in names if name not in lemons.nodes]
     if unknown and lemons.count:
         raise InputError(
@@ -79,40 +74,19 @@ def _replace(scenario: Scenario, edit: Edit) -> Scenario:
 
 def _pull(scenario: Scenario, edit: Edit) -> Scenario:
     """Out of service, but not out of the list: the other nodes keep their places and random numbers."""
-    cluster = scenario.cluster
-    without = tuple(sorted({*cluster.without, *named(scenario, edit)}))
-    left = (cluster.nodes - len(without)) * cluster.gpus_per_node
-    largest = max((size.gpus for size in scenario.workload.sizes if size.share > 0), default=0)
-    if largest > left:
-        raise InputError(
-            "the largest jobs no longer fit",
-            code="conflict",
-            place=edit.key,
-            found=f"{left} GPUs are left, jobs take up to {largest}",
-            expected=f"fewer nodes, or replace={edit.value}",
-        )
-    return replace(scenario, cluster=replace(cluster, without=without))
+    without = {*scenario.cluster.without, *_named(scenario, edit)}
+    return replace(scenario, cluster=replace(scenario.cluster, without=tuple(sorted(without))))
 
 
-def named(scenario: Scenario, edit: Edit) -> list[str]:
+def _named(scenario: Scenario, edit: Edit) -> list[str]:
     """The nodes of a host list."""
     from holdfast.fleet.formats.hosts import hosts_of
 
     names = hosts_of(re.sub(r"\s+", "", edit.value)) if edit.operator == "=" else None
     if not names:
         raise impossible(edit, f"{edit.key}=NODE,NODE or a host list such as node[05,09]")
-    there = set(scenario.node_names)
-    for name in names:
-        if name not in there:
-            near = get_close_matches(name, scenario.node_names, 3)
-            near = near or [*scenario.node_names[:2], "..."]
-            raise InputError(
-                "node not found",
-                code="invalid-value",
-                place=edit.key,
-                found=name,
-                expected=", ".join(near),
-            )
+    if not set(names) <= set(scenario.node_names):
+        raise impossible(edit, f"nodes of the cluster, {', '.join(scenario.node_names[:2])} ...")
     return names
 
 

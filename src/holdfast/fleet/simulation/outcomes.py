@@ -25,6 +25,7 @@ from holdfast.fleet.job_sizes import BUCKET_TOPS, bucket_label
 from holdfast.fleet.simulation.engine import Run
 from holdfast.fleet.simulation.injected_truth import second_order
 from holdfast.fleet.simulation.records import Array, State
+from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.numbers import brief, duration, percent
 
 HOUR_MS = 3_600_000.0
@@ -76,8 +77,8 @@ class Metric:
     def difference(self, value: float, ends: tuple[float, float]) -> str:
         """With sign and 95 % interval: ``"+9.93 points [8.01, 11.8]"``."""
         unit = "points" if self.unit == "%" else self.shown_unit
-        shown, low, high = (brief(self.scaled(each)) for each in (value, *ends))
-        return f"{'+' if value > 0 else ''}{shown} {unit} [{low}, {high}]"
+        text, low, high = (brief(self.scaled(each)) for each in (value, *ends))
+        return f"{'+' if value > 0 else ''}{text} {unit} [{low}, {high}]"
 
 
 _A_DAY = "GPU-hours a day"
@@ -111,12 +112,15 @@ METRICS = {
 
 def metric(name: str) -> Metric:
     """How a metric of `metrics` reads."""
-    found = METRICS[re.sub(r"(?<=_gpus_)\d+", "N", name)]
+    words = METRICS[re.sub(r"(?<=_gpus_)\d+", "N", name)]
     if top := re.search(r"(?<=_gpus_)\d+", name):
         size = int(top[0])
         gpus = f"{bucket_label(size)} GPU{'s' if size > 1 else ''}"
-        return replace(found, label=found.label.format(size=gpus, top=size))
-    return found
+        return replace(words, label=words.label.format(size=gpus, top=size))
+    return words
+
+
+RUN_SUMS = ("runs", "ettr", "run_productive_ms", "run_ms", "interruptions")
 
 
 @dataclass(frozen=True)
@@ -140,26 +144,15 @@ class Outcome:
     """float64 [sizes]: attempts that ended, of jobs of at least `TOPS` GPUs."""
     failed: Array
     """float64 [sizes]: those of them that the infrastructure ended."""
-    wait_mean_s: Array
-    """float64 [sizes]: wait before a start; NaN: nothing of this size waited."""
-    wait_p90_s: Array
     waits: Array
-    """float64 [sizes]: how many."""
-    runs: Array
-    """float64 [classes, LONG_RUN_HOURS, sizes]: job runs of at least so many productive hours."""
-    ettr: Array
-    """float64, as `runs`: sums of the ETTR of each."""
-    run_productive_ms: Array
-    """float64, as `runs`: kept progress."""
-    run_ms: Array
-    """float64, as `runs`: the time that they ran."""
-    interruptions: Array
-    """float64, as `runs`: ends by the infrastructure or by preemption."""
-    smallest_gpus: Array
-    largest_gpus: Array
-    """float64 [sizes]: of the jobs in each bucket; 0 where there is none."""
-    priorities: tuple[int, ...]
-    """Of the classes."""
+    """float64 [sizes + 1, 3]: number, mean and 90 % quantile (seconds; NaN: none) of the waits before a
+    start; the last row is of all sizes."""
+    runs: dict[str, Array]
+    """Sums over job runs of at least so many productive hours, by `RUN_SUMS`: their number, their ETTR,
+    kept progress, time that they ran, ends by the infrastructure or by preemption.
+    float64 [classes, LONG_RUN_HOURS, sizes] each."""
+    largest_gpus: int
+    """Of the largest job."""
 
 
 @dataclass(frozen=True)
@@ -180,38 +173,31 @@ class Scope:
 
 def outcome(run: Run) -> Outcome:
     """Count what happened in a run's window."""
-    a = run.attempts
+    a, cluster = run.attempts, run.scenario.cluster
     begin, end = window_ms(run.days)
-    started = a.start_ms >= 0
-    stop = np.where(a.end_ms >= 0, a.end_ms, run.end_ms)
-    start = np.where(started, a.start_ms, run.end_ms)
-    ran_ms = _within(start, stop, begin, end)  # [attempts]
+    last = end - min(LAST_SHARE * run.days, LAST_DAYS) * DAY_MS
+    start, stop = run.times_ms
+    ran_ms = np.maximum(np.minimum(stop, end) - np.maximum(start, begin), 0.0)  # [attempts]
     # An attempt across the edge of the window: its progress is spread over its time.
     share = np.divide(ran_ms, stop - start, out=np.zeros(len(stop)), where=stop > start)
-    productive_ms = a.productive_ms * share
     gpus = a.gpus.astype(np.float64)
     over = (a.end_ms >= begin) & (a.end_ms <= end)
     failed = over & (a.failure >= 0)
-    scenario, cluster = run.scenario, run.scenario.cluster
-    working = (cluster.nodes - len(cluster.without)) * cluster.gpus_per_node
-    last = end - min(LAST_SHARE * run.days, LAST_DAYS) * DAY_MS
-    sizes = np.searchsorted(TOPS, run.jobs.gpus)
     submitted = run.jobs.submit_ms >= begin
+    working = (cluster.nodes - len(cluster.without)) * cluster.gpus_per_node
     return Outcome(
         days=(end - begin) / DAY_MS,
         capacity_gpu_ms=(end - begin) * working,
         busy_gpu_ms=float((gpus * ran_ms).sum()),
-        productive_gpu_ms=float((gpus * productive_ms).sum()),
+        productive_gpu_ms=float((gpus * a.productive_ms * share).sum()),
         wanted_gpu_ms=float((run.jobs.work_ms * (run.jobs.gpus * 1.0))[submitted].sum()),
         lost_gpu_ms=_losses(run, over),
         completed=int((over & (a.state == State.COMPLETED)).sum()),
         ended=_at_least(a.gpus[over]),
         failed=_at_least(a.gpus[failed]),
-        **_queue_waits(run, begin, last),
-        **_runs(run, begin, last),
-        smallest_gpus=_extreme(np.minimum, sizes, run.jobs.gpus),
-        largest_gpus=_extreme(np.maximum, sizes, run.jobs.gpus),
-        priorities=tuple(each.priority for each in scenario.qos),
+        waits=_waits(run, begin, last),
+        runs=_runs(run, begin, last),
+        largest_gpus=int(run.jobs.gpus.max(initial=0)),
     )
 
 
@@ -220,17 +206,18 @@ def window_ms(days: float) -> tuple[float, float]:
     return min(WARM_UP_SHARE * days, WARM_UP_DAYS) * DAY_MS, days * DAY_MS
 
 
-def scope(outcomes: Sequence[Outcome]) -> Scope:
+def scope(outcomes: Sequence[Outcome], scenario: Scenario) -> Scope:
     """What can be told from the replicas of one scenario.
 
     Args:
         outcomes: of the same scenario with different seeds, one or more.
+        scenario: of all of them.
     """
-    runs = np.sum([each.runs for each in outcomes], axis=0)  # [classes, hours, sizes]
-    waits = np.sum([each.waits for each in outcomes], axis=0)[:-1]
-    large = _large(np.max([each.largest_gpus for each in outcomes], axis=0))
-    highest = int(np.argmax(outcomes[0].priorities))
+    runs = np.sum([each.runs["runs"] for each in outcomes], axis=0)  # [classes, hours, sizes]
+    waits = np.sum([each.waits[:-1, 0] for each in outcomes], axis=0)  # [sizes]
+    large = large_gpus(max(each.largest_gpus for each in outcomes))
     everything = tuple(range(len(runs)))
+    highest = max(everything, key=lambda place: scenario.qos[place].priority)
     enough = [
         (classes, hours)
         for classes in ((highest,), everything)
@@ -242,6 +229,13 @@ def scope(outcomes: Sequence[Outcome]) -> Scope:
     return Scope(classes, hours, large, _places(by_size >= FEWEST_RUNS), _places(waits > 0))
 
 
+def large_gpus(largest: int) -> int:
+    """From how many GPUs on a job is large: `LARGE_GPUS`, or the power of two below half of the largest."""
+    if largest >= LARGE_GPUS:
+        return LARGE_GPUS
+    return 1 << max((largest // 2).bit_length() - 1, 0)
+
+
 def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
     """One run's outcome by the names of `METRICS`; NaN: nothing to measure in this run.
 
@@ -250,23 +244,15 @@ def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
     failed so.
     """
     hours = LONG_RUN_HOURS.index(chosen.long_run_hours)
-
-    def of_runs(sums: Array) -> Array:
-        picked: Array = sums[list(chosen.classes), hours].sum(axis=0)  # [sizes]
-        return picked
-
-    runs, ettr = of_runs(found.runs), of_runs(found.ettr)
+    of_runs = {name: found.runs[name][list(chosen.classes), hours].sum(axis=0) for name in RUN_SUMS}
     large = chosen.large_gpus <= TOPS
+    sums = {name: by_size[large].sum() for name, by_size in of_runs.items()}
     at = int(np.searchsorted(TOPS, chosen.large_gpus))
     day = found.days * HOUR_MS  # a sum in GPU-ms / this: GPU-hours a day
     values = {
-        "ettr_large_runs": _ratio(ettr[large].sum(), runs[large].sum()),
-        "productive_share_of_large_runs": _ratio(
-            of_runs(found.run_productive_ms)[large].sum(), of_runs(found.run_ms)[large].sum()
-        ),
-        "interruptions_per_large_run": _ratio(
-            of_runs(found.interruptions)[large].sum(), runs[large].sum()
-        ),
+        "ettr_large_runs": _ratio(sums["ettr"], sums["runs"]),
+        "productive_share_of_large_runs": _ratio(sums["run_productive_ms"], sums["run_ms"]),
+        "interruptions_per_large_run": _ratio(sums["interruptions"], sums["runs"]),
         "goodput_share_of_capacity": _ratio(found.productive_gpu_ms, found.capacity_gpu_ms),
         "goodput_share_of_busy_time": _ratio(found.productive_gpu_ms, found.busy_gpu_ms),
         "goodput_gpu_hours_per_day": found.productive_gpu_ms / day,
@@ -277,55 +263,39 @@ def metrics(found: Outcome, chosen: Scope) -> dict[str, float]:
     values[f"failed_share_of_attempts_gpus_{chosen.large_gpus}_up"] = failed
     values["completed_jobs_per_day"] = found.completed / found.days
     for size in chosen.sizes:
-        values[f"ettr_gpus_{TOPS[size]}"] = _ratio(ettr[size], runs[size])
-    for name, by_size in (("mean", found.wait_mean_s), ("p90", found.wait_p90_s)):
-        values[f"queue_wait_{name}_s"] = float(by_size[-1])
+        values[f"ettr_gpus_{TOPS[size]}"] = _ratio(of_runs["ettr"][size], of_runs["runs"][size])
+    for column, name in ((1, "queue_wait_mean_s"), (2, "queue_wait_p90_s")):
+        values[name] = float(found.waits[-1, column])
         for size in chosen.waits:
-            values[f"queue_wait_{name}_s_gpus_{TOPS[size]}"] = float(by_size[size])
+            values[f"{name}_gpus_{TOPS[size]}"] = float(found.waits[size, column])
     return values
 
 
 # --- Parts ---------------------------------------------------------------------------------------
 
 
-def _within(start: Array, stop: Array, begin: float, end: float) -> Array:
-    """Time of each interval that lies in the window, milliseconds."""
-    inside: Array = np.maximum(np.minimum(stop, end) - np.maximum(start, begin), 0.0)
-    return inside
-
-
 def _runs(run: Run, begin: float, last: float) -> dict[str, Array]:
-    """Sums over the runs submitted between two times, [classes, LONG_RUN_HOURS, sizes] each."""
+    """`Outcome.runs` of the jobs submitted between two times."""
     a, jobs = run.attempts, run.jobs
-    stop = np.where(a.end_ms >= 0, a.end_ms, run.end_ms)
-    start = np.where(a.start_ms >= 0, a.start_ms, run.end_ms)
+    start, stop = run.times_ms
     cut = (a.end_ms >= 0) & ((a.failure >= 0) | (a.state == State.PREEMPTED))
-
-    def per_job(values: Array) -> Array:
-        summed: Array = np.bincount(a.job, values, len(jobs.gpus))
-        return summed
-
     gone = np.zeros(len(jobs.gpus))
     np.maximum.at(gone, a.job, stop)
     wall = gone - jobs.submit_ms
-    productive = per_job(a.productive_ms)
-    sums = {
-        "runs": np.ones(len(wall)),
-        "ettr": np.divide(productive, wall, out=np.zeros(len(wall)), where=wall > 0),
-        "run_productive_ms": productive,
-        "run_ms": per_job(stop - start),
-        "interruptions": per_job(cut),
-    }
+    productive, ran, cuts = (
+        np.bincount(a.job, each, len(wall)) for each in (a.productive_ms, stop - start, cut)
+    )
+    ettr = np.divide(productive, wall, out=np.zeros(len(wall)), where=wall > 0)
+    values = (np.ones(len(wall)), ettr, productive, ran, cuts)
     measured = (jobs.submit_ms >= begin) & (jobs.submit_ms <= last) & (wall > 0)
-    shape = (len(run.scenario.qos), len(TOPS))
-    cell = jobs.qos.astype(np.int64) * len(TOPS) + np.searchsorted(TOPS, jobs.gpus)
-    found = {name: np.zeros((shape[0], len(LONG_RUN_HOURS), shape[1])) for name in sums}
+    shape = (len(run.scenario.qos), len(LONG_RUN_HOURS), len(TOPS))
+    sums = {name: np.zeros(shape) for name in RUN_SUMS}
     for row, hours in enumerate(LONG_RUN_HOURS):
         long = np.flatnonzero(measured & (jobs.work_ms >= hours * HOUR_MS))
-        for name, values in sums.items():
-            table = np.bincount(cell[long], values[long], shape[0] * shape[1])
-            found[name][:, row] = table.reshape(shape)
-    return found
+        place = (jobs.qos[long], np.searchsorted(TOPS, jobs.gpus[long]))
+        for name, each in zip(RUN_SUMS, values, strict=True):
+            np.add.at(sums[name][:, row], place, each[long])
+    return sums
 
 
 def _losses(run: Run, over: Array) -> dict[str, float]:
@@ -335,56 +305,31 @@ def _losses(run: Run, over: Array) -> dict[str, float]:
     failed = a.failure >= 0
     preempted = over & ~failed & (a.state == State.PREEMPTED)
     second = preempted & second_order(run)
-    return {
-        "first_order": float(lost[over & failed].sum()),
-        "second_order": float(lost[second].sum()),
-        "other_preemption": float(lost[preempted & ~second].sum()),
-    }
+    rows = (over & failed, second, preempted & ~second)
+    return {name: float(lost[each].sum()) for name, each in zip(LOSSES, rows, strict=True)}
 
 
-def _queue_waits(run: Run, begin: float, end: float) -> dict[str, Array]:
-    """Waits that began between two times, by size; the last entry is of all sizes."""
+def _waits(run: Run, begin: float, end: float) -> Array:
+    """`Outcome.waits` of those that began between two times; one that is not over counts as it stands."""
     a = run.attempts
     picked = (a.eligible_ms >= begin) & (a.eligible_ms <= end)
-    until = np.where(a.start_ms >= 0, a.start_ms, run.end_ms)
-    waited_s = ((until - a.eligible_ms)[picked]) / 1e3
+    waited_s = (run.times_ms[0] - a.eligible_ms)[picked] / 1e3
     size = np.searchsorted(TOPS, a.gpus[picked])
-    rows = len(TOPS) + 1
-    found = {"wait_mean_s": np.full(rows, np.nan), "wait_p90_s": np.full(rows, np.nan)}
-    counts = np.zeros(rows)
-    order = np.argsort(size, kind="stable")
-    ends = np.searchsorted(size[order], np.arange(len(TOPS)), side="right")
-    for row, part in enumerate([*np.split(waited_s[order], ends)[: len(TOPS)], waited_s]):
+    table = np.full((len(TOPS) + 1, 3), np.nan)
+    for row, part in enumerate([*(waited_s[size == each] for each in range(len(TOPS))), waited_s]):
+        table[row, 0] = len(part)
         if len(part):
-            counts[row] = len(part)
-            found["wait_mean_s"][row] = part.mean()
-            found["wait_p90_s"][row] = np.quantile(part, 0.9)
-    return {**found, "waits": counts}
+            table[row, 1:] = part.mean(), np.quantile(part, 0.9)
+    return table
 
 
 def _at_least(gpus: Array) -> Array:
     """How many are at least as large as each of `TOPS`."""
-    ordered = np.sort(gpus)
-    below: Array = np.searchsorted(ordered, TOPS)
-    return (len(ordered) - below).astype(np.float64)
+    return np.array([(gpus >= top).sum() for top in TOPS], np.float64)
 
 
 def _places(chosen: Array) -> tuple[int, ...]:
     return tuple(int(place) for place in np.flatnonzero(chosen))
-
-
-def _extreme(pick: np.ufunc, sizes: Array, gpus: Array) -> Array:
-    found = np.full(len(TOPS), np.inf if pick is np.minimum else 0.0)
-    pick.at(found, sizes, gpus)
-    return np.where(np.isfinite(found), found, 0.0)
-
-
-def _large(largest_gpus: Array) -> int:
-    """From how many GPUs on a job is large: a power of two."""
-    most = int(largest_gpus.max())
-    if most >= LARGE_GPUS:
-        return LARGE_GPUS
-    return 2 ** max((most // 2).bit_length() - 1, 0) if most > 1 else 1
 
 
 def _ratio(part: float, whole: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.fleet.checkpoint_interval import optimal_checkpoint_interval
-from holdfast.fleet.simulation.outcomes import FEWEST_RUNS, LARGE_GPUS
+from holdfast.fleet.simulation.outcomes import large_gpus
 from holdfast.fleet.simulation.scenario import Scenario, Size
 
 
@@ -21,7 +21,7 @@ def proposals(scenario: Scenario) -> list[str]:
     faster = "checkpoint.write*0.1" if checkpoint.write_s else None
     interval = _best_interval(scenario)
     both = "; ".join(each for each in (lemons, faster or interval) if each)
-    found = [
+    changes = [
         lemons,
         interval,
         faster,
@@ -30,25 +30,15 @@ def proposals(scenario: Scenario) -> list[str]:
         "checkpoint.init*0.5" if checkpoint.init_s else None,
     ]
     if scheduler.preemption and len({each.priority for each in scenario.qos}) > 1:
-        found.append("preempt_after*2" if scheduler.preempt_after_s else "preempt_after=2h")
-    return [each for each in found if each]
-
-
-def enough_days(scenario: Scenario, replicas: int) -> float:
-    """How many days it takes until the replicas together have enough large runs to measure."""
-    large = large_sizes(scenario)
-    every = sum(size.share for size in scenario.workload.sizes)
-    if not large or not every:
-        return 0.0
-    a_day = scenario.workload.jobs_per_day * sum(size.share for size in large) / every
-    return FEWEST_RUNS / (a_day * replicas) if a_day > 0 else 0.0
+        changes.append("preempt_after*2" if scheduler.preempt_after_s else "preempt_after=2h")
+    return [each for each in changes if each]
 
 
 def large_sizes(scenario: Scenario) -> list[Size]:
-    """The sizes of large jobs: `LARGE_GPUS` and more, or half of the largest and more."""
+    """The sizes of large jobs, see `outcomes.large_gpus`."""
     sizes = [size for size in scenario.workload.sizes if size.share > 0]
-    largest = max((size.gpus for size in sizes), default=0)
-    return [size for size in sizes if size.gpus >= min(LARGE_GPUS, largest / 2)]
+    least = large_gpus(max((size.gpus for size in sizes), default=0))
+    return [size for size in sizes if size.gpus >= least]
 
 
 def _without_lemons(scenario: Scenario) -> str | None:

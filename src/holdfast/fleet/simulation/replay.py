@@ -19,11 +19,10 @@ from holdfast.fleet.simulation.job_runs import (
     PENDING,
     RUNNING,
     TIMEOUT,
-    JobRuns,
     job_runs,
     without_gpus,
 )
-from holdfast.fleet.simulation.records import JOB_TYPES, Array, Jobs, State, zeros
+from holdfast.fleet.simulation.records import JOBS, Array, Records, State, table
 from holdfast.fleet.simulation.scenario import Scenario
 from holdfast.fleet.store import Store
 
@@ -36,33 +35,28 @@ LIMIT_SLACK_S = 60.0
 def replay_jobs(
     log: str | Path | Store | FleetLog,
     scenario: Scenario,
-    *,
-    processors: bool | None = None,
-) -> Jobs:
+) -> Records:
     """The jobs of a log that asked for GPUs, in order of arrival.
 
     Args:
         log: a store or an open log, whose assumptions say what of a runtime was productive.
         scenario: its begin, cluster, classes of service and longest limit. A begin after the log, or
             more than a day before it, stands for the log's first moment.
-        processors: take processors for GPUs; None: if no attempt of the log has a GPU.
 
     Returns:
         Jobs that arrived or were still running after `scenario.begin`. A job counts as submitted when
         it could start; one that ran before the beginning is submitted then, with the part of its work
-        that it did after it.
+        that it did after it. Processors stand in for GPUs if no attempt of the log has a GPU.
 
     Raises:
         InputError: if the log has no job to replay, one is larger than the cluster, or one is of a
             class that the scenario does not have.
     """
     log = open_log(log)
-    if processors is None:
-        processors = without_gpus(log)
-    runs = job_runs(log, processors=processors)
+    runs = job_runs(log, processors=without_gpus(log))
     begin_s = _begin_s(log, scenario)
-    seen = (np.isnan(runs.stop_s) | (runs.stop_s > begin_s)) & (runs.arrival_s <= log.end_s)
-    runs = JobRuns(*(column[seen] for column in runs))
+    in_window = (np.isnan(runs.stop_s) | (runs.stop_s > begin_s)) & (runs.arrival_s <= log.end_s)
+    runs = runs[in_window]
     if not runs.gpus.size:
         raise InputError(
             "there is no job to replay",
@@ -70,7 +64,7 @@ def replay_jobs(
             path=log.store.path,
             found=f"no job with GPUs after {iso(begin_s)}",
             expected="jobs that asked for GPUs",
-            remedy="set the scenario's begin inside the log; to replay processors, ask for them",
+            remedy="set the scenario's begin inside the log",
         )
     gpus = on_nodes(runs.gpus, scenario.cluster.gpus_per_node)
     most = scenario.cluster.nodes * scenario.cluster.gpus_per_node
@@ -86,22 +80,24 @@ def replay_jobs(
         )
     work_s = np.maximum(_work_s(runs, scenario), LEAST_S)
     work_s = np.maximum(work_s * _share_after(runs, begin_s), LEAST_S)
-    jobs: Jobs = zeros(Jobs, JOB_TYPES, runs.gpus.size)
-    jobs.submit_ms[:] = np.maximum(runs.arrival_s - begin_s, 0) * 1000
-    jobs.gpus[:] = gpus
-    jobs.work_ms[:] = np.round(work_s * 1000)
-    jobs.limit_ms[:] = np.round(_limit_s(runs, scenario, work_s) * 1000)
-    jobs.qos[:] = _classes(log, runs, scenario)
-    jobs.user[:] = np.unique(runs.user.astype(str), return_inverse=True)[1]
-    jobs.end_state[:] = _end_states(runs)
-    order = np.argsort(jobs.submit_ms, kind="stable")
-    return Jobs(*(column[order] for column in jobs))
+    jobs = table(
+        JOBS,
+        runs.gpus.size,
+        submit_ms=np.maximum(runs.arrival_s - begin_s, 0) * 1000,
+        gpus=gpus,
+        work_ms=np.round(work_s * 1000),
+        limit_ms=np.round(_limit_s(runs, scenario, work_s) * 1000),
+        qos=_classes(log, runs, scenario),
+        user=np.unique(runs.user.astype(str), return_inverse=True)[1],
+        end_state=_end_states(runs),
+    )
+    return jobs[np.argsort(jobs.submit_ms, kind="stable")]
 
 
 def on_nodes(gpus: Array, gpus_per_node: int) -> Array:
     """GPUs as gangs take them: a part of one node, or whole nodes."""
-    whole: Array = -(-gpus // gpus_per_node) * gpus_per_node
-    return np.where(gpus > gpus_per_node, whole, gpus)
+    whole_nodes: Array = -(-gpus // gpus_per_node) * gpus_per_node
+    return np.where(gpus > gpus_per_node, whole_nodes, gpus)
 
 
 def _begin_s(log: FleetLog, scenario: Scenario) -> float:
@@ -109,10 +105,10 @@ def _begin_s(log: FleetLog, scenario: Scenario) -> float:
     return float(scenario.begin_s) if inside else log.begin_s
 
 
-def _work_s(runs: JobRuns, scenario: Scenario) -> Array:
+def _work_s(runs: Records, scenario: Scenario) -> Array:
     """Productive time that each job needs."""
     limit = np.where(np.isnan(runs.limit_s), scenario.scheduler.time_limit_s, runs.limit_s)
-    work = runs.made_s.copy()
+    work: Array = runs.made_s.copy()
     late = runs.end == TIMEOUT
     work[late] += limit[late]
     on = runs.end == RUNNING
@@ -123,7 +119,7 @@ def _work_s(runs: JobRuns, scenario: Scenario) -> Array:
     return work
 
 
-def _typical_s(runs: JobRuns) -> Array:
+def _typical_s(runs: Records) -> Array:
     """Mean work of the completed jobs of each job's size; of all where none of its size completed."""
     done = runs.end == "COMPLETED"
     overall = float(runs.made_s[done].mean()) if done.any() else LEAST_S
@@ -135,14 +131,14 @@ def _typical_s(runs: JobRuns) -> Array:
     return of_each
 
 
-def _share_after(runs: JobRuns, begin_s: float) -> Array:
+def _share_after(runs: Records, begin_s: float) -> Array:
     """The share of each job's time on its nodes that lies after the beginning."""
     early = runs.first_start_s < begin_s
     span = np.maximum(runs.stop_s - runs.first_start_s, 1.0)
     return np.where(early, (runs.stop_s - begin_s) / np.where(early, span, 1.0), 1.0)
 
 
-def _limit_s(runs: JobRuns, scenario: Scenario, work_s: Array) -> Array:
+def _limit_s(runs: Records, scenario: Scenario, work_s: Array) -> Array:
     """Time limits; one that a job kept in the log it can keep in the simulation."""
     most = scenario.scheduler.time_limit_s
     limit = np.where(np.isnan(runs.limit_s), most, runs.limit_s)
@@ -150,17 +146,19 @@ def _limit_s(runs: JobRuns, scenario: Scenario, work_s: Array) -> Array:
     stopped = checkpoint.write_s if checkpoint.mode == "sync" else 0.0
     needed = checkpoint.init_s + work_s + np.ceil(work_s / checkpoint.interval_s) * stopped
     once = np.where(runs.starts <= 1, needed, np.nan_to_num(runs.longest_s)) + LIMIT_SLACK_S
-    kept = runs.end != TIMEOUT
-    return np.where(kept & ~np.isin(runs.end, (RUNNING, PENDING)), np.maximum(limit, once), limit)
+    within_limit = runs.end != TIMEOUT
+    return np.where(
+        within_limit & ~np.isin(runs.end, (RUNNING, PENDING)), np.maximum(limit, once), limit
+    )
 
 
-def _classes(log: FleetLog, runs: JobRuns, scenario: Scenario) -> Array:
+def _classes(log: FleetLog, runs: Records, scenario: Scenario) -> Array:
     """Places in `scenario.qos`; a scenario with one class takes all jobs into it."""
     names = {each.name: place for place, each in enumerate(scenario.qos)}
     if len(names) == 1:
         return np.zeros(runs.gpus.size, np.int16)
-    found, place = np.unique(runs.job_class.astype(str), return_inverse=True)
-    unknown = [name for name in found.tolist() if name not in names]
+    job_classes, place = np.unique(runs.job_class.astype(str), return_inverse=True)
+    unknown = [name for name in job_classes.tolist() if name not in names]
     if unknown:
         raise InputError(
             "jobs of the log are of a class of service that the scenario does not have",
@@ -170,11 +168,11 @@ def _classes(log: FleetLog, runs: JobRuns, scenario: Scenario) -> Array:
             expected="one of " + ", ".join(names),
             remedy="add it to the scenario as [[qos]], or calibrate a scenario from this log",
         )
-    codes: Array = np.array([names[name] for name in found.tolist()], np.int16)[place]
+    codes: Array = np.array([names[name] for name in job_classes.tolist()], np.int16)[place]
     return codes
 
 
-def _end_states(runs: JobRuns) -> Array:
+def _end_states(runs: Records) -> Array:
     """How each job ends when its work is done; what was cut off for good counts as cancelled."""
     states = {
         "FAILED": State.FAILED,
@@ -182,7 +180,7 @@ def _end_states(runs: JobRuns) -> Array:
         "OUT_OF_MEMORY": State.OUT_OF_MEMORY,
         "CUT": State.CANCELLED,
     }
-    found, place = np.unique(runs.end.astype(str), return_inverse=True)
-    codes = [states.get(name, State.COMPLETED).value for name in found.tolist()]
+    job_ends, place = np.unique(runs.end.astype(str), return_inverse=True)
+    codes = [states.get(name, State.COMPLETED).value for name in job_ends.tolist()]
     ends: Array = np.array(codes, np.int8)[place]
     return ends

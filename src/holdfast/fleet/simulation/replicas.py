@@ -62,14 +62,14 @@ def play(
     once = [of_key[key] for key in different]
     report = on_progress or (lambda done, total: None)
     report(0, len(once))
-    found: dict[tuple[str, float, int], Outcome] = {}
+    outcomes: dict[tuple[str, float, int], Outcome] = {}
     with track("simulating", len(once), "simulations") as bar:
         results = fan_out(once, work, processes=processes, ray=ray, warm_up=_warm_up)
         for place, result in results:
-            found[different[place]] = result
+            outcomes[different[place]] = result
             bar.advance(1)
-            report(len(found), len(once))
-    return [found[_key(task)] for task in tasks]
+            report(len(outcomes), len(once))
+    return [outcomes[_key(task)] for task in tasks]
 
 
 def _key(task: Task) -> tuple[str, float, int]:

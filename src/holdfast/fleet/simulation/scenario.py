@@ -301,11 +301,11 @@ def scenario(source: str | Path | Scenario) -> Scenario:
     shipped = resources.files("holdfast.fleet.simulation").joinpath(f"presets/{source}.toml")
     path = Path(str(shipped)) if preset else Path(source)
     try:
-        made: Scenario = read(Scenario, parse_config(path, "the scenario"))
+        loaded: Scenario = read(Scenario, parse_config(path, "the scenario"))
     except InputError as error:
         missing = {"remedy": f"presets: {', '.join(PRESETS)}"} if error.code == "not-found" else {}
         raise InputError(**vars(error) | {"path": path} | missing) from None
-    return made
+    return loaded
 
 
 def parse(text: str) -> Scenario:
@@ -314,5 +314,5 @@ def parse(text: str) -> Scenario:
     Raises:
         InputError: if the text is no scenario.
     """
-    made: Scenario = read(Scenario, tomllib.loads(text))
-    return made
+    loaded: Scenario = read(Scenario, tomllib.loads(text))
+    return loaded

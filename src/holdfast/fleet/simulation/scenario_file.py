@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, make_dataclass
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from holdfast.config import Duration, read_config
+from holdfast.config import read_config, unknown_key
+from holdfast.durations import parse_duration
 from holdfast.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,46 +88,38 @@ def is_table(item: Any) -> bool:
 
 def read(kind: Any, data: Mapping[str, Any]) -> Any:
     """A dataclass from a TOML table, every key checked."""
-    return _made(kind, read_config(data, _as_written(kind), "the scenario"))
+    return read_config(_by_field(kind, data, ""), kind, "the scenario")
 
 
-@cache
-def _as_written(kind: Any) -> Any:
-    """A dataclass with the keys of the TOML as its fields; what may be left out is None."""
-    fields: list[Any] = []
-    for each in dataclasses.fields(kind):
-        hint, item = hints(kind)[each.name], item_of(hints(kind)[each.name])
-        if is_table(item):
-            item = _as_written(item)
-        elif each.name.endswith("_s"):
-            item = Duration
-        elif get_origin(item) is Mapping:
-            item = Mapping[str, Any]  # `check` names the entry that is no number
-        needed = each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
-        more = () if needed else (field(default=None),)
-        fields.append(
-            (
-                toml_key(each.name),
-                GenericAlias(tuple, (item, ...)) if get_origin(hint) is tuple else item,
-                *more,
-            )
-        )
-    return make_dataclass(kind.__name__, fields)
-
-
-def _made(kind: Any, written: Any) -> Any:
+def _by_field(kind: Any, data: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """A TOML table with the names of the fields, its durations in seconds."""
+    names = {toml_key(name): name for name in hints(kind)}
     values = {}
-    for each in dataclasses.fields(kind):
-        value, item = getattr(written, toml_key(each.name)), item_of(hints(kind)[each.name])
-        if value is None:
-            continue
-        if dataclasses.is_dataclass(item):
-            many = isinstance(value, tuple)
-            value = tuple(_made(item, one) for one in value) if many else _made(item, value)
-        elif isinstance(value, Mapping):
-            value = {name: float(v) if type(v) is int else v for name, v in value.items()}
-        values[each.name] = float(value) if isinstance(value, Duration) else value
-    return kind(**values)
+    for key, value in data.items():
+        if key not in names:
+            raise unknown_key(key, names, place)
+        path, name = f"{place}.{key}" if place else key, names[key]
+        values[name] = _seconds(value, path) if name != key else value
+        item = item_of(hints(kind)[name])
+        if is_table(item) and isinstance(value, Mapping):
+            values[name] = _by_field(item, value, path)
+        elif is_table(item) and isinstance(value, list):
+            values[name] = [
+                _by_field(item, each, f"{path}[{n}]") if isinstance(each, Mapping) else each
+                for n, each in enumerate(value)
+            ]
+        elif isinstance(value, Mapping):  # `read_config` could not name the entry
+            for entry, number in value.items():
+                if isinstance(number, bool) or not isinstance(number, int | float):
+                    raise wrong(f"{path}.{entry}", number, "a number")
+    return values
+
+
+def _seconds(value: Any, place: str) -> float:
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        with suppress(ValueError):
+            return parse_duration(value)
+    raise wrong(place, value, "a duration such as 60m, 7d, 90s or 1h30m")
 
 
 def plain(value: Any) -> Any:
@@ -248,11 +241,12 @@ def _workload_conflicts(made: Scenario, classes: list[str]) -> Iterator[tuple[st
             yield "workload.sizes", "nothing", "one or more sizes with shares above zero"
         if not workload.jobs_per_day > 0:
             yield "workload.jobs_per_day", workload.jobs_per_day, "a number above zero"
-    most = made.cluster.nodes * per_node
+    cluster = made.cluster
+    most = (cluster.nodes - len(set(cluster.without))) * per_node
     for place, size in enumerate(workload.sizes):
         key = f"workload.sizes[{place}]"
         if size.gpus > most:
-            yield f"{key}.gpus", size.gpus, f"1 to {most}, the GPUs of the cluster"
+            yield f"{key}.gpus", size.gpus, f"1 to {most}, the GPUs of the nodes in service"
         if size.gpus > per_node and size.gpus % per_node:
             yield f"{key}.gpus", size.gpus, f"a multiple of {per_node}"
         for name in sorted(set(size.qos) - set(classes)):

@@ -85,19 +85,19 @@ def simulate(
     """
     from holdfast.fleet.simulation.engine import run
 
-    made = read_scenario(scenario)
+    loaded = read_scenario(scenario)
     check_output(Path(output).resolve())
-    shown = 0.0
-    with track(f"simulating {made.name}", days, "days") as bar:
+    reported = 0.0
+    with track(f"simulating {loaded.name}", days, "days") as bar:
 
         def advance(done: float) -> None:
-            nonlocal shown
-            bar.advance(done - shown)
-            shown = done
+            nonlocal reported
+            bar.advance(done - reported)
+            reported = done
             if on_progress is not None:
                 on_progress(done)
 
-        history = run(made, days=days, seed=seed, on_progress=advance)
+        history = run(loaded, days=days, seed=seed, on_progress=advance)
         bar.describe("writing")
         store = write_log(history, output)
     return Simulated(

@@ -21,14 +21,14 @@ from holdfast.fleet.simulation.portable import (
     uniform,
     weibull,
 )
-from holdfast.fleet.simulation.records import JOB_TYPES, Array, Jobs, State, zeros
+from holdfast.fleet.simulation.records import JOBS, Array, Records, State, table
 from holdfast.fleet.simulation.scenario import Scenario
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
 
-def draw_jobs(scenario: Scenario, days: float, seed: int) -> Jobs:
+def draw_jobs(scenario: Scenario, days: float, seed: int) -> Records:
     """The jobs of a synthetic workload.
 
     Args:
@@ -41,8 +41,7 @@ def draw_jobs(scenario: Scenario, days: float, seed: int) -> Jobs:
     """
     workload = scenario.workload
     submit = _arrivals(_expected(scenario, days), round(days * DAY_MS), seed)
-    jobs: Jobs = zeros(Jobs, JOB_TYPES, len(submit))
-    jobs.submit_ms[:] = submit
+    jobs = table(JOBS, len(submit), submit_ms=submit)
     sizes = workload.sizes
     ends = [end for end in workload.ends if end.state != State.REQUEUED.name]
     qos = [[size.qos.get(each.name, 0.0) for each in scenario.qos] for size in sizes]
@@ -51,7 +50,7 @@ def draw_jobs(scenario: Scenario, days: float, seed: int) -> Jobs:
     checkpoint = scenario.checkpoint
     stopped = checkpoint.write_s if checkpoint.mode == "sync" else 0.0
     _draw(
-        jobs,
+        jobs.view(np.ndarray),
         seed,
         np.array([size.gpus for size in sizes]),
         _cumulated([[size.share for size in sizes]])[0],
@@ -116,7 +115,7 @@ def _arrivals(expected: Array, end_ms: int, seed: int) -> Array:
 
 @njit(cache=True)
 def _draw(
-    jobs: Jobs,
+    jobs: Array,
     seed: int,
     sizes: Array,
     size_shares: Array,
@@ -134,11 +133,11 @@ def _draw(
     most_ms: int,
 ) -> None:
     """Fill in everything but the submissions."""
-    for j in range(jobs.submit_ms.size):
+    for j in range(jobs.size):
         of = stream(seed, JOB, j)
-        size = _choose(size_shares, uniform(of, 0))
-        jobs.gpus[j] = sizes[size]
-        jobs.qos[j] = _choose(qos_shares[size], uniform(of, 1))
+        size = np.searchsorted(size_shares, uniform(of, 0), "right")
+        jobs[j].gpus = sizes[size]
+        jobs[j].qos = np.searchsorted(qos_shares[size], uniform(of, 1), "right")
         sigma = spread[size]
         work = hours[size] * HOUR_MS * exp(sigma * normal(of, 2) - sigma * sigma / 2)
         work = max(work, 1_000.0)
@@ -148,21 +147,12 @@ def _draw(
         else:
             limit = needed * (1.1 + (limit_factor - 1.1) * uniform(of, 4))
         limit = min(limit, 4e15)
-        jobs.limit_ms[j] = min((int(limit) // 60_000 + 1) * 60_000, most_ms)
-        jobs.user[j] = int(users * uniform(of, 5) ** 2)  # some users submit most of the jobs
-        jobs.end_state[j] = 0
+        jobs[j].limit_ms = min((int(limit) // 60_000 + 1) * 60_000, most_ms)
+        jobs[j].user = int(users * uniform(of, 5) ** 2)  # some users submit most of the jobs
+        jobs[j].end_state = 0
         for e in range(end_states.size):
             until = weibull(of, 6 + e, end_scales[e] * HOUR_MS, end_shapes[e])
             if until < work:
                 work = max(until, 1_000.0)
-                jobs.end_state[j] = end_states[e]
-        jobs.work_ms[j] = int(min(work, 4e15))
-
-
-@njit(cache=True)
-def _choose(shares: Array, u: float) -> int:
-    """The place of u among cumulated shares."""
-    place = 0
-    while place < shares.size - 1 and u >= shares[place]:
-        place += 1
-    return place
+                jobs[j].end_state = end_states[e]
+        jobs[j].work_ms = int(min(work, 4e15))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from numba import njit
 
+from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.attempts import end, record, start
 from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.failing import (
@@ -17,41 +18,14 @@ from holdfast.fleet.simulation.kernel.failing import (
 from holdfast.fleet.simulation.kernel.heap import drop_first
 from holdfast.fleet.simulation.kernel.queue import enqueue
 from holdfast.fleet.simulation.kernel.scheduling import schedule
-from holdfast.fleet.simulation.kernel.state import (
-    BLAST,
-    DETECT,
-    ELIGIBLE,
-    END,
-    EVENTS,
-    FAIL,
-    FAILURES,
-    HEAP_SIZE,
-    HELD,
-    KILL,
-    NEVER,
-    NEXT_PASS,
-    NEXT_SUBMIT,
-    NODE_ROWS,
-    NOW,
-    PREEMPTED,
-    QUEUED,
-    REPAIR,
-    ROOM,
-    ROWS,
-    RUNNING,
-    UP,
-    YES,
-    ZERO,
-    Simulation,
-    wide,
-)
+from holdfast.fleet.simulation.kernel.state import Simulation, wide
 
 
 @compiled
 def begin(sim: Simulation) -> None:
     """Plan the first failures."""
     for node in range(sim.nodes.size):
-        if sim.nodes[node].status == UP:
+        if sim.nodes[node].status == const.UP:
             plan_failure(sim, node)
     for source in range(sim.sources.size):
         plan_blast(sim, source)
@@ -61,43 +35,43 @@ def begin(sim: Simulation) -> None:
 def advance(sim: Simulation, until: int) -> bool:
     """Play all events before a moment; False: an array is nearly full, and must grow first."""
     counters, heap, jobs = sim.counters, sim.heap, sim.jobs
-    burst = ROOM * (sim.slots.size + sim.nodes.size)
+    burst = const.ROOM * (sim.slots.size + sim.nodes.size)
     while True:
         if (
-            counters[ROWS] + burst > sim.out.size
-            or counters[NODE_ROWS] + burst > sim.node_rows.size
-            or counters[HEAP_SIZE] + burst > heap.size
-            or counters[FAILURES] + burst > sim.failures.size
+            counters[const.ROWS] + burst > sim.out.size
+            or counters[const.NODE_ROWS] + burst > sim.node_rows.size
+            or counters[const.HEAP_SIZE] + burst > heap.size
+            or counters[const.FAILURES] + burst > sim.failures.size
         ):
             return False
-        planned = heap[0].time if counters[HEAP_SIZE] > 0 else NEVER
-        job = counters[NEXT_SUBMIT]
-        submitted = jobs[job].submit_ms if job < jobs.size else NEVER
-        time = min(planned, submitted, counters[NEXT_PASS])
+        planned = heap[0].time if counters[const.HEAP_SIZE] > 0 else const.NEVER
+        job = counters[const.NEXT_SUBMIT]
+        submitted = jobs[job].submit_ms if job < jobs.size else const.NEVER
+        time = min(planned, submitted, counters[const.NEXT_PASS])
         if time >= until:
             return True
-        counters[NOW] = time
+        counters[const.NOW] = time
         if planned == time:
             if _happen(sim):
-                counters[EVENTS] += 1
+                counters[const.EVENTS] += 1
                 _call_for_pass(sim)
         elif submitted == time:
-            counters[NEXT_SUBMIT] += 1
-            counters[EVENTS] += 1
+            counters[const.NEXT_SUBMIT] += 1
+            counters[const.EVENTS] += 1
             sim.jobs[job].eligible = time
             enqueue(sim, job)
             _call_for_pass(sim)
         else:
             again = schedule(sim)
-            counters[NEXT_PASS] = NEVER
-            if again < NEVER:
+            counters[const.NEXT_PASS] = const.NEVER
+            if again < const.NEVER:
                 _call_for_pass_at(sim, again)
 
 
 @njit(cache=True, inline="always")
 def _call_for_pass(sim: Simulation) -> None:
-    if sim.counters[QUEUED] > 0:
-        _call_for_pass_at(sim, sim.counters[NOW])
+    if sim.counters[const.QUEUED] > 0:
+        _call_for_pass_at(sim, sim.counters[const.NOW])
 
 
 @compiled
@@ -106,7 +80,7 @@ def _call_for_pass_at(sim: Simulation, time: int) -> None:
     every = sim.rules[0].interval
     if every > 0:
         time = -(-time // every) * every
-    sim.counters[NEXT_PASS] = min(sim.counters[NEXT_PASS], time)
+    sim.counters[const.NEXT_PASS] = min(sim.counters[const.NEXT_PASS], time)
 
 
 @compiled
@@ -116,24 +90,24 @@ def _happen(sim: Simulation) -> bool:
     # Every number of a node, job or slot is an int64 here: each function is compiled once.
     kind, index, generation = heap[0].order >> 56, wide(heap[0].index), heap[0].generation
     drop_first(sim)
-    if kind in (END, KILL):
+    if kind in (const.END, const.KILL):
         if slots[index].generation != generation:
             return False
-        end(sim, index, wide(slots[index].ending) if kind == END else PREEMPTED)
-    elif kind in (FAIL, REPAIR):
+        end(sim, index, wide(slots[index].ending) if kind == const.END else const.PREEMPTED)
+    elif kind in (const.FAIL, const.REPAIR):
         if nodes[index].generation != generation:
             return False
-        if kind == FAIL:
+        if kind == const.FAIL:
             fail(sim, index)
         else:
             repair(sim, index)
-    elif kind == DETECT:
+    elif kind == const.DETECT:
         detect(sim, index)
-    elif kind == ELIGIBLE:
+    elif kind == const.ELIGIBLE:
         enqueue(sim, index)
-    elif kind == BLAST:
+    elif kind == const.BLAST:
         blast(sim, index)
-    elif kind == HELD:
+    elif kind == const.HELD:
         if sim.jobs[index].held_left != 0:
             return False
         _start_held(sim, index)
@@ -144,7 +118,7 @@ def _happen(sim: Simulation) -> bool:
 def _start_held(sim: Simulation, job: int) -> None:
     """Start a job for which others were preempted."""
     nodes, chosen = sim.nodes, sim.scratch[0]
-    count = ZERO
+    count = const.ZERO
     for node in range(nodes.size):
         if nodes[node].held_for == job:
             nodes[node].held_for = -1
@@ -157,8 +131,8 @@ def _start_held(sim: Simulation, job: int) -> None:
 @compiled
 def finish(sim: Simulation, now: int) -> None:
     """Record what still runs when the time is over."""
-    sim.counters[NOW] = now
+    sim.counters[const.NOW] = now
     for slot in range(sim.slots.size):
         if sim.slots[slot].job >= 0:
-            record(sim, slot, RUNNING, now, YES)
-            sim.out[sim.counters[ROWS] - 1].end_ms = -1
+            record(sim, slot, const.RUNNING, now, const.YES)
+            sim.out[sim.counters[const.ROWS] - 1].end_ms = -1

@@ -5,30 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import list_node
-from holdfast.fleet.simulation.kernel.state import (
-    COMPLETED,
-    DRAINING,
-    ELIGIBLE,
-    END,
-    EVENTS,
-    HELD,
-    NEVER,
-    NODE_ROWS,
-    NOW,
-    OUT,
-    PREEMPTED,
-    REPAIR,
-    REQUEUED,
-    ROWS,
-    SEQUENCE,
-    TIMEOUT,
-    UNUSED,
-    Simulation,
-    wide,
-)
+from holdfast.fleet.simulation.kernel.state import Simulation, wide
 from holdfast.fleet.simulation.portable import NODE, REQUEUE, exp, ln, stream, uniform, weibull
 from holdfast.fleet.simulation.records import Array
 
@@ -37,21 +18,21 @@ from holdfast.fleet.simulation.records import Array
 def start(sim: Simulation, job: int, chosen: Array, count: int) -> None:
     """Start a job on the chosen nodes now."""
     rules, counters, mine = sim.rules[0], sim.counters, sim.jobs[job]
-    now = counters[NOW]
-    counters[EVENTS] += 1
-    counters[UNUSED] -= 1
-    place = wide(sim.slots[counters[UNUSED]].unused)
+    now = counters[const.NOW]
+    counters[const.EVENTS] += 1
+    counters[const.UNUSED] -= 1
+    place = wide(sim.slots[counters[const.UNUSED]].unused)
     slot = sim.slots[place]
     slot.job, slot.start, slot.limit = job, now, now + mine.limit_ms
     slot.rank = sim.classes[mine.qos].rank
     slot.gpus = min(mine.gpus, rules.gpus_per_node)
-    slot.offset, slot.count = counters[NODE_ROWS], count
+    slot.offset, slot.count = counters[const.NODE_ROWS], count
     slot.stopped = slot.signal = -1
     slot.failure = slot.preemptor = -1
     slot.hazard = rules.fleet_rate + _shared_hazard(sim, chosen, count)
     for k in range(count):
         node = sim.nodes[chosen[k]]
-        sim.node_rows[counters[NODE_ROWS] + k] = chosen[k]
+        sim.node_rows[counters[const.NODE_ROWS] + k] = chosen[k]
         sim.on_node[chosen[k], node.attempts] = place
         if node.attempts == 0:
             node.oldest, node.rank = now, slot.rank
@@ -61,20 +42,20 @@ def start(sim: Simulation, job: int, chosen: Array, count: int) -> None:
         node.until = max(node.until, slot.limit)
         slot.hazard += node.rate
         list_node(sim, wide(chosen[k]))
-    counters[NODE_ROWS] += count
+    counters[const.NODE_ROWS] += count
     mine.attempts += 1
 
     ending, last = _ending(sim, job, mine.work_ms - mine.done)
     if last > mine.limit_ms:
-        ending, last = TIMEOUT, mine.limit_ms
+        ending, last = const.TIMEOUT, mine.limit_ms
     slot.ending = ending
-    plan(sim, now + last, END, place, slot.generation)
+    plan(sim, now + last, const.END, place, slot.generation)
 
 
 @compiled
 def _shared_hazard(sim: Simulation, chosen: Array, count: int) -> float:
     """Blasts per millisecond of the racks and pods that an attempt touches."""
-    rules, number = sim.rules[0], sim.counters[SEQUENCE] + 1
+    rules, number = sim.rules[0], sim.counters[const.SEQUENCE] + 1
     total = 0.0
     if rules.rack_rate + rules.pod_rate == 0.0:
         return total
@@ -99,11 +80,11 @@ def _ending(sim: Simulation, job: int, rest: int) -> tuple[int, int]:
         of = stream(rules.seed, REQUEUE, job)
         until = weibull(of, attempt, rules.requeue_scale, rules.requeue_shape)
         if until < rest:
-            state, rest = REQUEUED, int(until)
+            state, rest = const.REQUEUED, int(until)
     # A job that completes writes its result; one that is stopped does not come to it.
-    writes = -(-rest // rules.checkpoint) if state == COMPLETED else rest // rules.checkpoint
+    writes = -(-rest // rules.checkpoint) if state == const.COMPLETED else rest // rules.checkpoint
     if not rules.synchronous:
-        writes = 1 if state == COMPLETED else 0
+        writes = 1 if state == const.COMPLETED else 0
     return state, rules.init + rest + writes * rules.write
 
 
@@ -126,16 +107,16 @@ def progress(rules: Any, ran: int) -> tuple[int, int, int, int]:
 @compiled
 def end(sim: Simulation, place: int, state: int) -> None:
     """End an attempt now: record it, free its nodes, and send the job back if it is to run again."""
-    slot, now = sim.slots[place], sim.counters[NOW]
+    slot, now = sim.slots[place], sim.counters[const.NOW]
     number = wide(slot.job)
     job = sim.jobs[number]
     slot.generation += 1  # its planned events do not happen
-    finished = state == TIMEOUT or (state < TIMEOUT and slot.failure < 0)
+    finished = state == const.TIMEOUT or (state < const.TIMEOUT and slot.failure < 0)
     kept = record(sim, place, state, now, finished)
     if not finished:
         job.done += kept
         job.eligible = now + sim.rules[0].requeue_delay
-        plan(sim, job.eligible, ELIGIBLE, number, 0)
+        plan(sim, job.eligible, const.ELIGIBLE, number, 0)
     _release(sim, place)
 
 
@@ -143,8 +124,8 @@ def end(sim: Simulation, place: int, state: int) -> None:
 def record(sim: Simulation, place: int, state: int, now: int, finished: bool) -> int:
     """Write an attempt's row; gives the progress that the job keeps."""
     slot, rules = sim.slots[place], sim.rules[0]
-    job, row = sim.jobs[slot.job], sim.out[sim.counters[ROWS]]
-    sim.counters[ROWS] += 1
+    job, row = sim.jobs[slot.job], sim.out[sim.counters[const.ROWS]]
+    sim.counters[const.ROWS] += 1
     stop = slot.stopped if slot.stopped >= 0 else now
     ran, rest = stop - slot.start, job.work_ms - job.done
     init, worked, written, saved = progress(rules, ran)
@@ -152,7 +133,7 @@ def record(sim: Simulation, place: int, state: int, now: int, finished: bool) ->
         written += worked - rest
         worked = rest
     saved = min(saved, worked)
-    if state == PREEMPTED and _saves(rules):
+    if state == const.PREEMPTED and _saves(rules):
         # Work ends at the signal; the rest of the time writes it down.
         told = slot.signal - slot.start
         init, worked, written, saved = progress(rules, told)
@@ -218,8 +199,8 @@ def _release(sim: Simulation, place: int) -> None:
     """Free the nodes of an attempt that has ended."""
     slot, slots = sim.slots[place], sim.slots
     slot.job = -1
-    slots[sim.counters[UNUSED]].unused = place
-    sim.counters[UNUSED] += 1
+    slots[sim.counters[const.UNUSED]].unused = place
+    sim.counters[const.UNUSED] += 1
     left = (slot.signal >= 0) + (slot.stopped >= 0)
     for k in range(slot.count):
         which = wide(sim.node_rows[slot.offset + k])
@@ -229,7 +210,7 @@ def _release(sim: Simulation, place: int) -> None:
         node.leaving -= left
         last = sim.on_node[which, node.attempts]
         node.until = node.newest = node.rank = 0
-        node.oldest = NEVER
+        node.oldest = const.NEVER
         for each in range(node.attempts):
             if sim.on_node[which, each] == place:
                 sim.on_node[which, each] = last
@@ -238,7 +219,7 @@ def _release(sim: Simulation, place: int) -> None:
             node.oldest = min(node.oldest, other.start)
             node.newest = max(node.newest, other.start)
             node.rank = max(node.rank, other.rank)
-        if node.status == DRAINING and node.attempts == 0:
+        if node.status == const.DRAINING and node.attempts == 0:
             take_out(sim, which)
         elif node.held_for >= 0:
             _node_held(sim, which)
@@ -255,14 +236,14 @@ def _node_held(sim: Simulation, place: int) -> None:
     if job.held_left > 0 and node.free >= min(job.gpus, size):
         job.held_left -= 1
         if job.held_left == 0:
-            plan(sim, sim.counters[NOW], HELD, number, 0)
+            plan(sim, sim.counters[const.NOW], const.HELD, number, 0)
 
 
 @compiled
 def take_out(sim: Simulation, place: int) -> None:
     """Take an empty node out of service, and plan its return."""
-    node, rules, now = sim.nodes[place], sim.rules[0], sim.counters[NOW]
-    node.status = OUT
+    node, rules, now = sim.nodes[place], sim.rules[0], sim.counters[const.NOW]
+    node.status = const.OUT
     node.generation += 1
     failure = sim.failures[node.failure if node.failure >= 0 else node.drain]
     u = uniform(stream(rules.seed, NODE, place), node.draws)
@@ -277,4 +258,4 @@ def take_out(sim: Simulation, place: int) -> None:
         if each >= 0:
             sim.failures[each].out_ms = now
     list_node(sim, place)
-    plan(sim, now + max(takes, 1_000), REPAIR, place, node.generation)
+    plan(sim, now + max(takes, 1_000), const.REPAIR, place, node.generation)

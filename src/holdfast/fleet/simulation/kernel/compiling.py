@@ -19,5 +19,5 @@ def compiled(function: Function) -> Function:
     `Simulation` is handed on, several times the work of a small function. The caller keeps the arrays
     alive, so nothing is counted here; in turn such a function cannot ask for memory.
     """
-    made: Function = njit(cache=True, **_UNCOUNTED)(function)
-    return made
+    dispatcher: Function = njit(cache=True, **_UNCOUNTED)(function)
+    return dispatcher

@@ -4,36 +4,13 @@ from __future__ import annotations
 
 import math
 
+from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.attempts import end, leaves, take_out
 from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import list_node
 from holdfast.fleet.simulation.kernel.preempting import let_go
-from holdfast.fleet.simulation.kernel.state import (
-    BLAST,
-    BLASTS,
-    CRASH_SEEN_MS,
-    DETECT,
-    DOOMED,
-    DRAINING,
-    END,
-    FAIL,
-    FAILED,
-    FAILURES,
-    HIGH,
-    LOW,
-    NO,
-    NODE_FAIL,
-    NONE,
-    NOW,
-    SILENT,
-    TIMEOUT,
-    UP,
-    YES,
-    ZERO,
-    Simulation,
-    wide,
-)
+from holdfast.fleet.simulation.kernel.state import Simulation, wide
 from holdfast.fleet.simulation.portable import (
     NODE,
     SHARED,
@@ -51,7 +28,7 @@ LONGEST = 4e15
 @compiled
 def plan_failure(sim: Simulation, place: int) -> None:
     """Plan the next failure of a node that is in service."""
-    node, shape, now = sim.nodes[place], sim.rules[0].shape, sim.counters[NOW]
+    node, shape, now = sim.nodes[place], sim.rules[0].shape, sim.counters[const.NOW]
     if not math.isfinite(node.scale):
         return
     drawn = exponential(stream(sim.rules[0].seed, NODE, place), node.draws)
@@ -62,7 +39,7 @@ def plan_failure(sim: Simulation, place: int) -> None:
         before = exp(shape * ln(age / node.scale)) if age > 0.0 else 0.0
         gap = node.scale * exp(ln(before + drawn) / shape) - age
     if gap < LONGEST:
-        plan(sim, now + max(int(gap), 1), FAIL, place, node.generation)
+        plan(sim, now + max(int(gap), 1), const.FAIL, place, node.generation)
 
 
 @compiled
@@ -72,7 +49,7 @@ def plan_blast(sim: Simulation, place: int) -> None:
     gap = source.gap * exponential(stream(sim.rules[0].seed, SHARED, place), source.draws)
     source.draws += 1
     if gap < LONGEST:
-        plan(sim, sim.counters[NOW] + max(int(gap), 1), BLAST, place, 0)
+        plan(sim, sim.counters[const.NOW] + max(int(gap), 1), const.BLAST, place, 0)
 
 
 @compiled
@@ -82,7 +59,7 @@ def fail(sim: Simulation, place: int) -> None:
     of, number = stream(sim.rules[0].seed, NODE, place), node.draws
     node.draws += 4
     u = uniform(of, number)
-    which = ZERO
+    which = const.ZERO
     while which < parts.size - 1 and u >= parts[which].share:
         which += 1
     part = parts[which]
@@ -90,24 +67,24 @@ def fail(sim: Simulation, place: int) -> None:
     permanent = uniform(of, number + 2) < part.permanent
     crash = uniform(of, number + 3) < part.crash
     if seen < part.high:
-        _break(sim, place, which, HIGH, permanent, crash, NONE)
+        _break(sim, place, which, const.HIGH, permanent, crash, const.NONE)
     elif seen < part.high + part.low:
-        if node.status == UP and node.drain < 0:
+        if node.status == const.UP and node.drain < 0:
             when = _next_check(sim, place)
-            node.drain = _write(sim, place, which, LOW, permanent, when, NONE)
+            node.drain = _write(sim, place, which, const.LOW, permanent, when, const.NONE)
         plan_failure(sim, place)
     else:
-        _break(sim, place, which, SILENT, permanent, NO, NONE)
+        _break(sim, place, which, const.SILENT, permanent, const.NO, const.NONE)
 
 
 @compiled
 def blast(sim: Simulation, place: int) -> None:
     """Something that many nodes share fails now: the attempts on them die."""
-    number, source = sim.counters[BLASTS], sim.sources[place]
-    sim.counters[BLASTS] += 1
+    number, source = sim.counters[const.BLASTS], sim.sources[place]
+    sim.counters[const.BLASTS] += 1
     for node in range(source.first, source.end):
-        if sim.nodes[node].status <= DRAINING:
-            _break(sim, node, source.kind, HIGH, NO, YES, number)
+        if sim.nodes[node].status <= const.DRAINING:
+            _break(sim, node, source.kind, const.HIGH, const.NO, const.YES, number)
     plan_blast(sim, place)
 
 
@@ -116,13 +93,13 @@ def _break(
     sim: Simulation, place: int, part: int, kind: int, permanent: bool, crash: bool, number: int
 ) -> None:
     """A node stops working: its attempts die at once, or hang until it is noticed."""
-    node, now = sim.nodes[place], sim.counters[NOW]
-    node.status = DOOMED
+    node, now = sim.nodes[place], sim.counters[const.NOW]
+    node.status = const.DOOMED
     node.generation += 1
-    if kind == SILENT:
+    if kind == const.SILENT:
         seen = now + sim.rules[0].heartbeat
     elif crash and node.attempts > 0:
-        seen = now + CRASH_SEEN_MS
+        seen = now + const.CRASH_SEEN_MS
     else:
         seen = _next_check(sim, place)
     failure = _write(sim, place, part, kind, permanent, seen, number)
@@ -137,12 +114,12 @@ def _break(
             leaves(sim, which)
             slot.stopped, slot.failure = now, failure
         if crash:
-            end(sim, which, FAILED)
+            end(sim, which, const.FAILED)
         else:
             # It hangs: of what was planned, only the end of its limit may still come.
             slot.generation += 1
-            slot.ending = TIMEOUT
-            plan(sim, max(slot.limit, now), END, which, slot.generation)
+            slot.ending = const.TIMEOUT
+            plan(sim, max(slot.limit, now), const.END, which, slot.generation)
 
 
 @compiled
@@ -150,21 +127,21 @@ def _write(
     sim: Simulation, node: int, part: int, kind: int, permanent: bool, seen: int, number: int
 ) -> int:
     """Record a failure, and plan that it is noticed; gives its row."""
-    place = sim.counters[FAILURES]
-    sim.counters[FAILURES] += 1
+    place = sim.counters[const.FAILURES]
+    sim.counters[const.FAILURES] += 1
     row = sim.failures[place]
-    row.time_ms, row.node = sim.counters[NOW], node
+    row.time_ms, row.node = sim.counters[const.NOW], node
     row.component, row.kind, row.permanent = part, kind, permanent
     row.detected_ms, row.blast = seen, number
     row.out_ms = row.repaired_ms = -1
-    plan(sim, seen, DETECT, place, 0)
+    plan(sim, seen, const.DETECT, place, 0)
     return place
 
 
 @compiled
 def _next_check(sim: Simulation, node: int) -> int:
     """When the health checks of a node run next; nodes take turns."""
-    every, now = sim.rules[0].check_interval, sim.counters[NOW]
+    every, now = sim.rules[0].check_interval, sim.counters[const.NOW]
     turn = (node * 7919 * 1000) % every
     return int(now + every - (now + turn) % every)
 
@@ -174,16 +151,16 @@ def detect(sim: Simulation, failure: int) -> None:
     """A check fires, or a silent node is given up."""
     place = wide(sim.failures[failure].node)
     node = sim.nodes[place]
-    if sim.failures[failure].kind == LOW:
-        if node.status != UP or node.drain != failure:
+    if sim.failures[failure].kind == const.LOW:
+        if node.status != const.UP or node.drain != failure:
             return
-        node.status = DRAINING
+        node.status = const.DRAINING
         if node.held_for >= 0:
             let_go(sim, wide(node.held_for))
         list_node(sim, place)
     else:
         for k in range(node.attempts - 1, -1, -1):
-            end(sim, wide(sim.on_node[place, k]), NODE_FAIL)
+            end(sim, wide(sim.on_node[place, k]), const.NODE_FAIL)
     if node.attempts == 0:
         take_out(sim, place)
 
@@ -191,11 +168,11 @@ def detect(sim: Simulation, failure: int) -> None:
 @compiled
 def repair(sim: Simulation, place: int) -> None:
     """A node is back in service."""
-    node, now = sim.nodes[place], sim.counters[NOW]
+    node, now = sim.nodes[place], sim.counters[const.NOW]
     for failure in (node.failure, node.drain):
         if failure >= 0:
             sim.failures[failure].repaired_ms = now
     node.failure = node.drain = -1
-    node.status, node.since, node.until = UP, now, 0
+    node.status, node.since, node.until = const.UP, now, 0
     list_node(sim, place)
     plan_failure(sim, place)

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.attempts import exit_time, leaves
 from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.heap import plan
 from holdfast.fleet.simulation.kernel.placement import choose_whole, list_node
 from holdfast.fleet.simulation.kernel.queue import dequeue, enqueue
-from holdfast.fleet.simulation.kernel.state import (
-    KILL,
-    NEVER,
-    NOW,
-    UP,
-    WHOLE_FREE,
-    Simulation,
-    wide,
-)
+from holdfast.fleet.simulation.kernel.state import Simulation, wide
 from holdfast.fleet.simulation.records import Array
 
 _NODE_BITS, _TIME_BITS = 22, 32
@@ -52,17 +45,17 @@ def let_go(sim: Simulation, job: int) -> None:
 def _clear_nodes(sim: Simulation, job: int, count: int) -> int:
     """Clear whole nodes."""
     nodes, keys, marks = sim.nodes, sim.scratch[0], sim.scratch[1]
-    now, after = sim.counters[NOW], sim.rules[0].preempt_after
+    now, after = sim.counters[const.NOW], sim.rules[0].preempt_after
     rank = sim.classes[sim.jobs[job].qos].rank
-    need = count - sim.counters[WHOLE_FREE]
-    found, later = 0, NEVER
+    need = count - sim.counters[const.WHOLE_FREE]
+    found, later = 0, const.NEVER
     for place in range(nodes.size):
         node = nodes[place]
         marks[place] = 0
         if (
             node.attempts == 0
             or node.rank >= rank
-            or node.status != UP
+            or node.status != const.UP
             or node.held_for >= 0
             or node.leaving > 0
         ):
@@ -95,7 +88,7 @@ def _clear_nodes(sim: Simulation, job: int, count: int) -> int:
         else:
             _mark(sim, keys[k], 1, 2)
 
-    free = min(count, sim.counters[WHOLE_FREE])
+    free = min(count, sim.counters[const.WHOLE_FREE])
     choose_whole(sim, free, keys)
     for k in range(free):
         _hold(sim, keys[k], job)
@@ -131,15 +124,15 @@ def _mark(sim: Simulation, place: int, old: int, new: int) -> int:
 def _clear_part(sim: Simulation, job: int) -> int:
     """Make room for part of a node on the node where the least important work stops."""
     nodes, wanted = sim.nodes, wide(sim.jobs[job].gpus)
-    best, best_key, later = -1, NEVER, NEVER
+    best, best_key, later = -1, const.NEVER, const.NEVER
     for place in range(nodes.size):
-        if nodes[place].status != UP or nodes[place].held_for >= 0:
+        if nodes[place].status != const.UP or nodes[place].held_for >= 0:
             continue
         room, key = nodes[place].free, 0
         for each in range(nodes[place].attempts):
             slot = wide(sim.on_node[place, each])
             from_when = _may_stop(sim, slot, job)
-            if from_when <= sim.counters[NOW]:
+            if from_when <= sim.counters[const.NOW]:
                 room += sim.slots[slot].gpus
                 key = max(key, _order(sim, slot))
             else:
@@ -150,10 +143,10 @@ def _clear_part(sim: Simulation, job: int) -> int:
         return later
     room = nodes[best].free
     while room < wanted:
-        victim, first = -1, NEVER
+        victim, first = -1, const.NEVER
         for each in range(nodes[best].attempts):
             slot = wide(sim.on_node[best, each])
-            if _may_stop(sim, slot, job) <= sim.counters[NOW] and _order(sim, slot) < first:
+            if _may_stop(sim, slot, job) <= sim.counters[const.NOW] and _order(sim, slot) < first:
                 victim, first = slot, _order(sim, slot)
         _signal(sim, victim, job)
         room += sim.slots[victim].gpus
@@ -169,7 +162,7 @@ def _may_stop(sim: Simulation, place: int, job: int) -> int:
     slot = sim.slots[place]
     higher = sim.classes[sim.jobs[job].qos].rank > slot.rank
     if not higher or slot.count > 1 or slot.signal >= 0 or slot.stopped >= 0:
-        return NEVER
+        return const.NEVER
     return slot.start + sim.rules[0].preempt_after
 
 
@@ -177,7 +170,7 @@ def _may_stop(sim: Simulation, place: int, job: int) -> int:
 def _order(sim: Simulation, place: int) -> int:
     """Attempts of the lowest class first, of one class the one that started last."""
     slot = sim.slots[place]
-    return (slot.rank << _TIME_BITS) | ((sim.counters[NOW] - slot.start) // 1000)
+    return (slot.rank << _TIME_BITS) | ((sim.counters[const.NOW] - slot.start) // 1000)
 
 
 @compiled
@@ -189,11 +182,11 @@ def _hold(sim: Simulation, place: int, job: int) -> None:
 @compiled
 def _signal(sim: Simulation, place: int, job: int) -> None:
     """Send SIGTERM to an attempt."""
-    slot, now = sim.slots[place], sim.counters[NOW]
+    slot, now = sim.slots[place], sim.counters[const.NOW]
     if slot.signal < 0:
         slot.signal, slot.preemptor = now, job
         leaves(sim, place)
-        plan(sim, exit_time(sim.rules[0], now), KILL, place, slot.generation)
+        plan(sim, exit_time(sim.rules[0], now), const.KILL, place, slot.generation)
 
 
 @compiled

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
+from holdfast.fleet.simulation.kernel import state as const
 from holdfast.fleet.simulation.kernel.attempts import start
 from holdfast.fleet.simulation.kernel.compiling import compiled
 from holdfast.fleet.simulation.kernel.placement import choose_whole, node_with
 from holdfast.fleet.simulation.kernel.preempting import preempt
 from holdfast.fleet.simulation.kernel.queue import dequeue, following, rewind
-from holdfast.fleet.simulation.kernel.state import (
-    NEVER,
-    NONE,
-    NOW,
-    ONE,
-    UP,
-    WHOLE_FREE,
-    Simulation,
-    wide,
-)
+from holdfast.fleet.simulation.kernel.state import Simulation, wide
 from holdfast.fleet.simulation.records import Array
 
 
@@ -32,10 +24,10 @@ def schedule(sim: Simulation) -> int:
         The next moment at which a pass may do more although nothing happens before; NEVER: none.
     """
     rules, size, counters = sim.rules[0], sim.rules[0].gpus_per_node, sim.counters
-    now = counters[NOW]
-    again = NEVER
+    now = counters[const.NOW]
+    again = const.NEVER
     blocked = False
-    shadow, extra, reserved = NEVER, 0, -1
+    shadow, extra, reserved = const.NEVER, 0, -1
     # The smallest requests that did not fit: nothing larger needs to be tried.
     too_many_gpus, too_many_nodes = size, 1 << 30
     looked_at = 0
@@ -46,7 +38,7 @@ def schedule(sim: Simulation) -> int:
             break
         looked_at += 1
         gpus = wide(sim.jobs[job].gpus)
-        node, count = NONE, ONE
+        node, count = const.NONE, const.ONE
         if gpus < size:
             if gpus < too_many_gpus:
                 node = node_with(sim, gpus)
@@ -55,9 +47,9 @@ def schedule(sim: Simulation) -> int:
                 too_many_gpus = min(too_many_gpus, gpus)
         else:
             count = -(-gpus // size)
-            fits = count < too_many_nodes and counters[WHOLE_FREE] >= count
+            fits = count < too_many_nodes and counters[const.WHOLE_FREE] >= count
             if not fits:
-                too_many_nodes = min(count, counters[WHOLE_FREE] + 1)
+                too_many_nodes = min(count, counters[const.WHOLE_FREE] + 1)
         if fits and blocked and now + sim.jobs[job].limit_ms > shadow:
             # It would still run at the shadow time: only on what the reservation can spare.
             if gpus >= size:
@@ -105,25 +97,25 @@ def _reservation(sim: Simulation, gpus: int) -> tuple[int, int, int]:
         return _reserved_part(sim, gpus)
     count, usable = -(-gpus // size), 0
     for node in range(nodes.size):
-        if nodes[node].status == UP and nodes[node].held_for < 0:
+        if nodes[node].status == const.UP and nodes[node].held_for < 0:
             times[usable] = nodes[node].until
             usable += 1
     if usable < count:
-        return NEVER, 1 << 30, -1
+        return const.NEVER, 1 << 30, -1
     shadow = _smallest(times, usable, count - 1)
     spare = -count
     for k in range(usable):
         spare += times[k] <= shadow
-    return max(shadow, sim.counters[NOW]), spare, -1
+    return max(shadow, sim.counters[const.NOW]), spare, -1
 
 
 @compiled
 def _reserved_part(sim: Simulation, gpus: int) -> tuple[int, int, int]:
     """The node that has room first when attempts reach their limits."""
     nodes, slots = sim.nodes, sim.slots
-    first, best = NEVER, -1
+    first, best = const.NEVER, -1
     for node in range(nodes.size):
-        if nodes[node].status != UP or nodes[node].held_for >= 0:
+        if nodes[node].status != const.UP or nodes[node].held_for >= 0:
             continue
         for place in range(nodes[node].attempts):
             time = slots[sim.on_node[node, place]].limit

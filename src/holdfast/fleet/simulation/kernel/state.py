@@ -11,14 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from holdfast.fleet.simulation.records import (
-    ATTEMPT_TYPES,
-    FAILURE_TYPES,
-    JOB_TYPES,
-    Array,
-    Detected,
-    State,
-)
+from holdfast.fleet.simulation.records import JOBS as SUBMITTED
+from holdfast.fleet.simulation.records import Array, Detected, State
 
 
 def _constant(value: int) -> Any:
@@ -126,7 +120,7 @@ FREE_LIST = [("first", "i4"), ("count", "i4")]
 wholly free."""
 
 JOB = [
-    *JOB_TYPES.items(),
+    *SUBMITTED,
     ("done", "i8"),  # progress that is saved
     ("eligible", "i8"),
     ("attempts", "i4"),  # starts so far
@@ -177,9 +171,6 @@ BLAST_KIND = [("repair", "i8")]
 BLAST_SOURCE = [("kind", "i8"), ("first", "i8"), ("end", "i8"), ("gap", "f8"), ("draws", "i8")]
 """The nodes that it hits, from `first` up to before `end`; mean gap between its blasts."""
 
-ATTEMPT = list(ATTEMPT_TYPES.items())
-FAILURE = list(FAILURE_TYPES.items())
-
 # Places in the array of counters.
 (
     NOW,
@@ -215,7 +206,7 @@ class Simulation(NamedTuple):
     slots: Array
     heap: Array
     out: Array
-    """`ATTEMPT` [rows]."""
+    """`records.ATTEMPTS` [rows]."""
     node_rows: Array
     """int32: the nodes of all attempts."""
     failures: Array
