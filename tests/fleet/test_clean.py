@@ -298,7 +298,7 @@ def read(name: str, records: list[Any], folders: pytest.TempPathFactory) -> list
     text = texts.get(name, lambda: "\n".join(map(json.dumps, records)))()
     file.write_text(text, errors="replace")
     rows = []
-    for batch in by_name(name).batches(file, ReadOptions(), 0):
+    for batch in by_name(name).batches(file, ReadOptions()):
         for key in {"attempts", "health"} & batch.tables.keys():
             rows += batch.tables[key].to_pylist()
     return rows

@@ -250,7 +250,7 @@ def test_many_rejects_are_told_also_after_a_restart(tmp_path: Path) -> None:
     assert reject["line"] == 22
 
 
-def test_entries_of_files_that_are_gone_become_one(tmp_path: Path) -> None:
+def test_files_that_are_gone_are_forgotten_and_their_rows_stay(tmp_path: Path) -> None:
     spool, store = tmp_path / "spool", tmp_path / "store"
     spool.mkdir()
     follower = Follower([spool], store)
@@ -260,10 +260,7 @@ def test_entries_of_files_that_are_gone_become_one(tmp_path: Path) -> None:
         (spool / f"sacct-{number}.psv").write_text(header() + rows_of(*day(number)))
         follower.look()
     entries = Store.open(store).facts["sources"]
-    assert [(Path(e["path"]).name, e.get("files_gone"), e["rows"]) for e in entries] == [
-        ("sacct-3.psv", None, 20),
-        ("spool", 3, 60),
-    ]
+    assert [(Path(e["path"]).name, e["rows"]) for e in entries] == [("sacct-3.psv", 20)]
     assert len(states(store)) == 80
 
 

@@ -63,7 +63,7 @@ def test_another_file(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("time,node,check\n")
     with pytest.raises(InputError, match="node failures"):
-        list(NODE_LOG.read(path, ReadOptions(), 0))
+        list(NODE_LOG.read(path, ReadOptions()))
 
 
 @given(

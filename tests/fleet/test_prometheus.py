@@ -81,4 +81,4 @@ def test_another_answer(tmp_path: Path, text: str) -> None:
     path = tmp_path / "q.json"
     path.write_text(text)
     with pytest.raises(InputError, match="range query"):
-        list(PROMETHEUS.read(path, ReadOptions(), 0))
+        list(PROMETHEUS.read(path, ReadOptions()))

@@ -100,7 +100,7 @@ def test_no_start_time(tmp_path: Path) -> None:
     path = tmp_path / "log.swf"
     path.write_text("; Version: 2.2\n" + record(job=1) + "\n")
     with pytest.raises(InputError, match="UnixStartTime"):
-        list(SWF.read(path, ReadOptions(), 0))
+        list(SWF.read(path, ReadOptions()))
 
 
 JOB = st.fixed_dictionaries(

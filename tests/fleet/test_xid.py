@@ -57,7 +57,7 @@ def test_every_place(tmp_path: Path, line: str) -> None:
 def test_what_was_guessed_is_said(tmp_path: Path) -> None:
     def inferred(name: str, line: str) -> object:
         path = write(tmp_path / name, line + "\n")
-        return [batch.facts.get("inferred") for batch in XID.read(path, ReadOptions(), 0)]
+        return [batch.facts.get("inferred") for batch in XID.read(path, ReadOptions())]
 
     assert inferred("a.log", LINES[1]) == [None]
     assert "file's name" in str(inferred("dmesg-node05.log", LINES[0]))

@@ -32,7 +32,7 @@ from holdfast.fleet.ingest_small import (
 from holdfast.fleet.ingest_staging import STAGING, Stage
 from holdfast.fleet.ingest_writing import ROW_GROUP_ROWS, Commit
 from holdfast.fleet.schema import ATTEMPTS, STEPS
-from holdfast.fleet.store import Store, sweep, write_manifest
+from holdfast.fleet.store import Store, write_manifest
 
 _FILE_ROWS = 1_000_000
 _SMALL_ROWS = 50_000
@@ -93,7 +93,6 @@ def commit(
             "inferred": [*inferred, *attempts.inferred],
         },
     )
-    sweep(folder)
     return Store.open(folder)
 
 
@@ -143,10 +142,7 @@ def _parts(work: Commit) -> list[Part]:
     stored = work.old.files("attempts") if work.old else []
     parts = [Part(file, pq.read_metadata(file).num_rows, stored=True) for file in stored]
     for stage in work.stages:
-        for part in stage.journal.parts:
-            if "attempts" in part:
-                file, _, rows = part["attempts"]
-                parts.append(Part(stage.folder / file, rows, stored=False))
+        parts += [Part(file, rows, stored=False) for file, rows in stage.files.get("attempts", ())]
     return parts
 
 

@@ -30,8 +30,10 @@ class ReadOptions:
     """TOML map from the columns of a CSV or Parquet file to the schema."""
     gpus_per_node: int | None = None
     """GPUs of a node, for formats (SWF) that count processors or nodes only."""
+    start: int = 0
+    """Bytes of a growing log of lines that were read before."""
     end: int | None = None
-    """Bytes to read of a growing log of lines; None: all."""
+    """Bytes up to which it is read now; None: all."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Batch:
     tables: Mapping[str, pa.Table]
     """Name in `schema.TABLES` (or "steps") -> rows. The column `key` may be left out; ingest fills it."""
     offset: int = 0
-    """Bytes of the decompressed source consumed so far: where a resumed read may start."""
+    """Bytes of the decompressed source consumed so far."""
     steps: int = 0
     """sacct step records in this piece (they are not jobs)."""
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -60,14 +62,12 @@ class Format:
     """One line for the help text and for errors."""
     sniff: Callable[[bytes, Path], bool]
     """(first 64 KiB of the decompressed source, path) -> is it this format?"""
-    read: Callable[[Path, ReadOptions, int], Iterator[Batch]]
-    """(path, options, offset to start from) -> batches, in order, as the file has them."""
-    resumes: bool = False
-    """Whether it can start at the offset of a batch; else a file is read whole or anew."""
+    read: Callable[[Path, ReadOptions], Iterator[Batch]]
+    """(path, options) -> batches, in order, as the file has them."""
 
-    def batches(self, path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+    def batches(self, path: Path, options: ReadOptions) -> Iterator[Batch]:
         """What `read` gives, with impossible rows among the rejects (`clean`)."""
-        for batch in self.read(path, options, offset):
+        for batch in self.read(path, options):
             columns = batch.facts.get("columns")
             if isinstance(columns, list):
                 _require_times(path, columns)

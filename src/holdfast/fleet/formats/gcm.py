@@ -40,8 +40,8 @@ def _sniff(head: bytes, path: Path) -> bool:
     return False
 
 
-def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    return read_json(_LAYOUT, path, options, offset, _unwrap)
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
+    return read_json(_LAYOUT, path, options, _unwrap)
 
 
 def _unwrap(value: Any) -> Iterator[dict[str, Any]]:
@@ -64,4 +64,4 @@ def _otlp_value(value: dict[str, Any]) -> Any:
     return next(iter(value.values()), None)
 
 
-GCM = Format("gcm", _LAYOUT.describes, _sniff, _read, resumes=True)
+GCM = Format("gcm", _LAYOUT.describes, _sniff, _read)

@@ -529,7 +529,7 @@ def _objects(path: Path, rejects: Rejects) -> Iterator[tuple[int, Object, bool]]
                 yield line, item, deleted
 
 
-def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     cluster = _Cluster()
     for line, item, deleted in _objects(path, rejects):

@@ -77,8 +77,8 @@ def _time(value: Any) -> Any:
     return _time(next(iter(value.values()), None))
 
 
-def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
-    return read_json(_LAYOUT, path, options, offset, _unwrap)
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
+    return read_json(_LAYOUT, path, options, _unwrap)
 
 
 NVSENTINEL = Format(
@@ -86,5 +86,4 @@ NVSENTINEL = Format(
     "health events of NVIDIA's NVSentinel (CloudEvents or MongoDB documents)",
     _sniff,
     _read,
-    resumes=True,
 )

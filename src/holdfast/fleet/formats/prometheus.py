@@ -40,7 +40,7 @@ def _sniff(head: bytes, path: Path) -> bool:
     )
 
 
-def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     events: list[dict[str, Any]] = []
     for number, series in enumerate(_series(path), start=1):

@@ -45,7 +45,7 @@ def sniff(head: bytes, _: Path) -> bool:
     )
 
 
-def read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     """Batches of 4,000 jobs, in order; rejects and rows have the place of their job for a line.
 
     Raises:

@@ -64,10 +64,9 @@ Indices = npt.NDArray[np.int64]
 # --- Blocks --------------------------------------------------------------------------------------
 
 
-def _blocks(path: Path, header: Header, offset: int) -> Iterator[Block]:
+def _blocks(path: Path, header: Header) -> Iterator[Block]:
     """The source cut where a record surely begins."""
-    start = max(offset, header.size)
-    return blocks(path, start, BLOCK_BYTES, cut=partial(_boundary, header=header))
+    return blocks(path, header.size, BLOCK_BYTES, cut=partial(_boundary, header=header))
 
 
 def _boundary(data: bytes, header: Header) -> int:
@@ -584,7 +583,7 @@ def _early_steps(
 # --- The format ----------------------------------------------------------------------------------
 
 
-def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+def read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     """Batches of about 16 MiB of text, in order.
 
     Raises:
@@ -594,7 +593,7 @@ def read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
     waiting: deque[Future[Batch]] = deque()
     with ThreadPoolExecutor(_WORKERS, thread_name_prefix="sacct") as workers:
         try:
-            for block in _blocks(path, header, offset):
+            for block in _blocks(path, header):
                 waiting.append(workers.submit(_batch, block, header, options, str(path)))
                 if len(waiting) > _WORKERS:
                     yield waiting.popleft().result()
@@ -615,5 +614,4 @@ FORMAT = Format(
     describes="output of `sacct --parsable2`, any columns (JobID and State at least), any delimiter",
     sniff=sniff,
     read=read,
-    resumes=True,
 )

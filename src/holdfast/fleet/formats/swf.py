@@ -60,7 +60,7 @@ def _sniff(head: bytes, path: Path) -> bool:
     return bool(_KEYS & set(headers)) or any(re.match(_NUMBERS, line) for line in data[:20])
 
 
-def _read(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     header: dict[str, str] = {}
     pieces: list[Numbers] = [np.empty((0, FIELDS + 1))]

@@ -211,7 +211,7 @@ def _zone(layout: Layout, options: ReadOptions) -> ZoneInfo:
 # --- Files ---------------------------------------------------------------------------------------
 
 
-def _read_mapped(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read_mapped(path: Path, options: ReadOptions) -> Iterator[Batch]:
     if options.column_map is None:
         raise InputError(
             "a mapped file needs a column map",
@@ -231,7 +231,7 @@ def _read_mapped(path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
     yield from _read_text(path, layout, options, header)
 
 
-def _read_shipped(layout: Layout, path: Path, options: ReadOptions, _: int) -> Iterator[Batch]:
+def _read_shipped(layout: Layout, path: Path, options: ReadOptions) -> Iterator[Batch]:
     header = header_at(path, options.delimiter)
     if not layout.fits(header.names):
         raise InputError(
@@ -255,11 +255,11 @@ def _read_text(path: Path, layout: Layout, options: ReadOptions, header: Header)
 
 
 def read_json(
-    layout: Layout, path: Path, options: ReadOptions, offset: int, unwrap: Unwrap | None = None
+    layout: Layout, path: Path, options: ReadOptions, unwrap: Unwrap | None = None
 ) -> Iterator[Batch]:
     """Read JSON lines whose keys are the columns of a layout; `unwrap` as for `read_json_lines`."""
     rejects = Rejects(str(path))
-    records = read_json_lines(path, offset, rejects, unwrap, options.end)
+    records = read_json_lines(path, rejects, unwrap, options.start, options.end)
     yield from _batches(layout, path, options, rejects, records)
 
 
@@ -532,7 +532,6 @@ HEALTH_JSON = Format(
     "health events as JSON lines (time, node, check ...)",
     partial(_sniff_json, shipped("health-csv")),
     partial(read_json, shipped("health-csv")),
-    resumes=True,
 )
 MAPPED = Format(
     "mapped",

@@ -173,10 +173,10 @@ def _sniff(head: bytes, path: Path) -> bool:
     return 2 * shaped > len(lines)
 
 
-def _read(path: Path, options: ReadOptions, offset: int) -> Iterator[Batch]:
+def _read(path: Path, options: ReadOptions) -> Iterator[Batch]:
     rejects = Rejects(str(path))
     lines = _Lines(path, options.timezone)
-    for block in blocks(path, offset):
+    for block in blocks(path):
         texts = block.lines()
         said = pc.match_substring(texts, "NVRM: Xid")
         numbers = pc.indices_nonzero(said).to_pylist()
@@ -193,5 +193,4 @@ XID = Format(
     "kernel logs with NVIDIA XIDs (dmesg -T, journalctl, syslog)",
     _sniff,
     _read,
-    resumes=True,
 )
