@@ -40,7 +40,6 @@ from holdfast.fleet.formats.hosts import excluded_hosts, parse_hosts
 from holdfast.fleet.formats.sacct_repair import (
     JOB_ID,
     NEEDED,
-    SUBMIT_LINE,
     TIMES,
     Header,
     Layout,
@@ -307,10 +306,6 @@ def misfits(raw: pa.Table) -> Mask:
     for name in TIMES:
         if name in raw.column_names:
             good = pc.and_(good, _is_time_or_blank(flat(raw[name]), utc))
-    if "SubmitLine" in raw.column_names:
-        submitted = pc.match_substring_regex(flat(raw["SubmitLine"]), SUBMIT_LINE)
-        if 2 * (pc.sum(submitted).as_py() or 0) >= len(raw):  # else a site's own command submits
-            good = pc.and_(good, submitted)
     return np.asarray(pc.invert(good).to_numpy(zero_copy_only=False))
 
 
