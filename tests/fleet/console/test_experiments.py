@@ -17,7 +17,7 @@ from standin_whatif import whatif
 
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions
-from holdfast.fleet.console.experiments import MOST_WAITING, Experiment, Experiments
+from holdfast.fleet.console.experiments import Experiment, Experiments
 from holdfast.fleet.console.whatif_request import MOST_CHANGES, Request
 
 HANG = "nodes+1003"
@@ -35,7 +35,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def finished(queue: Experiments, run: Experiment) -> Experiment:
-    until(lambda: run.state not in ("waiting", "running"))
+    until(lambda: queue.get(run.number) is run and run.state != "running")
     return run
 
 
@@ -63,11 +63,9 @@ def hung(folder: Path) -> list[int]:
     return [int(file.name.removeprefix("hung-")) for file in folder.glob("hung-*")]
 
 
-def test_runs_one_after_the_other(queue: Experiments) -> None:
-    first, second = queue.submit(asked("lemons=off")), queue.submit(asked("nodes+1", "nodes+2"))
-    finished(queue, second)
-    assert [each.number for each in queue.latest()] == [2, 1]
-    for run, change in ((first, "lemons=off"), (second, "nodes+1")):
+def test_runs_and_what_is_wrong_with_them(queue: Experiments) -> None:
+    for change in ("lemons=off", "nodes+1"):
+        run = finished(queue, queue.submit(asked(change)))
         assert run.state == "done", run.error
         assert (run.done, run.total) == (4, 4)
         assert run.page is not None
@@ -76,49 +74,32 @@ def test_runs_one_after_the_other(queue: Experiments) -> None:
         assert run.page.findings[0].text == text
         assert run.sections[0]["id"] == "gain"
         assert run.seconds > 0
-
-
-def test_what_is_wrong_is_told(queue: Experiments) -> None:
     refused = finished(queue, queue.submit(asked("nodes+1001")))
     assert refused.state == "failed"
     assert refused.error == "nodes: there is no room\n  remedy: ask for less"
     died = finished(queue, queue.submit(asked("nodes+1002")))
     assert died.state == "failed"
     assert "ended early (exit code 3)" in died.error
-    assert finished(queue, queue.submit(asked("nodes+1"))).state == "done"  # the queue goes on
+    assert [each.number for each in queue.latest()] == [4, 3, 2, 1]
 
 
-def test_a_run_is_cancelled_and_the_next_begins(queue: Experiments, tmp_path: Path) -> None:
-    running, waiting, last = (queue.submit(asked(each)) for each in (HANG, HANG + "4", "nodes+1"))
+def test_one_run_at_a_time_which_can_be_cancelled(queue: Experiments, tmp_path: Path) -> None:
+    running = queue.submit(asked(HANG))
     until(lambda: bool(hung(tmp_path)))
-    assert running.state == "running"
-    queue.cancel(waiting.number)
-    queue.cancel(running.number)
+    with pytest.raises(InputError) as caught:
+        queue.submit(asked("nodes+1"))
+    assert caught.value.code == "busy"
     queue.cancel(99)
-    assert finished(queue, last).state == "done"
-    assert (running.state, waiting.state) == ("cancelled", "cancelled")
+    assert running.state == "running"
+    queue.cancel(running.number)
+    assert running.state == "cancelled"
     (process,) = hung(tmp_path)
     until(lambda: gone(process))
-    queue.cancel(last.number)
-    assert last.state == "done"
-
-
-def test_closing_ends_what_runs(tmp_path: Path) -> None:
-    queue = Experiments(tmp_path, Assumptions(), whatif, processes=1)
-    running, waiting = queue.submit(asked(HANG)), queue.submit(asked("nodes+1"))
-    until(lambda: bool(hung(tmp_path)))
+    again = queue.submit(asked(HANG + "4"))
+    until(lambda: len(hung(tmp_path)) == 2)
     queue.close()
-    assert (running.state, waiting.state) == ("cancelled", "cancelled")
-    until(lambda: gone(hung(tmp_path)[0]))
-
-
-def test_the_queue_is_bounded(queue: Experiments, tmp_path: Path) -> None:
-    queue.submit(asked(HANG))
-    until(lambda: bool(hung(tmp_path)))
-    for place in range(MOST_WAITING):
-        queue.submit(asked(f"nodes+{place}"))
-    with pytest.raises(InputError, match="too many experiments are waiting"):
-        queue.submit(asked("nodes+1"))
+    assert again.state == "cancelled"
+    until(lambda: all(map(gone, hung(tmp_path))))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +145,7 @@ def test_from_the_form_to_the_answer(console: TestClient) -> None:
     def state() -> str:
         return str(console.get(f"{address}/state").json()["state"])
 
-    until(lambda: state() not in ("waiting", "running"))
+    until(lambda: state() != "running")
     assert state() == "done"
     page = console.get(address).text
     assert "replace=node05 raises it over 4 replicas" in page

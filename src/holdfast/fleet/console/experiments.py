@@ -1,23 +1,21 @@
 """What-if runs in the background: one at a time, in a process that can be ended, with its progress.
 
-The process leads a group of its own, so that ending it ends the simulations that it started. Its standard
-input says what to try and then stays open: it ends itself when the console's side is closed, however the
-console ended. What it has to say comes as pickles on its standard output.
+The process leads a group of its own, so that ending it ends the simulations that it started. It ends
+itself when the console's side of its pipe is closed, however the console ended.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from queue import SimpleQueue
 from threading import Lock, Thread
 from time import monotonic
 from typing import Any, Literal
@@ -27,12 +25,9 @@ from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console.whatif_request import Request
 from holdfast.report import Page, parts
 
-MOST_WAITING = 10
 MOST_KEPT = 50
-PROGRAM = "from holdfast.fleet.console.experiments import main; main()"
 
-State = Literal["waiting", "running", "done", "failed", "cancelled"]
-ACTIVE = ("waiting", "running")
+State = Literal["running", "done", "failed", "cancelled"]
 WhatIf = Callable[..., Page]
 """`simulate_changes`, or what stands in for it in a test."""
 
@@ -55,7 +50,10 @@ class Experiment:
 
     number: int
     request: Request
-    state: State = "waiting"
+    process: SpawnProcess
+    pipe: Connection
+    """What the process says: (kind, what)."""
+    state: State = "running"
     done: int = 0
     """Simulations done ..."""
     total: int = 0
@@ -66,27 +64,58 @@ class Experiment:
     """... which are laid out already (`holdfast.report.parts.lay_out`)."""
     error: str = ""
     """Why it failed."""
-    started_s: float = 0.0
+    started_s: float = field(default_factory=monotonic)
     seconds: float = 0.0
     """How long it ran."""
 
     def to_dict(self) -> dict[str, Any]:
         """What the page polls."""
         share = self.done / self.total if self.total else 0.0
-        now = self.seconds or (monotonic() - self.started_s if self.started_s else 0.0)
+        now = self.seconds or monotonic() - self.started_s
         left = now * (1 - share) / share if self.state == "running" and share else None
-        return {
-            "number": self.number,
-            "state": self.state,
-            "done": self.done,
-            "total": self.total,
-            "seconds": now,
-            "seconds_left": left,
-        }
+        names = ("number", "state", "done", "total")
+        told = {name: getattr(self, name) for name in names}
+        return {**told, "seconds": now, "seconds_left": left}
+
+    def update(self) -> None:
+        """Take in what the process has said since."""
+        kind: str
+        said: Any
+        with suppress(OSError):
+            while self.state == "running" and self.pipe.poll():
+                try:
+                    kind, said = self.pipe.recv()
+                except EOFError:
+                    self.process.join()
+                    kind, said = (
+                        "failed",
+                        (
+                            f"the process of the run ended early (exit code {self.process.exitcode})\n"
+                            "  remedy: try fewer replicas or days; it may have run out of memory"
+                        ),
+                    )
+                if kind == "progress":
+                    self.done, self.total = said
+                elif kind == "done":
+                    self.page, self.sections = said
+                    self.end("done")
+                else:
+                    self.error = said
+                    self.end("failed")
+
+    def end(self, state: State) -> None:
+        """End the process and those that it started; nothing that they do must be finished."""
+        self.state, self.seconds = state, monotonic() - self.started_s
+        with suppress(OSError):
+            if sys.platform != "win32":
+                os.killpg(self.process.pid or 0, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
 
 
 class Experiments:
-    """The queue of a console.
+    """The runs of a console.
 
     Args:
         store: whose log the changes are tried on ...
@@ -105,144 +134,70 @@ class Experiments:
     ) -> None:
         self._whatif = (whatif, store, assumptions)
         self._processes = processes or max(1, (os.cpu_count() or 2) - 1)
-        self._numbers = count(1)
-        self._all: dict[int, Experiment] = {}
-        self._queue: SimpleQueue[Experiment | None] = SimpleQueue()
-        self._lock = Lock()  # of the states, and of what runs
-        self._process: subprocess.Popen[bytes] | None = None
-        self._thread: Thread | None = None
+        self._all: list[Experiment] = []
+        self._count = 0
+        self._lock = Lock()
 
     def submit(self, request: Request) -> Experiment:
-        """Put an experiment into the queue.
+        """Begin a run.
 
         Raises:
-            InputError: if too many wait already.
+            InputError: if another is running.
         """
+        if any(each.state == "running" for each in self.latest()):
+            raise InputError(
+                "another run is going on", code="busy", remedy="wait for it, or cancel it"
+            )
+        ours, theirs = get_context("spawn").Pipe()
+        process = get_context("spawn").Process(
+            target=_try, args=(theirs, *self._whatif, request, self._processes)
+        )
         with self._lock:
-            if sum(each.state == "waiting" for each in self._all.values()) >= MOST_WAITING:
-                raise InputError(
-                    "too many experiments are waiting",
-                    code="busy",
-                    found=str(MOST_WAITING),
-                    remedy="cancel one, or come back when one is done",
-                )
-            made = Experiment(next(self._numbers), request)
-            self._all[made.number] = made
-            over = [each.number for each in self._all.values() if each.state not in ACTIVE]
-            for old in over[: max(0, len(self._all) - MOST_KEPT)]:
-                del self._all[old]
-            self._queue.put(made)
-            if self._thread is None:
-                self._thread = Thread(target=self._work, daemon=True)
-                self._thread.start()
+            process.start()
+            theirs.close()
+            self._count += 1
+            made = Experiment(self._count, request, process, ours)
+            self._all = [*self._all, made][-MOST_KEPT:]
         return made
 
     def get(self, number: int) -> Experiment | None:
-        """An experiment by its number; None if there is none (any more)."""
-        with self._lock:
-            return self._all.get(number)
+        """A run by its number; None if there is none (any more)."""
+        return next((each for each in self.latest() if each.number == number), None)
 
     def latest(self) -> list[Experiment]:
         """All that are remembered, the latest first."""
         with self._lock:
-            return sorted(self._all.values(), key=lambda each: -each.number)
+            for each in self._all:
+                each.update()
+            return self._all[::-1]
 
     def cancel(self, number: int) -> None:
-        """End an experiment that waits or runs."""
-        with self._lock:
-            self._cancel([each for each in self._all.values() if each.number == number])
+        """End a run."""
+        for each in self.latest():
+            if each.state == "running" and each.number == number:
+                each.end("cancelled")
 
     def close(self) -> None:
-        """End what runs and take nothing more."""
-        with self._lock:
-            self._cancel(list(self._all.values()))
-            self._queue.put(None)
-        if self._thread is not None:
-            self._thread.join()
-
-    def _cancel(self, those: list[Experiment]) -> None:
-        for each in those:
-            if each.state == "running" and self._process is not None:
-                _kill(self._process)
-            if each.state in ACTIVE:
-                each.state = "cancelled"
-
-    def _work(self) -> None:
-        while (each := self._queue.get()) is not None:
-            with self._lock:
-                if each.state != "waiting":
-                    continue
-                each.state, each.started_s = "running", monotonic()
-                self._process = process = subprocess.Popen(
-                    [sys.executable, "-c", PROGRAM],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    start_new_session=True,
-                    env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-                )
-            with process:
-                self._follow(each, process)
-
-    def _follow(self, each: Experiment, process: subprocess.Popen[bytes]) -> None:
-        """Say what to try, and take in what the process says until it is gone."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        with suppress(EOFError, OSError, pickle.UnpicklingError):
-            pickle.dump((*self._whatif, each.request, self._processes), process.stdin)
-            process.stdin.flush()
-            while each.state == "running":
-                kind, said = pickle.load(process.stdout)
-                with self._lock:
-                    self._note(each, kind, said)
-        if each.state == "running":  # the end of its output is its own end
-            process.wait()
-        with self._lock:
-            each.seconds = monotonic() - each.started_s
-            if each.state == "running":
-                each.state = "failed"
-                each.error = (
-                    f"the process of the experiment ended early (exit code {process.returncode})\n"
-                    "  remedy: try fewer replicas or days; it may have run out of memory"
-                )
-            _kill(process)
-            self._process = None
-
-    def _note(self, each: Experiment, kind: str, said: Any) -> None:
-        if each.state != "running":
-            return
-        if kind == "progress":
-            each.done, each.total = said
-        elif kind == "done":
-            each.page, each.sections = said
-            each.state = "done"
-        else:
-            each.error = said
-            each.state = "failed"
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process and those that it started; nothing that they do must be finished."""
-    with suppress(OSError):
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
+        """End what runs."""
+        for each in self.latest():
+            self.cancel(each.number)
 
 
 # --- In the process ------------------------------------------------------------------------------
 
 
-def main() -> None:
-    """Try the changes that standard input names and tell the console."""
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed by mistake goes to the console's terminal
-
-    def tell(kind: str, what: Any) -> None:
-        pickle.dump((kind, what), out)
-        out.flush()
-
-    whatif, store, assumptions, request, processes = pickle.load(sys.stdin.buffer)
-    Thread(target=_end_with_the_console, daemon=True).start()
+def _try(
+    pipe: Connection,
+    whatif: WhatIf,
+    store: Path,
+    assumptions: Assumptions,
+    request: Request,
+    processes: int,
+) -> None:
+    """Try the changes and tell the console."""
+    if sys.platform != "win32":
+        os.setsid()
+    Thread(target=_end_with_the_console, args=(pipe,), daemon=True).start()
     try:
         page = whatif(
             store,
@@ -253,21 +208,22 @@ def main() -> None:
             days=request.days,
             seed=request.seed,
             processes=processes,
-            on_progress=lambda done, total: tell("progress", (done, total)),
+            on_progress=lambda done, total: pipe.send(("progress", (done, total))),
         )
         # Charts are drawn here: the console does not wait for them.
         laid = [parts.lay_out(section) for section in page.sections]
-        tell("done", (replace(page, sections=()), laid))
+        pipe.send(("done", (replace(page, sections=()), laid)))
     except HoldfastError as error:
-        tell("failed", str(error))
+        pipe.send(("failed", str(error)))
     except Exception as error:  # the console must learn of it; the traceback goes to its terminal
-        tell("failed", f"the simulation stopped: {type(error).__name__}: {error}")
+        pipe.send(("failed", f"the simulation stopped: {type(error).__name__}: {error}"))
         raise
 
 
-def _end_with_the_console() -> None:
-    """The console sends nothing more: what arrives is the end of its side."""
-    sys.stdin.buffer.read()
-    if sys.platform == "win32":
-        os._exit(1)
-    os.killpg(0, signal.SIGKILL)
+def _end_with_the_console(pipe: Connection) -> None:
+    """The console sends nothing: what arrives is the end of its side."""
+    with suppress(EOFError, OSError):
+        pipe.recv()
+    if sys.platform != "win32":
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)

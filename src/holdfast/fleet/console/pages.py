@@ -8,14 +8,14 @@ from typing import Any
 
 from holdfast.durations import duration_text
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console import explorer, job_pages
+from holdfast.fleet.console import explorer, job_pages, views
 from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.console.experiments import Experiment
 from holdfast.fleet.console.node_evidence import evidence, node_section
 from holdfast.fleet.console.snapshots import Snapshot
 from holdfast.fleet.fleet_report import FleetReport
 from holdfast.numbers import duration
-from holdfast.report import How, Page, Section, parts
+from holdfast.report import Page, Section, parts
 
 
 @dataclass(frozen=True)
@@ -136,59 +136,43 @@ def default_setting(snapshot: Snapshot) -> explorer.Setting:
 def ettr(snapshot: Snapshot, setting: explorer.Setting, problem: str = "") -> View:
     """The ETTR explorer at a setting."""
     default = default_setting(snapshot)
-    question = "How often should a job checkpoint?"
-    laid = parts.lay_out(
-        Section("curve", question, "", [explorer.figure(setting, default)], how=_HOW)
-    )
-    sections = _sections(snapshot, "/ettr")
+    figure = explorer.figure(setting, default)
+    curve = parts.lay_out(Section("curve", "How often should a job checkpoint?", "", [figure]))
     return _page(
         snapshot,
         "/ettr",
         "ettr.html.j2",
         fields=_fields(setting),
         problem=problem,
-        out=explorer.outcome(setting, default, _gpus_per_node(snapshot)),
-        figure=laid["figures"][0],
+        figure=curve["figures"][0],
+        answer=_answer(setting),
         origin=snapshot.kept("origin", _origin),
-        how=laid["how"],
-        sections=sections,
+        sections=_sections(snapshot, "/ettr"),
         live=True,
     )
 
 
-_HOW = How(
-    [
-        "ETTR = Δt / [(1/L + q) · e^{L·u0} · (e^{L(Δt + w)} − 1)],  L = N · r_f",
-        "best Δt = (1 + W0(−e^{−1 − L·w})) / L",
-    ],
-    {
-        "Δt": "checkpoint interval",
-        "w": "time of a write",
-        "u0": "initialisation",
-        "q": "queue before a restart",
-        "N, r_f": "nodes; failures per node and time",
-        "W0": "Lambert's function",
-    },
-    notes="Exact for failures at a constant rate, also during initialisation and writes: each ends the "
-    "job and throws it back to its last complete checkpoint.",
-)
+def _answer(setting: explorer.Setting) -> dict[str, Any]:
+    """The section of `holdfast fleet ettr`."""
+    (section,) = explorer.at(setting).sections()
+    return parts.lay_out(replace(section, id="answer"))
 
 
 def _fields(setting: explorer.Setting) -> list[dict[str, Any]]:
     made = []
     for name, field in explorer.FIELDS.items():
-        value = getattr(setting, name)
+        value = setting[name]
         low, high = field.slider
         made.append(
             {
                 "name": name,
                 "label": field.label,
-                "text": explorer.field_text(setting, name),
+                "text": explorer.field_text(name, value),
                 "value": value,
                 # A value of the log beyond the usual range moves the end of the slider.
                 "low": min(low, value) if low and value else low,
                 "high": max(high, 10 * value) if value > high else high,
-                "time": name in explorer.TIMES,
+                "time": field.is_time,
                 "whole": name == "nodes",
             }
         )
@@ -201,36 +185,23 @@ def _origin(analysis: Analysis) -> str:
         return "The log has no failure rate of jobs; the values are those of the published RSC-1 fleet."
     bound = "" if analysis.mttf.model.failures_ else " (its upper bound: nothing failed)"
     write = duration(explorer.WRITE_SHARE * assumed.checkpoint_interval_s)
-    write = (
-        ""
-        if assumed.write_s
-        else f" No log states the time of a write: {write} is a guess, while the figures below take "
-        "none. Start the console with --write to say it."
-    )
+    write = "" if assumed.write_s else f" No log states the time of a write: {write} is a guess."
     return (
         f"The log as it is: the largest job that ran, at the measured failure rate{bound}, with the "
         f"measured wait before restarts and the assumed checkpoints.{write}"
     )
 
 
-def _gpus_per_node(snapshot: Snapshot) -> int:
-    return snapshot.kept("gpus per node", lambda analysis: analysis.log.gpus_per_node)
-
-
 def curve(snapshot: Snapshot, setting: explorer.Setting) -> dict[str, Any]:
     """What the ETTR explorer redraws."""
-    default = default_setting(snapshot)
     return {
-        "query": setting.query(),
+        "query": explorer.query(setting),
         "fields": {
-            name: {
-                "value": getattr(setting, name),
-                "text": explorer.field_text(setting, name),
-            }
-            for name in explorer.FIELDS
+            each["name"]: {"value": each["value"], "text": each["text"]}
+            for each in _fields(setting)
         },
-        "curve": explorer.drawn(setting, default),
-        "out": explorer.outcome(setting, default, _gpus_per_node(snapshot)),
+        "curve": explorer.curve(setting, default_setting(snapshot)),
+        "answer": views.html("answer.html.j2", {"answer": _answer(setting)}),
     }
 
 
@@ -287,9 +258,7 @@ def whatif(
 
 def experiment(snapshot: Snapshot, run: Experiment, again: str) -> View:
     """One what-if run: how far it is, or what came out."""
-    active = run.state in ("waiting", "running")
     headings = {
-        "waiting": "Waiting for the run before it",
         "running": "Running",
         "done": "What was asked",
         "failed": "The run failed",
@@ -302,7 +271,7 @@ def experiment(snapshot: Snapshot, run: Experiment, again: str) -> View:
         title=f"What if: run {run.number}",
         heading=headings[run.state],
         run=run,
-        active=active,
+        active=run.state == "running",
         status=status(run),
         page=run.page,
         sections=run.sections,
@@ -314,8 +283,6 @@ def experiment(snapshot: Snapshot, run: Experiment, again: str) -> View:
 
 def status(run: Experiment) -> str:
     """How far a run is, in a sentence."""
-    if run.state == "waiting":
-        return "It waits for the run before it."
     told = run.to_dict()
     if not run.total:
         return f"Calibrating the simulator to the log, {duration(told['seconds'])} so far."
