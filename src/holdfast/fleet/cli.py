@@ -608,7 +608,7 @@ def serve(
 @app.command
 def alerts() -> None:
     """Print the alert rules for Prometheus that go with the metrics of `serve`."""
-    from holdfast.fleet.console.alert_rules import alert_rules
+    from holdfast.fleet.console.views import alert_rules
 
     print(alert_rules(), end="")
 

@@ -51,8 +51,6 @@ class Look:
 
     rows: int = 0
     """Rows that the store has more."""
-    files: int = 0
-    """Files that are watched."""
     problems: Mapping[str, str] = field(default_factory=dict)
     """Path -> what is wrong with the file, for those that are not in the store as they are."""
     committed: bool = False
@@ -103,7 +101,7 @@ class Follower:
             with writing(self.store) as old:
                 committed = self._read(old, changed, before)
                 rows = _rows(existing_store(self.store)) - _rows(old)
-        return Look(rows, len(now), self._troubles(), committed)
+        return Look(rows, self._troubles(), committed)
 
     def _states(self) -> dict[Path, State]:
         """What tells that a file has changed; without files that were just removed."""

@@ -17,8 +17,7 @@ from standin_whatif import whatif
 
 from holdfast.errors import InputError
 from holdfast.fleet import Assumptions
-from holdfast.fleet.console.experiments import Experiment, Experiments
-from holdfast.fleet.console.whatif_request import MOST_CHANGES, Request
+from holdfast.fleet.console.experiments import MOST_CHANGES, Experiment, Experiments, Request
 
 HANG = "nodes+1003"
 PATIENCE_S = 120
@@ -174,7 +173,7 @@ sys.path[:0] = {sys.path!r}
 from standin_whatif import whatif
 from holdfast.fleet import Assumptions
 from holdfast.fleet.console.experiments import Experiments
-from holdfast.fleet.console.whatif_request import Request
+from holdfast.fleet.console.experiments import Request
 if __name__ == "__main__":
     queue = Experiments(Path({str(tmp_path)!r}), Assumptions(), whatif, processes=1)
     queue.submit(Request((sys.argv[1],), (), 2, None, 0))

@@ -14,9 +14,9 @@ from logs import Attempt, Check, Log, Outage
 
 import holdfast.fleet as fleet
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console.addresses import PAGES, PLACES
+from holdfast.fleet.console import evidence
 from holdfast.fleet.console.app import create_app
-from holdfast.fleet.console.node_evidence import evidence
+from holdfast.fleet.console.views import PAGES, PLACES
 
 HOUR = 3600
 DAY = 24 * HOUR
@@ -126,7 +126,7 @@ def test_the_evidence_on_a_node(console: TestClient, testbed_analysis: Analysis)
     assert "jobs that exclude it" in text
     assert "6 outages; all are over." in text
     assert "pcie aer errors" in text
-    found = evidence(testbed_analysis, "node05")
+    found = evidence.node(testbed_analysis, "node05")
     assert found is not None
     failures = next(s for s in found.sections if s.id == "failures").tables[0].data
     assert failures.num_rows == row["touched"] or failures.num_rows >= row["failures"]

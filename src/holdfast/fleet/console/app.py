@@ -18,10 +18,10 @@ from holdfast.fleet.assumptions import Assumptions
 from holdfast.fleet.console import explorer, metrics, pages, views
 from holdfast.fleet.console.access import Access, check_token, read_form
 from holdfast.fleet.console.experiments import Experiments, WhatIf, simulate_changes
+from holdfast.fleet.console.experiments import Request as Changes
 from holdfast.fleet.console.pages import View
 from holdfast.fleet.console.snapshots import PATIENCE_S, Snapshot, Snapshots
 from holdfast.fleet.console.watching import Watcher
-from holdfast.fleet.console.whatif_request import Request as Changes
 from holdfast.report import warm_up
 
 try:

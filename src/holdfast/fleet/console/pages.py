@@ -8,11 +8,10 @@ from typing import Any
 
 from holdfast.durations import duration_text
 from holdfast.fleet.analysis import Analysis
-from holdfast.fleet.console import explorer, job_pages, views
-from holdfast.fleet.console.addresses import JOB_LINK, NODE_LINK, PAGES, SECTIONS
+from holdfast.fleet.console import evidence, explorer, views
 from holdfast.fleet.console.experiments import Experiment
-from holdfast.fleet.console.node_evidence import evidence, node_section
 from holdfast.fleet.console.snapshots import Snapshot
+from holdfast.fleet.console.views import JOB_LINK, NODE_LINK, PAGES, SECTIONS
 from holdfast.fleet.fleet_report import FleetReport
 from holdfast.numbers import duration
 from holdfast.report import Page, Section, parts
@@ -100,19 +99,19 @@ def rate(snapshot: Snapshot) -> View:
 
 def nodes(snapshot: Snapshot) -> View:
     """All nodes."""
-    laid = snapshot.kept("nodes", lambda analysis: _laid(node_section(analysis)))
+    laid = snapshot.kept("nodes", lambda analysis: _laid(evidence.node_section(analysis)))
     return _page(snapshot, "/nodes", "nodes.html.j2", sections=[laid], empty="")
 
 
 def node(snapshot: Snapshot, name: str) -> View | None:
     """The evidence on one node; None if the log does not know it."""
-    found = snapshot.read(lambda analysis: evidence(analysis, name))
+    found = snapshot.read(lambda analysis: evidence.node(analysis, name))
     return None if found is None else _evidence(snapshot, "/nodes", found)
 
 
 def job(snapshot: Snapshot, job_id: str) -> View | None:
     """One job; None if the log does not know it."""
-    found = snapshot.read(lambda analysis: job_pages.job(analysis, job_id))
+    found = snapshot.read(lambda analysis: evidence.job(analysis, job_id))
     return None if found is None else _evidence(snapshot, "/jobs", found)
 
 
@@ -123,7 +122,7 @@ def _evidence(snapshot: Snapshot, here: str, found: Page) -> View:
 
 def jobs(snapshot: Snapshot, words: str) -> View:
     """The jobs that lost most, or that match a search."""
-    found = snapshot.read(lambda analysis: _laid(job_pages.find_jobs(analysis, words)))
+    found = snapshot.read(lambda analysis: _laid(evidence.find_jobs(analysis, words)))
     more = [] if words else _sections(snapshot, "/jobs")
     return _page(snapshot, "/jobs", "jobs.html.j2", words=words, sections=[found, *more])
 
