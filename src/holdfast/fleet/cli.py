@@ -151,8 +151,8 @@ def ingest(
 ) -> Answer:
     """Read scheduler logs, health events and inventories into a store.
 
-    Ingesting the same log again, or one that overlaps, adds nothing twice; an interrupted run
-    continues where it stopped.
+    Ingesting the same log again, or one that overlaps, adds nothing twice. The store changes at the
+    end, in one step.
 
     Args:
         sources: Log files or folders; plain, gzip, zstd, xz or bzip2.

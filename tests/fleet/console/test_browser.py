@@ -251,6 +251,7 @@ def simulating(testbed_store_told: Path, assumptions: Assumptions) -> Iterator[s
         yield address
 
 
+@pytest.mark.full
 def test_a_what_if_with_the_simulator(browser: Browser, simulating: str) -> None:
     """From the form to the difference that half as many failures make to the testbed's jobs."""
     page = browser.new_page(base_url=simulating)

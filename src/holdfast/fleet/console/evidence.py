@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -53,22 +54,21 @@ def node_section(analysis: Analysis) -> Section:
         (section,) = analysis.lemons.sections()
         shown = Table(data, {**first, **table.columns, "node": linked}, table.caption, table.empty)
         return Section("lemons", section.question, section.sentence, section.figures, [shown])
+    if analysis.outages is not None:
+        return replace(analysis.outages.section(), id="lemons")
     data = log.arrow(
-        f"""SELECT node, max(state) AS state, sum(outages) AS outages, sum(events) AS events FROM (
-            SELECT node, state, 0 AS outages, 0 AS events FROM {log.table("nodes")}
-            UNION ALL SELECT node, NULL, 1, 0 FROM {log.table("node_outages")}
-            UNION ALL SELECT node, NULL, 0, 1 FROM {log.table("health")}
-        ) AS named GROUP BY node ORDER BY outages DESC, events DESC, node"""
+        f"""SELECT node, max(state) AS state, sum(events) AS events FROM (
+            SELECT node, state, 0 AS events FROM {log.table("nodes")}
+            UNION ALL SELECT node, NULL, 1 FROM {log.table("health")}
+        ) AS named GROUP BY node ORDER BY events DESC, node"""
     )
     columns = {
         "node": linked,
         "state": ColumnFormat("State"),
-        "outages": ColumnFormat("Outages"),
         "events": ColumnFormat("Health events"),
     }
-    sentence = f"{counted(len(data), 'node')}; those with most outages first."
     tables = [Table(data, columns, empty="No node is known.")]
-    return Section("lemons", "Which nodes were out of service?", sentence, [], tables)
+    return Section("lemons", "Which nodes are known?", f"{counted(len(data), 'node')}.", [], tables)
 
 
 def node(analysis: Analysis, node: str) -> Page | None:

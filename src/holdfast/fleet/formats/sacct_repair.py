@@ -411,40 +411,26 @@ def header_of(path: Path, delimiter: str | None, columns: str | None = None) -> 
         InputError: if there is none, or a column is missing that every analysis needs.
     """
     head = first_bytes(path)
-    header = find_header(head, delimiter)
-    if header is None and columns:
-        names = _named(columns)
-        header = headerless(head, delimiter, names)
-        if header is None:
-            raise InputError(
-                "the columns do not fit the first line",
-                code="conflict",
-                path=path,
-                place="line 1",
-                found=head.partition(b"\n")[0][:120].decode(errors="replace"),
-                expected=f"{len(names)} fields: {', '.join(names)}",
-                remedy="give --columns exactly what `sacct --format` was given",
-            )
-    header = header or headerless(head, delimiter)
-    if header is None and looks_headerless(head, delimiter):
-        raise InputError(
-            "this looks like sacct without a header",
-            code="missing-header",
-            path=path,
-            place="line 1",
-            expected="column names such as JobID|State|Start|End",
-            remedy="name the columns with --columns, exactly as given to `sacct --format`",
-        )
+    named = _named(columns) if columns else []
+    header = find_header(head, delimiter) or headerless(head, delimiter, named or XDMOD)
     if header is None:
-        first = head.strip().split(b"\n", 1)[0][:120].decode(errors="replace")
+        expected = "column names such as JobID|State|Start|End"
+        if named:
+            code, problem = "conflict", "the columns do not fit the first line"
+            expected = f"{len(named)} fields: {', '.join(named)}"
+        elif looks_headerless(head, delimiter):
+            code, problem = "missing-header", "this looks like sacct without a header"
+        else:
+            code, problem = "unknown-format", "no header of `sacct --parsable2` was found"
         raise InputError(
-            "no header of `sacct --parsable2` was found",
-            code="unknown-format",
+            problem,
+            code=code,
             path=path,
             place="line 1",
-            found=repr(first) if first else "nothing",
-            expected="column names such as JobID|State|Start|End",
-            remedy="write the log with `sacct --parsable2` and without --noheader",
+            found=head.strip().partition(b"\n")[0][:120].decode(errors="replace") or "nothing",
+            expected=expected,
+            remedy="write the log with `sacct --parsable2` and its header, or give --columns exactly "
+            "what `sacct --format` was given",
         )
     missing = [name for name in REQUIRED if name not in header.layout.columns]
     if missing:
