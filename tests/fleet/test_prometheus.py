@@ -8,7 +8,7 @@ from reading import read, rejected, rows
 
 from holdfast.errors import InputError
 from holdfast.fleet.formats.batch import ReadOptions
-from holdfast.fleet.formats.prometheus import PROMETHEUS
+from holdfast.fleet.formats.monitors import PROMETHEUS
 
 BASE = 1_767_571_200
 

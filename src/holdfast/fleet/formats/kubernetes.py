@@ -49,7 +49,7 @@ from typing import Any
 
 from holdfast.fleet.formats.batch import Batch, Format, ReadOptions
 from holdfast.fleet.formats.columns import rows_table, text_key
-from holdfast.fleet.formats.nvsentinel import xid_of
+from holdfast.fleet.formats.monitors import xid_of
 from holdfast.fleet.formats.source import Rejects, blocks
 from holdfast.fleet.schema import ATTEMPTS, HEALTH, NODES
 from holdfast.opening import open_source

@@ -46,13 +46,17 @@ from holdfast.fleet.formats.delimited import (
     read_delimited,
 )
 from holdfast.fleet.formats.fields import (
+    event_times,
     is_blank,
     parse_duration,
     parse_gpus,
     parse_integer,
+    results,
+    severities,
     state_of,
+    texts,
+    xids,
 )
-from holdfast.fleet.formats.health import event_times, results, severities, texts, xids
 from holdfast.fleet.formats.hosts import parse_hosts
 from holdfast.fleet.formats.json_lines import Unwrap, first_objects, read_json_lines
 from holdfast.fleet.formats.source import Records, Rejects
